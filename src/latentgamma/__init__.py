@@ -1,0 +1,1 @@
+"""Logic rules as an exact, differentiable PyTorch layer, and back."""
