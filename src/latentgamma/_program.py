@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import FactsError, ProgramError, unknown_atoms
+from latentgamma._names import quote, rule_text
 
 Indices: TypeAlias = npt.NDArray[np.int32]
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -40,9 +41,7 @@ class Rule:
         return self.heads[0]
 
     def __str__(self) -> str:
-        from latentgamma._syntax import format_rule
-
-        return format_rule(self.heads, sorted(self.body))
+        return rule_text(map(quote, self.heads), map(quote, sorted(self.body)))
 
 
 class Rules(Sequence[Rule]):
@@ -372,9 +371,26 @@ class Program:
         return self._hash
 
     def __str__(self) -> str:
-        from latentgamma._syntax import format_program
+        names = [quote(name) for name in self.atoms]
+        lines = [] if self._numbered_as_read() else [f"#external {name}." for name in names]
+        heads, bodies = self.head_indices.tolist(), self.body_indices.tolist()
+        head_ends, body_ends = self.head_indptr.tolist(), self.body_indptr.tolist()
+        for j in range(self.R):
+            rule_heads = heads[head_ends[j] : head_ends[j + 1]]
+            rule_body = bodies[body_ends[j] : body_ends[j + 1]]
+            lines.append(rule_text([names[i] for i in rule_heads], [names[i] for i in rule_body]))
+        return "\n".join(lines)
 
-        return format_program(self)
+    def _numbered_as_read(self) -> bool:
+        """Whether reading the printed rules alone gives the atoms the indices they have."""
+        read = np.empty(self.size, np.int32)
+        # Heads come before the body of their rule, and after all bodies of earlier rules.
+        shift = np.repeat(self.body_indptr[:-1], self.head_sizes)
+        read[np.arange(len(self.head_indices)) + shift] = self.head_indices
+        shift = np.repeat(self.head_indptr[1:], self.body_sizes)
+        read[np.arange(len(self.body_indices)) + shift] = self.body_indices
+        highest = np.maximum.accumulate(np.concatenate(([-1], read)))
+        return bool(np.all(np.diff(highest) <= 1) and highest[-1] == self.M - 1)
 
     def __repr__(self) -> str:
         return f"Program(M={self.M}, R={self.R}, k={self.k}, rho_max={self.rho_max})"

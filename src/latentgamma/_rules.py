@@ -1,0 +1,255 @@
+"""The two matrices of the operator, body and head weights, dense or sparse.
+
+Every stage but two is elementwise. Those two, `match` and `route`, are what a form of the
+rules has to offer; the rest of the library does not know which form it runs on.
+
+Body sums are taken as *what is missing*: bs_j = Σ_i u_ji − Σ_i u_ji (1 − s_i). Near the point
+where a rule fires, the second sum is small and keeps its digits, so a body of ten thousand
+atoms is decided as sharply as a body of two, in float32 too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from latentgamma._errors import ModelError
+from latentgamma._program import Program
+
+
+class Weights(NamedTuple):
+    """The weights of the rules, read once and applied for many steps.
+
+    In the dense form `body` is σ(η) and `head` is softmax(ψ), both (R, M), and the two `_off`
+    fields are empty. In the sparse form `body` and `head` hold one number per literal, its
+    weight over the background, and `body_off`, `head_off` the background weight of each rule.
+    """
+
+    body: Tensor  # (R, M) or (literals,)
+    body_off: Tensor  # (0,) or (R,)
+    body_total: Tensor  # (R,) float64: Σ_i u_ji
+    head: Tensor  # (R, M) or (head literals,)
+    head_off: Tensor  # (0,) or (R,)
+
+
+class Support(NamedTuple):
+    """Where the weights of a rule stand out: (rule, atom) pairs of bodies and heads."""
+
+    body_rule: Tensor  # (literals,)
+    body_atom: Tensor  # (literals,)
+    head_rule: Tensor  # (head literals,)
+    head_atom: Tensor  # (head literals,)
+
+
+class Numbers(NamedTuple):
+    """Everything a step needs, read once from the parameters and used for many steps."""
+
+    weights: Weights
+    threshold: Tensor  # b (R,)
+    sharpness: Tensor  # τ (R,)
+    amplitude: Tensor  # τ_nor ρ (R,)
+    offset: Tensor  # θ (M,)
+    gate: Tensor  # β ()
+
+
+class AbstractRules(nn.Module, ABC):
+    """R rules over M atoms: what match and route need."""
+
+    M: int
+    R: int
+
+    @abstractmethod
+    def read(self) -> Weights:
+        """The weights of the current logits, differentiable in them."""
+
+    @abstractmethod
+    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+        """Stage 1: bs_j − b_j, how far each body sum lies above its threshold. (…, R)."""
+
+    @abstractmethod
+    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+        """Stages 2 and 4: Σ_j v_ji · firing_j, what each atom receives. (…, M)."""
+
+    @abstractmethod
+    def support(self) -> Support:
+        """The pairs along which a proof runs."""
+
+    @abstractmethod
+    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        """u_ji at (rule, atom) pairs, in float64. (pairs,)."""
+
+    @abstractmethod
+    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        """v_ji at (rule, atom) pairs, in float64. (pairs,)."""
+
+    @abstractmethod
+    def to_dense(self) -> DenseRules:
+        """The same rules as full matrices."""
+
+
+def _slack(weights: Weights, threshold: Tensor, dtype: torch.dtype) -> Tensor:
+    """Σ_i u_ji − b_j, the margin of a rule whose whole body is true. (R,)."""
+    return (weights.body_total - threshold.double()).to(dtype)
+
+
+@final
+class DenseRules(AbstractRules):
+    """Every logit its own parameter: R × M of each kind."""
+
+    def __init__(self, body_logits: Tensor, head_logits: Tensor) -> None:
+        super().__init__()
+        if body_logits.shape != head_logits.shape or body_logits.dim() != 2:
+            raise ModelError(
+                f"body and head logits must have one shape (R, M), not "
+                f"{tuple(body_logits.shape)} and {tuple(head_logits.shape)}"
+            )
+        self.R, self.M = body_logits.shape
+        self.body_logits = nn.Parameter(body_logits)
+        self.head_logits = nn.Parameter(head_logits)
+
+    def read(self) -> Weights:
+        body = torch.sigmoid(self.body_logits)
+        head = torch.softmax(self.head_logits, dim=-1)
+        none = body.new_empty(0)
+        return Weights(body, none, body.sum(-1, dtype=torch.float64), head, none)
+
+    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+        missing = (1 - state) @ weights.body.T.to(state.dtype)  # (…, R)
+        return _slack(weights, threshold, state.dtype) - missing
+
+    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+        return firing @ weights.head.to(firing.dtype)  # (…, M)
+
+    def support(self) -> Support:
+        with torch.no_grad():
+            head = torch.softmax(self.head_logits, dim=-1)
+            body_rule, body_atom = torch.nonzero(self.body_logits > 0, as_tuple=True)
+            # Heads share a rule's mass evenly, so each holds at least half of the largest share.
+            strong = head > 0.5 * head.amax(-1, keepdim=True) if self.M else head > 0
+            head_rule, head_atom = torch.nonzero(strong, as_tuple=True)
+        return Support(body_rule, body_atom, head_rule, head_atom)
+
+    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        return weights.body[rule, atom].double()
+
+    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        return weights.head[rule, atom].double()
+
+    def to_dense(self) -> DenseRules:
+        return self
+
+
+@final
+class SparseRules(AbstractRules):
+    """One logit per literal and one background logit per rule, exactly as the dense form.
+
+    Off its support a rule's logits are one constant, so σ(η) and softmax(ψ) are a background
+    plus a correction on the support, and a step costs as much as the program has literals.
+    """
+
+    body_rule: Tensor
+    body_atom: Tensor
+    head_rule: Tensor
+    head_atom: Tensor
+    head_rest: Tensor
+
+    def __init__(
+        self,
+        support: Support,
+        *,
+        M: int,
+        body_logits: Tensor,
+        body_background: Tensor,
+        head_logits: Tensor,
+        head_background: Tensor,
+    ) -> None:
+        super().__init__()
+        self.M, self.R = M, len(body_background)
+        for name, indices in support._asdict().items():
+            self.register_buffer(name, indices)
+        head_counts = torch.bincount(support.head_rule, minlength=self.R)
+        # How many atoms of each rule's softmax lie in the background.
+        self.register_buffer("head_rest", (M - head_counts).to(head_logits.dtype))
+        self.body_logits = nn.Parameter(body_logits)  # (literals,)
+        self.body_background = nn.Parameter(body_background)  # (R,)
+        self.head_logits = nn.Parameter(head_logits)  # (head literals,)
+        self.head_background = nn.Parameter(head_background)  # (R,)
+
+    @staticmethod
+    def support_of(program: Program) -> Support:
+        """The literals of a program as index tensors."""
+        rules = torch.arange(program.R)
+        return Support(
+            torch.repeat_interleave(rules, torch.from_numpy(program.body_sizes.copy())),
+            torch.from_numpy(program.body_indices.astype("int64")),
+            torch.repeat_interleave(rules, torch.from_numpy(program.head_sizes.copy())),
+            torch.from_numpy(program.head_indices.astype("int64")),
+        )
+
+    def read(self) -> Weights:
+        off = torch.sigmoid(self.body_background)  # (R,)
+        body = torch.sigmoid(self.body_logits) - off[self.body_rule]  # (literals,)
+        total = (self.M * off.double()).index_add(0, self.body_rule, body.double())
+        head, head_off = self._softmax()
+        return Weights(body, off, total, head, head_off)
+
+    def _softmax(self) -> tuple[Tensor, Tensor]:
+        """softmax(ψ) on the support, over the background, and the background itself."""
+        rows = self.head_rule
+        with torch.no_grad():  # any shift gives the same softmax; the largest logit is safe
+            top = torch.where(self.head_rest > 0, self.head_background, -torch.inf)
+            top = top.scatter_reduce(0, rows, self.head_logits, "amax")
+        on = torch.exp(self.head_logits - top[rows])  # (head literals,)
+        # A rule that routes to every atom has no background: its logit must not overflow.
+        off = torch.exp(torch.clamp(self.head_background - top, max=0.0))  # (R,)
+        norm = (self.head_rest * off).index_add(0, rows, on)
+        off = off / norm
+        return on / norm[rows] - off[rows], off
+
+    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+        missing = 1 - state
+        total = missing.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
+        slack = _slack(weights, threshold, state.dtype)
+        background = (total * weights.body_off.double()).to(state.dtype)  # (…, R)
+        lacking = missing[..., self.body_atom] * weights.body.to(state.dtype)  # (…, literals)
+        # All terms of the sum are of one sign, so its error stays relative to itself.
+        return slack - background.index_add(-1, self.body_rule, lacking)
+
+    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+        stray = (firing * weights.head_off.to(firing.dtype)).sum(
+            -1, keepdim=True, dtype=torch.float64
+        )  # (…, 1)
+        sent = firing[..., self.head_rule] * weights.head.to(firing.dtype)  # (…, head literals)
+        received = stray.to(firing.dtype).expand(*firing.shape[:-1], self.M)
+        return received.index_add(-1, self.head_atom, sent)
+
+    def support(self) -> Support:
+        return Support(self.body_rule, self.body_atom, self.head_rule, self.head_atom)
+
+    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        on = self._at(weights.body, (self.body_rule, self.body_atom), rule, atom)
+        return on + weights.body_off.double()[rule]
+
+    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        on = self._at(weights.head, (self.head_rule, self.head_atom), rule, atom)
+        return on + weights.head_off.double()[rule]
+
+    def _at(self, on: Tensor, held: tuple[Tensor, Tensor], rule: Tensor, atom: Tensor) -> Tensor:
+        """The weight over the background at pairs: 0 where a pair is not in the support."""
+        keys, order = torch.sort(held[0] * self.M + held[1])
+        wanted = rule * self.M + atom
+        if not len(keys):
+            return torch.zeros_like(wanted, dtype=torch.float64)
+        place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+        return torch.where(keys[place] == wanted, on.double()[order[place]], 0.0)
+
+    def to_dense(self) -> DenseRules:
+        with torch.no_grad():
+            body = self.body_background[:, None].repeat(1, self.M)
+            body[self.body_rule, self.body_atom] = self.body_logits
+            head = self.head_background[:, None].repeat(1, self.M)
+            head[self.head_rule, self.head_atom] = self.head_logits
+        return DenseRules(body, head)

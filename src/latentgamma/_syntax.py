@@ -1,0 +1,199 @@
+"""Rule text: from what people write to a program.
+
+    text      = { statement }
+    statement = heads "." | heads ":-" [ body ] "." | [ body ] "=>" heads "." | "#external" atom "."
+    heads     = atom { "," atom }        every one of them follows (clingo would read "or")
+    body      = atom { "," atom }
+    atom      = word | number | term | quoted name       (see `latentgamma._names`)
+
+`<-` is another way to write `:-`, and `->` to write `=>`. Comments are `% …` to the end of
+the line, `/* … */`, and clingo's `%* … *%`, of which only the last nest. `#external a.`
+makes the atom known without saying anything about it. Atoms are numbered as they appear,
+the heads of a rule before its body.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+
+import numpy as np
+
+from latentgamma._constructs import Due, error_at, explained
+from latentgamma._errors import ProgramError
+from latentgamma._names import FLAT, UnreadableName, read_name
+from latentgamma._program import Program
+
+#: From this many bytes on, a text is worth the time to load compiled code.
+LARGE = 1 << 20
+
+_token = re.compile(
+    rf"""[ \t\n]*+(?:
+      ({FLAT}(?!\()|[0-9]++(?![\w(]|\.[0-9.]|::))   # 1 an atom that one expression can read
+    | (,)                                           # 2
+    | (\.(?!\.))                                    # 3
+    | (:-|<-(?!>))                                  # 4 heads, then body
+    | (=>|->)                                       # 5 body, then heads
+    | (%(?!\*)[^\n]*+)                              # 6
+    | (/\*|%\*)                                     # 7 a comment that has an end
+    | (["']|{FLAT}(?=\())                           # 8 an atom to be read with care
+    | (\#external(?!\w))                            # 9
+    | \Z                                            # nothing but blanks
+    )""",
+    re.VERBOSE,
+).match
+_ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL, _EXTERNAL = range(1, 10)
+_nesting = re.compile(r"%\*|\*%|%[^\n]*+")
+
+
+def parse(text: str, *, path: str = "<text>") -> Program:
+    """The program that a text of rules describes.
+
+    >>> program = parse("bird :- penguin.  animal :- bird.  penguin.")
+    >>> program.atoms
+    ('bird', 'penguin', 'animal')
+    >>> print(program)
+    bird :- penguin.
+    animal :- bird.
+    penguin.
+
+    Args:
+        text: rules such as `h :- b1, b2.`, `h1, h2 :- b.`, `b => h.` and `a.`
+        path: what an error calls the text.
+    """
+    if not isinstance(text, str):
+        raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
+    if len(text) >= LARGE:
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:  # lone surrogates: the careful reader knows what to say
+            data = b""
+        program = scan(data)
+        if program is not None:
+            return program
+    return read_rules(text, path)
+
+
+def scan(data: bytes) -> Program | None:
+    """The program of a large and plain text, or None if it needs the careful reader."""
+    if len(data) < LARGE:
+        return None
+    from latentgamma._scan import scan_rules  # compiled code is loaded for large texts only
+
+    return scan_rules(data)
+
+
+def read_rules(text: str, path: str = "<text>") -> Program:
+    """The program of a text, read token by token: it accepts all forms and explains errors."""
+    text = prepared(text, path)
+    index: dict[str, int] = {}
+    heads, bodies = array("i"), array("i")
+    head_ends, body_ends = array("q", [0]), array("q", [0])
+    # A dictionary is a set that keeps its order; a rule's names may be many and repeated.
+    left: dict[str, None] = {}
+    right: dict[str, None] = {}
+    arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
+    last = 0  # the kind of the token before; 0 at the start of a statement
+    sign = ""  # the comma, arrow or directive before, for errors
+    at = 0
+    while token := _token(text, at):
+        kind = token.lastindex
+        if kind is None:
+            at = len(text) if last == 0 else at
+            break
+        if kind == _ATOM or kind == _CAREFUL:
+            if last == _ATOM:
+                break
+            if kind == _ATOM:
+                name, at = token[_ATOM], token.end()
+            else:
+                name, at = _read_with_care(text, token.start(_CAREFUL), path)
+            (right if arrow == _ARROW or arrow == _REVERSED else left)[name] = None
+            last = _ATOM
+            continue
+        if kind == _COMMA:
+            if last != _ATOM or arrow == _EXTERNAL:
+                break
+            last, sign = _COMMA, ","
+        elif kind == _END:
+            if last != _ATOM and not (last == _ARROW and left):
+                break
+            if arrow == _REVERSED:
+                left, right = right, left
+            numbers = sorted([index.setdefault(name, len(index)) for name in left])
+            if arrow != _EXTERNAL:
+                heads.extend(numbers)
+                head_ends.append(len(heads))
+                bodies.extend(sorted([index.setdefault(name, len(index)) for name in right]))
+                body_ends.append(len(bodies))
+            left, right, arrow, last = {}, {}, 0, 0
+        elif kind == _ARROW or kind == _REVERSED:
+            if arrow or not (last == _ATOM or (last == 0 and kind == _REVERSED)):
+                break
+            arrow, last, sign = kind, kind, token[kind]
+        elif kind == _EXTERNAL:
+            if last != 0:
+                break
+            arrow, last, sign = kind, kind, token[kind]
+        elif kind == _BLOCK:
+            at = _end_of_comment(text, token.start(_BLOCK), path)
+            continue
+        at = token.end()
+    if last or text[at : at + 1]:
+        raise explained(text, at, _due(last, arrow), path, sign=sign)
+    return Program._sealed(
+        tuple(index),
+        np.array(body_ends, np.int64),
+        np.array(bodies, np.int32),
+        np.array(head_ends, np.int64),
+        np.array(heads, np.int32),
+    )
+
+
+def prepared(text: str, path: str) -> str:
+    """The text without a byte order mark, with plain line ends, and without NUL."""
+    text = text.removeprefix("\ufeff")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    at = text.find("\0")
+    if at >= 0:
+        raise error_at(text, at, "found a NUL character; this is not a text file", path)
+    return text
+
+
+def _read_with_care(text: str, start: int, path: str) -> tuple[str, int]:
+    try:
+        return read_name(text, start)
+    except UnreadableName as error:
+        at, problem = error.position, error.problem
+    if problem:
+        raise error_at(text, at, problem, path)
+    raise explained(text, at, "term", path)
+
+
+def _due(last: int, arrow: int) -> Due:
+    if last == 0:
+        return "statement"
+    if last == _ATOM:
+        if arrow == _EXTERNAL:
+            return "end"
+        return "body" if arrow == _ARROW else "heads"
+    if last == _REVERSED:
+        return "derived"
+    return "condition" if arrow == _ARROW else "head"
+
+
+def _end_of_comment(text: str, start: int, path: str) -> int:
+    if text.startswith("/*", start):
+        end = text.find("*/", start + 2)
+        if end >= 0:
+            return end + 2
+    else:
+        depth = 0
+        for mark in _nesting.finditer(text, start):
+            depth += {"%*": 1, "*%": -1}.get(mark[0], 0)
+            if depth == 0:
+                return mark.end()
+    opening = text[start : start + 2]
+    hint = "; write '% *' if it is a line comment" if opening == "%*" else ""
+    raise error_at(text, start, f"this comment is not closed by '{opening[::-1]}'{hint}", path)
