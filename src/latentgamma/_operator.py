@@ -97,13 +97,15 @@ def weakest_link(state: Tensor, support: Support, R: int) -> Tensor:
     So what leaves an atom arrives undiminished at the facts of its proof. (…, M).
     """
     batch = state.shape[:-1]
+    # Start values that no atom can tie with: a tie would take a share of the gradient.
     body = support.body_rule.expand(*batch, -1)
-    rules = state.new_ones(*batch, R).scatter_reduce(
-        -1, body, state[..., support.body_atom], "amin", include_self=False
+    rules = state.new_full((*batch, R), 2.0).scatter_reduce(
+        -1, body, state[..., support.body_atom], "amin"
     )
+    rules = torch.clamp(rules, max=1.0)  # an empty body is true
     head = support.head_atom.expand(*batch, -1)
-    derived = state.new_zeros(state.shape).scatter_reduce(
-        -1, head, rules[..., support.head_rule], "amax", include_self=False
+    derived = state.new_full(state.shape, -1.0).scatter_reduce(
+        -1, head, rules[..., support.head_rule], "amax"
     )
     return torch.where(state > 0.5, state, torch.maximum(state, derived))
 
