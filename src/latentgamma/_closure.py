@@ -158,16 +158,17 @@ def closure_of_mask(program: Program, given: Mask) -> Closure:
     mark = np.zeros(-(-program.M // 8) * 8, np.uint8)
     mark[: program.M] = given
     order = np.empty(program.M + 1, np.int32)
-    levels = np.zeros(program.M + 3, np.int64)
+    levels = np.empty(program.M + 3, np.int64)
     facts = np.flatnonzero(given)
     order[: len(facts)] = facts
-    levels[1] = len(facts)
+    levels[:2] = 0, len(facts)
     heads = program.head_indptr, program.head_indices
     many = len(facts) * 8 > program.M
     if many:
         missing = np.empty_like(graph.sizes)
-        bodies = program.body_indptr, program.body_indices
-        compiled(_propagate.first_level)(*bodies, *heads, mark, missing)
+        bits = np.packbits(given, bitorder="little")
+        bodies = graph.sizes, program.body_indices
+        compiled(_propagate.first_level)(*bodies, *heads, bits, mark, missing)
         ahead = np.flatnonzero(mark == 2)
     else:
         missing = graph.sizes.copy()

@@ -55,16 +55,19 @@ class Constants:
     def closed_form(cls, program: Program, hardness: float = 1.0) -> Constants:
         """Constants written down from M, R, k and ρ_max; at hardness 1 the theorem's own.
 
-        `docs/theorem.md` proves that at hardness 1 they are exact for every program. Lower
-        hardness gives softer gates, and no promise.
+        `docs/theorem.md` proves that at hardness 1 the operator is exact on every program, for
+        every fact set, from step D to beyond step 10²⁰. Lower hardness gives softer gates and
+        no promise: there the certificate has to speak.
         """
-        M, k, rho = max(1, program.M), max(1, program.k), program.rho_max
+        M, k, rho = max(1, program.M), max(1, program.k), max(1, program.rho_max)
+        sharpness = 2.0 * math.log(rho + 2) + 10.0 * hardness
+        amplitude = 2.2 * math.log(k * (2.0 * math.log(rho + 2) + 10.0)) + 12.0
         return cls(
-            body=math.log(M) + hardness * math.log(40.0),
-            head=math.log(program.R + M) + hardness * 12.0,
-            sharpness=2.0 * math.log(rho + 2) + hardness * 10.0,
+            body=math.log(M) + hardness * math.log(4.0 * sharpness),
+            head=math.log(program.R + M) + 12.0 * hardness,
+            sharpness=sharpness,
             confidence=0.95,
-            gain=(2.0 * math.log(k) + hardness * (2.0 * math.log(20.0) + 12.0)) / 0.95,
+            gain=hardness * amplitude / 0.95,
             gate=5.0,
         )
 

@@ -88,22 +88,34 @@ def spread_plainly(
 
 
 def first_level(
-    body_ptr: Cells, body: Cells, head_ptr: Cells, head: Cells, mark: Cells, missing: Cells
+    sizes: Cells,
+    body: Cells,
+    head_ptr: Cells,
+    head: Cells,
+    facts: Cells,
+    mark: Cells,
+    missing: Cells,
 ) -> None:
     """Count what each body misses, reading the rules in order, and mark the heads that fire.
 
     With many facts this beats following each fact to its rules: the program streams through,
-    and only one byte per atom is read at random.
+    and only `facts`, one bit per atom, is read at random.
     """
-    for j in range(len(body_ptr) - 1):
-        lacks = 0
-        for p in range(body_ptr[j], body_ptr[j + 1]):
-            lacks += mark[body[p]] != 1
+    one_head = len(head) == len(sizes)
+    p = 0
+    for j in range(len(sizes)):
+        lacks = sizes[j]
+        for _ in range(sizes[j]):
+            i = body[p]
+            lacks -= (facts[i >> 3] >> (i & 7)) & 1
+            p += 1
         missing[j] = lacks
         if lacks == 0:
-            for p in range(head_ptr[j], head_ptr[j + 1]):
-                if mark[head[p]] == 0:
-                    mark[head[p]] = 2
+            first = j if one_head else head_ptr[j]
+            last = j + 1 if one_head else head_ptr[j + 1]
+            for h in range(first, last):
+                if mark[head[h]] == 0:
+                    mark[head[h]] = 2
 
 
 def spread(

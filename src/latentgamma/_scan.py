@@ -35,10 +35,13 @@ _STAR, _COMMA, _MINUS, _DOT, _SLASH, _COLON = 42, 44, 45, 46, 47, 58
 _LESS, _GREATER, _BACKSLASH, _HASH = 60, 62, 92, 35
 _EXTERNAL = np.frombuffer(b"#external", np.uint8)
 
+# The table of names has rows (hash << 31 | atom + 1, where its name begins), or zeros.
 _SHIFT = 31
 _LOW = (1 << _SHIFT) - 1
 _HASH_START = np.uint64(0xCBF29CE484222325)
 _HASH_FACTOR = np.uint64(0x100000001B3)
+_BATCH = 512
+_NOWHERE = np.iinfo(np.int64).min
 # Names made to collide would make look-ups slow; the careful reader does not mind them.
 _LONGEST_PROBE = 1000
 
@@ -74,22 +77,60 @@ def scan_rules(data: bytes) -> Program | None:
 def _scan(data: _Bytes) -> tuple[bool, int, _Bytes, _Array, _Array, _Array, _Array]:
     """Whether the text is understood, its atoms (number, names by line), and its rows."""
     size = len(data)
-    heads, bodies = np.empty(1024, np.int32), np.empty(1024, np.int32)
-    head_ends, body_ends = np.zeros(1024, np.int64), np.zeros(1024, np.int64)
+    # A comma, an arrow or a dot follows each atom, and a rule has one dot and at most one
+    # arrow. Memory that is asked for and never touched costs nothing.
+    commas = dots = 0
+    for byte in data:
+        commas += byte == _COMMA
+        dots += byte == _DOT
+    heads, bodies = np.empty(commas + dots + 1, np.int32), np.empty(commas + dots + 1, np.int32)
+    head_ends, body_ends = np.zeros(dots + 1, np.int64), np.zeros(dots + 1, np.int64)
     head_count = body_count = rules = 0
-    # Every name fits: in the text, too, each is followed by one more byte.
+    # All names by line, then those still to be looked up. They fit: in the text, too, each
+    # is followed by one more byte.
     names = np.empty(size + 1, np.uint8)
-    starts = np.zeros(1024, np.int64)  # name i is names[starts[i]:starts[i + 1] - 1]
-    table = np.zeros(4096, np.int64)  # hash << 31 | i + 1, or 0 in a free slot
-    count = 0
+    slots = 4096
+    while slots < size // 32:
+        slots *= 2
+    table = np.zeros((slots, 2), np.int64)
+    state = np.zeros(2, np.int64)  # the number of atoms, and where their names end
+    waiting = np.empty((_BATCH + 1, 3), np.int64)  # where a name begins, its hash, where it goes
+    batch = 0
     in_body = declaring = False
     last = 0  # the token before: 0 none in this statement, 1 an atom, 2 a comma, 3 an arrow
     at = 0
     ok = True
     while at < size:
         byte = data[at]
+        following = data[at + 1] if at + 1 < size else np.uint8(0)
         if _CLASS[byte] == _BLANK:
             at += 1
+        elif _CLASS[byte] or byte == _QUOTE or byte == _PRIME:
+            begin = waiting[batch, 0] if batch else state[1]
+            at, end = _copy_name(data, at, names, begin)
+            if end == begin or last == 1:
+                ok = False
+                break
+            last = 1
+            names[end] = _NEWLINE
+            waiting[batch, 0] = begin
+            waiting[batch, 1] = _hash_of(names, begin, end)
+            if in_body:
+                waiting[batch, 2] = body_count
+                body_count += 1
+            elif declaring:
+                waiting[batch, 2] = _NOWHERE
+            else:
+                waiting[batch, 2] = ~head_count
+                head_count += 1
+            batch += 1
+            waiting[batch, 0] = end + 1
+            if batch == _BATCH:
+                table = _intern(table, names, state, waiting, batch, heads, bodies)
+                batch = 0
+                if len(table) == 0:
+                    ok = False
+                    break
         elif byte == _COMMA:
             if last != 1 or declaring:
                 ok = False
@@ -97,42 +138,28 @@ def _scan(data: _Bytes) -> tuple[bool, int, _Bytes, _Array, _Array, _Array, _Arr
             last = 2
             at += 1
         elif byte == _DOT:
-            following = data[at + 1] if at + 1 < size else np.uint8(0)
             complete = last == 1 or (last == 3 and not declaring)
             if not complete or following == _DOT or _CLASS[following] == _DIGIT:
                 ok = False
                 break
             if not declaring:
-                head_count = _seal_row(heads, head_ends[rules], head_count)
-                body_count = _seal_row(bodies, body_ends[rules], body_count)
                 rules += 1
-                if rules == len(head_ends):
-                    head_ends, body_ends = _grown(head_ends), _grown(body_ends)
                 head_ends[rules], body_ends[rules] = head_count, body_count
             in_body = declaring = False
             last = 0
             at += 1
-        elif byte == _COLON or byte == _LESS:
-            arrow = at + 1 < size and data[at + 1] == _MINUS
-            if not arrow or in_body or declaring or last != 1:
-                ok = False
-                break
-            if byte == _LESS and at + 2 < size and data[at + 2] == _GREATER:
+        elif (byte == _COLON or byte == _LESS) and following == _MINUS:
+            both_ways = byte == _LESS and at + 2 < size and data[at + 2] == _GREATER
+            if both_ways or in_body or declaring or last != 1:
                 ok = False
                 break
             in_body = True
             last = 3
             at += 2
-        elif byte == _PERCENT:
-            if at + 1 < size and data[at + 1] == _STAR:
-                ok = False
-                break
+        elif byte == _PERCENT and following != _STAR:
             while at < size and data[at] != _NEWLINE:
                 at += 1
-        elif byte == _SLASH:
-            if at + 1 >= size or data[at + 1] != _STAR:
-                ok = False
-                break
+        elif byte == _SLASH and following == _STAR:
             at += 2
             while at + 1 < size and not (data[at] == _STAR and data[at + 1] == _SLASH):
                 at += 1
@@ -140,60 +167,33 @@ def _scan(data: _Bytes) -> tuple[bool, int, _Bytes, _Array, _Array, _Array, _Arr
                 ok = False
                 break
             at += 2
-        elif byte == _HASH:
-            end = at + len(_EXTERNAL)
-            if last != 0 or end >= size or _CLASS[data[end]] != _BLANK:
-                ok = False
-                break
-            if not np.array_equal(data[at:end], _EXTERNAL):
+        elif byte == _HASH and last == 0:
+            i = 0
+            while i < len(_EXTERNAL) and at < size and data[at] == _EXTERNAL[i]:
+                at, i = at + 1, i + 1
+            if i < len(_EXTERNAL) or at == size or _CLASS[data[at]] != _BLANK:
                 ok = False
                 break
             declaring = True
             last = 3
-            at = end
         else:
-            begin = starts[count]
-            at, end = _copy_name(data, at, names, begin)
-            if end == begin or last == 1:
-                ok = False
-                break
-            key = _hash_of(names, begin, end)
-            slot = _find(table, key, names, starts, begin, end)
-            if slot < 0:
-                ok = False
-                break
-            if table[slot]:
-                atom = (table[slot] & _LOW) - 1
-            else:
-                atom = count
-                names[end] = _NEWLINE
-                count += 1
-                table[slot] = (key << _SHIFT) | count
-                if count == len(starts):
-                    starts = _grown(starts)
-                starts[count] = end + 1
-                if 2 * count > len(table):
-                    table = _rehashed(table)
-            if in_body:
-                if body_count == len(bodies):
-                    bodies = _grown(bodies)
-                bodies[body_count] = atom
-                body_count += 1
-            elif not declaring:
-                if head_count == len(heads):
-                    heads = _grown(heads)
-                heads[head_count] = atom
-                head_count += 1
-            last = 1
+            ok = False
+            break
+    if batch and ok:
+        table = _intern(table, names, state, waiting, batch, heads, bodies)
+        ok = len(table) > 0
     ok = ok and last == 0
+    if ok:
+        head_count = _seal_rows(heads, head_ends[: rules + 1])
+        body_count = _seal_rows(bodies, body_ends[: rules + 1])
     return (
         ok,
-        count,
-        names[: starts[count]],
-        body_ends[: rules + 1].copy(),
-        bodies[:body_count].copy(),
-        head_ends[: rules + 1].copy(),
-        heads[:head_count].copy(),
+        state[0],
+        names[: state[1]],
+        body_ends[: rules + 1],
+        bodies[:body_count],
+        head_ends[: rules + 1],
+        heads[:head_count],
     )
 
 
@@ -296,70 +296,130 @@ def _hash_of(names: _Bytes, begin: int, end: int) -> int:
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _find(
-    table: _Array, key: int, names: _Bytes, starts: _Array, begin: int, end: int
-) -> int:
-    """The slot of this name, or the free one where it belongs, or -1 after a long search."""
+def _intern(
+    table: _Array,
+    names: _Bytes,
+    state: _Array,
+    waiting: _Array,
+    batch: int,
+    heads: _Array,
+    bodies: _Array,
+) -> _Array:
+    """The table with these names in it; empty if a look-up takes too long.
+
+    A look-up waits for memory twice, at the slot and at the name found there. Touching all
+    of a batch first lets the waits overlap, which is most of the speed.
+    """
+    while 2 * (state[0] + batch) > len(table):
+        table = _rehashed(table)
     mask = len(table) - 1
-    slot = key & mask
-    for _ in range(_LONGEST_PROBE):
-        entry = table[slot]
-        if entry == 0:
-            return slot
-        if entry >> _SHIFT == key:
-            atom = (entry & _LOW) - 1
-            known = starts[atom]
-            if starts[atom + 1] - 1 - known == end - begin:
-                i = 0
-                while i < end - begin and names[known + i] == names[begin + i]:
-                    i += 1
-                if i == end - begin:
-                    return slot
-        slot = (slot + 1) & mask
-    return -1
+    touched = 0
+    for c in range(batch):
+        touched += table[waiting[c, 1] & mask, 1]
+    for c in range(batch):
+        touched += names[table[waiting[c, 1] & mask, 1]]
+    waiting[batch, 1] = touched  # so that the compiler keeps the two loops
+    for c in range(batch):
+        begin, key = waiting[c, 0], waiting[c, 1]
+        length = waiting[c + 1, 0] - begin  # with the line end
+        slot = key & mask
+        atom = -1
+        for _ in range(_LONGEST_PROBE):
+            entry = table[slot, 0]
+            if entry == 0 or (entry >> _SHIFT == key and _same(names, table[slot, 1], begin)):
+                atom = (entry & _LOW) - 1 if entry else state[0]
+                break
+            slot = (slot + 1) & mask
+        if atom < 0:
+            return table[:0]
+        if atom == state[0]:
+            table[slot, 0] = (key << _SHIFT) | (atom + 1)
+            table[slot, 1] = state[1]
+            for i in range(length):
+                names[state[1] + i] = names[begin + i]
+            state[0] += 1
+            state[1] += length
+        place = waiting[c, 2]
+        if place >= 0:
+            bodies[place] = atom
+        elif place != _NOWHERE:
+            heads[~place] = atom
+    return table
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _same(names: _Bytes, one: int, other: int) -> bool:
+    """Whether two names are equal; both end with their line."""
+    while names[one] == names[other]:
+        if names[one] == _NEWLINE:
+            return True
+        one, other = one + 1, other + 1
+    return False
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def _rehashed(table: _Array) -> _Array:
-    larger = np.zeros(4 * len(table), np.int64)
+    """The same entries in a table twice as large."""
+    larger = np.zeros((2 * len(table), 2), np.int64)
     mask = len(larger) - 1
-    for entry in table:
-        if entry:
-            slot = (entry >> _SHIFT) & mask
-            while larger[slot]:
+    for i in range(len(table)):
+        if table[i, 0]:
+            slot = (table[i, 0] >> _SHIFT) & mask
+            while larger[slot, 0]:
                 slot = (slot + 1) & mask
-            larger[slot] = entry
+            larger[slot] = table[i]
     return larger
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _grown(array: _Array) -> _Array:
-    larger = np.empty(2 * len(array), array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _seal_row(row: _Array, begin: int, end: int) -> int:
-    """The end of the row once it is sorted and free of repetitions."""
-    rising = True
-    for i in range(begin + 1, end):
-        rising = rising and row[i - 1] < row[i]
-    if rising:
-        return end
-    if end - begin <= 32:
-        for i in range(begin + 1, end):
-            value = row[i]
-            j = i
-            while j > begin and row[j - 1] > value:
-                row[j] = row[j - 1]
-                j -= 1
-            row[j] = value
-    else:
-        row[begin:end].sort()
-    kept = begin + 1
-    for i in range(begin + 1, end):
-        if row[i] != row[kept - 1]:
-            row[kept] = row[i]
-            kept += 1
+def _seal_rows(row: _Array, ends: _Array) -> int:
+    """The number of indices left when every row is sorted and free of repetitions."""
+    kept = begin = 0
+    for j in range(len(ends) - 1):
+        end = ends[j + 1]
+        _sort(row, begin, end)
+        for i in range(begin, end):
+            if i == begin or row[i] != row[kept - 1]:
+                row[kept] = row[i]
+                kept += 1
+        ends[j + 1] = kept
+        begin = end
     return kept
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _sort(row: _Array, begin: int, end: int) -> None:
+    """Sort by insertion while that is quick, else by a heap."""
+    moves = 0
+    for i in range(begin + 1, end):
+        value = row[i]
+        j = i
+        while j > begin and row[j - 1] > value:
+            row[j] = row[j - 1]
+            j -= 1
+        row[j] = value
+        moves += i - j
+        if moves > 20 * (end - begin):
+            _sort_by_heap(row[begin:end])
+            return
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _sort_by_heap(row: _Array) -> None:
+    size = len(row)
+    root = size // 2
+    while size > 1:
+        if root > 0:
+            root -= 1
+        else:
+            size -= 1
+            row[0], row[size] = row[size], row[0]
+        parent = root
+        while 2 * parent + 1 < size:
+            child = 2 * parent + 1
+            if child + 1 < size and row[child + 1] > row[child]:
+                child += 1
+            if row[parent] >= row[child]:
+                break
+            row[parent], row[child] = row[child], row[parent]
+            parent = child

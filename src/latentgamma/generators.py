@@ -18,9 +18,9 @@ Depth is the number of steps from the roots, all of them true (the first layer w
 are layers, any one atom of a clique). Every function is deterministic: the same arguments,
 `seed` among them, give the same program.
 
-The paper prints the figures of G1 to G4 but not their rules. These programs meet all the
-figures at once, and can be read off them: a domain is 57 atoms and 60 rules (G2); G3 is two
-domains plus 3 atoms and 12 rules that relate them, G4 eight domains plus 48 and 168.
+The paper prints the figures of G1 to G4 but not their rules; these programs meet all the
+figures at once. The figures suggest the build: if G2, with 57 atoms and 60 rules, is one
+domain, then G3 is two and 3 atoms and 12 rules between them, G4 eight and 48 and 168.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _Ints: TypeAlias = npt.NDArray[np.int64]
 def g1(*, seed: int = 0) -> Program:
     """G1 of the paper, a single chain: M = 33, R = 32, k = 2, rho_max = 2.
 
-    A plain chain of 33 atoms has as many rules, so an atom with two of them leaves another
+    A plain chain of 33 atoms has 32 rules too, so an atom with two of them leaves another
     with none. Here the chain has 32 atoms, and beside it stands a `switch`, which alone
     derives nothing: one atom of the chain follows either from those before it or, a step
     sooner, from an earlier one and the switch. The first four rules have one body atom;

@@ -1,0 +1,323 @@
+"""Observations: from arrays, tensors and tables to checked Boolean examples."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._errors import DataError
+from latentgamma._program import Mask
+
+Kind: TypeAlias = Literal["transitions", "closures", "trajectories"]
+Values: TypeAlias = npt.NDArray[np.float64]
+Labels: TypeAlias = npt.NDArray[np.int8]
+
+#: In one table, a column with this mark at its end holds what became of the atom.
+NEXT = "'"
+#: In a table of trajectories, the column that says which one a row belongs to.
+RUN = "trajectory"
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Examples to learn from: states before, labels after, both with one column per atom.
+
+    `states` and `labels` are what the values round to, repeated examples kept once with their
+    `counts`; a label is 1, 0, or −1 where it is missing. `soft` are the targets' probabilities,
+    or None where every value was 0 or 1. `notes` say what a learner cannot know from these.
+    """
+
+    atoms: tuple[str, ...]
+    states: Mask  # (N, M)
+    labels: Labels  # (N, M)
+    counts: npt.NDArray[np.int64]  # (N,)
+    notes: tuple[str, ...] = ()
+    rounded: bool = False
+
+    @property
+    def N(self) -> int:
+        """The number of different examples."""
+        return len(self.states)
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+        return len(self.atoms)
+
+    def rows(self, chosen: npt.NDArray[np.int64]) -> Observations:
+        """Some of these examples."""
+        return Observations(
+            self.atoms,
+            self.states[chosen],
+            self.labels[chosen],
+            self.counts[chosen],
+            self.notes,
+            self.rounded,
+        )
+
+
+def observe(
+    inputs: Any,
+    targets: Any = None,
+    *,
+    kind: Kind = "transitions",
+    atoms: Sequence[str] | None = None,
+) -> Observations:
+    """The examples in arrays, tensors, tables or iterators of rows, checked.
+
+    A path to a .csv or .parquet file, or a data frame, brings its own atoms: one column each.
+    Without targets, a table's columns `a` and `a'` hold an atom before and after.
+    """
+    if kind == "trajectories":
+        before, after, names = _trajectories(inputs, targets)
+    elif targets is None:
+        before, after, names = _one_table(inputs)
+    else:
+        before, names = _matrix("inputs", inputs)
+        after, others = _matrix("targets", targets)
+        if names is not None and others is not None and names != others:
+            if set(names) != set(others):
+                odd = sorted(set(names) ^ set(others))[:3]
+                raise DataError(f"inputs and targets must have the same columns; only one has {odd}")
+            after = after[:, [others.index(name) for name in names]]
+        names = names or others
+    _check_shape(before, after)
+    atoms = _named(atoms, names, before.shape[1])
+    _check_range("inputs", before, atoms, missing=False)
+    _check_range("targets", after, atoms, missing=True)
+    rounded = bool(np.any((before != 0) & (before != 1)))
+    known = ~np.isnan(after)
+    rounded |= bool(np.any(known & (after != 0) & (after != 1)))
+    states = before > 0.5
+    labels = np.where(known, after > 0.5, -1).astype(np.int8)
+    both = np.hstack([states.astype(np.int8), labels])
+    unique, first, counts = _unique_rows(both)
+    del unique
+    return Observations(
+        atoms, states[first], labels[first], counts, _notes(atoms, states, labels), rounded
+    )
+
+
+def contradictions(data: Observations) -> list[tuple[int, int, int]]:
+    """Pairs of examples with the same state and different labels, as (row, row, atom)."""
+    found = []
+    _, inverse = np.unique(_packed(data.states), axis=0, return_inverse=True)
+    order = np.argsort(inverse.ravel(), kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(inverse.ravel()[order])) + 1)
+    for group in groups:
+        if len(group) < 2:
+            continue
+        labels = data.labels[group]
+        clash = (labels == 1).any(0) & (labels == 0).any(0)
+        for i in np.flatnonzero(clash).tolist():
+            one, other = group[labels[:, i] == 1][0], group[labels[:, i] == 0][0]
+            found.append((int(one), int(other), i))
+    return found
+
+
+# ------------------------------------------------------------------------ ways in
+
+
+def _matrix(what: str, source: Any) -> tuple[Values, list[str] | None]:
+    """The values as float64 rows, and the columns' names where the source has any."""
+    names: list[str] | None = None
+    if isinstance(source, (str, Path)):
+        return _table(Path(source))
+    if hasattr(source, "columns") and hasattr(source, "to_numpy"):
+        names = [str(name) for name in source.columns]
+        source = source.to_numpy()
+    elif hasattr(source, "detach"):
+        source = source.detach().cpu().double().numpy()
+    elif isinstance(source, Iterable) and not isinstance(source, (np.ndarray, list, tuple)):
+        source = list(source)
+    try:
+        values = np.asarray(source, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} must be rows of numbers, one column per atom: {error}") from None
+    return values, names
+
+
+def _table(path: Path) -> tuple[Values, list[str]]:
+    if not path.exists():
+        raise DataError(f"there is no table {str(path)!r}")
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow.parquet as parquet
+        except ImportError:
+            raise DataError(
+                f"{path.name}: reading Parquet needs pyarrow; install it, or save the table as CSV"
+            ) from None
+        table = parquet.read_table(path)
+        columns = [np.asarray(column.to_numpy(), np.float64) for column in table.columns]
+        return np.stack(columns, axis=1), list(table.column_names)
+    if path.suffix != ".csv":
+        raise DataError(f"a table is a .csv or a .parquet file, not {path.name!r}")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = list(csv.reader(file))
+    if not lines:
+        raise DataError(f"{path.name} is empty; the first line names the atoms")
+    names = [name.strip() for name in lines[0]]
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        if not line:
+            continue
+        if len(line) != len(names):
+            raise DataError(
+                f"{path.name}:{number}: expected {len(names)} cells, one per column, "
+                f"but found {len(line)}"
+            )
+        try:
+            rows.append([_cell(text) for text in line])
+        except ValueError as error:
+            raise DataError(f"{path.name}:{number}: {error}") from None
+    return np.array(rows, np.float64).reshape(len(rows), len(names)), names
+
+
+def _cell(text: str) -> float:
+    word = text.strip().lower()
+    if word in ("", "nan", "na", "?"):
+        return np.nan
+    if word in ("true", "false"):
+        return float(word == "true")
+    return float(word)
+
+
+def _one_table(source: Any) -> tuple[Values, Values, list[str]]:
+    values, names = _matrix("inputs", source)
+    if names is None:
+        raise DataError(
+            "targets are missing: pass inputs and targets, or one table with columns a and a'"
+        )
+    base = [name for name in names if not name.endswith(NEXT)]
+    place = {name: i for i, name in enumerate(names)}
+    if len(place) != len(names):
+        raise DataError("a column's name stands twice in the table")
+    lost = [name for name in names if name.endswith(NEXT) and name[:-1] not in place]
+    if lost or len(base) == len(names):
+        raise DataError(
+            f"without targets a table needs columns a and a' for the atom a before and after, but "
+            f"{f'{lost[0]!r} stands alone' if lost else 'no column ends in a prime'}"
+        )
+    before = values[:, [place[name] for name in base]]
+    # An atom without a column of its own for afterwards has no label: nothing is learned about it.
+    after = np.full_like(before, np.nan)
+    for i, name in enumerate(base):
+        if name + NEXT in place:
+            after[:, i] = values[:, place[name + NEXT]]
+    return before, after, base
+
+
+def _trajectories(source: Any, targets: Any) -> tuple[Values, Values, list[str] | None]:
+    if targets is not None:
+        raise DataError("trajectories bring their own targets: pass the states alone")
+    names = None
+    if isinstance(source, (str, Path)) or hasattr(source, "columns"):
+        values, names = _matrix("trajectories", source)
+        if RUN in names or []:
+            column = (names or []).index(RUN)
+            runs = values[:, column]
+            values = np.delete(values, column, axis=1)
+            names = [name for name in names or [] if name != RUN]
+            parts = [values[runs == run] for run in dict.fromkeys(runs.tolist())]
+        else:
+            parts = [values]
+    else:
+        if hasattr(source, "detach"):
+            source = source.detach().cpu().double().numpy()
+        if isinstance(source, np.ndarray) and source.ndim == 2:
+            source = [source]
+        parts = [_matrix("a trajectory", part)[0] for part in source]
+    if not parts or any(part.ndim != 2 for part in parts):
+        raise DataError("trajectories are arrays of shape (steps, M), one after another")
+    widths = {part.shape[1] for part in parts}
+    if len(widths) > 1:
+        raise DataError(f"trajectories must have the same atoms, but have {sorted(widths)} columns")
+    before = np.concatenate([part[:-1] for part in parts])
+    after = np.concatenate([part[1:] for part in parts])
+    return before, after, names
+
+
+# ------------------------------------------------------------------------ checks
+
+
+def _check_shape(before: Values, after: Values) -> None:
+    for what, values in (("inputs", before), ("targets", after)):
+        if values.ndim != 2:
+            raise DataError(
+                f"{what} must have one row per example and one column per atom, shape (N, M), "
+                f"but have shape {values.shape}"
+            )
+    if before.shape != after.shape:
+        raise DataError(
+            f"inputs and targets must have one shape, but have {before.shape} and {after.shape}"
+        )
+    if before.size == 0:
+        raise DataError(f"there is nothing to learn from: the table has shape {before.shape}")
+
+
+def _named(
+    atoms: Sequence[str] | None, columns: Sequence[str] | None, M: int
+) -> tuple[str, ...]:
+    names = atoms if atoms is not None else columns
+    if names is None:
+        return tuple(f"a{i}" for i in range(M))
+    if len(names) != M:
+        raise DataError(f"there are {M} columns, but {len(names)} atoms were named")
+    if len(set(names)) != M or any(not isinstance(name, str) or not name for name in names):
+        raise DataError("atoms must be named by different non-empty strings")
+    return tuple(names)
+
+
+def _check_range(what: str, values: Values, atoms: Sequence[str], *, missing: bool) -> None:
+    bad = ~((values >= 0) & (values <= 1))
+    if missing:
+        bad &= ~np.isnan(values)
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        value = values[row, column]
+        advice = (
+            "; a state cannot have a missing value: drop the row, or only its labels"
+            if np.isnan(value)
+            else ""
+        )
+        raise DataError(
+            f"{what} must lie in [0, 1], but row {row} has {value:g} for {atoms[column]!r}{advice}"
+        )
+
+
+def _notes(atoms: Sequence[str], states: Mask, labels: Labels) -> tuple[str, ...]:
+    def listed(mask: Mask) -> str:
+        names = [repr(atoms[i]) for i in np.flatnonzero(mask)]
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return ", ".join(names[:5]) + more
+
+    always, never = states.all(0), ~states.any(0)
+    unlabelled = (labels < 0).all(0)
+    notes = []
+    if always.any():
+        notes.append(f"always true before, so no rule can be seen to need or derive it: {listed(always)}")
+    if never.any():
+        notes.append(f"never true before, so no rule can be seen to use it: {listed(never)}")
+    if unlabelled.any():
+        notes.append(f"never labelled, so no rule for it was looked for: {listed(unlabelled)}")
+    return tuple(notes)
+
+
+def _packed(mask: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.packbits(mask.astype(np.bool_), axis=1)
+
+
+def _unique_rows(
+    rows: npt.NDArray[np.int8],
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Different rows in the order they come: the rows, where they first stand, how often."""
+    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1]))).ravel()
+    unique, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return unique[order], first[order], counts[order]
