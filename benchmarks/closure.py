@@ -138,6 +138,7 @@ def many_sets(N: int = 50_000, *, peer_sets: int = 10_000, clingo_sets: int = 1_
     answers = closures(program, given, threads=THREADS)
     expected = [set(np.flatnonzero(row).tolist()) for row in answers[:peer_sets]]
     setting = {"M": program.M, "R": program.R, "k": program.k, "rho_max": program.rho_max}
+    questions = [[i + 1 for i in facts] for facts in sets[:peer_sets]]
     rows: list[Row] = []
 
     def add(name: str, seconds: float, count: int) -> None:
@@ -152,7 +153,6 @@ def many_sets(N: int = 50_000, *, peer_sets: int = 10_000, clingo_sets: int = 1_
     add("latentgamma, lists", best(lambda: closures(program, sets, threads=THREADS)), N)
     for name in SOLVERS:
         with pysat(name, program) as solver:
-            questions = [[i + 1 for i in facts] for facts in sets[:peer_sets]]
             got = [{i - 1 for i in solver.propagate(assumptions=q)[1]} for q in questions]
             assert got == expected, f"{name} disagrees"
             seconds = best(lambda s=solver: [s.propagate(assumptions=q) for q in questions], 3)

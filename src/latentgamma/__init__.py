@@ -22,8 +22,9 @@ from latentgamma._errors import (
 )
 from latentgamma._formats import load, save
 from latentgamma._program import Program, Rule
-from latentgamma._proof import Derivation, WhyNot, derivation, why_not
+from latentgamma._proof import Derivation, derivation
 from latentgamma._syntax import parse
+from latentgamma._why_not import WhyNot, why_not
 
 if TYPE_CHECKING:
     from latentgamma import generators, plot

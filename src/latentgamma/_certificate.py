@@ -332,14 +332,21 @@ def _march(gain: Callable[[Array], Array], depth: int, stored: float) -> float:
     """x_d ← x_d + (1 − x_d) f(x_{d−1}), until the last level is above one half."""
     level = np.zeros(depth + 1)
     level[0] = 1.0
-    steps = 0
+    steps, most = 0, 64 * (depth + 16)
+    # Each level at its best, given the one below it at its best all along: is it hopeless?
+    best = np.ones(1)
+    for _ in range(depth):
+        with np.errstate(divide="ignore"):  # a share of one is there at once
+            best = -np.expm1(most * np.log1p(-np.minimum(1.0, gain(best))))
+        if best[0] <= 0.5:
+            return math.inf
     while level[depth] <= 0.5:
         rise = (level[1:] + (1 - level[1:]) * gain(level[:-1])) * (1 - 2 * stored)
         if not np.any(rise > level[1:]):
             return math.inf
         level[1:] = np.maximum(level[1:], rise)
         steps += 1
-        if steps > 64 * (depth + 16):  # creeping by leaks, which is no proof anyone could use
+        if steps > most:  # creeping by leaks, which is no proof anyone could use
             return math.inf
     return float(steps)
 

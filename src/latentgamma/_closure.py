@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from latentgamma import _propagate
 from latentgamma._errors import FactsError
+from latentgamma._graph import frozen, graph_of
+from latentgamma._names import quote
 from latentgamma._program import Facts, Indices, Mask, Offsets, Program
 from latentgamma._propagate import compiled
 
 #: Many fact sets: one boolean row for each, or one `Facts` after another.
 FactSets: TypeAlias = "npt.NDArray[Any] | Iterable[Facts]"
 
-# Literals the plain path visits on behalf of one program before it is worth importing numba.
-# At about 0.2 µs each that is half a second, which is what the import takes.
-_PLAIN_WORK = 2_000_000
 # A tile of fact sets has up to this many words of 64: one cache line for each atom.
 _TILE_WIDTH = 8
-# The state of the tiles that one call of a loop works on, in bytes: about one second-level cache.
-_TILE_BYTES = 1 << 19
+# The state of the tiles that one call of a loop works on, in bytes: a part of the cache.
+_TILE_BYTES = 1 << 17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,15 +68,15 @@ class Closure:
         """The step at which each atom becomes true, −1 where it never does. Shape (M,)."""
         level = np.full(self.program.M, -1, np.int32)
         level[self.order] = np.repeat(np.arange(self.depth + 1), np.diff(self.offsets))
-        return _frozen(level)
+        return frozen(level)
 
     @cached_property
     def levels(self) -> tuple[frozenset[str], ...]:
         """The atoms that first become true at each step, the given facts at step 0."""
         return tuple(frozenset(self._named(a, b)) for a, b in pairwise(self.offsets.tolist()))
 
-    def _named(self, start: int, stop: int) -> list[str]:
-        return [self.program.atoms[i] for i in np.sort(self.order[start:stop])]
+    def _named(self, start: int, stop: int, most: int | None = None) -> list[str]:
+        return [self.program.atoms[i] for i in np.sort(self.order[start:stop])[:most]]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -92,7 +90,7 @@ class Closure:
             i = self.program.index.get(atom)
             return i is not None and bool(self.state[i])
         if isinstance(atom, (int, np.integer)) and not isinstance(atom, bool):
-            return 0 <= atom < self.program.M and bool(self.state[atom])
+            return bool(0 <= atom < self.program.M and self.state[atom])
         return False
 
     def __eq__(self, other: object) -> bool:
@@ -112,8 +110,8 @@ class Closure:
             if d == 100:
                 lines.append(f"…  {self.depth + 1 - d} more levels")
                 break
-            names = self._named(a, min(b, a + 100))
-            more = f", … {b - a - 100} more" if b - a > 100 else ""
+            names = [quote(name) for name in self._named(a, b, 20)]
+            more = f", … {b - a - 20} more" if b - a > 20 else ""
             lines.append(f"{d}  {', '.join(names) or '–'}{more}")
         return "\n".join(lines)
 
@@ -146,50 +144,9 @@ def closure(program: Program, facts: Facts = ()) -> Closure:
 
 def closure_of_mask(program: Program, given: Mask) -> Closure:
     """The closure of facts given as one boolean per atom."""
-    graph = graph_of(program)
-    if graph.plain(program.size + program.M):
-        lists = graph.lists
-        known, order = given.tolist(), np.flatnonzero(given).tolist()
-        levels = _propagate.spread_plainly(
-            lists.uses, lists.heads, lists.own, lists.sizes.copy(), known, order
-        )
-        return _sealed(program, np.array(known, np.bool_), order, levels)
-    use_ptr, use = graph.uses
-    mark = np.zeros(-(-program.M // 8) * 8, np.uint8)
-    mark[: program.M] = given
-    order = np.empty(program.M + 1, np.int32)
-    levels = np.empty(program.M + 3, np.int64)
-    facts = np.flatnonzero(given)
-    order[: len(facts)] = facts
-    levels[:2] = 0, len(facts)
-    heads = program.head_indptr, program.head_indices
-    many = len(facts) * 8 > program.M
-    if many:
-        missing = np.empty_like(graph.sizes)
-        bits = np.packbits(given, bitorder="little")
-        bodies = graph.sizes, program.body_indices
-        compiled(_propagate.first_level)(*bodies, *heads, bits, mark, missing)
-        ahead = np.flatnonzero(mark == 2)
-    else:
-        missing = graph.sizes.copy()
-        ahead = graph.own[~given[graph.own]]
-        mark[ahead] = 2
-    order[len(facts) : len(facts) + len(ahead)] = ahead
-    levels[2] = len(facts) + len(ahead)
-    depth = compiled(_propagate.spread)(
-        use_ptr,
-        use,
-        *heads,
-        missing,
-        mark,
-        mark.view(np.uint64),
-        order,
-        levels,
-        1 if many else 0,
-        0 if many else len(ahead),
-    )
-    levels = levels[: depth + 2].copy()
-    return _sealed(program, mark[: program.M].view(np.bool_), order[: levels[-1]], levels)
+    if graph_of(program).plain(program.size + program.M):
+        return _closure_plainly(program, given)
+    return _closure_compiled(program, given)
 
 
 def closures(
@@ -209,47 +166,15 @@ def closures(
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, but is {threads}")
-    given, spare = _fact_rows(program, fact_sets)
+    given, ours = _fact_rows(program, fact_sets)
     N, M = given.shape
     if N == 0 or M == 0:
         return given.copy()
-    graph = graph_of(program)
-    if graph.plain(program.size * (1 + N // 1024) + N * M // 64):
-        return _closures_plainly(program, graph, given)
-    closed = given if spare else np.empty((N, M), np.bool_)
-    threads = threads or _processors()
-    width = min(_TILE_WIDTH, -(-N // (64 * threads)))
-    # Read-only on purpose: the loops are compiled once, whatever array the caller has.
-    source = _frozen(np.ascontiguousarray(given).view(np.uint8))
-    target = closed.view(np.uint8)
-    lanes = 64 * width
-    tiles = max(1, _TILE_BYTES // (8 * width * M))
-    rows_at_once = min(tiles, -(-N // (lanes * threads))) * lanes
-    blocks = graph.blocks
-
-    def work(rows: range) -> list[int]:
-        room = np.empty((rows_at_once // lanes, M, width), np.uint64)
-        planes = np.empty((8, M), np.uint8)
-        unsettled = []
-        for first in rows:
-            last = min(first + rows_at_once, N)
-            words = room[: -(-(last - first) // lanes)]
-            settled = np.empty(len(words), np.bool_)
-            compiled(_propagate.pack)(source, first, last, planes, words)
-            compiled(_propagate.close)(*blocks, words, settled)
-            compiled(_propagate.unpack)(words, planes, target, first, last)
-            if not settled.all():
-                unsettled += range(first, last)
-        return unsettled
-
-    starts = range(0, N, rows_at_once)
-    shares = [starts[t::threads] for t in range(min(threads, len(starts)))]
-    if len(shares) == 1:
-        rest = work(shares[0])
-    else:
-        with ThreadPoolExecutor(len(shares), "latentgamma") as pool:
-            rest = list(chain.from_iterable(pool.map(work, shares)))
-    for row in rest:  # what is there lies between the facts and their closure
+    if graph_of(program).plain(program.size * (1 + N // 1024) + N * M // 64):
+        return _closures_plainly(program, given)
+    closed = given if ours else np.empty((N, M), np.bool_)
+    # What comes back lies between the facts and their closure, mostly at the closure.
+    for row in _closures_compiled(program, given, closed, threads or _processors()):
         closed[row] = closure_of_mask(program, closed[row]).state
     return closed
 
@@ -329,198 +254,125 @@ def _flat_indices(program: Program, sets: list[Any]) -> npt.NDArray[np.int64] | 
     return indices if inside else None
 
 
-# ------------------------------------------------------------------------ structure
-
-
-class _Lists(NamedTuple):
-    """The relations of a small program as lists, for the plain loops."""
-
-    uses: list[list[int]]
-    heads: list[list[int]]
-    own: list[int]
-    sizes: list[int]
-
-
-class _Order(NamedTuple):
-    """The rules in an order in which one pass settles all that lies on no cycle."""
-
-    rules: npt.NDArray[np.int64]  # (R,)
-    block_ptr: npt.NDArray[np.int64]
-    cyclic: Mask
-    bound: int
-
-
-class Graph:
-    """What is derived from a program once, and kept with it: who uses what, in which order."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._spent = 0
-
-    def plain(self, work: int) -> bool:
-        """Whether to answer without the compiler: until that has cost as much as importing it."""
-        self._spent += work
-        return self._spent <= _PLAIN_WORK
-
-    @cached_property
-    def uses(self) -> tuple[Indices, Indices]:
-        """The rules whose body each atom is in, as compressed rows."""
-        program = self._program
-        return self._inverted(program.body_indptr, program.body_indices)
-
-    @cached_property
-    def derivers(self) -> tuple[Indices, Indices]:
-        """The rules that have each atom as a head, as compressed rows."""
-        program = self._program
-        return self._inverted(program.head_indptr, program.head_indices)
-
-    def _inverted(self, offsets: Offsets, members: Indices) -> tuple[Indices, Indices]:
-        if self.plain(0):
-            order = np.argsort(members, kind="stable")
-            rows = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))[order]
-            counts = np.bincount(members, minlength=self._program.M)
-            ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-            return _frozen(ends), _frozen(rows)
-        narrow = len(members) <= np.iinfo(np.int32).max
-        ends = np.zeros(self._program.M + 2, np.int32 if narrow else np.int64)
-        rows = np.empty(len(members), np.int32)
-        compiled(_propagate.invert)(offsets, members, ends, rows)
-        return _frozen(ends)[:-1], _frozen(rows)
-
-    @cached_property
-    def sizes(self) -> npt.NDArray[Any]:
-        """The sizes of the bodies in as few bytes as they need: counters that stay in cache."""
-        program = self._program
-        return _frozen(program.body_sizes.astype(np.uint8 if program.k <= 255 else np.int32))
-
-    @cached_property
-    def own(self) -> npt.NDArray[np.int64]:
-        """The indices of the facts the program itself states, rising."""
-        program = self._program
-        stated = np.repeat(program.body_sizes == 0, program.head_sizes)
-        return np.unique(program.head_indices[stated]).astype(np.int64)
-
-    @cached_property
-    def lists(self) -> _Lists:
-        """The same as lists of Python numbers."""
-        program = self._program
-        use_ptr, use = self.uses
-        return _Lists(
-            _split(use_ptr, use),
-            _split(program.head_indptr, program.head_indices),
-            self.own.tolist(),
-            program.body_sizes.tolist(),
-        )
-
-    @cached_property
-    def order(self) -> _Order:
-        """The rules in topological order of the components they are in."""
-        program = self._program
-        nodes = program.M + program.R
-        use_ptr, use = self.uses
-        heads = program.head_indptr, program.head_indices
-        derivable = program.rules_per_head > 0
-        component = np.full(nodes, -1, np.int32)
-        if self.plain(program.size + nodes):
-            lists = [array.tolist() for array in (use_ptr, use, *heads, derivable, component)]
-            room = [[0] * nodes for _ in range(7)]
-            bound = _propagate.components(*lists, *room)
-            component, finish = np.array(lists[-1], np.int32), np.array(room[0], np.int32)
-        else:
-            arrays = [np.zeros(nodes, np.int32) for _ in range(7)]
-            loop = compiled(_propagate.components)
-            bound = loop(use_ptr, use, *heads, derivable, component, *arrays)
-            finish = arrays[0]
-        rule, left = component[program.M :], finish[program.M :]
-        rules = np.lexsort((-left, -rule))
-        looped = (np.bincount(component, minlength=1) > 1)[rule[rules]]
-        # Rules on no cycle share a block until a cycle comes between them.
-        kind = np.where(looped, rule[rules], -1)
-        edges = np.flatnonzero(np.diff(kind)) + 1
-        block_ptr = np.concatenate(([0], edges, [program.R])) if program.R else np.zeros(1, int)
-        return _Order(rules, block_ptr, looped[block_ptr[:-1]], int(bound))
-
-    @cached_property
-    def blocks(self) -> tuple[npt.NDArray[Any], ...]:
-        """The arguments of the bit-parallel loop: bodies and heads in that order, and blocks."""
-        program, order = self._program, self.order
-        bodies = _reordered(program.body_indptr, program.body_indices, order.rules)
-        heads = _reordered(program.head_indptr, program.head_indices, order.rules)
-        return *bodies, *heads, order.block_ptr, order.cyclic
-
-
-def graph_of(program: Program) -> Graph:
-    """The graph of this very program object, made when it is first asked for."""
-    kept: Graph | None = program.__dict__.get("_graph")
-    if kept is None:
-        # By identity, in the object itself: hashing a large program is as dear as closing it.
-        # It gets a twin that shares the arrays, or the two would keep each other alive.
-        kept = program.__dict__.setdefault("_graph", Graph(replace(program)))
-    return kept
-
-
 # ------------------------------------------------------------------------ parts
 
 
-def _closures_plainly(program: Program, graph: Graph, given: Mask) -> Mask:
+def _closure_plainly(program: Program, given: Mask) -> Closure:
+    uses, heads, own, sizes = graph_of(program).lists
+    known, order = given.tolist(), np.flatnonzero(given).tolist()
+    levels = _propagate.spread_plainly(uses, heads, own, sizes.copy(), known, order)
+    return _sealed(program, np.array(known, np.bool_), order, levels)
+
+
+def _closure_compiled(program: Program, given: Mask) -> Closure:
+    graph = graph_of(program)
+    M, facts = program.M, np.flatnonzero(given)
+    mark = np.zeros(-(-M // 8) * 8, np.uint8)
+    mark[:M] = given
+    heads = program.head_indptr, program.head_indices
+    many = len(facts) * 8 > M
+    if many:  # the first step rule by rule
+        missing, bits = np.empty_like(graph.sizes), np.packbits(given, bitorder="little")
+        first_level = compiled(_propagate.first_level)
+        first_level(graph.sizes, program.body_indices, *heads, bits, mark, missing)
+        ahead = np.flatnonzero(mark == 2)
+    else:
+        missing, ahead = graph.sizes.copy(), graph.own[~given[graph.own]]
+        mark[ahead] = 2
+    order = np.empty(M + 1, np.int32)
+    order[: len(facts)] = facts
+    order[len(facts) : len(facts) + len(ahead)] = ahead
+    levels = np.empty(M + 3, np.int64)
+    levels[:3] = 0, len(facts), len(facts) + len(ahead)
+    start = (1, 0) if many else (0, len(ahead))
+    words = mark.view(np.uint64)
+    spread = compiled(_propagate.spread)
+    depth = spread(*graph.uses, *heads, missing, mark, words, order, levels, *start)
+    levels = levels[: depth + 2].copy()
+    return _sealed(program, mark[:M].view(np.bool_), order[: levels[-1]], levels)
+
+
+def _closures_compiled(program: Program, given: Mask, closed: Mask, threads: int) -> list[int]:
+    """Fill `closed`; the rows that did not settle, for which see the loop `close`."""
+    N, M = given.shape
+    blocks = graph_of(program).blocks
+    width = min(_TILE_WIDTH, -(-N // (64 * threads)))
+    lanes = 64 * width
+    tiles = min(max(1, _TILE_BYTES // (8 * width * M)), -(-N // (lanes * threads)))
+    # Read-only on purpose: the loops are compiled once, whatever array the caller has.
+    source = frozen(np.ascontiguousarray(given).view(np.uint8))
+    target = closed.view(np.uint8)
+    starts = range(0, N, tiles * lanes)
+    queue = iter(starts)  # the threads share it: each takes the next rows when it is free
+
+    def work(_: int) -> list[int]:
+        room = np.empty((tiles, M, width), np.uint64)
+        planes, line = np.empty((8, M), np.uint8), np.empty(M, np.uint64)
+        unsettled: list[int] = []
+        for first in queue:
+            last = min(first + tiles * lanes, N)
+            words = room[: -(-(last - first) // lanes)]
+            settled = np.empty(len(words), np.bool_)
+            compiled(_propagate.pack)(source, first, last, planes, line, words)
+            compiled(_propagate.close)(*blocks, words, settled)
+            compiled(_propagate.unpack)(words, planes, line, target, first, last)
+            if not settled.all():
+                unsettled += range(first, last)
+        return unsettled
+
+    threads = min(threads, len(starts))
+    if threads == 1:
+        return work(0)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads, "latentgamma") as pool:
+        return list(chain.from_iterable(pool.map(work, range(threads))))
+
+
+def _closures_plainly(program: Program, given: Mask) -> Mask:
     """The closures with one long Python integer per atom, one bit per fact set."""
     N, M = given.shape
     packed = np.packbits(given.T, axis=1, bitorder="little")  # (M, ceil(N / 8))
     words = [int.from_bytes(row.tobytes(), "little") for row in packed]
-    heads = _split(program.head_indptr, program.head_indices)
-    bodies = _split(program.body_indptr, program.body_indices)
-    every = (1 << N) - 1
-    blocks = pairwise(graph.order.block_ptr.tolist())
-    settled = True
-    for (a, b), cyclic in zip(blocks, graph.order.cyclic.tolist(), strict=True):
-        block = graph.order.rules[a:b].tolist()
-        for _ in range(N + 1):
-            moving = False
-            for j in block:
-                true = every
-                for i in bodies[j]:
-                    true &= words[i]
-                for h in heads[j]:
-                    if true & ~words[h]:
-                        words[h] |= true
-                        moving = cyclic
-            if not moving:
-                break
-        settled &= not moving
+    settled = close_integers(program, words, N)
     size = packed.shape[1]
     bits = np.frombuffer(b"".join(word.to_bytes(size, "little") for word in words), np.uint8)
-    closed = np.unpackbits(bits.reshape(M, size), axis=1, count=N, bitorder="little").T
-    closed = np.ascontiguousarray(closed).view(np.bool_)
+    columns = np.unpackbits(bits.reshape(M, size), axis=1, count=N, bitorder="little")
+    closed: Mask = np.ascontiguousarray(columns.T).view(np.bool_)
     if not settled:
         for row in closed:
             row[:] = closure_of_mask(program, row).state
     return closed
 
 
+def close_integers(program: Program, words: list[int], N: int) -> bool:
+    """Close N fact sets, bit n of each atom's integer for set n; False if they did not settle.
+
+    The same as the compiled loop `close`, and it gives up where that does.
+    """
+    settled, every = True, (1 << N) - 1
+    for cyclic, rules in graph_of(program).integer_blocks:
+        for _ in range(N + 1):
+            moving = False
+            for body, heads in rules:
+                true = every
+                for i in body:
+                    true &= words[i]
+                if true:
+                    for h in heads:
+                        if true & ~words[h]:
+                            words[h] |= true
+                            moving = cyclic
+            if not moving:
+                break
+        settled &= not moving
+    return settled
+
+
 def _sealed(program: Program, state: Mask, order: Any, offsets: Any) -> Closure:
     order, offsets = np.asarray(order, np.int32), np.asarray(offsets, np.int64)
     depth = len(offsets) - 2
-    return Closure(program, _frozen(state), depth, _frozen(order), _frozen(offsets))
-
-
-def _frozen(array: Any) -> Any:
-    array.flags.writeable = False
-    return array
-
-
-def _split(offsets: npt.NDArray[Any], members: npt.NDArray[Any]) -> list[list[int]]:
-    flat = members.tolist()
-    return [flat[a:b] for a, b in pairwise(offsets.tolist())]
-
-
-def _reordered(
-    offsets: npt.NDArray[Any], members: npt.NDArray[Any], rows: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], Indices]:
-    """The compressed rows in another order."""
-    sizes = np.diff(offsets)[rows]
-    ends = np.concatenate(([0], np.cumsum(sizes)))
-    within = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
-    return ends, members[np.repeat(offsets[rows], sizes) + within]
+    return Closure(program, frozen(state), depth, frozen(order), frozen(offsets))
 
 
 def _processors() -> int:

@@ -7,6 +7,7 @@ import unicodedata
 from typing import Literal, TypeAlias
 
 from latentgamma._errors import ParseError
+from latentgamma._text import error_at
 
 #: What the reader was ready for: a statement, an atom among the heads (the first one after
 #: '=>' is 'derived') or in the body, what comes after such an atom, the '.' of a
@@ -152,19 +153,23 @@ _EXPECTED = {
     "term": "an argument",
 }
 _blanks = re.compile(r"[ \t\n]*+").match
-_shown = re.compile(r"\w++|[!-/:-@\[-^`{-~]{1,3}+|.").match
+_shown = re.compile(r"\w++|:-|<-|=>|->|.").match
 
 
-def explained(text: str, at: int, due: Due, path: str, *, sign: str = "") -> ParseError:
+def explained(
+    text: str, at: int, due: Due, path: str, *, sign: str = "", seen: int | None = None
+) -> ParseError:
     """The error for what stands at or after this place, where `due` was expected.
 
     Args:
         text: the whole text.
-        at: where what was understood ends; blanks may follow.
+        at: where it stands, blanks aside.
         due: what was expected there.
         path: what the error calls the text.
         sign: the comma, arrow or directive after which an atom was expected.
+        seen: where the token before ends, if a comment is between.
     """
+    seen = at if seen is None else seen
     blanks = _blanks(text, at)
     start = blanks.end() if blanks else at
     for places, matches, problem in _CONSTRUCTS:
@@ -178,24 +183,11 @@ def explained(text: str, at: int, due: Due, path: str, *, sign: str = "") -> Par
         expected += f" after {sign!r}"
     if start == len(text):
         expected = "'.' at the end of a rule" if due in {"heads", "body", "end"} else expected
-        return error_at(text, at, f"expected {expected} but the text ends", path)
+        return error_at(text, seen, f"expected {expected} but the text ends", path)
     problem = f"expected {expected} but found {_named(text, start)}"
-    if due in {"heads", "body"} and "\n" in text[at:start]:
+    if due in {"heads", "body"} and "\n" in text[seen:start]:
         problem += "; is the '.' of the rule before it missing?"
     return error_at(text, start, problem, path)
-
-
-def error_at(text: str, at: int, problem: str, path: str) -> ParseError:
-    """The error that shows this place of a text."""
-    start = text.rfind("\n", 0, at) + 1
-    end = text.find("\n", at, at + 200)  # a line may be very long; the error shows a window
-    return ParseError(
-        problem,
-        source=text[start : at + 200 if end < 0 else end],
-        line=text.count("\n", 0, at) + 1,
-        column=at - start + 1,
-        path=path,
-    )
 
 
 def _named(text: str, at: int) -> str:

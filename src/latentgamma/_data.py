@@ -29,8 +29,9 @@ class Observations:
     """Examples to learn from: states before, labels after, both with one column per atom.
 
     `states` and `labels` are what the values round to, repeated examples kept once with their
-    `counts`; a label is 1, 0, or −1 where it is missing. `soft` are the targets' probabilities,
-    or None where every value was 0 or 1. `notes` say what a learner cannot know from these.
+    `counts`; a label is 1, 0, or −1 where it is missing. `doubt` is how often a rounded label is
+    wrong if the targets are probabilities, and 0 if every one is 0 or 1. `notes` say what a
+    learner cannot know from these.
     """
 
     atoms: tuple[str, ...]
@@ -38,7 +39,7 @@ class Observations:
     labels: Labels  # (N, M)
     counts: npt.NDArray[np.int64]  # (N,)
     notes: tuple[str, ...] = ()
-    rounded: bool = False
+    doubt: float = 0.0
 
     @property
     def N(self) -> int:
@@ -58,7 +59,7 @@ class Observations:
             self.labels[chosen],
             self.counts[chosen],
             self.notes,
-            self.rounded,
+            self.doubt,
         )
 
 
@@ -91,16 +92,15 @@ def observe(
     atoms = _named(atoms, names, before.shape[1])
     _check_range("inputs", before, atoms, missing=False)
     _check_range("targets", after, atoms, missing=True)
-    rounded = bool(np.any((before != 0) & (before != 1)))
     known = ~np.isnan(after)
-    rounded |= bool(np.any(known & (after != 0) & (after != 1)))
+    doubt = float(np.minimum(after, 1 - after)[known].mean()) if known.any() else 0.0
     states = before > 0.5
     labels = np.where(known, after > 0.5, -1).astype(np.int8)
     both = np.hstack([states.astype(np.int8), labels])
     unique, first, counts = _unique_rows(both)
     del unique
     return Observations(
-        atoms, states[first], labels[first], counts, _notes(atoms, states, labels), rounded
+        atoms, states[first], labels[first], counts, _notes(atoms, states, labels), doubt
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from latentgamma._program import Program
 
@@ -51,6 +52,7 @@ class _Link:
     low: int
     high: int
     arrow: int
+    forwards: bool
 
 
 def layered(program: Program, widths: Sequence[float], *, row: float, gap: float) -> Layout:
@@ -79,7 +81,8 @@ def layered(program: Program, widths: Sequence[float], *, row: float, gap: float
         links += [_linked(j, node, i, layer, 1) for i in heads]
     real = len(layer)
     chains = _passing(links, layer, width)
-    order = _ordered(layer, chains)
+    linked = {node for chain in chains for node in chain}
+    order = _ordered(layer, chains, linked)
     space = [row] * program.M + [0.55 * row] * (real - program.M)
     space += [0.4 * row] * (len(layer) - real)
     y = _settled(order, chains, space)
@@ -95,13 +98,42 @@ def layered(program: Program, widths: Sequence[float], *, row: float, gap: float
             if place < len(chain) - 1:
                 points.append((x[layer[node]] + width[node] / 2, y[node]))
         edges.append(Edge(link.rule, tuple(points), link.arrow))
+    right = max((x[number] + column[number] / 2 for number in x), default=0.0)
+    alone = [i for i in range(program.M) if i not in linked]
+    shelf, down = _shelved(alone, widths, right, row=row, gap=gap)
+    atoms = [shelf[i] if i in shelf else (x[layer[i]], y[i] + down) for i in range(program.M)]
     return Layout(
-        tuple((x[layer[i]], y[i]) for i in range(program.M)),
-        {j: (x[layer[node]], y[node]) for j, node in junctions.items()},
-        tuple(edges),
-        max((x[n] + column[n] / 2 for n in x), default=0.0),
-        max(y, default=0.0) + row / 2,
+        tuple(atoms),
+        {j: (x[layer[node]], y[node] + down) for j, node in junctions.items()},
+        tuple(_raised(edge, down) for edge in edges),
+        max([right, *(shelf[i][0] + widths[i] / 2 for i in alone)]),
+        max([y[node] + space[node] / 2 for node in linked], default=0.0) + down,
     )
+
+
+def _shelved(
+    alone: list[int], widths: Sequence[float], right: float, *, row: float, gap: float
+) -> tuple[dict[int, Point], float]:
+    """Places for atoms that no rule connects, in lines below the others, and their height."""
+    reach = max(right, 6.0, 1.5 * sum(widths[i] + gap for i in alone) ** 0.5)
+    lines: list[list[int]] = []
+    x: dict[int, float] = {}
+    edge = reach
+    for i in alone:
+        if not lines or edge + widths[i] > reach:
+            lines.append([])
+            edge = 0.0
+        lines[-1].append(i)
+        x[i] = edge + widths[i] / 2
+        edge += widths[i] + gap / 2
+    height = row * len(lines)
+    return {
+        i: (x[i], height - (n + 0.5) * row) for n, line in enumerate(lines) for i in line
+    }, height
+
+
+def _raised(edge: Edge, up: float) -> Edge:
+    return Edge(edge.rule, tuple((x, y + up) for x, y in edge.points), edge.arrow)
 
 
 def _rules_to_draw(program: Program) -> list[tuple[int, list[int], list[int]]]:
@@ -110,7 +142,8 @@ def _rules_to_draw(program: Program) -> list[tuple[int, list[int], list[int]]]:
     rules = []
     for j in range(program.R):
         body = program.body_of(j).tolist()
-        heads = [i for i in program.heads_of(j).tolist() if i not in body]
+        held = set(body)
+        heads = [i for i in program.heads_of(j).tolist() if i not in held]
         key = tuple(body), tuple(heads)
         if body and heads and key not in seen:
             seen.add(key)
@@ -159,38 +192,47 @@ def _levels(M: int, rules: list[tuple[int, list[int], list[int]]]) -> list[int]:
 
 def _linked(rule: int, start: int, end: int, layer: list[int], arrow: int) -> _Link:
     if layer[start] < layer[end]:
-        return _Link(rule, start, end, arrow)
-    return _Link(rule, end, start, -arrow)  # it closes a cycle, and is drawn backwards
+        return _Link(rule, start, end, arrow, True)
+    return _Link(rule, end, start, -arrow, False)  # it closes a cycle, and is drawn backwards
 
 
 def _passing(links: list[_Link], layer: list[int], width: list[float]) -> list[list[int]]:
-    """The nodes each link runs through; adds one to every layer it passes, if they are few."""
+    """The nodes each link runs through; adds places in the layers it passes, if they are few.
+
+    Links that leave one node in one direction share their way as far as it goes.
+    """
     few = sum(layer[a.high] - layer[a.low] - 1 for a in links) <= _MOST_PLACES
+    shared: dict[tuple[int, bool, int], int] = {}
     chains = []
     for link in links:
-        between = range(layer[link.low] + 1, layer[link.high]) if few else range(0)
-        chains.append([link.low, *range(len(layer), len(layer) + len(between)), link.high])
-        layer += between
-        width += [0.0] * len(between)
+        start = link.low if link.forwards else link.high
+        chain = [link.low]
+        for number in range(layer[link.low] + 1, layer[link.high]) if few else ():
+            place = shared.setdefault((start, link.forwards, number), len(layer))
+            if place == len(layer):
+                layer.append(number)
+                width.append(0.0)
+            chain.append(place)
+        chains.append([*chain, link.high])
     return chains
 
 
 def _neighbours(chains: list[list[int]], count: int) -> tuple[list[list[int]], list[list[int]]]:
     before: list[list[int]] = [[] for _ in range(count)]
     after: list[list[int]] = [[] for _ in range(count)]
-    for chain in chains:
-        for a, b in zip(chain, chain[1:], strict=False):
-            after[a].append(b)
-            before[b].append(a)
+    pairs = {pair for chain in chains for pair in pairwise(chain)}
+    for a, b in sorted(pairs):
+        after[a].append(b)
+        before[b].append(a)
     return before, after
 
 
-def _ordered(layer: list[int], chains: list[list[int]]) -> list[list[int]]:
+def _ordered(layer: list[int], chains: list[list[int]], linked: set[int]) -> list[list[int]]:
     """The nodes of each layer from bottom to top, with few crossings."""
     before, after = _neighbours(chains, len(layer))
     rows: dict[int, list[int]] = {}
-    for node, number in enumerate(layer):
-        rows.setdefault(number, []).append(node)
+    for node in sorted(linked):
+        rows.setdefault(layer[node], []).append(node)
     order = [rows[number] for number in sorted(rows)]
     place = _places(order, len(layer))
     best, fewest = [list(row) for row in order], _crossings(order, after, place)
@@ -243,7 +285,7 @@ def _settled(order: list[list[int]], chains: list[list[int]], space: list[float]
             _spread(row, y, space, wish)
     for row in order:  # and once with an eye on both sides
         _spread(row, y, space, [_mean([y[m] for m in before[n] + after[n]], y[n]) for n in row])
-    low = min((y[n] - space[n] / 2 for n in range(len(y))), default=0.0)
+    low = min((y[n] - space[n] / 2 for row in order for n in row), default=0.0)
     return [value - low for value in y]
 
 
@@ -253,8 +295,8 @@ def _spread(row: list[int], y: list[float], space: list[float], wish: list[float
     Least squares under an order is solved by pooling neighbours that are too near.
     """
     offset, total = [], 0.0
-    for a, node in enumerate(row):
-        total += (space[row[a - 1]] + space[node]) / 2 if a else 0.0
+    for rank, node in enumerate(row):
+        total += (space[row[rank - 1]] + space[node]) / 2 if rank else 0.0
         offset.append(total)
     pools: list[tuple[float, int]] = []  # the sum of the wishes less the offsets, and how many
     for wanted, distance in zip(wish, offset, strict=True):
@@ -272,7 +314,8 @@ def _columns(
 ) -> tuple[dict[int, float], dict[int, float]]:
     """The middle of each layer, and how wide it is."""
     column = {layer[row[0]]: max(width[n] for n in row) for row in order}
-    x, edge = {}, 0.0
+    x: dict[int, float] = {}
+    edge = 0.0
     for number, wide in column.items():
         x[number] = edge + wide / 2
         edge += wide + gap

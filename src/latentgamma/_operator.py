@@ -7,7 +7,7 @@ The legend, in the paper's letters: η body logits, ψ head logits, b threshold,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
@@ -17,19 +17,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
-from torch.utils.checkpoint import checkpoint
 
 from latentgamma._certificate import Certificate, certify
 from latentgamma._errors import ModelError, StateError
+from latentgamma._fact_sets import fact_masks
 from latentgamma._model_reading import read_model, rows_of
 from latentgamma._program import Facts, Program
 from latentgamma._reading import Reading
-from latentgamma._rules import AbstractRules, Numbers, SparseRules, Support
+from latentgamma._rerun import can_be_rerun, run_keeping_states, values_can_be_read
+from latentgamma._rules import AbstractRules, Numbers, SparseRules, Support, take
 
 Gate: TypeAlias = Literal["sigmoid", "bump"]
 Gradient: TypeAlias = Literal["exact", "proof"]
 #: What the forward pass keeps for the backward: the states, about √T of them, or everything.
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
+
+#: What a state may be made of.
+STATE_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 GROUPS = (
     "body",
@@ -77,8 +81,8 @@ def bump(x: Tensor) -> Tensor:
     tensor([0.0000, 0.0000, 0.3679])
     """
     # Below 1e-3 the value and every derivative underflow; a floor keeps 1/x² finite there.
-    safe = torch.clamp(x, min=1e-3)
-    return torch.where(x > 1e-3, torch.exp(-1 / (safe * safe)), torch.zeros_like(x))
+    inverse = 1 / torch.clamp(x, min=1e-3)
+    return torch.where(x > 1e-3, torch.exp(-inverse * inverse), torch.zeros_like(x))
 
 
 def update(state: Tensor, share: Tensor) -> Tensor:
@@ -100,12 +104,12 @@ def weakest_link(state: Tensor, support: Support, R: int) -> Tensor:
     # Start values that no atom can tie with: a tie would take a share of the gradient.
     body = support.body_rule.expand(*batch, -1)
     rules = state.new_full((*batch, R), 2.0).scatter_reduce(
-        -1, body, state[..., support.body_atom], "amin"
+        -1, body, take(state, support.body_atom), "amin"
     )
     rules = torch.clamp(rules, max=1.0)  # an empty body is true
     head = support.head_atom.expand(*batch, -1)
     derived = state.new_full(state.shape, -1.0).scatter_reduce(
-        -1, head, rules[..., support.head_rule], "amax"
+        -1, head, take(rules, support.head_rule), "amax"
     )
     return torch.where(state > 0.5, state, torch.maximum(state, derived))
 
@@ -113,7 +117,7 @@ def weakest_link(state: Tensor, support: Support, R: int) -> Tensor:
 # -------------------------------------------------------------------- what a run leaves
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """Every state of a run, the first one included.
 
@@ -169,15 +173,28 @@ class LatentGamma(nn.Module):
 
     `latentgamma.oracle(program)` builds one whose parameters are written down from a program.
     The parameters that must stay positive, or between 0 and 1, are kept there by construction:
-    `sharpness`, `gain` and `gate` through a softplus, `confidence` through a sigmoid.
+    `sharpness`, `gain` and `gate` through a softplus, `confidence` through a sigmoid. So an
+    optimiser may take any finite step.
+
+    A state may be float64, float32, bfloat16 or float16, whatever the model's own dtype: a step
+    computes in the dtype of the state, and in float32 where that has sixteen bits.
+
+    Two backward passes belong to the same forward values:
+
+    - `gradient="exact"` is the derivative of the T steps. On a sharp model it is honest, and
+      nearly nothing: a closure does not change when a fact changes by a little.
+    - `gradient="proof"` flows along proofs. In each step the gradient of an atom that was
+      already true goes to that atom; of another one, to the weakest body atoms of its best
+      rules, as in min/max logic, ties in equal shares. It reaches the facts undiminished at
+      any depth. Parameters get what they locally deserve: the exact derivative of each step in
+      them, times the gradient that arrived at that step along proofs.
 
     Attributes:
         rules: the two matrices, dense or sparse.
         program: the program this model was built from, if any: it lends the names of the
             atoms, and decides when `steps=None` may stop.
         gate_kind: `"sigmoid"` or `"bump"`.
-        gradient: `"exact"`, the derivative of the T steps; or `"proof"`, the same values with a
-            backward pass that flows along proofs and does not fade with depth.
+        gradient: `"exact"` or `"proof"`; it may be set at any time.
     """
 
     def __init__(
@@ -197,8 +214,14 @@ class LatentGamma(nn.Module):
         super().__init__()
         if program is not None and rules.M != program.M:
             raise ModelError(f"the rules have {rules.M} atoms, the program has {program.M}")
-        self.gate_kind = one_of("gate", gate_kind, get_args(Gate))
-        self.gradient = one_of("gradient", gradient, get_args(Gradient))
+        _check_shape("threshold", threshold, (rules.R,))
+        _check_shape("sharpness", sharpness, (rules.R,))
+        _check_shape("confidence", confidence, (rules.R,))
+        _check_shape("gain", gain, ())
+        _check_shape("offset", offset, (rules.M,))
+        _check_shape("gate", gate, ())
+        self.gate_kind: Gate = one_of("gate", gate_kind, get_args(Gate))
+        self.gradient = gradient
         self.program = program
         self.rules = rules
         self.threshold = nn.Parameter(threshold)
@@ -213,24 +236,34 @@ class LatentGamma(nn.Module):
     # ------------------------------------------------------------ numbers
 
     @property
+    def gradient(self) -> Gradient:
+        """Which backward pass this model has: `"exact"` or `"proof"`."""
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, kind: Gradient) -> None:
+        self._gradient: Gradient = one_of("gradient", kind, get_args(Gradient))
+
+    @property
     def sharpness(self) -> Tensor:
         """τ > 0, one per rule. (R,)."""
-        return softplus(self.sharpness_raw)
+        return _positive(self.sharpness_raw)
 
     @property
     def confidence(self) -> Tensor:
         """ρ in (0, 1), one per rule. (R,)."""
-        return torch.sigmoid(self.confidence_raw)
+        limits = torch.finfo(self.confidence_raw.dtype)
+        return torch.sigmoid(self.confidence_raw).clamp(limits.tiny, 1 - limits.eps)
 
     @property
     def gain(self) -> Tensor:
         """τ_nor > 0. ()."""
-        return softplus(self.gain_raw)
+        return _positive(self.gain_raw)
 
     @property
     def gate(self) -> Tensor:
         """β > 1. ()."""
-        return 1 + softplus(self.gate_raw)
+        return (1 + _positive(self.gate_raw)).clamp(min=1 + torch.finfo(self.gate_raw.dtype).eps)
 
     @property
     def M(self) -> int:
@@ -261,7 +294,11 @@ class LatentGamma(nn.Module):
             self.gain * self.confidence,
             self.offset,
             self.gate,
+            self.rules.support() if self._flows_along_proofs() else None,
         )
+
+    def _flows_along_proofs(self) -> bool:
+        return self.gradient == "proof" and torch.is_grad_enabled()
 
     def group(self, name: str) -> list[nn.Parameter]:
         """The parameters of one group, for an optimiser: see `GROUPS` for the names."""
@@ -281,12 +318,22 @@ class LatentGamma(nn.Module):
     # ------------------------------------------------------------ states
 
     def state(self, facts: Facts | Iterable[Facts]) -> Tensor:
-        """The state of a fact set (M,), or of many (N, M), on this model's device and dtype."""
+        """The state of a fact set (M,), or of many (N, M), on this model's device and dtype.
+
+        A fact set is a name, an index, several of them, or one boolean for each atom. Many of
+        them are an iterable of fact sets, or a boolean array of shape (N, M).
+
+        >>> import latentgamma as lg
+        >>> model = lg.oracle(lg.parse("bird :- penguin."))
+        >>> model.state("penguin")
+        tensor([0., 1.])
+        >>> model.state([["penguin"], []])
+        tensor([[0., 1.],
+                [0., 0.]])
+        """
         program = self._need_program("to name facts")
-        if isinstance(facts, (list, tuple)) and facts and not isinstance(facts[0], (str, int)):
-            masks = torch.stack([torch.from_numpy(program.mask(one)) for one in facts])
-        else:
-            masks = torch.from_numpy(program.mask(facts))  # type: ignore[arg-type]
+        given = facts.detach().cpu().numpy() if isinstance(facts, Tensor) else facts
+        masks = torch.from_numpy(fact_masks(program, given))
         return masks.to(device=self.device, dtype=self.dtype)
 
     def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
@@ -305,23 +352,30 @@ class LatentGamma(nn.Module):
     def _checked(self, state: Tensor) -> Tensor:
         if not isinstance(state, Tensor):
             raise StateError(f"a state is a tensor, not {type(state).__name__}; try model.state")
-        if not state.is_floating_point():
+        if state.dtype not in STATE_DTYPES:
             raise StateError(
-                f"a state is a floating-point tensor, not {state.dtype}; use state.float(), or "
-                f"model.state(facts) for fact sets"
+                f"a state is a floating-point tensor of 16, 32 or 64 bits, not {state.dtype}; use "
+                f"state.float(), or model.state(facts) for fact sets"
             )
         if state.dim() == 0 or state.shape[-1] != self.M:
             raise StateError(
                 f"the last dimension of a state is the number of atoms, {self.M}, but the shape "
                 f"is {tuple(state.shape)}"
             )
-        if state.numel() and _values_can_be_read(state):
+        if state.device != self.device:
+            raise StateError(
+                f"the state is on {state.device}, but the model on {self.device}; use "
+                f"state.to(model.device)"
+            )
+        if state.numel() and values_can_be_read(state):
             low, high = torch.aminmax(state.detach())
-            if not (low >= 0 and high <= 1):  # NaN fails both
-                raise StateError(
-                    f"the values of a state lie in [0, 1], but these reach from {low.item():.6g} "
-                    f"to {high.item():.6g}"
+            if not (low >= 0) & (high <= 1):  # NaN fails both
+                found = (
+                    "there is a NaN among these"
+                    if low.isnan()
+                    else f"these reach from {low.item():.6g} to {high.item():.6g}"
                 )
+                raise StateError(f"the values of a state lie in [0, 1], but {found}")
         return state
 
     # ------------------------------------------------------------ running
@@ -331,15 +385,15 @@ class LatentGamma(nn.Module):
         return self._step(self.numbers(), self._checked(state))
 
     def _step(self, numbers: Numbers, state: Tensor) -> Tensor:
-        source = state.detach() if self.gradient == "proof" else state
+        source = state if numbers.proof is None else state.detach()
         # Sixteen-bit states are stored as such and computed with in float32.
         exact = source.to(torch.promote_types(source.dtype, torch.float32))
         activation = match(self.rules, numbers, exact)
         evidence = route(self.rules, numbers, fire(numbers, activation))
         after = update(exact, gate(self.gate_kind, numbers.gate, evidence)).to(state.dtype)
-        if self.gradient == "proof" and torch.is_grad_enabled():
-            slope = weakest_link(state, self.rules.support(), self.R)
-            after = after + (slope - slope.detach())
+        if numbers.proof is not None and torch.is_grad_enabled():
+            slope = weakest_link(state, numbers.proof, self.R)
+            after = after + (slope - slope.detach())  # exactly zero: a slope without a value
         return after
 
     def forward(
@@ -351,14 +405,18 @@ class LatentGamma(nn.Module):
         program, which is checked symbolically, and never past the certified window.
 
         `memory` says what is kept for the backward pass: every state, about √T of them, or
-        everything (which `torch.func` transforms need).
+        everything; what is not kept is computed again. Compiled or under a transform of
+        `torch.func`, where nothing can be run again, everything is kept.
         """
         state = self._checked(state)
         one_of("memory", memory, get_args(Memory))
         if steps is None:
-            return self._run_until_closed(state, memory)
-        *_, final = self._run(state, _checked_steps(steps), memory)
-        return final
+            closed: Tensor = self._run_until_closed(state, memory)
+            return closed
+        # Not a list of them: without gradients only the last state has to live.
+        for after in self._run(state, _checked_steps(steps), memory):
+            state = after
+        return state
 
     def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
         """Every state of a run of `steps` applications."""
@@ -366,54 +424,47 @@ class LatentGamma(nn.Module):
         one_of("memory", memory, get_args(Memory))
         # Every state is part of the answer, so there is nothing for √T to save.
         kept: Memory = "all" if memory == "all" else "states"
-        states = list(self._run(state, _checked_steps(steps), kept))
+        states = [state, *self._run(state, _checked_steps(steps), kept)]
         return Trajectory(torch.stack(states), self.program)
 
     def _run(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
-        """The states of a run; in "sqrt" mode only those at the ends of the segments."""
+        """The states after each step; in "sqrt" mode those after each of about √T segments."""
         numbers = self.numbers()
-        yield state
-        if memory == "sqrt" and steps > 1:
-            length = math.isqrt(steps - 1) + 1
-            for start in range(0, steps, length):
-                count = min(length, steps - start)
-                state = self._recomputed(self._segment, numbers, state, count)
-                yield state
-            return
-        for _ in range(steps):
-            if memory == "all":
+        if memory == "all" or not can_be_rerun(state, *numbers.tensors()):
+            for _ in range(steps):
                 state = self._step(numbers, state)
-            else:
-                state = self._recomputed(self._step, numbers, state)
-            yield state
+                yield state
+        else:
+            stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
+            yield from self._rerun(numbers, state, steps, stride)
 
-    def _segment(self, numbers: Numbers, state: Tensor, count: int) -> Tensor:
-        for _ in range(count):
-            state = self._recomputed(self._step, numbers, state)
-        return state
+    def _rerun(
+        self, numbers: Numbers, state: Tensor, steps: int, stride: int
+    ) -> tuple[Tensor, ...]:
+        def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
+            return self._step(numbers.of(tensors), before)
 
-    def _recomputed(self, function: Callable[..., Tensor], *args: Any) -> Tensor:
-        """The function's value, keeping only its arguments for the backward pass."""
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return function(*args)
-        result: Tensor = checkpoint(
-            function, *args, use_reentrant=False, preserve_rng_state=False
-        )
-        return result
+        return run_keeping_states(step, numbers.tensors(), state, steps, stride)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _run_until_closed(self, state: Tensor, memory: Memory) -> Tensor:
+        if not values_can_be_read(state):
+            raise ModelError(
+                "steps=None looks at the values of the state, which cannot be done while they "
+                "are traced, exported or transformed by torch.func; pass steps="
+            )
         closed = _ClosedUnder(self._need_program("to know when to stop; pass steps="), state.device)
         numbers = self.numbers()
+        rerun = memory != "all" and can_be_rerun(state, *numbers.tensors())
         for _ in range(self._longest_run()):
             # An example that is done stays as it is, whatever the others of its batch do.
             running = ~closed(state > 0.5).unsqueeze(-1)
             if not running.any():
                 break
-            after = (
-                self._step(numbers, state)
-                if memory == "all"
-                else self._recomputed(self._step, numbers, state)
-            )
+            if rerun:
+                (after,) = self._rerun(numbers, state, steps=1, stride=1)
+            else:
+                after = self._step(numbers, state)
             state = torch.where(running, after, state)
         return state
 
@@ -428,10 +479,16 @@ class LatentGamma(nn.Module):
     def certificate(self) -> Certificate:
         """The certificate of this model against its own program, computed anew after training."""
         program = self._need_program("to be certified against")
-        version = tuple((id(p), p._version) for p in self.parameters())
-        if self._certified is None or self._certified[0] != (version, self.dtype):
-            self._certified = (version, self.dtype), certify(self, program)
+        key = program, self.dtype, self.gate_kind, *self._fingerprint()
+        if self._certified is None or self._certified[0] != key:
+            self._certified = key, certify(self, program)
         return self._certified[1]
+
+    def _fingerprint(self) -> list[object]:
+        """What changes when a parameter does: in place, or behind autograd's back (`p.data`)."""
+        parameters = [p.detach() for p in self.parameters()]
+        sums = torch.stack([p.sum(dtype=torch.float64) for p in parameters]).tolist()
+        return [(p.data_ptr(), p._version) for p in parameters] + sums
 
     def reading(self, program: Program, rows: npt.NDArray[np.int64] | None = None) -> Reading:
         """What a certificate reads of this model, its rows standing for a program's rules."""
@@ -475,12 +532,17 @@ class LatentGamma(nn.Module):
 
         def keep_wide(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
-            if not tensor.is_floating_point():
+            if not tensor.is_floating_point() or moved.dtype.itemsize >= 4:
                 return moved
-            self._state_dtype = moved.dtype
-            return moved if moved.dtype.itemsize >= 4 else tensor.to(moved.device)
+            return tensor.to(moved.device)
 
-        super()._apply(keep_wide, recurse)
+        # What happens to the dtype is asked of a tensor of states, not of the wide parameters:
+        # moving a model with bfloat16 states to a GPU leaves them bfloat16.
+        states = fn(torch.empty(0, dtype=self._state_dtype, device=self.device)).dtype
+        if states not in STATE_DTYPES:
+            raise ModelError(f"a model's states have 16, 32 or 64 bits, so it has no {states} form")
+        super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
+        self._state_dtype = states
         return self
 
     def extra_repr(self) -> str:
@@ -505,8 +567,7 @@ class _ClosedUnder:
     """Whether each support of a batch is closed under a program."""
 
     def __init__(self, program: Program, device: torch.device) -> None:
-        self._literals = SparseRules.support_of(program)
-        self._literals = Support(*(indices.to(device) for indices in self._literals))
+        self._literals = Support(*(i.to(device) for i in SparseRules.support_of(program)))
         self._R = program.R
 
     def __call__(self, support: Tensor) -> Tensor:  # (…, M) -> (…)
@@ -526,19 +587,25 @@ def one_of(what: str, value: str, allowed: tuple[str, ...]) -> Any:
     return value
 
 
+def _check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise ModelError(f"{what} must have the shape {shape}, not {tuple(tensor.shape)}")
+
+
 def _checked_steps(steps: int) -> int:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+    whole = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
+    if not whole or steps < 0:
         raise StateError(f"steps is a whole number from 0 on, or None, not {steps!r}")
-    return steps
+    return int(steps)
 
 
-def _values_can_be_read(state: Tensor) -> bool:
-    """Whether looking at the values is possible here: not while tracing, mapping or capturing."""
-    if torch.compiler.is_compiling() or state.device.type == "meta":
-        return False
-    if torch._C._functorch.is_functorch_wrapped_tensor(state):  # type: ignore[attr-defined]
-        return False
-    return not (state.is_cuda and torch.cuda.is_current_stream_capturing())
+# -------------------------------------------------------------------- numbers kept in a domain
+
+
+def _positive(raw: Tensor) -> Tensor:
+    """log(1 + eˣ), which is positive; where that underflows, the smallest positive number."""
+    # From 40 on the logarithm is x itself to the last digit, in every dtype.
+    return softplus(raw, threshold=40.0).clamp(min=torch.finfo(raw.dtype).tiny)
 
 
 def _inverse_softplus(what: str, value: Tensor, floor: float) -> Tensor:

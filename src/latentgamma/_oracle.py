@@ -6,12 +6,13 @@ import os
 from typing import Literal, TypeAlias, get_args
 
 import torch
+from torch import Tensor
 
 from latentgamma._constants import ClosedForm, Constants, Heads
 from latentgamma._errors import ModelError
 from latentgamma._operator import Gate, Gradient, LatentGamma, one_of
 from latentgamma._program import Program
-from latentgamma._rules import AbstractRules, DenseRules, SparseRules
+from latentgamma._rules import AbstractRules, SparseRules
 
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
 
@@ -61,9 +62,10 @@ def oracle(
     closed = ClosedForm(program, constants, heads=heads)
     dense = form == "dense" or (form == "auto" and program.R * program.M <= _DENSE_UP_TO)
     if dense:
-        _refuse_if_too_large(program, wide, device)
-    with torch.device("cpu" if device is None else device):
-        rules: AbstractRules = _sparse_rules(program, constants, wide)
+        refuse_if_too_large(program.R, program.M, wide, device)
+    rules: AbstractRules = _sparse_rules(program, constants, wide)
+    # Written down on the host, and moved as a whole.
+    with torch.device("cpu"):
         model = LatentGamma(
             rules.to_dense() if dense else rules,
             threshold=torch.tensor(closed.threshold, dtype=wide),
@@ -76,28 +78,31 @@ def oracle(
             gradient=gradient,
             program=program,
         )
-    return model.to(dtype)
+    return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
 
 
 def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:
-    device = torch.get_default_device()
-    support = SparseRules.support_of(program)
-    R = program.R
+    bodies, heads, R = len(program.body_indices), len(program.head_indices), program.R
+
+    def full(count: int, value: float) -> Tensor:
+        return torch.full((count,), value, dtype=dtype, device="cpu")
+
     return SparseRules(
-        type(support)(*(indices.to(device) for indices in support)),
+        SparseRules.support_of(program),
         M=program.M,
-        body_logits=torch.full((len(program.body_indices),), constants.body, dtype=dtype),
-        body_background=torch.full((R,), -constants.body, dtype=dtype),
-        head_logits=torch.full((len(program.head_indices),), constants.head, dtype=dtype),
-        head_background=torch.zeros(R, dtype=dtype),
+        body_logits=full(bodies, constants.body),
+        body_background=full(R, -constants.body),
+        head_logits=full(heads, constants.head),
+        head_background=full(R, 0.0),
     )
 
 
-def _refuse_if_too_large(
-    program: Program, dtype: torch.dtype, device: torch.device | str | None
+def refuse_if_too_large(
+    R: int, M: int, dtype: torch.dtype, device: torch.device | str | None
 ) -> None:
+    """Raise a ModelError if the dense form of R rules over M atoms does not fit in memory."""
     # Logits and weights, of bodies and of heads.
-    needed = 4 * program.R * program.M * dtype.itemsize
+    needed = 4 * R * M * dtype.itemsize
     if device is not None and torch.device(device).type == "cuda":
         available = torch.cuda.mem_get_info(device)[0]
     else:

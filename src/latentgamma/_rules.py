@@ -11,8 +11,10 @@ atoms is decided as sharply as a body of two, in float32 too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, final
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -53,6 +55,18 @@ class Numbers(NamedTuple):
     amplitude: Tensor  # τ_nor ρ (R,)
     offset: Tensor  # θ (M,)
     gate: Tensor  # β ()
+    #: Where a proof gradient flows; None where the gradient is the exact one, or none is wanted.
+    proof: Support | None = None
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The ten tensors that a gradient may go to."""
+        return *self.weights, *self[1:6]
+
+    def of(self, tensors: Sequence[Tensor]) -> Numbers:
+        """These numbers with ten others in their place."""
+        threshold, sharpness, amplitude, offset, gate = tensors[5:]
+        weights = Weights(*tensors[:5])
+        return Numbers(weights, threshold, sharpness, amplitude, offset, gate, self.proof)
 
 
 class AbstractRules(nn.Module, ABC):
@@ -90,6 +104,50 @@ class AbstractRules(nn.Module, ABC):
         """The same rules as full matrices."""
 
 
+# -------------------------------------------------------------------- sums over literals
+
+
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """The entries of the last dimension at these indices, its gradient summed in a fixed order."""
+    # Each device has one of two ways to index whose gradient does not depend on thread timing.
+    return values[..., index] if values.is_cuda else values.index_select(-1, index)
+
+
+def add_at(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
+    """The last dimension of `start` plus values summed by index, always in the same order."""
+    if not start.is_cuda:
+        return start.index_add(-1, index, values)
+    # On a GPU index_add is a race of atomics; index_put sorts.
+    sums = start.movedim(-1, 0).index_put((index,), values.movedim(-1, 0), accumulate=True)
+    return sums.movedim(0, -1)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """The matrix product in the precision of its dtype, whatever the code around it has set.
+
+    Autocast and TF32 keep 8 or 11 bits of each factor, and no certificate allows for that.
+    """
+    kind = left.device.type
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            return _product(left, right)
+    if (
+        left.dtype is torch.float32
+        and not torch.compiler.is_compiling()
+        and _products_are_cut(kind)
+    ):
+        return (left.double() @ right.double()).float()
+    return left @ right
+
+
+def _products_are_cut(kind: str) -> bool:
+    backend = torch.backends.cuda if kind == "cuda" else torch.backends.mkldnn
+    return backend.matmul.fp32_precision not in ("none", "ieee")
+
+
+# -------------------------------------------------------------------- the forms
+
+
 def _slack(weights: Weights, threshold: Tensor, dtype: torch.dtype) -> Tensor:
     """Σ_i u_ji − b_j, the margin of a rule whose whole body is true. (R,)."""
     return (weights.body_total - threshold.double()).to(dtype)
@@ -117,11 +175,11 @@ class DenseRules(AbstractRules):
         return Weights(body, none, body.sum(-1, dtype=torch.float64), head, none)
 
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
-        missing = (1 - state) @ weights.body.T.to(state.dtype)  # (…, R)
+        missing = _product(1 - state, weights.body.T.to(state.dtype))  # (…, R)
         return _slack(weights, threshold, state.dtype) - missing
 
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        return firing @ weights.head.to(firing.dtype)  # (…, M)
+        return _product(firing, weights.head.to(firing.dtype))  # (…, M)
 
     def support(self) -> Support:
         with torch.no_grad():
@@ -172,59 +230,59 @@ class SparseRules(AbstractRules):
             self.register_buffer(name, indices)
         head_counts = torch.bincount(support.head_rule, minlength=self.R)
         # How many atoms of each rule's softmax lie in the background.
-        self.register_buffer("head_rest", (M - head_counts).to(head_logits.dtype))
+        rest = (M - head_counts).to(head_logits.dtype)
+        self.register_buffer("head_rest", rest, persistent=False)
         self.body_logits = nn.Parameter(body_logits)  # (literals,)
         self.body_background = nn.Parameter(body_background)  # (R,)
         self.head_logits = nn.Parameter(head_logits)  # (head literals,)
         self.head_background = nn.Parameter(head_background)  # (R,)
+        self.register_load_state_dict_pre_hook(_refuse_other_literals)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def support_of(program: Program) -> Support:
         """The literals of a program as index tensors."""
-        rules = torch.arange(program.R)
+        rules = np.arange(program.R)
         return Support(
-            torch.repeat_interleave(rules, torch.from_numpy(program.body_sizes.copy())),
-            torch.from_numpy(program.body_indices.astype("int64")),
-            torch.repeat_interleave(rules, torch.from_numpy(program.head_sizes.copy())),
-            torch.from_numpy(program.head_indices.astype("int64")),
+            torch.from_numpy(np.repeat(rules, program.body_sizes)),
+            torch.from_numpy(program.body_indices.astype(np.int64)),
+            torch.from_numpy(np.repeat(rules, program.head_sizes)),
+            torch.from_numpy(program.head_indices.astype(np.int64)),
         )
 
     def read(self) -> Weights:
         off = torch.sigmoid(self.body_background)  # (R,)
-        body = torch.sigmoid(self.body_logits) - off[self.body_rule]  # (literals,)
-        total = (self.M * off.double()).index_add(0, self.body_rule, body.double())
+        body = torch.sigmoid(self.body_logits) - take(off, self.body_rule)  # (literals,)
+        total = add_at(self.M * off.double(), self.body_rule, body.double())
         head, head_off = self._softmax()
         return Weights(body, off, total, head, head_off)
 
     def _softmax(self) -> tuple[Tensor, Tensor]:
         """softmax(ψ) on the support, over the background, and the background itself."""
-        rows = self.head_rule
+        rows, crowded = self.head_rule, self.head_rest == 0
         with torch.no_grad():  # any shift gives the same softmax; the largest logit is safe
-            top = torch.where(self.head_rest > 0, self.head_background, -torch.inf)
+            top = self.head_background.masked_fill(crowded, -torch.inf)
             top = top.scatter_reduce(0, rows, self.head_logits, "amax")
-        on = torch.exp(self.head_logits - top[rows])  # (head literals,)
-        # A rule that routes to every atom has no background: its logit must not overflow.
-        off = torch.exp(torch.clamp(self.head_background - top, max=0.0))  # (R,)
-        norm = (self.head_rest * off).index_add(0, rows, on)
+        on = torch.exp(self.head_logits - take(top, rows))  # (head literals,)
+        # A rule that routes to every atom has no background, and its logit no effect.
+        off = torch.exp((self.head_background - top).masked_fill(crowded, -torch.inf))  # (R,)
+        norm = add_at(self.head_rest * off, rows, on)
         off = off / norm
-        return on / norm[rows] - off[rows], off
+        return on / take(norm, rows) - take(off, rows), off
 
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
         missing = 1 - state
         total = missing.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
         slack = _slack(weights, threshold, state.dtype)
         background = (total * weights.body_off.double()).to(state.dtype)  # (…, R)
-        lacking = missing[..., self.body_atom] * weights.body.to(state.dtype)  # (…, literals)
+        lacking = take(missing, self.body_atom) * weights.body.to(state.dtype)  # (…, literals)
         # All terms of the sum are of one sign, so its error stays relative to itself.
-        return slack - background.index_add(-1, self.body_rule, lacking)
+        return slack - add_at(background, self.body_rule, lacking)
 
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        stray = (firing * weights.head_off.to(firing.dtype)).sum(
-            -1, keepdim=True, dtype=torch.float64
-        )  # (…, 1)
-        sent = firing[..., self.head_rule] * weights.head.to(firing.dtype)  # (…, head literals)
-        received = stray.to(firing.dtype).expand(*firing.shape[:-1], self.M)
-        return received.index_add(-1, self.head_atom, sent)
+        stray = firing * weights.head_off.to(firing.dtype)  # (…, R)
+        total = stray.sum(-1, keepdim=True, dtype=torch.float64).to(firing.dtype)  # (…, 1)
+        sent = take(firing, self.head_rule) * weights.head.to(firing.dtype)  # (…, head literals)
+        return add_at(total.expand(*firing.shape[:-1], self.M), self.head_atom, sent)
 
     def support(self) -> Support:
         return Support(self.body_rule, self.body_atom, self.head_rule, self.head_atom)
@@ -253,3 +311,16 @@ class SparseRules(AbstractRules):
             head = self.head_background[:, None].repeat(1, self.M)
             head[self.head_rule, self.head_atom] = self.head_logits
         return DenseRules(body, head)
+
+
+def _refuse_other_literals(
+    rules: nn.Module, state_dict: Mapping[str, Any], prefix: str, *others: Any
+) -> None:
+    """Report a state dict whose literals are not these rules' own: its numbers mean others."""
+    errors: list[str] = others[-1]
+    for name in Support._fields:
+        held, given = rules.get_buffer(name), state_dict.get(prefix + name)
+        if given is None or held.is_meta or given.is_meta or held.shape != given.shape:
+            continue  # what is missing or mis-shaped is reported by torch itself
+        if not torch.equal(held, given.to(held.device)):
+            errors.append(f"{prefix}{name} differs: these numbers belong to another program")

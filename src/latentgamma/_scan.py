@@ -1,20 +1,21 @@
-"""A compiled reader for large and plain rule texts, which leaves all else to `_syntax`.
+"""A compiled reader for large texts of plain rules, which leaves all else to `_syntax`.
 
 It reads words, numbers, ground terms, quoted names without escapes, `:-`, `<-`, `#external`
-and the comments `%` and `/* */`, and gives up at anything else, right or wrong. What it
-does read it reads exactly as `_syntax.read_rules` does; a test holds the two together.
+and the comments `%` and `/* */`. At anything else, right or wrong, it stops and says where,
+and `_syntax.read_rules` goes on from there. What it does read it reads exactly as
+`read_rules` does; a test holds the two together.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._program import Program
+from latentgamma._program import Indices, Program
 
 _Bytes = npt.NDArray[np.uint8]
 _Array = npt.NDArray[Any]
@@ -34,6 +35,7 @@ _NEWLINE, _QUOTE, _PERCENT, _PRIME, _OPEN, _CLOSE = 10, 34, 37, 39, 40, 41
 _STAR, _COMMA, _MINUS, _DOT, _SLASH, _COLON = 42, 44, 45, 46, 47, 58
 _LESS, _GREATER, _BACKSLASH, _HASH = 60, 62, 92, 35
 _EXTERNAL = np.frombuffer(b"#external", np.uint8)
+_NOT = np.frombuffer(b"not", np.uint8)
 
 # The table of names has rows (hash << 31 | atom + 1, where its name begins), or zeros.
 _SHIFT = 31
@@ -48,20 +50,41 @@ _LONGEST_PROBE = 1000
 _non_word = re.compile(r"[^\x00-\x7f\w]").search
 
 
-def scan_rules(data: bytes) -> Program | None:
-    """The program of a UTF-8 text, or None if it is not plain enough.
+class Rest(NamedTuple):
+    """Where the compiled reader stopped, and what it knows of the statement there."""
 
-    >>> print(scan_rules(b"bird :- penguin.  % comment"))
+    at: int  # where the token is that it left, in bytes
+    seen: int  # where the token before that ends
+    last: str  # what that token is: "" if a statement starts, "atom", ",", ":-" or "<-"
+    heads: Indices  # the atoms before the arrow of the statement
+    body: Indices  # those after it
+
+
+def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
+    """The program of the statements read, and what is left; None if nothing can be told.
+
+    >>> program, rest = scan_rules(b"bird :- penguin.  % comment")
+    >>> print(program)
     bird :- penguin.
-    >>> scan_rules(b"bird :- not stone.") is None
+    >>> rest is None
     True
+    >>> program, rest = scan_rules(b"bird :- penguin.  flies :- bird, not penguin.")
+    >>> rest.at, rest.last
+    (33, ',')
+
+    Args:
+        data: a UTF-8 text without a byte order mark.
     """
-    data = data.removeprefix(b"\xef\xbb\xbf")
     if b"\0" in data or data.count(b"\r") != data.count(b"\r\n"):
         return None
-    understood, count, joined, *rows = _scan(np.frombuffer(data, np.uint8))
+    understood, count, stop, joined, *rows, heads, body = _scan(np.frombuffer(data, np.uint8))
     if not understood:
         return None
+    at, seen, last, arrow = stop.tolist()
+    rest = None
+    if at < len(data) or last:
+        sign = ":-" if arrow == _COLON else "<-"
+        rest = Rest(at, seen, ("", "atom", ",", sign)[last], heads, body)
     try:
         names = joined.tobytes().decode()
         if not data.isascii():
@@ -70,12 +93,14 @@ def scan_rules(data: bytes) -> Program | None:
             data.decode()  # comments must be valid UTF-8 too
     except UnicodeDecodeError:
         return None
-    return Program._sealed(tuple(names.split("\n")[:count]), *rows)
+    return Program._sealed(tuple(names.split("\n")[:count]), *rows), rest
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _scan(data: _Bytes) -> tuple[bool, int, _Bytes, _Array, _Array, _Array, _Array]:
-    """Whether the text is understood, its atoms (number, names by line), and its rows."""
+@numba.njit(cache=True)
+def _scan(
+    data: _Bytes,
+) -> tuple[bool, int, _Array, _Bytes, _Array, _Array, _Array, _Array, _Array, _Array]:
+    """Whether this worked, the atoms (number, names by line), the rows, and what is left."""
     size = len(data)
     # A comma, an arrow or a dot follows each atom, and a rule has one dot and at most one
     # arrow. Memory that is asked for and never touched costs nothing.
@@ -93,29 +118,31 @@ def _scan(data: _Bytes) -> tuple[bool, int, _Bytes, _Array, _Array, _Array, _Arr
     while slots < size // 32:
         slots *= 2
     table = np.zeros((slots, 2), np.int64)
-    state = np.zeros(2, np.int64)  # the number of atoms, and where their names end
+    known = np.zeros(2, np.int64)  # the number of atoms, and where their names end
     waiting = np.empty((_BATCH + 1, 3), np.int64)  # where a name begins, its hash, where it goes
     batch = 0
-    in_body = declaring = False
+    # The first name waiting that belongs to this statement, and what was known before it.
+    fresh = 0
+    before = known.copy()
+    arrow = 0  # the first byte of this statement's arrow
+    declaring = False
     last = 0  # the token before: 0 none in this statement, 1 an atom, 2 a comma, 3 an arrow
-    at = 0
-    ok = True
+    began = seen = at = 0  # where this statement may start, the last token ends, and we are
     while at < size:
         byte = data[at]
         following = data[at + 1] if at + 1 < size else np.uint8(0)
         if _CLASS[byte] == _BLANK:
             at += 1
-        elif _CLASS[byte] or byte == _QUOTE or byte == _PRIME:
-            begin = waiting[batch, 0] if batch else state[1]
-            at, end = _copy_name(data, at, names, begin)
+            continue
+        if _CLASS[byte] or byte in (_QUOTE, _PRIME):
+            begin = waiting[batch, 0] if batch else known[1]
+            after, end = _copy_name(data, at, names, begin)
             if end == begin or last == 1:
-                ok = False
                 break
-            last = 1
             names[end] = _NEWLINE
             waiting[batch, 0] = begin
             waiting[batch, 1] = _hash_of(names, begin, end)
-            if in_body:
+            if arrow:
                 waiting[batch, 2] = body_count
                 body_count += 1
             elif declaring:
@@ -125,79 +152,88 @@ def _scan(data: _Bytes) -> tuple[bool, int, _Bytes, _Array, _Array, _Array, _Arr
                 head_count += 1
             batch += 1
             waiting[batch, 0] = end + 1
+            last = 1
+            at = after
             if batch == _BATCH:
-                table = _intern(table, names, state, waiting, batch, heads, bodies)
-                batch = 0
-                if len(table) == 0:
-                    ok = False
-                    break
+                if fresh >= 0:
+                    table = _intern(table, names, known, waiting, 0, fresh, heads, bodies)
+                    before[:] = known
+                table = _intern(table, names, known, waiting, max(fresh, 0), batch, heads, bodies)
+                batch, fresh = 0, -1
         elif byte == _COMMA:
             if last != 1 or declaring:
-                ok = False
                 break
             last = 2
             at += 1
         elif byte == _DOT:
             complete = last == 1 or (last == 3 and not declaring)
             if not complete or following == _DOT or _CLASS[following] == _DIGIT:
-                ok = False
                 break
             if not declaring:
                 rules += 1
                 head_ends[rules], body_ends[rules] = head_count, body_count
-            in_body = declaring = False
-            last = 0
+            last = arrow = 0
+            declaring = False
             at += 1
-        elif (byte == _COLON or byte == _LESS) and following == _MINUS:
+            began, fresh = at, batch
+        elif byte in (_COLON, _LESS) and following == _MINUS:
             both_ways = byte == _LESS and at + 2 < size and data[at + 2] == _GREATER
-            if both_ways or in_body or declaring or last != 1:
-                ok = False
+            if both_ways or arrow or declaring or last != 1:
                 break
-            in_body = True
+            arrow = np.int64(byte)
             last = 3
             at += 2
         elif byte == _PERCENT and following != _STAR:
             while at < size and data[at] != _NEWLINE:
                 at += 1
+            continue
         elif byte == _SLASH and following == _STAR:
-            at += 2
-            while at + 1 < size and not (data[at] == _STAR and data[at + 1] == _SLASH):
-                at += 1
-            if at + 1 >= size:
-                ok = False
+            end = at + 2
+            while end + 1 < size and not (data[end] == _STAR and data[end + 1] == _SLASH):
+                end += 1
+            if end + 1 >= size:
                 break
-            at += 2
+            at = end + 2
+            continue
         elif byte == _HASH and last == 0:
             i = 0
-            while i < len(_EXTERNAL) and at < size and data[at] == _EXTERNAL[i]:
-                at, i = at + 1, i + 1
-            if i < len(_EXTERNAL) or at == size or _CLASS[data[at]] != _BLANK:
-                ok = False
+            while i < len(_EXTERNAL) and at + i < size and data[at + i] == _EXTERNAL[i]:
+                i += 1
+            if i < len(_EXTERNAL) or at + i == size or _CLASS[data[at + i]] != _BLANK:
                 break
             declaring = True
             last = 3
+            at += i
         else:
-            ok = False
             break
-    if batch and ok:
-        table = _intern(table, names, state, waiting, batch, heads, bodies)
-        ok = len(table) > 0
-    ok = ok and last == 0
-    if ok:
-        head_count = _seal_rows(heads, head_ends[: rules + 1])
-        body_count = _seal_rows(bodies, body_ends[: rules + 1])
+        seen = at
+    if fresh >= 0:
+        table = _intern(table, names, known, waiting, 0, fresh, heads, bodies)
+        before[:] = known
+    table = _intern(table, names, known, waiting, max(fresh, 0), batch, heads, bodies)
+    if last and not arrow:
+        # Without an arrow these may be no heads at all: forget what this statement began.
+        known[:] = before
+        at = seen = began
+        last = 0
+        head_count = head_ends[rules]
+    head_rest, body_rest = heads[head_ends[rules] : head_count], bodies[body_ends[rules] : body_count]
+    head_rest, body_rest = head_rest.copy(), body_rest.copy()
     return (
-        ok,
-        state[0],
-        names[: state[1]],
+        len(table) > 0,
+        known[0],
+        np.array([at, seen, last, arrow]),
+        names[: known[1]],
         body_ends[: rules + 1],
-        bodies[:body_count],
+        bodies[: _seal_rows(bodies, body_ends[: rules + 1])],
         head_ends[: rules + 1],
-        heads[:head_count],
+        heads[: _seal_rows(heads, head_ends[: rules + 1])],
+        head_rest,
+        body_rest,
     )
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _copy_name(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
     """Where the name at `at` ends in the text and in `names`; nowhere if it is not plain."""
     if data[at] == _QUOTE or data[at] == _PRIME:
@@ -249,7 +285,7 @@ def _copy_name(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, i
     return at, end
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _copy_word(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
     """Where a word or number ends in the text and in `names`; nowhere if there is none."""
     end = begin
@@ -265,13 +301,16 @@ def _copy_word(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, i
     number = kinds == _DIGIT
     if first != _LETTER and not number:
         return at, begin
-    if end == begin + 3 and names[begin] == 110 and names[begin + 1] == 111:
-        if names[begin + 2] == 116:  # 'not'
+    if end == begin + len(_NOT):
+        i = 0
+        while i < len(_NOT) and names[begin + i] == _NOT[i]:
+            i += 1
+        if i == len(_NOT):
             return at, begin
     return at, end
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
     """Where a quoted text ends in the text and in `names`, quotes included, or nowhere."""
     mark = data[at]
@@ -286,59 +325,61 @@ def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int,
             return at, begin
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _hash_of(names: _Bytes, begin: int, end: int) -> int:
     """A number below 2**32 that depends on every byte."""
     value = _HASH_START
     for i in range(begin, end):
         value = (value ^ np.uint64(names[i])) * _HASH_FACTOR
-    return np.int64((value ^ (value >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
+    return int((value ^ (value >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _intern(
+@numba.njit(cache=True)
+def _intern(  # noqa: PLR0917 - compiled code gets arrays one by one
     table: _Array,
     names: _Bytes,
-    state: _Array,
+    known: _Array,
     waiting: _Array,
-    batch: int,
+    first: int,
+    end: int,
     heads: _Array,
     bodies: _Array,
 ) -> _Array:
-    """The table with these names in it; empty if a look-up takes too long.
+    """The table with these names in it; empty once a look-up takes too long.
 
     A look-up waits for memory twice, at the slot and at the name found there. Touching all
     of a batch first lets the waits overlap, which is most of the speed.
     """
-    while 2 * (state[0] + batch) > len(table):
+    if len(table) == 0:
+        return table
+    while 2 * (known[0] + end) > len(table):
         table = _rehashed(table)
     mask = len(table) - 1
     touched = 0
-    for c in range(batch):
+    for c in range(first, end):
         touched += table[waiting[c, 1] & mask, 1]
-    for c in range(batch):
+    for c in range(first, end):
         touched += names[table[waiting[c, 1] & mask, 1]]
-    waiting[batch, 1] = touched  # so that the compiler keeps the two loops
-    for c in range(batch):
+    waiting[end, 1] ^= touched & 0  # so that the compiler keeps the two loops
+    for c in range(first, end):
         begin, key = waiting[c, 0], waiting[c, 1]
-        length = waiting[c + 1, 0] - begin  # with the line end
         slot = key & mask
         atom = -1
         for _ in range(_LONGEST_PROBE):
             entry = table[slot, 0]
             if entry == 0 or (entry >> _SHIFT == key and _same(names, table[slot, 1], begin)):
-                atom = (entry & _LOW) - 1 if entry else state[0]
+                atom = (entry & _LOW) - 1 if entry else known[0]
                 break
             slot = (slot + 1) & mask
         if atom < 0:
             return table[:0]
-        if atom == state[0]:
+        if atom == known[0]:
             table[slot, 0] = (key << _SHIFT) | (atom + 1)
-            table[slot, 1] = state[1]
-            for i in range(length):
-                names[state[1] + i] = names[begin + i]
-            state[0] += 1
-            state[1] += length
+            table[slot, 1] = known[1]
+            for i in range(waiting[c + 1, 0] - begin):
+                names[known[1] + i] = names[begin + i]
+            known[0] += 1
+            known[1] += waiting[c + 1, 0] - begin
         place = waiting[c, 2]
         if place >= 0:
             bodies[place] = atom
@@ -347,7 +388,7 @@ def _intern(
     return table
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _same(names: _Bytes, one: int, other: int) -> bool:
     """Whether two names are equal; both end with their line."""
     while names[one] == names[other]:
@@ -357,7 +398,7 @@ def _same(names: _Bytes, one: int, other: int) -> bool:
     return False
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _rehashed(table: _Array) -> _Array:
     """The same entries in a table twice as large."""
     larger = np.zeros((2 * len(table), 2), np.int64)
@@ -367,11 +408,11 @@ def _rehashed(table: _Array) -> _Array:
             slot = (table[i, 0] >> _SHIFT) & mask
             while larger[slot, 0]:
                 slot = (slot + 1) & mask
-            larger[slot] = table[i]
+            larger[slot, 0], larger[slot, 1] = table[i, 0], table[i, 1]
     return larger
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _seal_rows(row: _Array, ends: _Array) -> int:
     """The number of indices left when every row is sorted and free of repetitions."""
     kept = begin = 0
@@ -387,7 +428,7 @@ def _seal_rows(row: _Array, ends: _Array) -> int:
     return kept
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _sort(row: _Array, begin: int, end: int) -> None:
     """Sort by insertion while that is quick, else by a heap."""
     moves = 0
@@ -404,7 +445,7 @@ def _sort(row: _Array, begin: int, end: int) -> None:
             return
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _sort_by_heap(row: _Array) -> None:
     size = len(row)
     root = size // 2

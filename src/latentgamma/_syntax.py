@@ -19,13 +19,14 @@ from array import array
 
 import numpy as np
 
-from latentgamma._constructs import Due, error_at, explained
+from latentgamma._constructs import Due, explained
 from latentgamma._errors import ProgramError
 from latentgamma._names import FLAT, UnreadableName, read_name
 from latentgamma._program import Program
+from latentgamma._text import error_at, prepared
 
 #: From this many bytes on, a text is worth the time to load compiled code.
-LARGE = 1 << 20
+LARGE = 1 << 21
 
 _token = re.compile(
     rf"""[ \t\n]*+(?:
@@ -43,6 +44,7 @@ _token = re.compile(
     re.VERBOSE,
 ).match
 _ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL, _EXTERNAL = range(1, 10)
+_ATOMS, _ARROWS = frozenset({_ATOM, _CAREFUL}), frozenset({_ARROW, _REVERSED})
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
 
@@ -95,21 +97,21 @@ def read_rules(text: str, path: str = "<text>") -> Program:
     arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
     last = 0  # the kind of the token before; 0 at the start of a statement
     sign = ""  # the comma, arrow or directive before, for errors
-    at = 0
+    seen = at = 0  # where the token before ends, and where the next may start
     while token := _token(text, at):
         kind = token.lastindex
         if kind is None:
             at = len(text) if last == 0 else at
             break
-        if kind == _ATOM or kind == _CAREFUL:
+        if kind in _ATOMS:
             if last == _ATOM:
                 break
             if kind == _ATOM:
                 name, at = token[_ATOM], token.end()
             else:
                 name, at = _read_with_care(text, token.start(_CAREFUL), path)
-            (right if arrow == _ARROW or arrow == _REVERSED else left)[name] = None
-            last = _ATOM
+            (right if arrow in _ARROWS else left)[name] = None
+            last, seen = _ATOM, at
             continue
         if kind == _COMMA:
             if last != _ATOM or arrow == _EXTERNAL:
@@ -127,7 +129,7 @@ def read_rules(text: str, path: str = "<text>") -> Program:
                 bodies.extend(sorted([index.setdefault(name, len(index)) for name in right]))
                 body_ends.append(len(bodies))
             left, right, arrow, last = {}, {}, 0, 0
-        elif kind == _ARROW or kind == _REVERSED:
+        elif kind in _ARROWS:
             if arrow or not (last == _ATOM or (last == 0 and kind == _REVERSED)):
                 break
             arrow, last, sign = kind, kind, token[kind]
@@ -139,8 +141,9 @@ def read_rules(text: str, path: str = "<text>") -> Program:
             at = _end_of_comment(text, token.start(_BLOCK), path)
             continue
         at = token.end()
+        seen = seen if kind == _COMMENT else at
     if last or text[at : at + 1]:
-        raise explained(text, at, _due(last, arrow), path, sign=sign)
+        raise explained(text, at, _due(last, arrow), path, sign=sign, seen=seen)
     return Program._sealed(
         tuple(index),
         np.array(body_ends, np.int64),
@@ -148,17 +151,6 @@ def read_rules(text: str, path: str = "<text>") -> Program:
         np.array(head_ends, np.int64),
         np.array(heads, np.int32),
     )
-
-
-def prepared(text: str, path: str) -> str:
-    """The text without a byte order mark, with plain line ends, and without NUL."""
-    text = text.removeprefix("\ufeff")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    at = text.find("\0")
-    if at >= 0:
-        raise error_at(text, at, "found a NUL character; this is not a text file", path)
-    return text
 
 
 def _read_with_care(text: str, start: int, path: str) -> tuple[str, int]:

@@ -1,0 +1,372 @@
+"""The symbolic learner: the rules of one head from its positive and negative states.
+
+A head's rules are a monotone formula: it holds where some body lies inside the state. Without
+noise a body may lie inside no negative state, so within a positive state the bodies are the sets
+of atoms that every negative lacks one of. With noise, bodies are chosen by how much likelier
+they make the labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._program import Mask
+
+Body: TypeAlias = tuple[int, ...]
+Array: TypeAlias = npt.NDArray[np.float32]
+
+#: Sets that one search for bodies may look at, and equally good bodies that are kept.
+_SEARCH = 20_000
+_KEPT = 2_000
+#: Bodies that may come in, or change, while one head is weighed.
+_REVISIONS = 2_000
+#: Products that weighing every body of three atoms may take.
+_TRIPLES = 3e8
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the data say about one head: states without it, and whether it followed."""
+
+    head: int
+    states: Mask  # (n, M)
+    positive: Mask  # (n,)
+    counts: npt.NDArray[np.int64]  # (n,)
+    allowed: Mask  # (M,) the atoms that a body may use
+    max_body: int
+
+    def covered(self, body: Iterable[int]) -> Mask:
+        """The states that a body lies inside. (n,)."""
+        return covered(self.states, body)
+
+    def clashes(self, body: Iterable[int]) -> int:
+        """How many negative examples a body lies inside."""
+        return int(self.counts[self.covered(body) & ~self.positive].sum())
+
+
+@dataclass
+class Found:
+    """The bodies learned for one head, the others that would do as well, and what is left."""
+
+    bodies: list[Body]
+    alternatives: dict[Body, list[Body]] = field(default_factory=dict)
+    unexplained: int = 0
+
+
+def covered(states: Mask, body: Iterable[int]) -> Mask:
+    """The rows of states that contain a body. (n,)."""
+    columns = list(body)
+    if not columns:
+        return np.ones(len(states), np.bool_)
+    return np.logical_and.reduce([states[:, i] for i in columns])
+
+
+# ------------------------------------------------------------------------ without noise
+
+
+def cover(task: Task, known: Sequence[Body] = (), least: float = 0.0) -> Found:
+    """The shortest bodies that explain every positive state and lie inside no negative one.
+
+    Of equally short bodies the one is taken inside whose positive states the head surprises
+    most: that a crowded state has it says little. `known` bodies are taken as they are.
+    A body that surprises by less than `least` (in nats) is left out.
+    """
+    found = Found(list(known))
+    negatives = task.states[~task.positive]
+    positives, weight = task.states[task.positive], task.counts[task.positive]
+    open_rows = np.ones(len(positives), np.bool_)
+    for body in known:
+        open_rows &= ~covered(positives, body)
+    sizes = (positives & task.allowed).sum(1)
+    surprise = weight * -np.log(_usual(task, np.ones(len(task.states), np.bool_), 0.5))[
+        task.positive
+    ]
+    while open_rows.any():
+        seed = int(np.flatnonzero(open_rows)[sizes[open_rows].argmin()])
+        atoms = np.flatnonzero(positives[seed] & task.allowed)
+        choices = smallest_bodies(~negatives[:, atoms], task.max_body)
+        if not choices:
+            found.unexplained += int(weight[seed])
+            open_rows[seed] = False
+            continue
+        bodies = [tuple(atoms[list(choice)].tolist()) for choice in choices]
+        gains = [round(float(surprise[covered(positives, body)].sum()), 6) for body in bodies]
+        best = int(np.argmax(gains))
+        if gains[best] < least:
+            found.unexplained += int(weight[seed])
+            open_rows[seed] = False
+            continue
+        found.bodies.append(bodies[best])
+        others = [b for b, gain in zip(bodies, gains, strict=True) if gain == gains[best]]
+        found.alternatives[bodies[best]] = [b for b in others if b != bodies[best]]
+        open_rows &= ~covered(positives, bodies[best])
+    found.bodies = needed(positives, found.bodies, keep=len(known))
+    return found
+
+
+def _usual(task: Task, rows: Mask, prior: float) -> npt.NDArray[np.float64]:
+    """How often the head follows in states of about the same size, among these rows. (n,)."""
+    sizes = task.states.sum(1)
+    edges = np.unique(np.quantile(sizes, np.linspace(0, 1, 9)[1:-1])) if len(sizes) else []
+    bins = np.searchsorted(edges, sizes, side="right")
+    seen = np.bincount(bins, task.counts * rows, len(edges) + 1)
+    followed = np.bincount(bins, task.counts * (rows & task.positive), len(edges) + 1)
+    return np.asarray(((followed + prior) / (seen + 1.0))[bins])
+
+
+def smallest_bodies(lacks: Mask, most: int) -> list[Body]:
+    """All smallest sets of columns that hit every row, or [] if none of `most` columns does.
+
+    >>> lacks = np.array([[True, False, True], [False, True, True]])
+    >>> smallest_bodies(lacks, 3)
+    [(2,)]
+    """
+    if not len(lacks):
+        return [()]
+    if not lacks.any(1).all():
+        return []
+    # Rows that lack few atoms decide; looking at each different one once is enough.
+    lacks = np.unique(lacks, axis=0)
+    lacks = lacks[np.argsort(lacks.sum(1), kind="stable")]
+    budget = [_SEARCH]
+    for size in range(1, min(most, lacks.shape[1]) + 1):
+        bodies = sorted({tuple(sorted(b)) for b in _hitting(lacks, size, budget)})
+        if bodies:
+            return bodies
+        if budget[0] <= 0:
+            body = _greedy(lacks)
+            return [body] if len(body) <= most else []
+    return []
+
+
+def _hitting(lacks: Mask, size: int, budget: list[int]) -> list[Body]:
+    budget[0] -= 1
+    if size == 1:
+        return [(int(i),) for i in np.flatnonzero(lacks.all(0))]
+    if size == 2:
+        missed = (~lacks).astype(np.float32)
+        both = missed.T @ missed  # how many rows have neither atom
+        rows, columns = np.nonzero(np.triu(both == 0, 1))
+        return list(zip(rows.tolist(), columns.tolist(), strict=True))[:_KEPT]
+    bodies: list[Body] = []
+    for i in np.flatnonzero(lacks[lacks.sum(1).argmin()]).tolist():
+        rest = lacks[~lacks[:, i]]
+        if not len(rest):
+            continue  # a smaller set would have been found before
+        bodies += [(i, *more) for more in _hitting(rest, size - 1, budget)]
+        if budget[0] <= 0 or len(bodies) > _KEPT:
+            break
+    return bodies
+
+
+def _greedy(lacks: Mask) -> Body:
+    """One irredundant set of columns that hits every row."""
+    chosen: list[int] = []
+    rest = lacks
+    while len(rest):
+        best = int(rest.sum(0).argmax())
+        chosen.append(best)
+        rest = rest[~rest[:, best]]
+    for i in list(chosen):
+        others = [c for c in chosen if c != i]
+        if others and lacks[:, others].any(1).all():
+            chosen = others
+    return tuple(sorted(chosen))
+
+
+def needed(positives: Mask, bodies: Sequence[Body], keep: int = 0) -> list[Body]:
+    """The bodies without those whose positive states the others cover; the first `keep` stay."""
+    inside = [covered(positives, body) for body in bodies]
+    times = np.sum(inside, axis=0) if inside else np.zeros(len(positives), np.int64)
+    order = sorted(range(keep, len(bodies)), key=lambda j: (int(inside[j].sum()), -j))
+    dropped = set()
+    for j in order:
+        if (times[inside[j]] > 1).all():
+            times = times - inside[j]
+            dropped.add(j)
+    return [body for j, body in enumerate(bodies) if j not in dropped]
+
+
+# ------------------------------------------------------------------------ with noise
+
+
+def likeliest(
+    task: Task, noise: float, known: Sequence[Body] = (), proposals: Sequence[Body] | None = None
+) -> Found:
+    """The bodies under which labels that are wrong with this probability are likeliest.
+
+    A body is worth what it adds to the log-likelihood over what the states' sizes already say,
+    less the price of writing it down. Bodies come in best first, and leave when the others
+    have made them needless. With `proposals` only those are weighed.
+    """
+    search = _Weighing(task, noise, list(known), proposals)
+    for _ in range(_REVISIONS):
+        if not (search.add() or search.revise()):
+            break
+        search.drop()
+    return Found(search.bodies)
+
+
+class _Weighing:
+    """Bodies under revision, each worth more than it costs."""
+
+    def __init__(
+        self, task: Task, noise: float, known: list[Body], proposals: Sequence[Body] | None
+    ) -> None:
+        self.task, self.known = task, list(known)
+        self.noise = min(max(noise, 1e-4), 0.45)
+        self.bodies: list[Body] = list(known)
+        self.proposals = proposals
+        self.columns = np.flatnonzero(task.allowed & task.states.any(0))
+        self.X = task.states[:, self.columns].astype(np.float32)  # (n, m)
+        self.spent: set[Body] = set()
+
+    def price(self, size: int) -> float:
+        return math.log(max(2, len(self.columns))) * size + 1.0
+
+    def inside(self, without: Body | None = None) -> Mask:
+        inside = np.zeros(len(self.task.states), np.bool_)
+        for body in self.bodies:
+            if body != without:
+                inside |= self.task.covered(body)
+        return inside
+
+    def worth(self, open_rows: Mask) -> npt.NDArray[np.float64]:
+        """What it adds to the log-likelihood to cover each row; 0 where it is covered. (n,)."""
+        positive, counts = self.task.positive, self.task.counts
+        rate = _usual(self.task, open_rows, self.noise)
+        rate = np.clip(rate, self.noise, 1 - self.noise)
+        gain = np.where(
+            positive,
+            np.log((1 - self.noise) / rate),
+            np.log(self.noise / (1 - rate)),
+        )
+        return np.where(open_rows, gain * counts, 0.0)
+
+    def add(self) -> bool:
+        worth = self.worth(~self.inside())
+        if not worth.any():
+            return False
+        if self.proposals is not None:
+            options = [(float(worth[self.task.covered(b)].sum()) - self.price(len(b)), b)
+                       for b in self.proposals if b not in self.bodies and b not in self.spent]
+        else:
+            options = self._best(worth)
+        gain, body = max(options, default=(0.0, ()))
+        if gain <= 0 or body in self.bodies or body in self.spent:
+            return False
+        self.bodies.append(body)
+        self.spent.add(body)
+        return True
+
+    def _best(self, worth: npt.NDArray[np.float64]) -> list[tuple[float, Body]]:
+        rows = np.flatnonzero(worth)
+        X, w = self.X[rows], worth[rows].astype(np.float32)
+        options: list[tuple[float, Body]] = [(float(w.sum()) - self.price(0), ())]
+        if not len(self.columns):
+            return options
+        pairs = X.T @ (w[:, None] * X)  # (m, m)
+        singles = np.diagonal(pairs).copy()
+        i = int(singles.argmax())
+        options.append((float(singles[i]) - self.price(1), (int(self.columns[i]),)))
+        if self.task.max_body < 2 or len(self.columns) < 2:
+            return options
+        np.fill_diagonal(pairs, -np.inf)
+        i, j = (int(x) for x in np.unravel_index(int(pairs.argmax()), pairs.shape))
+        options.append((float(pairs[i, j]) - self.price(2), self._named((i, j))))
+        cheap = len(rows) * len(self.columns) ** 3 <= _TRIPLES
+        if self.task.max_body > 2 and (cheap or max(options)[0] <= 0):
+            options += self._longer(X, w, pairs, every=cheap)
+        return options
+
+    def _longer(
+        self, X: Array, w: Array, pairs: Array, *, every: bool
+    ) -> list[tuple[float, Body]]:
+        """Bodies of three atoms and more: all of three where that is cheap, else grown from two."""
+        m = pairs.shape[0]
+        grown: list[tuple[float, Body]] = []
+        if every:
+            for i in range(m - 2):
+                inside = X[X[:, i] > 0][:, i + 1 :]
+                both = inside.T @ (w[X[:, i] > 0, None] * inside)
+                both[np.tril_indices(len(both))] = -np.inf
+                j, k = (int(x) for x in np.unravel_index(int(both.argmax()), both.shape))
+                grown.append((float(both[j, k]), (i, i + 1 + j, i + 1 + k)))
+        else:
+            top = np.argpartition(pairs.ravel(), -min(32, pairs.size))[-32:]
+            two = {tuple(sorted(divmod(int(f), m))) for f in top}
+            grown = self._extended(X, w, two)
+        options = []
+        for size in range(3, min(self.task.max_body, m) + 1):
+            if not grown:
+                break
+            grown = sorted(grown, reverse=True)[:16]
+            gain, best = grown[0]
+            options.append((gain - self.price(size), self._named(best)))
+            if size > 3 and options[-1][0] <= options[-2][0]:
+                break
+            grown = self._extended(X, w, {body for _, body in grown})
+        return options
+
+    def _extended(self, X: Array, w: Array, bodies: set[Body]) -> list[tuple[float, Body]]:
+        """Each body with the atom that makes it worth most."""
+        longer: dict[Body, float] = {}
+        for body in bodies:
+            inside = np.logical_and.reduce([X[:, c] > 0 for c in body])
+            more = X[inside].T @ w[inside]
+            more[list(body)] = -np.inf
+            c = int(more.argmax())
+            if np.isfinite(more[c]):
+                longer[tuple(sorted((*body, c)))] = float(more[c])
+        return [(gain, body) for body, gain in longer.items()]
+
+    def _lengthened(
+        self, worth: npt.NDArray[np.float64], body: Body
+    ) -> list[tuple[float, Body]]:
+        if len(body) >= min(self.task.max_body, len(self.columns)):
+            return []
+        places = tuple(np.searchsorted(self.columns, body).tolist())
+        longer = self._extended(self.X, worth.astype(np.float32), {places})
+        return [(gain - self.price(len(b)), self._named(b)) for gain, b in longer]
+
+    def _named(self, places: Body) -> Body:
+        return tuple(sorted(int(self.columns[c]) for c in places))
+
+    def drop(self) -> None:
+        for body in sorted(self.bodies, key=len, reverse=True):
+            if body in self.known:
+                continue
+            worth = self.worth(~self.inside(without=body))
+            if worth[self.task.covered(body)].sum() - self.price(len(body)) <= 0:
+                self.bodies.remove(body)
+
+    def revise(self) -> bool:
+        """Shorten, lengthen or replace one body where that is worth it; whether any was."""
+        for body in list(self.bodies):
+            if body in self.known:
+                continue
+            worth = self.worth(~self.inside(without=body))
+            now = worth[self.task.covered(body)].sum() - self.price(len(body))
+            shorter = [tuple(x for x in body if x != i) for i in body]
+            options = [(float(worth[self.task.covered(b)].sum()) - self.price(len(b)), b)
+                       for b in shorter]
+            if self.proposals is None:
+                options += self._best(worth) + self._lengthened(worth, body)
+            gain, best = max(options, default=(-math.inf, ()))
+            if gain > now + 1e-6 and best not in self.bodies:
+                self.bodies[self.bodies.index(body)] = best
+                return True
+        return False
+
+
+def flipped(states: Mask, labels: npt.NDArray[Any]) -> float | None:
+    """The share of wrong labels, seen where an atom was true before and so must be after."""
+    must = states & (labels >= 0)
+    seen = int(must.sum())
+    return float((must & (labels == 0)).sum() / seen) if seen >= 50 else None

@@ -1,0 +1,113 @@
+"""Programs, parameters and states to try laws on, drawn from a seed or by hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from paper_reference import Parameters
+from torch import Tensor
+
+from latentgamma import LatentGamma, Program
+from latentgamma._rules import AbstractRules, SparseRules
+
+#: How each form of the rules is made from the sparse one. A new form joins the contract here.
+FORMS: dict[str, Callable[[SparseRules], AbstractRules]] = {
+    "sparse": lambda rules: rules,
+    "dense": lambda rules: rules.to_dense(),
+}
+GATES = ("sigmoid", "bump")
+
+
+def random_program(seed: int, *, atoms: int = 6, rules: int = 8, heads: int = 3) -> Program:
+    """A program with bodies of every size, empty and full ones included, and several heads."""
+    rng = np.random.default_rng(seed)
+    names = [f"a{i}" for i in range(atoms)]
+
+    def some(least: int, most: int) -> list[str]:
+        return [str(x) for x in rng.choice(names, rng.integers(least, most + 1), replace=False)]
+
+    pairs = [(some(1, min(heads, atoms)), some(0, atoms)) for _ in range(rules)]
+    return Program.from_rules(pairs, atoms=names)
+
+
+@st.composite
+def programs(draw: st.DrawFn, *, largest: int = 6, heads: int = 3) -> Program:
+    M = draw(st.integers(1, largest))
+    names = [f"a{i}" for i in range(M)]
+    subset = st.lists(st.sampled_from(names), max_size=M, unique=True)
+    rule = st.tuples(
+        st.lists(st.sampled_from(names), min_size=1, max_size=min(heads, M), unique=True), subset
+    )
+    return Program.from_rules(draw(st.lists(rule, max_size=8)), atoms=names)
+
+
+def random_model(
+    program: Program,
+    *,
+    form: str = "sparse",
+    gate: str = "sigmoid",
+    gradient: str = "exact",
+    seed: int = 0,
+    spread: float = 1.5,
+    dtype: torch.dtype = torch.float64,
+) -> LatentGamma:
+    """A model of this program's structure whose numbers are drawn at random, and soft."""
+    rng = torch.Generator().manual_seed(seed)
+    R, M = program.R, program.M
+
+    def normal(*shape: int) -> Tensor:
+        return spread * torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(*shape, generator=rng, dtype=torch.float64)
+
+    rules = SparseRules(
+        SparseRules.support_of(program),
+        M=M,
+        body_logits=normal(len(program.body_indices)),
+        body_background=normal(R) - 1,
+        head_logits=normal(len(program.head_indices)) + 1,
+        head_background=normal(R) - 1,
+    )
+    return LatentGamma(
+        FORMS[form](rules),
+        threshold=uniform(-0.5, 2.5, R),
+        sharpness=uniform(0.3, 5.0, R),
+        confidence=uniform(0.05, 0.95, R),
+        gain=uniform(0.5, 6.0),
+        offset=uniform(-0.5, 2.0, M),
+        gate=uniform(1.1, 5.0),
+        gate_kind=gate,  # type: ignore[arg-type]
+        gradient=gradient,  # type: ignore[arg-type]
+        program=program,
+    ).to(dtype)
+
+
+def random_states(
+    model: LatentGamma, *shape: int, seed: int = 0, dtype: torch.dtype | None = None
+) -> Tensor:
+    """States with values in (0, 1), a few exactly 0 and 1."""
+    rng = torch.Generator().manual_seed(seed)
+    values = torch.rand(*shape, model.M, generator=rng, dtype=torch.float64)
+    kind = torch.randint(0, 8, values.shape, generator=rng)
+    values = torch.where(kind == 0, 0.0, torch.where(kind == 1, 1.0, values))
+    return values.to(model.device, dtype or model.dtype)
+
+
+def paper_parameters(model: LatentGamma) -> Parameters:
+    """A model's numbers as the scalar reference takes them."""
+    rules = model.rules.to_dense()
+    return Parameters(
+        eta=rules.body_logits.tolist(),
+        psi=rules.head_logits.tolist(),
+        b=model.threshold.tolist(),
+        tau=model.sharpness.tolist(),
+        rho=model.confidence.tolist(),
+        theta=model.offset.tolist(),
+        tau_nor=model.gain.detach().item(),
+        beta=model.gate.detach().item(),
+        bump=model.gate_kind == "bump",
+    )

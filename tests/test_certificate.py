@@ -1,0 +1,377 @@
+"""The window is sound on everything small enough to enumerate, and tight where it matters."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import latentgamma as lg
+from latentgamma._certificate import lower_end, upper_end, window
+from latentgamma._constants import ClosedForm
+from latentgamma._paper import paper_window
+from latentgamma._program import Program
+from latentgamma.generators import clique, ladder, random
+
+
+def small_program(rng: np.random.Generator, most_atoms: int = 7) -> Program:
+    """A program with ragged bodies, several heads, facts, loops and repeated rules."""
+    M = int(rng.integers(1, most_atoms + 1))
+    rules = []
+    for _ in range(int(rng.integers(1, 2 * M + 2))):
+        heads = rng.choice(M, size=min(M, int(rng.choice([1, 1, 1, 2, 3]))), replace=False)
+        body = rng.choice(M, size=min(M, int(rng.choice([0, 1, 1, 2, 2, 3, 4]))), replace=False)
+        rules.append(([f"a{i}" for i in heads], [f"a{i}" for i in body]))
+    return Program.from_rules(rules, atoms=[f"a{i}" for i in range(M)])
+
+
+def all_states(M: int) -> np.ndarray:
+    return np.array(list(itertools.product([False, True], repeat=M))).reshape(-1, M)
+
+
+def soft_constants(rng: np.random.Generator) -> lg.Constants:
+    """Constants near the edge, so that windows are short and bounds are put to the test."""
+    return lg.Constants(
+        body=float(rng.uniform(3, 10)),
+        head=float(rng.uniform(5, 20)),
+        sharpness=float(rng.uniform(4, 14)),
+        confidence=float(rng.uniform(0.5, 0.99)),
+        gain=float(rng.uniform(3, 16)),
+        gate=float(rng.uniform(1.5, 6)),
+    )
+
+
+def shaken(model: lg.LatentGamma, scale: float, generator: torch.Generator) -> lg.LatentGamma:
+    """The model with noise on every parameter, each in proportion to its own size."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.add_(scale * noise * (0.1 + parameter.abs()).clamp(max=1.0))
+    return model
+
+
+def trained(model: lg.LatentGamma, states: torch.Tensor, wanted: torch.Tensor) -> lg.LatentGamma:
+    """The model after some steps of gradient descent on every parameter."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(5):
+        optimiser.zero_grad()
+        reached = model(states, 2, memory="all").clamp(1e-6, 1 - 1e-6)
+        torch.nn.functional.binary_cross_entropy(reached, wanted).backward()
+        optimiser.step()
+    return model
+
+
+def violations(model: lg.LatentGamma, certificate: lg.Certificate, most_steps: int) -> int:
+    """How many (fact set, step) pairs inside the window are wrong, both ends included."""
+    program = model.program
+    facts = all_states(program.M)
+    wanted = torch.from_numpy(lg.closures(program, facts))
+    state = torch.from_numpy(facts).to(model.dtype)
+    wrong = 0
+    with torch.no_grad():
+        for t in range(int(min(certificate.t_max, certificate.t_min + most_steps)) + 1):
+            if t >= certificate.t_min:
+                wrong += int(((state > 0.5) != wanted).any(-1).sum())
+            state = model.step(state)
+    return wrong
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_inside_the_window_every_fact_set_is_exact(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    held = short = late = 0
+    for trial in range(150):
+        program = small_program(rng, 5 if trial % 10 else 8)
+        model = lg.oracle(
+            program,
+            soft_constants(rng),
+            form="dense" if rng.random() < 0.5 else "sparse",
+            gate="bump" if rng.random() < 0.25 else "sigmoid",
+            dtype=torch.float64 if rng.random() < 0.5 else torch.float32,
+        )
+        if trial % 3:
+            model = shaken(model, float(rng.uniform(0, 0.3)), generator)
+        if trial % 15 == 1:
+            facts = torch.from_numpy(all_states(program.M)).to(model.dtype)
+            wanted = torch.from_numpy(lg.closures(program, all_states(program.M)))
+            model = trained(model, facts, wanted.to(model.dtype))
+        certificate = lg.certify(model, program)
+        if not certificate.holds:
+            continue
+        held += 1
+        short += certificate.t_max < 300
+        late += certificate.t_min > certificate.depth
+        assert violations(model, certificate, 300 if certificate.t_max < 300 else 25) == 0
+    # The draw must put both ends to the test, or this shows nothing.
+    assert held > 40
+    assert short > 5
+    assert late > 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    body=st.floats(1, 12),
+    sharpness=st.floats(1, 20),
+    gain=st.floats(1, 30),
+    gate=st.floats(1.01, 8),
+    head=st.floats(2, 25),
+    noise=st.floats(0, 1),
+    form=st.sampled_from(["dense", "sparse"]),
+    kind=st.sampled_from(["sigmoid", "bump"]),
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+)
+def test_an_adversary_finds_no_counterexample(
+    seed, body, sharpness, gain, gate, head, noise, form, kind, dtype
+) -> None:
+    rng = np.random.default_rng(seed)
+    program = small_program(rng, 5)
+    constants = lg.Constants(body, head, sharpness, 0.9, gain, gate)
+    model = lg.oracle(program, constants, form=form, gate=kind, dtype=dtype)
+    model = shaken(model, noise, torch.Generator().manual_seed(seed))
+    certificate = lg.certify(model, program)
+    if certificate.holds:
+        assert violations(model, certificate, 200) == 0
+
+
+# -------------------------------------------------------------------- tightness
+
+
+@pytest.mark.parametrize(
+    ("atoms", "first_failure", "part"), [(2, 246_662, 0.8), (20, 6077, 0.8), (40, 507, 0.8), (80, 10, 0.6)]
+)
+def test_the_upper_end_is_tight_on_cliques(atoms: int, first_failure: int, part: float) -> None:
+    form = ClosedForm(clique(atoms), lg.Constants.paper(), dtype="float64")
+    t_max = upper_end(form.reading())[0]
+    assert part * first_failure <= t_max < first_failure
+    assert paper_window(clique(atoms)).t_max > first_failure  # what the paper promises
+
+
+@pytest.mark.parametrize(("atoms", "first_failure"), [(40, 507), (80, 10)])
+def test_the_first_false_positive_of_a_clique_comes_when_we_say(
+    atoms: int, first_failure: int
+) -> None:
+    program = clique(atoms)
+    model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
+    state, steps = model.state([]), 0
+    with torch.no_grad():
+        while not (state > 0.5).any():
+            state, steps = model.step(state), steps + 1
+    assert steps == first_failure
+
+
+@pytest.mark.parametrize(
+    ("k", "t_min"), [(1, 10), (2, 10), (3, 13), (4, 14), (5, 15), (6, 17), (7, 19), (8, 19), (32, 21)]
+)
+def test_the_lower_end_is_exact_on_ladders(k: int, t_min: int) -> None:
+    program = ladder(10, k)
+    model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
+    assert lg.certify(model, program).t_min == t_min
+    facts = program.roots
+    wanted = lg.closure(program, facts).state
+    run = model.iterate(model.state(facts), t_min).support.numpy()
+    exact = (run == wanted).all(-1)
+    assert exact[t_min]
+    assert not exact[t_min - 1]
+
+
+def test_the_coarser_ways_to_the_lower_end_are_never_earlier(monkeypatch) -> None:
+    import latentgamma._certificate as room
+
+    reading = ClosedForm(ladder(10, 5), lg.Constants.paper(), dtype="float64").reading()
+    exact = lower_end(reading, 10)
+    monkeypatch.setattr(room, "_BUDGET", 5e3)  # the tabulated march
+    tabulated = lower_end(reading, 10)
+    monkeypatch.setattr(room, "_BUDGET", 1e2)  # one lag for every level
+    lagged = lower_end(reading, 10)
+    assert exact <= tabulated <= lagged < math.inf
+
+
+def test_the_single_bound_is_never_later_than_one_for_each_atom(monkeypatch) -> None:
+    import latentgamma._certificate as room
+
+    for seed in range(20):
+        program = small_program(np.random.default_rng(seed))
+        constants = soft_constants(np.random.default_rng(seed))
+        reading = ClosedForm(program, constants, dtype="float64").reading()
+        refined = upper_end(reading)[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(room, "_REFINED_UP_TO", -1)
+            assert upper_end(reading)[0] <= refined
+
+
+# -------------------------------------------------------------------- certified constants
+
+HARD = {
+    "clique 20": clique(20),
+    "clique 80": clique(80),
+    "clique 300": clique(300),
+    "body of 64": ladder(4, 64),
+    "many rules a head": Program.from_rules(
+        [("goal", [f"x{i}", f"x{i + 1}"]) for i in range(100)],
+        atoms=["goal", *(f"x{i}" for i in range(2699))],
+    ),
+    "mixed heads": Program.from_rules(
+        [
+            (["a", "b", "c"], ["x"]),
+            (["a"], ["y"]),
+            (["b", "a"], ["c", "y"]),
+            (["x", "y", "z", "a", "b"], ["w", "v"]),
+            (["v"], []),
+        ]
+    ),
+    "deep chain": Program.from_rules([(f"c{i + 1}", [f"c{i}"]) for i in range(300)]),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_certified_constants_hold_from_the_depth_to_the_horizon(name: str, dtype) -> None:
+    program = HARD[name]
+    model = lg.oracle(program, dtype=dtype)
+    certificate = lg.certify(model, program).require()
+    assert certificate.t_min == certificate.depth
+    assert certificate.t_max >= 1e6
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_certified_constants_are_exact_when_run_in_float32(name: str) -> None:
+    program = HARD[name]
+    model = lg.oracle(program)
+    rng = np.random.default_rng(0)
+    sets = [rng.random(program.M) < part for part in (0.0, 0.02, 0.2, 0.6)]
+    sets.append(np.arange(program.M) > 0)  # everything but one atom
+    facts = np.stack(sets)
+    wanted = lg.closures(program, facts)
+    depth = max(lg.closure(program, row).depth for row in facts)
+    state = torch.from_numpy(facts).float()
+    with torch.no_grad():
+        at_depth = model(state, depth)
+        much_later = model(at_depth, 1000 - depth)
+    assert np.array_equal(at_depth.numpy() > 0.5, wanted)
+    assert np.array_equal(much_later.numpy() > 0.5, wanted)
+
+
+def test_a_certificate_of_a_hundred_thousand_rules_is_quick_enough_to_have() -> None:
+    program = random(100_000, 100_000, body=3, seed=1)
+    model = lg.oracle(program)
+    certificate = lg.certify(model, program, depth=40).require()
+    assert certificate.t_min == 40
+    assert certificate.t_max >= 1e6
+
+
+def test_certified_constants_are_softer_than_the_theorem_asks() -> None:
+    program = clique(20)
+    soft, hard = lg.Constants.certified(program), lg.Constants.closed_form(program)
+    assert soft.gain < hard.gain
+    assert soft.sharpness < hard.sharpness
+    longer = lg.Constants.certified(program, horizon=10**12)
+    assert soft.gain < longer.gain <= hard.gain
+
+
+def test_a_horizon_that_a_dtype_cannot_give_is_refused() -> None:
+    with pytest.raises(lg.CertificateError, match="bfloat16"):
+        lg.Constants.certified(ladder(2, 200), dtype="bfloat16")
+
+
+def test_a_bump_gate_never_leaks() -> None:
+    program = clique(10)
+    model = lg.oracle(program, gate="bump")
+    assert lg.certify(model, program).require().t_max == math.inf
+
+
+# -------------------------------------------------------------------- what it says
+
+
+def test_the_wrong_program_is_told_apart_by_rule_and_atom() -> None:
+    program = lg.parse("bird :- penguin. animal :- bird.")
+    model = lg.oracle(program)
+    other = Program.from_rules(
+        [("bird", ["animal"]), ("animal", ["bird"])], atoms=program.atoms
+    )
+    certificate = lg.certify(model, other)
+    assert certificate.status.value == "differs"
+    assert not certificate.holds
+    assert "bird :- animal." in certificate.message
+    assert "bird :- penguin." in " ".join(certificate.differences)
+    with pytest.raises(lg.CertificateError, match="does not implement"):
+        certificate.require()
+
+
+def test_rows_in_another_order_are_recognised() -> None:
+    program = lg.parse("b :- a. c :- b. d :- a, c.")
+    shuffled = Program.from_rules(list(program.rules)[::-1], atoms=program.atoms)
+    assert lg.certify(lg.oracle(program), shuffled).holds
+
+
+def test_redundant_rules_and_idle_rows_do_not_matter() -> None:
+    program = lg.parse("b :- a. c :- b. c :- a, b.")
+    leaner = Program.from_rules([("b", ["a"]), ("c", ["b"])], atoms=program.atoms)
+    model = lg.oracle(program)
+    assert lg.certify(model, leaner).holds
+    with torch.no_grad():
+        model.rules.body_logits[2] = -12.0  # a row that never fires
+        model.threshold[2] = 5.0
+    assert lg.certify(model, leaner).holds
+
+
+@pytest.mark.parametrize(
+    ("constants", "status", "remedy"),
+    [
+        (lg.Constants(10, 20, 10, 0.95, 0.3, 5), "lags", "Raise the gain"),
+        (lg.Constants(0.5, 20, 10, 0.95, 5, 5), "leaks", "Raise the sharpness"),
+    ],
+)
+def test_a_failure_names_its_cause_and_a_remedy(constants, status: str, remedy: str) -> None:
+    program = Program.from_rules([("goal", ["a", "b", "c"])], atoms=["goal", "a", "b", "c", *"defghijk"])
+    certificate = lg.certify(lg.oracle(program, constants), program)
+    assert certificate.status.value == status
+    assert remedy in certificate.message
+    assert certificate.message.endswith("Constants.certified(program)")
+    assert "goal" in certificate.message
+
+
+def test_margins_are_those_of_the_lemmas() -> None:
+    program = lg.parse("c :- a, b.")
+    model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
+    margins = lg.certify(model, program).margins
+    eps = 1 / (1 + math.exp(10))
+    assert margins.match_on == pytest.approx(0.5 - 2 * eps, abs=1e-9)
+    assert margins.match_off == pytest.approx(-0.5 + eps * 1 - eps, abs=1e-4)
+    assert margins.evidence_on > 0 > margins.evidence_off > margins.sink
+
+
+def test_a_certificate_goes_to_json() -> None:
+    import json
+
+    program = lg.parse("b :- a.")
+    told = json.loads(json.dumps(lg.certify(lg.oracle(program, gate="bump"), program).to_dict()))
+    assert told["holds"] is True
+    assert told["t_max"] is None
+    assert told["t_min"] == 1
+
+
+def test_edges_of_the_domain() -> None:
+    nothing = Program.from_rules([])
+    assert lg.certify(lg.oracle(nothing), nothing).holds
+    only_facts = lg.parse("a. b.")
+    certificate = lg.certify(lg.oracle(only_facts), only_facts)
+    assert (certificate.t_min, certificate.t_max) == (1, math.inf)
+    no_rules = Program.from_rules([], atoms=["a", "b"])
+    assert lg.certify(lg.oracle(no_rules), no_rules).t_min == 0
+    with pytest.raises(lg.ModelError, match="depth"):
+        lg.certify(lg.oracle(nothing), nothing, depth=-1)
+
+
+def test_window_of_a_closed_form_agrees_with_that_of_its_model() -> None:
+    for seed in range(20):
+        program = small_program(np.random.default_rng(seed))
+        form = ClosedForm(program, lg.Constants.paper(), dtype="float64")
+        ours = window(form.reading())
+        models = lg.certify(lg.oracle(program, lg.Constants.paper(), dtype=torch.float64), program)
+        assert ours.t_min == models.t_min
+        assert ours.t_max == pytest.approx(models.t_max, rel=0.02, abs=1)

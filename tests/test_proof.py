@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latentgamma import Derivation, FactsError, Program, WhyNot, closure, derivation, why_not
+from reference import PATHS, path, random_program, reference_levels
+
+
+def check_derivation(program: Program, facts: Collection[str], proof: Derivation) -> None:
+    """Each step is licensed, the depth is the least, and nothing is there in vain."""
+    levels = reference_levels(program, facts)
+    level = {atom: d for d, atoms in enumerate(levels) for atom in atoms}
+    depth: dict[str, int] = {}
+    used = {proof.atom}
+    for step in proof.steps:
+        assert step.atom not in depth
+        if step.rule is None:
+            assert step.atom in facts
+            assert step.premises == ()
+            depth[step.atom] = 0
+        else:
+            assert step.atom not in facts
+            rule = program.rules[step.rule]
+            assert step.atom in rule.heads
+            assert rule.body == set(step.premises)
+            assert len(rule.body) == len(step.premises)
+            depth[step.atom] = 1 + max((depth[p] for p in step.premises), default=0)
+        used.update(step.premises)
+    assert proof.depth == depth[proof.atom] == level[proof.atom]
+    assert used == set(depth)
+    assert proof.facts == {step.atom for step in proof.steps if step.rule is None} <= set(facts)
+    assert set(proof.rules) == {step.rule for step in proof.steps} - {None}
+    assert proof.holds()
+    # Every conclusion is told exactly once, and wherever else it stands it says so.
+    told = Counter(atom for atom, note in printed(proof) if "," not in note)
+    assert set(told) == set(depth)
+    assert all(told[step.atom] == 1 for step in proof.steps if step.premises)
+
+
+def printed(proof: Derivation) -> list[tuple[str, str]]:
+    """The atoms and their notes, line by line."""
+    line = re.compile(r"[│├└─ ]*(\S+)  \((.*)\)")
+    return [line.fullmatch(text).groups() for text in str(proof).splitlines() if text]
+
+
+def check_why_not(program: Program, facts: Collection[str], answer: WhyNot) -> None:
+    """The missing facts derive the atom, no part of them does, and roots come first."""
+    known = closure(program, facts).atoms
+
+    def derives(more: Collection[str]) -> bool:
+        return answer.atom in closure(program, {*facts, *more})
+
+    assert derives(answer.missing)
+    assert not answer.missing & known
+    for atom in answer.missing:
+        assert not derives(answer.missing - {atom})
+    if derives(program.sinks):
+        assert answer.missing <= set(program.sinks)
+    rules = [j for j, rule in enumerate(program.rules) if answer.atom in rule.heads]
+    assert [blocked.rule for blocked in answer.blocked] == rules
+    for blocked in answer.blocked:
+        assert set(blocked.missing) == program.rules[blocked.rule].body - known != set()
+        assert len(set(blocked.missing)) == len(blocked.missing)
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_every_atom_of_random_programs_has_a_proof_or_a_reason(kind: str):
+    rng = np.random.default_rng(0)
+    proofs = reasons = 0
+    for _ in range(300):
+        M = int(rng.integers(1, 12))
+        program = random_program(rng, M, int(rng.integers(0, 3 * M)))
+        facts = program.names(rng.random(M) < 0.25)
+        derived = frozenset().union(*reference_levels(program, facts))
+        with path(kind):
+            for atom in program.atoms:
+                proof, reason = derivation(program, facts, atom), why_not(program, facts, atom)
+                if atom in derived:
+                    assert reason is None
+                    check_derivation(program, facts, proof)
+                    proofs += 1
+                else:
+                    assert proof is None
+                    check_why_not(program, facts, reason)
+                    reasons += 1
+    assert min(proofs, reasons) > 300
+
+
+@given(st.data())
+def test_names_and_indices_ask_the_same(data: st.DataObject):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    program = random_program(rng, 20, 40)
+    facts = rng.choice(20, 5, replace=False)
+    i = data.draw(st.integers(0, 19))
+    name = program.atoms[i]
+    assert derivation(program, facts, name) == derivation(program, facts.tolist(), i)
+    assert why_not(program, facts, name) == why_not(program, program.mask(facts), np.int64(i))
+
+
+def test_a_given_fact_needs_no_rule():
+    program = Program.from_rules([("b", ["a"]), ("a", [])])
+    given_fact = derivation(program, ["b"], "b")
+    assert [(step.atom, step.rule) for step in given_fact.steps] == [("b", None)]
+    assert given_fact.depth == 0
+    stated = derivation(program, [], "b")
+    assert [(step.atom, step.rule) for step in stated.steps] == [("a", 1), ("b", 0)]
+    assert stated.facts == frozenset()
+    assert stated.depth == 2
+
+
+def test_shared_sub_proofs_are_told_once():
+    n = 200  # as a plain tree this proof has 2^200 leaves
+    rules = [(f"{side}{i + 1}", [f"l{i}", f"r{i}"]) for i in range(n) for side in "lr"]
+    program = Program.from_rules(rules)
+    proof = derivation(program, ["l0", "r0"], f"l{n}")
+    assert proof.depth == n
+    assert len(proof.steps) == 2 * n + 1
+    assert len(str(proof).splitlines()) < 6 * n
+    check_derivation(program, ["l0", "r0"], proof)
+
+
+def test_a_proof_prints_as_a_tree():
+    program = Program.from_rules(
+        [("c", ["a", "b"]), ("d", ["c"]), ("own", []), ("e f", ["c", "d", "own"])]
+    )
+    proof = derivation(program, ["a", "b"], "e f")
+    assert str(proof).splitlines() == [
+        "'e f'  (rule 3)",
+        "├─ c  (rule 0)",
+        "│  ├─ a  (given)",
+        "│  └─ b  (given)",
+        "├─ d  (rule 1)",
+        "│  └─ c  (rule 0, shown above)",
+        "└─ own  (rule 2)",
+    ]
+    assert repr(proof) == "Derivation('e f', depth 3, 6 steps)"
+
+
+def test_a_deep_proof_prints_in_a_narrow_column():
+    n = 100_000
+    program = Program.from_arrays(np.arange(n + 1), np.arange(n), np.arange(n) + 1)
+    proof = derivation(program, [0], n)
+    assert proof.depth == n
+    assert max(map(len, str(proof).splitlines())) < 150
+    told = printed(proof)
+    assert [atom for atom, note in told if "," not in note] == [f"a{i}" for i in range(n, -1, -1)]
+    assert sum(note.endswith("continued below") for _, note in told) == n // 24 - (n % 24 == 0)
+    reason = why_not(program, [], n)
+    assert reason.missing == {"a0"}
+
+
+def test_a_proof_goes_to_json_and_graphviz():
+    names = ['say "x"', "back\\slash", "two\nlines", "größe"]
+    program = Program.from_rules([(names[0], names[1:3]), (names[3], [names[0]])])
+    proof = derivation(program, names[1:3], names[3])
+    told = json.loads(proof.to_json(indent=2))
+    assert told == proof.to_dict()
+    assert told["facts"] == sorted(names[1:3])
+    assert [step["rule"] for step in told["steps"]] == [None, None, 0, 1]
+    assert {step["atom"] for step in told["steps"]} == set(names)
+    dot = proof.to_dot().splitlines()
+    assert dot[0] == "digraph derivation {"
+    assert dot[-1] == "}"
+    # A Graphviz string ends at the first quote that no backslash escapes.
+    node = re.compile(r'  n\d+ \[label="(?:[^"\\]|\\.)*", shape=(?:box|ellipse)\];')
+    edge = re.compile(r"  n\d+ -> n\d+;")
+    assert [bool(node.fullmatch(line)) for line in dot[2:-1]].count(True) == 4
+    assert [bool(edge.fullmatch(line)) for line in dot[2:-1]].count(True) == 3
+    assert len(dot) == 3 + 4 + 3
+
+
+def test_a_forged_proof_does_not_hold():
+    program = Program.from_rules([("b", ["a"]), ("c", ["b"]), ("d", ["b", "c"])])
+    proof = derivation(program, ["a"], "d")
+    assert proof.holds()
+    first, *rest = proof.steps
+    assert not replace(proof, steps=tuple(rest)).holds()
+    assert not replace(proof, steps=(first, *reversed(rest))).holds()
+    assert not replace(proof, steps=(first, replace(rest[0], rule=1), *rest[1:])).holds()
+    assert not replace(proof, steps=(*proof.steps[:-1], replace(rest[-1], premises=()))).holds()
+    assert not replace(proof, atom="e").holds()
+
+
+def test_why_not_prints_what_is_lacking():
+    program = Program.from_rules(
+        [("c", ["a", "b"]), ("c", ["x y"]), ("d", ["c"]), ("e", ["c", "d", "a"])]
+    )
+    reason = why_not(program, ["a"], "e")
+    assert reason.missing in ({"b"}, {"x y"})
+    assert str(why_not(program, ["a"], "c")).splitlines()[:3] == [
+        "c does not follow",
+        "├─ rule 0 lacks b",
+        "└─ rule 1 lacks 'x y'",
+    ]
+    told = json.loads(reason.to_json())
+    assert told == reason.to_dict()
+    assert told["blocked"] == [{"rule": 3, "missing": ["c", "d"]}]
+    assert str(why_not(program, [], "a")) == (
+        "a does not follow: no rule derives it, it has to be given"
+    )
+    assert why_not(program, [], "a").missing == {"a"}
+    many = Program.from_rules([("h", [f"b{i}", "c"]) for i in range(50)])
+    assert len(str(why_not(many, [], "h")).splitlines()) == 23
+
+
+def test_loops_without_roots_are_broken_somewhere():
+    program = Program.from_rules(
+        [("a", ["b"]), ("b", ["a"]), ("c", ["a", "r"]), ("s", ["s"]), ("t", ["s", "a"])]
+    )
+    assert why_not(program, [], "a").missing == {"b"}
+    assert why_not(program, [], "s").missing == {"s"}
+    assert why_not(program, ["r"], "c").missing in ({"a"}, {"b"})
+    assert why_not(program, [], "c").missing in ({"a", "r"}, {"b", "r"})
+    assert len(why_not(program, [], "t").missing) == 2
+
+
+def test_the_cheapest_repair_is_found_when_proofs_share_nothing():
+    program = Program.from_rules(
+        [("g", ["a1", "a2", "a3"]), ("g", ["h", "i"]), ("h", ["x"]), ("i", ["x"])]
+    )
+    assert why_not(program, [], "g").missing == {"x"}
+    # Counted twice, the shared x looks as dear as two facts; what is left over is dropped.
+    diamond = [("g", [f"m{i}" for i in range(60)]), *((f"m{i}", ["x"]) for i in range(60))]
+    assert why_not(Program.from_rules(diamond), [], "g").missing == {"x"}
+    tower = [(f"{s}{i + 1}", [f"l{i}", f"r{i}"]) for i in range(2_000) for s in "lr"]
+    assert why_not(Program.from_rules(tower), [], "l2000").missing == {"l0", "r0"}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_repair_that_is_too_large_is_thinned_out(kind: str):
+    # Each m looks cheapest by its own fact, but f0 alone derives all of them.
+    n = 50
+    rules = [("g", [f"m{i}" for i in range(n)] + ["f0"])]
+    rules += [(f"m{i}", [f"f{i}"]) for i in range(n)]
+    rules += [(f"m{i}", ["f0", "f0x"]) for i in range(n)] + [("f0x", ["f0"])]
+    program = Program.from_rules(rules)
+    with path(kind):
+        assert why_not(program, [], "g").missing == {"f0"}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_body_of_a_hundred_thousand_atoms(kind: str):
+    n = 100_000
+    program = Program.from_arrays([0, n], np.arange(n), [n])
+    with path(kind):
+        reason = why_not(program, [3, 5], n)
+        assert len(reason.missing) == n - 2
+        assert len(str(reason)) < 1_000
+        proof = derivation(program, np.arange(n), n)
+        assert proof.depth == 1
+        assert len(proof.steps) == n + 1
+
+
+def test_questions_about_atoms_that_are_not_there():
+    program = Program.from_rules([("bird", ["penguin"])])
+    for ask in (derivation, why_not):
+        with pytest.raises(FactsError, match=r"does not have: 'brid' \(did you mean 'bird'\?\)"):
+            ask(program, [], "brid")
+        with pytest.raises(FactsError, match="atom index 2 is outside 0…1"):
+            ask(program, [], 2)
+        with pytest.raises(FactsError, match="atom index -1 is outside"):
+            ask(program, [], -1)
+        with pytest.raises(FactsError, match=r"a name or an index, not True \(bool\)"):
+            ask(program, [], True)
+        with pytest.raises(FactsError, match="facts name an atom"):
+            ask(program, ["pigeon"], "bird")

@@ -1,0 +1,356 @@
+"""What every form of the rules must do, dense, sparse or later: one contract for all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import paper_reference as paper
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import (
+    FORMS,
+    GATES,
+    paper_parameters,
+    programs,
+    random_model,
+    random_program,
+    random_states,
+)
+from torch import Tensor
+from torch.func import functional_call
+
+from latentgamma import LatentGamma, Program
+from latentgamma import _operator as stages
+from latentgamma._rules import SparseRules
+
+DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
+LAW = settings(deadline=None, max_examples=40, derandomize=True)
+seeds = st.integers(0, 2**32 - 1)
+
+every_form = pytest.mark.parametrize("form", FORMS)
+every_gate = pytest.mark.parametrize("gate", GATES)
+
+
+def gradients(model: LatentGamma, state: Tensor, steps: int) -> dict[str, Tensor]:
+    """∂ of a weighted sum of the final state, in the state and in every parameter."""
+    leaf = state.detach().requires_grad_()
+    weight = torch.linspace(-1, 2, state.numel(), dtype=state.dtype).view(state.shape)
+    inputs = {"state": leaf, **dict(model.named_parameters())}
+    found = torch.autograd.grad((weight.to(leaf) * model(leaf, steps)).sum(), [*inputs.values()])
+    return dict(zip(inputs, found, strict=True))
+
+
+# ------------------------------------------------------------------------ value
+
+
+@every_form
+@every_gate
+class TestValue:
+    @LAW
+    @given(program=programs(), seed=seeds)
+    def test_every_stage_is_the_papers(
+        self, form: str, gate: str, program: Program, seed: int
+    ) -> None:
+        model = random_model(program, form=form, gate=gate, seed=seed)
+        state = random_states(model, seed=seed)
+        reference, s = paper_parameters(model), state.tolist()
+        with torch.no_grad():
+            numbers = model.numbers()
+            a = stages.match(model.rules, numbers, state)
+            fired = stages.fire(numbers, a)
+            phi = stages.route(model.rules, numbers, fired)
+            share = stages.gate(model.gate_kind, numbers.gate, phi)
+            after = stages.update(state, share)
+        rho, gain = reference.rho, reference.tau_nor
+        expected_a = paper.activations(reference, s)
+        expected_fired = [gain * rho[j] * expected_a[j] for j in range(reference.R)]
+        for found, expected in (
+            (a, expected_a),
+            (fired, expected_fired),
+            (phi, paper.evidence(reference, s)),
+            (share, paper.shares(reference, s)),
+            (after, paper.step(reference, s)),
+        ):
+            assert found.tolist() == pytest.approx(expected, rel=0, abs=1e-12)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_routing_is_the_papers(self, form: str, gate: str, seed: int) -> None:
+        model = random_model(random_program(seed), form=form, gate=gate, seed=seed)
+        with torch.no_grad():
+            weights = model.rules.read()
+            one_rule_each = torch.eye(model.R, dtype=torch.float64)
+            routed = model.rules.route(one_rule_each, weights)  # (R, M): row j is v_j
+        expected = torch.tensor(paper.routing(paper_parameters(model)), dtype=torch.float64)
+        torch.testing.assert_close(routed, expected, rtol=0, atol=1e-14)
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_many_steps_are_the_papers(self, form: str, gate: str, seed: int) -> None:
+        model = random_model(random_program(seed), form=form, gate=gate, seed=seed)
+        state = random_states(model, seed=seed)
+        found = model(state, 9)
+        expected = paper.run(paper_parameters(model), state.tolist(), 9)
+        assert found.tolist() == pytest.approx(expected, rel=0, abs=1e-12)
+        trajectory = model.iterate(state, 9)
+        assert trajectory.steps == 9
+        torch.testing.assert_close(trajectory.final, found, rtol=0, atol=0)
+
+    @LAW
+    @given(program=programs(), seed=seeds)
+    def test_as_the_dense_form(self, form: str, gate: str, program: Program, seed: int) -> None:
+        model = random_model(program, form=form, gate=gate, seed=seed)
+        dense = random_model(program, form="dense", gate=gate, seed=seed)
+        state = random_states(model, 3, seed=seed)
+        torch.testing.assert_close(model(state, 4), dense(state, 4), rtol=0, atol=1e-13)
+        numbers, twin = model.numbers(), dense.numbers()
+        pairs = itertools.product(range(model.R), range(model.M))
+        rule, atom = torch.tensor([*pairs], dtype=torch.int64).reshape(-1, 2).T
+        for at in ("body_at", "head_at"):
+            torch.testing.assert_close(
+                getattr(model.rules, at)(numbers.weights, rule, atom),
+                getattr(dense.rules, at)(twin.weights, rule, atom),
+                rtol=0,
+                atol=1e-15,
+            )
+        torch.testing.assert_close(
+            numbers.weights.body_total, twin.weights.body_total, rtol=0, atol=1e-13
+        )
+
+
+# ------------------------------------------------------------------------ gradient
+
+
+@every_form
+@every_gate
+class TestGradient:
+    def test_it_is_what_finite_differences_say(self, form: str, gate: str) -> None:
+        model = random_model(random_program(3, atoms=4, rules=4), form=form, gate=gate, seed=3)
+        names = [name for name, _ in model.named_parameters()]
+        # Away from the ends of [0, 1], which finite differences would step over.
+        state = 0.1 + 0.8 * random_states(model, 2, seed=3)
+
+        def run(state: Tensor, *parameters: Tensor) -> Tensor:
+            return functional_call(model, dict(zip(names, parameters, strict=True)), (state, 2))
+
+        inputs = [x.detach().clone().requires_grad_() for x in (state, *model.parameters())]
+        assert torch.autograd.gradcheck(run, inputs)
+        assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
+
+    @LAW
+    @given(program=programs(), seed=seeds)
+    def test_as_the_dense_form(self, form: str, gate: str, program: Program, seed: int) -> None:
+        model = random_model(program, form=form, gate=gate, seed=seed)
+        dense = random_model(program, form="dense", gate=gate, seed=seed)
+        state = random_states(model, 2, seed=seed)
+        found, expected = gradients(model, state, 3), gradients(dense, state, 3)
+        for name in found.keys() & expected.keys() - {"rules.body_logits", "rules.head_logits"}:
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)
+        if not isinstance(model.rules, SparseRules):
+            return
+        held = model.rules.support()
+        for part, rule, atom in (
+            ("body", held.body_rule, held.body_atom),
+            ("head", held.head_rule, held.head_atom),
+        ):
+            full = expected[f"rules.{part}_logits"]
+            off = torch.ones_like(full)
+            off[rule, atom] = 0
+            torch.testing.assert_close(
+                found[f"rules.{part}_logits"], full[rule, atom], rtol=1e-9, atol=1e-12
+            )
+            # One background logit stands for all pairs off the support.
+            torch.testing.assert_close(
+                found[f"rules.{part}_background"], (full * off).sum(1), rtol=1e-9, atol=1e-12
+            )
+
+    @pytest.mark.parametrize("gradient", ["exact", "proof"])
+    def test_it_reaches_every_parameter(self, form: str, gate: str, gradient: str) -> None:
+        program = Program.from_rules([("c", ["a", "b"]), ("d", ["c"]), (("a", "d"), ["b"])])
+        model = random_model(program, form=form, gate=gate, gradient=gradient, seed=1)
+        model.offset.data.fill_(-0.5)  # every atom has evidence, so that no bump is flat
+        found = gradients(model, random_states(model, 4, seed=1), 3)
+        assert all(slope.isfinite().all() and slope.any() for slope in found.values())
+
+
+# ------------------------------------------------------------------------ batches
+
+
+@every_form
+@pytest.mark.parametrize("gradient", ["exact", "proof"])
+class TestBatch:
+    @pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3), (0,), (2, 0, 3)])
+    def test_any_leading_shape(self, form: str, gradient: str, shape: tuple[int, ...]) -> None:
+        model = random_model(random_program(5), form=form, gradient=gradient, seed=5)
+        state = random_states(model, *shape, seed=5).requires_grad_()
+        after = model(state, 3)
+        assert after.shape == state.shape
+        assert model.iterate(state, 3).states.shape == (4, *state.shape)
+        (slope,) = torch.autograd.grad(after.sum(), state)
+        for place in itertools.product(*map(range, shape)):
+            alone = state[place].detach().requires_grad_()
+            torch.testing.assert_close(after[place], model(alone, 3), rtol=0, atol=1e-14)
+            (expected,) = torch.autograd.grad(model(alone, 3).sum(), alone)
+            torch.testing.assert_close(slope[place], expected, rtol=0, atol=1e-13)
+
+    def test_one_example_never_changes_another(self, form: str, gradient: str) -> None:
+        model = random_model(random_program(6), form=form, gradient=gradient, seed=6)
+        state = random_states(model, 4, seed=6)
+        other = state.clone()
+        other[2] = random_states(model, seed=7)
+        runs = []
+        for batch in (state, other):
+            leaf = batch.clone().requires_grad_()
+            after = model(leaf, 3)
+            (slope,) = torch.autograd.grad(after.square().sum(), leaf)
+            runs.append((after, slope))
+        for first, second in zip(*runs, strict=True):
+            assert torch.equal(first[[0, 1, 3]], second[[0, 1, 3]])
+            assert not torch.equal(first[2], second[2])
+
+
+# ------------------------------------------------------------------------ dtype and device
+
+
+@every_form
+@every_gate
+@pytest.mark.parametrize("device", DEVICES)
+class TestDtype:
+    @pytest.mark.parametrize(
+        ("dtype", "tolerance"),
+        [
+            (torch.float64, 1e-12),
+            (torch.float32, 2e-6),
+            (torch.float16, 5e-3),
+            (torch.bfloat16, 4e-2),
+        ],
+    )
+    def test_the_state_decides(
+        self, form: str, gate: str, device: str, dtype: torch.dtype, tolerance: float
+    ) -> None:
+        program = random_program(8)
+        reference = random_model(program, form=form, gate=gate, seed=8)
+        wide = random_states(reference, 3, seed=8).to(dtype)
+        expected = reference(wide.double(), 3)
+        for model in (reference, random_model(program, form=form, gate=gate, seed=8, dtype=dtype)):
+            model.to(device)
+            state = wide.to(device).requires_grad_()
+            after = model(state, 3)
+            assert after.dtype == dtype
+            assert after.device == state.device
+            (slope,) = torch.autograd.grad(after.sum(), state)
+            assert slope.dtype == dtype
+            torch.testing.assert_close(after.double().cpu(), expected, rtol=0, atol=tolerance)
+
+    def test_the_model_decides_what_it_makes(self, form: str, gate: str, device: str) -> None:
+        model = random_model(random_program(9), form=form, gate=gate, dtype=torch.float32)
+        model.to(device).bfloat16()
+        state = model.state([["a0"], []])
+        assert state.dtype == model.dtype == torch.bfloat16
+        assert state.device.type == device
+        # Sixteen bits are for states: parameters keep theirs.
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+# ------------------------------------------------------------------------ the paper's section 5
+
+
+@every_form
+@every_gate
+class TestStructure:
+    @LAW
+    @given(
+        program=programs(),
+        seed=seeds,
+        dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]),
+        spread=st.sampled_from([0.5, 3.0, 30.0]),
+    )
+    def test_never_decreasing_and_bounded_by_one(
+        self, form: str, gate: str, program: Program, seed: int, dtype: torch.dtype, spread: float
+    ) -> None:  # Lemma 5.1 and Proposition 5.2, without any tolerance
+        model = random_model(program, form=form, gate=gate, seed=seed, spread=spread, dtype=dtype)
+        states = model.iterate(random_states(model, 3, seed=seed), 6).states
+        assert (states[1:] >= states[:-1]).all()
+        assert (states <= 1).all()
+
+    @LAW
+    @given(program=programs(), seed=seeds)
+    def test_monotone_in_the_state(
+        self, form: str, gate: str, program: Program, seed: int
+    ) -> None:  # Proposition 5.4
+        model = random_model(program, form=form, gate=gate, seed=seed)
+        low = random_states(model, 4, seed=seed)
+        high = low + (1 - low) * random_states(model, 4, seed=seed ^ 1)
+        assert (model(low, 1) <= model(high, 1) + 1e-13).all()
+        assert (model(low, 5) <= model(high, 5) + 1e-13).all()
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_runs_converge_to_a_fixed_point(
+        self, form: str, gate: str, seed: int
+    ) -> None:  # Theorem 5.3
+        model = random_model(random_program(seed), form=form, gate=gate, seed=seed)
+        if gate == "sigmoid":  # otherwise the last atoms creep up for millions of steps
+            model.offset.data.clamp_(max=0)
+        else:  # away from the gate's edge, where a bump is slower than any sigmoid
+            model.offset.data.copy_(torch.tensor([-1.0, 40.0, -1.0, 40.0, -1.0, 40.0]))
+        with torch.no_grad():
+            limit = model(random_states(model, 4, seed=seed), 3000)
+            assert torch.equal(model.step(limit), limit)
+        assert (limit == 1).all() == (gate == "sigmoid")
+
+    @LAW
+    @given(program=programs(), seed=seeds)
+    def test_runs_stay_below_every_fixed_point_above_their_start(
+        self, form: str, gate: str, program: Program, seed: int
+    ) -> None:  # Corollary 5.5: what a run converges to is the least one
+        model = random_model(program, form=form, gate=gate, seed=seed)
+        start = random_states(model, seed=seed)
+        above = start + (1 - start) * random_states(model, seed=seed ^ 1)
+        # Offsets that stop `above` where it is: a fixed point, or nearly one.
+        with torch.no_grad():
+            numbers = model.numbers()
+            firing = stages.fire(numbers, stages.match(model.rules, numbers, above))
+            model.offset.add_(stages.route(model.rules, numbers, firing) + 40.0)
+            fixed = model.step(above)
+            torch.testing.assert_close(fixed, above, rtol=0, atol=1e-15)
+            states = model.iterate(start, 50).states
+        assert (states <= above + 1e-13).all()
+
+
+# ------------------------------------------------------------------------ the program of the rows
+
+
+@every_form
+def test_the_support_is_where_weights_stand_out(form: str) -> None:
+    program = Program.from_rules([(("c", "d"), ["a", "b"]), ("a", []), ("b", ["d", "c", "a"])])
+    model = random_model(program, form=form, spread=0.1)
+    if isinstance(model.rules, SparseRules):
+        found = model.rules.support()
+    else:  # read off the logits, so they must say something
+        rules = SparseRules(
+            SparseRules.support_of(program),
+            M=program.M,
+            body_logits=torch.full((5,), 4.0),
+            body_background=torch.full((3,), -4.0),
+            head_logits=torch.full((4,), 5.0),
+            head_background=torch.zeros(3),
+        )
+        found = FORMS[form](rules).support()
+    expected = SparseRules.support_of(program)
+    for rule, atom, rule_, atom_ in (
+        (found.body_rule, found.body_atom, expected.body_rule, expected.body_atom),
+        (found.head_rule, found.head_atom, expected.head_rule, expected.head_atom),
+    ):
+        pairs = {*zip(rule.tolist(), atom.tolist(), strict=True)}
+        assert pairs == {*zip(rule_.tolist(), atom_.tolist(), strict=True)}
+
+
+@every_form
+@pytest.mark.parametrize("atoms", [0, 3])
+def test_a_program_without_rules_does_nothing(form: str, atoms: int) -> None:
+    program = Program.from_rules([], atoms=[f"a{i}" for i in range(atoms)])
+    model = random_model(program, form=form, dtype=torch.float64)
+    model.offset.data.fill_(800.0)  # no evidence, and a high bar
+    state = random_states(model, 2, seed=1)
+    assert torch.equal(model(state, 5), state)
+    assert torch.equal(model(state.requires_grad_(), None), state)
