@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from paper_reference import Parameters
 from torch import Tensor
 
 from latentgamma import LatentGamma, Program
 from latentgamma._rules import AbstractRules, SparseRules
+from paper_reference import Parameters
 
 #: How each form of the rules is made from the sparse one. A new form joins the contract here.
 FORMS: dict[str, Callable[[SparseRules], AbstractRules]] = {
@@ -59,10 +59,10 @@ def random_model(
     R, M = program.R, program.M
 
     def normal(*shape: int) -> Tensor:
-        return spread * torch.randn(*shape, generator=rng, dtype=torch.float64)
+        return spread * torch.randn(shape, generator=rng, dtype=torch.float64)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
-        return low + (high - low) * torch.rand(*shape, generator=rng, dtype=torch.float64)
+        return low + (high - low) * torch.rand(shape, generator=rng, dtype=torch.float64)
 
     rules = SparseRules(
         SparseRules.support_of(program),
@@ -91,7 +91,7 @@ def random_states(
 ) -> Tensor:
     """States with values in (0, 1), a few exactly 0 and 1."""
     rng = torch.Generator().manual_seed(seed)
-    values = torch.rand(*shape, model.M, generator=rng, dtype=torch.float64)
+    values = torch.rand((*shape, model.M), generator=rng, dtype=torch.float64)
     kind = torch.randint(0, 8, values.shape, generator=rng)
     values = torch.where(kind == 0, 0.0, torch.where(kind == 1, 1.0, values))
     return values.to(model.device, dtype or model.dtype)

@@ -265,10 +265,14 @@ def test_a_horizon_is_a_claim(cli):
     assert further["t_max"] >= 10**9
 
 
-def test_a_horizon_that_cannot_be_had_is_a_claim_that_fails(cli):
-    out, err = cli("certify", ANIMALS, "--horizon", 10**50, "--dtype", "bfloat16", code=1)
+def test_a_horizon_that_cannot_be_had_is_a_claim_that_fails(cli, rules):
+    wide = rules("h :- " + ", ".join(f"a{i}" for i in range(3000)) + ".")
+    out, err = cli("certify", wide, "--dtype", "bfloat16", code=1)
     assert out == ""
     assert len(err.splitlines()) == 1
+    document = json.loads(cli("certify", wide, "--dtype", "bfloat16", "--json", code=1)[0])
+    assert document["holds"] is False
+    assert document["message"] in err
 
 
 def test_the_bump_gate_never_leaks(cli):
@@ -356,11 +360,11 @@ def test_a_large_run_shows_what_moves_and_counts_the_rest(cli, tmp_path):
 
 
 def test_long_runs_show_a_few_steps_with_those_that_matter(cli):
-    out, _ = cli("run", ANIMALS, "--facts", SEEN, "--steps", 500)
+    out, _ = cli("run", ANIMALS, "--facts", SEEN, "--steps", 200)
     head = out.splitlines()[0].split()
     shown = [int(cell) for cell in head if cell.isdigit()]
     assert shown == sorted(shown)
-    assert {0, 1, 2, 3, 500} <= set(shown)
+    assert {0, 1, 2, 3, 200} <= set(shown)
     assert len(shown) < 30
 
 
@@ -477,7 +481,7 @@ def test_bad_input_gets_one_line_and_code_2(cli, args):
         "'",
         b"\xff\xfe",
         b"a\0.",
-        "a :- b.\nc :- .",
+        "a :- b.\nc :- d e.",
     ],
 )
 def test_bad_rules_are_shown_with_their_place(cli, rules, text):
@@ -527,18 +531,20 @@ def test_version_and_help_come_at_once(cli):
      ("certify", ANIMALS)],
 )  # fmt: skip
 def test_symbolic_commands_import_neither_torch_nor_numba_nor_plotting(args):
+    assert heavy_imports(*args) == ""
+
+
+def test_that_a_heavy_import_would_be_seen(tmp_path):
+    assert "matplotlib" in heavy_imports("closure", ANIMALS, "--plot", tmp_path / "p.png")
+
+
+def heavy_imports(*args):
     code = (
         "import sys; from latentgamma.cli import main; main(sys.argv[1:]); "
-        "heavy = {'torch', 'numba', 'matplotlib'} & set(sys.modules); "
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
+        "sys.stderr.write(' '.join({'torch', 'numba', 'matplotlib'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-
-
-def test_that_a_heavy_import_would_be_seen():
-    code = "import sys, latentgamma as lg; lg.oracle; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 1
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.run(command, capture_output=True, check=True).stderr.decode()
 
 
 def test_a_process_returns_the_codes_and_pipes_cleanly():
@@ -593,7 +599,7 @@ def on_a_terminal(*args, **environment):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "latentgamma", *map(str, args)]
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=env) as process:
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=env):
         os.close(theirs)
         chunks = []
         try:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-import paper_reference as paper
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.func import functional_call
+
+import paper_reference as paper
+from latentgamma import LatentGamma, Program
+from latentgamma import _operator as stages
+from latentgamma._rules import SparseRules
 from random_models import (
     FORMS,
     GATES,
@@ -18,15 +24,9 @@ from random_models import (
     random_program,
     random_states,
 )
-from torch import Tensor
-from torch.func import functional_call
-
-from latentgamma import LatentGamma, Program
-from latentgamma import _operator as stages
-from latentgamma._rules import SparseRules
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
-LAW = settings(deadline=None, max_examples=40, derandomize=True)
+LAW = settings(deadline=None, max_examples=25, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
 
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -125,7 +125,7 @@ class TestValue:
 @every_gate
 class TestGradient:
     def test_it_is_what_finite_differences_say(self, form: str, gate: str) -> None:
-        model = random_model(random_program(3, atoms=4, rules=4), form=form, gate=gate, seed=3)
+        model = random_model(random_program(3, atoms=3, rules=3), form=form, gate=gate, seed=3)
         names = [name for name, _ in model.named_parameters()]
         # Away from the ends of [0, 1], which finite differences would step over.
         state = 0.1 + 0.8 * random_states(model, 2, seed=3)
@@ -296,7 +296,8 @@ class TestStructure:
         with torch.no_grad():
             limit = model(random_states(model, 4, seed=seed), 3000)
             assert torch.equal(model.step(limit), limit)
-        assert (limit == 1).all() == (gate == "sigmoid")
+        at_one = limit > 1 - 1e-12
+        assert at_one.all() == (gate == "sigmoid")
 
     @LAW
     @given(program=programs(), seed=seeds)
@@ -306,15 +307,17 @@ class TestStructure:
         model = random_model(program, form=form, gate=gate, seed=seed)
         start = random_states(model, seed=seed)
         above = start + (1 - start) * random_states(model, seed=seed ^ 1)
-        # Offsets that stop `above` where it is: a fixed point, or nearly one.
+        above[::2] = 1.0
         with torch.no_grad():
+            # Atoms at one stay there; offsets stop the others where they are: a fixed point.
             numbers = model.numbers()
             firing = stages.fire(numbers, stages.match(model.rules, numbers, above))
-            model.offset.add_(stages.route(model.rules, numbers, firing) + 40.0)
-            fixed = model.step(above)
-            torch.testing.assert_close(fixed, above, rtol=0, atol=1e-15)
+            evidence = stages.route(model.rules, numbers, firing)
+            model.offset.copy_(torch.where(above < 1, model.offset + evidence + 40.0, -0.5))
+            torch.testing.assert_close(model.step(above), above, rtol=0, atol=1e-15)
             states = model.iterate(start, 50).states
         assert (states <= above + 1e-13).all()
+        assert (states[-1][::2] > 0.9).all()
 
 
 # ------------------------------------------------------------------------ the program of the rows

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from latentgamma import Program, ProgramError, Rule, parse
 from latentgamma import _syntax as syntax
 from latentgamma._errors import ParseError
+from latentgamma._formats import read
 from latentgamma._names import quote
 from latentgamma._scan import scan_rules
-from latentgamma._syntax import read_rules
 
 TRICKY = [
     *["a", "_a", "not", "not(a)", "nota", "X", "_", "_X", "3", "3a", "-3", "é", "É", "٣", "a²"],
@@ -23,6 +23,14 @@ TRICKY = [
 names = st.one_of(
     st.sampled_from(TRICKY), st.text(st.characters(exclude_categories=[]), min_size=1)
 )
+
+
+def scanned(text: str) -> Program | None:
+    """What compiled code makes of a text on its own."""
+    program, rest = scan_rules(text.removeprefix("\ufeff").encode()) or (None, None)
+    return program if rest is None else None
+
+
 plain_names = st.sampled_from(["a", "b", "c", "_d1", "edge(a,b)", "é", "42"])
 
 
@@ -41,7 +49,7 @@ def programs(draw: st.DrawFn, names: st.SearchStrategy[str] = names) -> Program:
 @settings(max_examples=300, deadline=None)
 def test_what_is_printed_is_read_as_the_same_program(program: Program) -> None:
     assert parse(str(program)) == program
-    assert scan_rules(str(program).encode()) in {None, program}
+    assert scanned(str(program)) in {None, program}
 
 
 @pytest.mark.parametrize("name", TRICKY)
@@ -109,7 +117,7 @@ def test_one_rule_in_many_forms(text: str) -> None:
     assert {*parse(text).atoms} == {"h", "a", "b"}
     if "b, a" not in text:
         assert parse(text) == expected
-        assert scan_rules(text.encode()) in {None, expected}
+        assert scanned(text) in {None, expected}
 
 
 def test_facts_and_several_heads() -> None:
@@ -126,7 +134,7 @@ def test_declared_atoms_come_first_and_need_no_rule() -> None:
 @pytest.mark.parametrize("text", ["", " \n", "\ufeff", "% nothing", "/* */"])
 def test_nothing_is_the_empty_program(text: str) -> None:
     assert (parse(text).M, parse(text).R) == (0, 0)
-    assert scan_rules(text.encode()) == parse(text)
+    assert scanned(text) == parse(text)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ def test_nothing_is_the_empty_program(text: str) -> None:
 )
 def test_spaces_in_terms_and_quotes_around_names_do_not_count(written: str, name: str) -> None:
     assert parse(f"{written}.").atoms == (name,)
-    assert scan_rules(f"{written}.".encode()) in {None, parse(f"{written}.")}
+    assert scanned(f"{written}.") in {None, parse(f"{written}.")}
 
 
 # ---------------------------------------------------------------- errors
@@ -232,7 +240,7 @@ def test_errors_name_the_construct_and_its_place(text: str, place: str, problem:
     with pytest.raises(ParseError, match=problem) as caught:
         parse(text, path="rules.lp")
     assert str(caught.value).startswith(f"rules.lp:{place}: ")
-    assert scan_rules(text.encode()) is None
+    assert scanned(text) is None
 
 
 def test_an_error_shows_the_line_and_a_caret() -> None:
@@ -254,21 +262,21 @@ def test_terms_may_be_nested_deeply() -> None:
     name = "f(" * depth + "a" + ")" * depth
     assert quote(name) == name
     for text in (f"{name}.", f"{name} ."):
-        assert read_rules(text).atoms == (name,)
-        assert scan_rules(text.encode()) == read_rules(text)
+        assert parse(text).atoms == (name,)
+        assert scanned(text) == parse(text)
     for text in ("f(" * depth, "f(" * depth + "a.", "(" * depth, "f((" * depth, "/*" * depth):
         with pytest.raises(ParseError):
             parse(text)
-        assert scan_rules(text.encode()) is None
+        assert scanned(text) is None
 
 
 def test_bodies_may_be_large() -> None:
     atoms = [f"b{i % 100_000}" for i in range(0, 700_000, 7)]
     for body in (atoms, atoms[::-1] + atoms):
         text = f"h :- {', '.join(body)}. g :- {', '.join(sorted(body))}."
-        program = read_rules(text)
+        program = parse(text)
         assert (program.M, program.R, program.k) == (100_002, 2, 100_000)
-        assert scan_rules(text.encode()) == program
+        assert scanned(text) == program
         assert parse(str(program)) == program
 
 
@@ -284,7 +292,7 @@ def test_a_very_long_line_that_is_wrong_has_a_short_error(line: str) -> None:
     assert caught.value.line == 2
 
 
-# ---------------------------------------------------------------- the compiled reader
+# ---------------------------------------------------------------- compiled code
 
 fragments = st.sampled_from(
     [
@@ -297,39 +305,60 @@ fragments = st.sampled_from(
 )
 
 
+def outcome(text: str) -> Program | str:
+    try:
+        return read(text.encode(), path="<text>")
+    except ParseError as error:
+        return str(error)
+
+
 @given(st.lists(fragments, max_size=12).map("".join))
 @settings(max_examples=1500, deadline=None)
 @example("#external .")
 @example("a :- b <-> c.")
 @example("#externala.")
-def test_the_compiled_reader_gives_up_or_agrees(text: str) -> None:
-    fast = scan_rules(text.encode())
-    try:
-        assert fast in {None, read_rules(text)}
-    except ParseError:
-        assert fast is None
+@example("\ufeff\ufeffa.")
+@example("#external z. z ; b.")
+@example("a. b => c. é:-'é',% é\r\n")
+def test_compiled_code_changes_no_answer_and_no_error(text: str) -> None:
+    assert_compiled_code_agrees(text)
+
+
+def assert_compiled_code_agrees(text: str) -> None:
+    expected = outcome(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(syntax, "LARGE", 0)
+        assert outcome(text) == expected
+
+
+@given(
+    st.integers(1, 1200), st.sampled_from([".", " => z. a5.", " ; z.", " :- not z.", " :- a0, a1"])
+)
+@settings(max_examples=30, deadline=None)
+def test_compiled_code_may_stop_anywhere(size: int, end: str) -> None:
+    text = f"#external y. {', '.join(f'a{i % 700}' for i in range(size))}{end}"
+    assert_compiled_code_agrees(text)
+    assert_compiled_code_agrees(f"h :- {text[13:]}")
 
 
 @given(programs(plain_names), st.sampled_from(["\n", "\r\n", " ", "% comment, é.\n"]))
 @settings(max_examples=200, deadline=None)
-def test_the_compiled_reader_reads_plain_texts(program: Program, gap: str) -> None:
+def test_compiled_code_reads_plain_texts(program: Program, gap: str) -> None:
     text = str(program).replace(", ", f",{gap}").replace(".\n", f".{gap}")
-    assert scan_rules(text.encode()) == program
+    assert scanned(text) == program
 
 
-def test_the_compiled_reader_knows_many_names() -> None:
+def test_compiled_code_knows_many_names() -> None:
     text = "".join(
         f"a{i * 7919 % 20011} :- a{i * i % 20011}, b({i % 977}, x).\n" for i in range(20011)
     )
-    assert scan_rules(text.encode()) == read_rules(text)
+    assert scanned(text) == parse(text)
 
 
-def test_large_texts_go_to_the_compiled_reader_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syntax, "LARGE", 1)
-    assert parse("a :- b.") == read_rules("a :- b.")
-    assert parse("b => a.") == read_rules("a :- b.")
+def test_large_texts_go_to_compiled_code_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syntax, "LARGE", 0)
     assert parse("'\ud800'.").atoms == ("\ud800",)
     with pytest.raises(ParseError, match="x:1:6: negation"):
         parse("a :- not b.", path="x")
-    monkeypatch.setattr(syntax, "read_rules", None)
+    monkeypatch.setattr(syntax, "_read_rules", None)
     assert parse("a :- b.").R == 1

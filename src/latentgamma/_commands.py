@@ -100,8 +100,15 @@ def certify(args: argparse.Namespace) -> int:
         from latentgamma._constants import ClosedForm
         from latentgamma._paper import paper_window
 
+        try:
+            with working("looking for constants"):
+                constants = _constants(args, program, args.horizon)
+        except lg.CertificateError as error:
+            if not args.json:
+                raise
+            Screen().json({"holds": False, "message": str(error), "horizon": args.horizon})
+            return 1
         with working("certifying"):
-            constants = _constants(args, program, args.horizon)
             form = ClosedForm(
                 program, constants, bump=args.gate == "bump", dtype=args.dtype or "float32"
             )
@@ -229,15 +236,21 @@ def _loaded(path: str) -> LatentGamma:
 
 
 def _aligned(program: Program, model: LatentGamma) -> Program:
-    """The program with its atoms numbered as the model numbers them."""
-    if model.program is None and model.M != program.M:
-        raise Problem(f"the model has {model.M:,} atoms, but the rules have {program.M:,}")
-    if model.program is None or model.program.atoms == program.atoms:
+    """The program with its atoms, and if it can be its rules, in the order of the model's."""
+    if model.program is None:
+        if model.M != program.M:
+            raise Problem(f"the model has {model.M:,} atoms, but the rules have {program.M:,}")
         return program
+    if _as_sets(program) == _as_sets(model.program):
+        return model.program
     try:
         return lg.Program.from_rules(program.rules, atoms=model.program.atoms)
     except lg.FactsError as error:
         raise Problem(f"the model is not about these rules: {error}") from None
+
+
+def _as_sets(program: Program) -> set[tuple[frozenset[str], frozenset[str]]]:
+    return {(frozenset(rule.heads), rule.body) for rule in program.rules}
 
 
 def _iterated(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory:

@@ -42,6 +42,16 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=150, facecolor="white")
 
 
+def text_width(text: str, size: float = FONT) -> float:
+    """How wide a text is, in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextToPath
+
+    font = FontProperties(size=size)
+    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
+    return float(width) / 72
+
+
 def finished(figure: Figure, path: Where) -> Figure:
     """The figure, saved where a path is given."""
     if path is not None:

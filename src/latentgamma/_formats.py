@@ -10,7 +10,7 @@ from latentgamma._dimacs import read_dimacs, write_dimacs
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._json import read_json, write_json
 from latentgamma._program import Program
-from latentgamma._syntax import read_rules, scan
+from latentgamma._syntax import read_rule_bytes
 from latentgamma._text import decoded
 
 _RULE_TEXT = (".lp", ".pl", ".dl")
@@ -54,8 +54,7 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
     if suffix.endswith(".gz"):
         data, suffix = _uncompressed(data, path), suffix.removesuffix(".gz")
     if suffix in _RULE_TEXT:
-        program = scan(data)
-        return read_rules(decoded(data, path), path) if program is None else program
+        return read_rule_bytes(data, path)
     text = decoded(data, path)
     if not text.strip():
         return Program.from_rules([])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from latentgamma._closure import Closure, closure
 from latentgamma._errors import FactsError, ModelError, unknown_atoms
 from latentgamma._operator import Gradient, LatentGamma
-from latentgamma._program import Facts, Program
+from latentgamma._program import Facts, Mask, Program
 
 #: Without a choice of atoms, one atom is looked at for each of about so many depths.
 _DEPTHS = 12
@@ -25,10 +24,11 @@ _VALUES_AT_ONCE = 1 << 26
 
 @dataclass(frozen=True)
 class GradientRow:
-    """The gradient that reaches the facts from one atom: Σ over facts of |∂ atom / ∂ fact|."""
+    """The gradient that reaches the facts from one atom: Σ over facts of |∂ s_atom(T) / ∂ s_fact|."""
 
     atom: str
     depth: int | None  # None where the atom does not follow from the facts
+    steps: int  # T
     exact: float
     proof: float
 
@@ -40,14 +40,12 @@ class GradientReport:
     `str(report)` is a table.
     """
 
-    steps: int
     facts: tuple[str, ...]
     rows: tuple[GradientRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
         return {
-            "steps": self.steps,
             "facts": list(self.facts),
             "rows": [asdict(row) for row in self.rows],
         }
@@ -57,12 +55,13 @@ class GradientReport:
         count = f"{len(self.facts)} fact" + "s" * (len(self.facts) != 1)
         width = max([4, *(len(row.atom) for row in self.rows)])
         lines = [
-            f"gradient that reaches {count} ({shown}) after {self.steps} steps",
-            f"depth  {'atom':<{width}}  {'exact':>9}  {'proof':>9}",
+            f"gradient that reaches {count} ({shown})",
+            f"depth  {'atom':<{width}}  steps      exact      proof",
         ]
         for row in self.rows:
             depth = "–" if row.depth is None else row.depth
-            lines.append(f"{depth:>5}  {row.atom:<{width}}  {row.exact:>9.3g}  {row.proof:>9.3g}")
+            sizes = f"{row.exact:>9.3g}  {row.proof:>9.3g}"
+            lines.append(f"{depth:>5}  {row.atom:<{width}}  {row.steps:>5}  {sizes}")
         return "\n".join(lines)
 
 
@@ -78,18 +77,19 @@ def gradient_report(
     Args:
         model: any model that has a program.
         facts: what is true at first; by default the roots, the atoms that no rule derives.
-        steps: T; by default as many as the closure of the facts takes to be above one half.
+        steps: T; by default for each atom the step at which it rises above one half. Later
+            the exact gradient fades further, as the atom saturates.
         atoms: which atoms to look at; by default one for each depth, or for some depths
             where there are many.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
-    >>> print(gradient_report(lg.oracle(program, lg.Constants.paper())))  # doctest: +ELLIPSIS
-    gradient that reaches 1 fact (penguin) after 2 steps
-    depth  atom        exact      proof
-        0  penguin         1          1
-        1  bird    ...         1
-        2  animal  ...         1
+    >>> print(gradient_report(lg.oracle(program, lg.Constants.paper())))
+    gradient that reaches 1 fact (penguin)
+    depth  atom     steps      exact      proof
+        0  penguin      0          1          1
+        1  bird         1     0.0253          1
+        2  animal       2    0.00156          1
     """
     if model.program is None:
         raise ModelError("this model has no program to take depths from; set model.program")
@@ -98,26 +98,17 @@ def gradient_report(
     closed = closure(program, given)
     chosen = _one_for_each_depth(closed) if atoms is None else _indices(program, atoms)
     state = model.state(given).double()
-    steps = _until_closed(model, state, closed) if steps is None else steps
-    sizes = {}
-    for kind in get_args(Gradient):
-        twin = copy.copy(model)  # the same parameters; the caller's model stays as it is
-        twin.gradient = kind
-        sizes[kind] = _sizes(twin, state, steps, chosen, torch.from_numpy(given))
+    if steps is None:
+        ends = _crossings(model, state, chosen, closed.depth)
+    else:
+        ends = [steps] * len(chosen)
+    exact_sizes = _sizes(_with(model, "exact"), state, chosen, ends, given)
+    proof_sizes = _sizes(_with(model, "proof"), state, chosen, ends, given)
     rows = []
-    for place, i in enumerate(chosen):
-        depth = int(closed.level[i])
-        rows.append(
-            GradientRow(
-                program.atoms[i],
-                None if depth < 0 else depth,
-                sizes["exact"][place],
-                sizes["proof"][place],
-            )
-        )
-    return GradientReport(
-        steps, tuple(program.atoms[i] for i in np.flatnonzero(given)), tuple(rows)
-    )
+    for i, end, exact, proof in zip(chosen, ends, exact_sizes, proof_sizes, strict=True):
+        level = int(closed.level[i])
+        rows.append(GradientRow(program.atoms[i], None if level < 0 else level, end, exact, proof))
+    return GradientReport(tuple(program.atoms[i] for i in np.flatnonzero(given)), tuple(rows))
 
 
 def _roots(program: Program) -> tuple[str, ...]:
@@ -145,29 +136,41 @@ def _one_for_each_depth(closed: Closure) -> list[int]:
     return [int(closed.order[starts[d] : ends[d]].min()) for d in depths if starts[d] < ends[d]]
 
 
-def _until_closed(model: LatentGamma, state: Tensor, closed: Closure) -> int:
-    """The first step at which every atom of the closure is above one half, if it comes soon."""
-    wanted = torch.from_numpy(closed.state.copy()).to(state.device)
+def _crossings(model: LatentGamma, state: Tensor, chosen: Sequence[int], depth: int) -> list[int]:
+    """The step at which each chosen atom rises above one half; the depth where it does not soon."""
+    ends: list[int | None] = [None] * len(chosen)
     with torch.no_grad():
-        for steps in range(4 * closed.depth + 16):
-            if bool((state > 0.5)[wanted].all()):
-                return steps
+        for steps in range(4 * depth + 16):
+            above = (state[list(chosen)] > 0.5).tolist()
+            ends = [
+                steps if end is None and up else end for end, up in zip(ends, above, strict=True)
+            ]
+            if None not in ends:
+                break
             state = model.step(state)
-    return closed.depth
+    return [depth if end is None else end for end in ends]
+
+
+def _with(model: LatentGamma, gradient: Gradient) -> LatentGamma:
+    """The same parameters with this kind of gradient; the caller's model stays as it is."""
+    twin = copy.copy(model)
+    twin.gradient = gradient
+    return twin
 
 
 def _sizes(
-    model: LatentGamma, state: Tensor, steps: int, chosen: Sequence[int], facts: Tensor
+    model: LatentGamma, state: Tensor, chosen: Sequence[int], ends: Sequence[int], facts: Mask
 ) -> list[float]:
-    """Σ over the facts of |∂ s_i(T) / ∂ s_fact|, for each chosen atom i."""
-    at_once = max(1, _VALUES_AT_ONCE // max(1, model.M * (math.isqrt(steps) + 1)))
+    """Σ over the facts of |∂ s_i(T) / ∂ s_fact|, for each chosen atom i and its own T."""
+    at_once = max(1, _VALUES_AT_ONCE // max(1, model.M * max(ends, default=0)))
     sizes: list[float] = []
     for start in range(0, len(chosen), at_once):
-        part = torch.tensor(chosen[start : start + at_once], device=state.device)
+        atoms, steps = chosen[start : start + at_once], ends[start : start + at_once]
         # One copy of the state for each atom, so that one backward pass serves them all.
-        copies = state.repeat(len(part), 1).requires_grad_()
+        copies = state.repeat(len(atoms), 1).requires_grad_()
         with torch.enable_grad():
-            final = model(copies, steps, memory="sqrt")
-            (slope,) = torch.autograd.grad(final.gather(1, part[:, None]).sum(), copies)
-        sizes += slope[:, facts.to(slope.device)].abs().sum(1).tolist()
+            states = model.iterate(copies, max(steps)).states  # (T + 1, atoms, M)
+            reached = states[list(steps), range(len(atoms)), list(atoms)]
+            (slope,) = torch.autograd.grad(reached.sum(), copies)
+        sizes += slope.cpu()[:, torch.from_numpy(facts)].abs().sum(1).tolist()
     return sizes

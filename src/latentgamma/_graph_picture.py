@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from latentgamma._errors import ProgramError
-from latentgamma._figure import BLUE, FONT, GREY, INK, PALE, SKY, new_figure, short
+from latentgamma._figure import BLUE, FONT, GREY, INK, PALE, SKY, new_figure, short, text_width
 from latentgamma._layout import Layout, Point, layered
 from latentgamma._program import Program
 
@@ -50,7 +50,7 @@ def graph_picture(program: Program, chosen: set[str], label: str, title: str) ->
     figure = new_figure(1.0, 1.0)
     named = program.M <= _LABELLED_ATOMS
     labels = [short(name) for name in program.atoms] if named else []
-    widths = [0.078 * len(text) + 0.2 for text in labels] if named else [0.07] * program.M
+    widths = [text_width(text) + 0.22 for text in labels] if named else [0.07] * program.M
     layout = layered(program, widths, row=0.36 if named else 0.1, gap=0.3 if named else 0.25)
     # A picture no larger than a poster; what would be larger is scaled down as a whole.
     scale = min(1.0, 40.0 / max(layout.width, layout.height, 1.0))
@@ -58,7 +58,7 @@ def graph_picture(program: Program, chosen: set[str], label: str, title: str) ->
     drawing = _Drawing(program, layout, active, scale)
     key = _key(program, chosen, label) if named else []
     margin, top, bottom = 0.25, 0.55, 0.5 if key else 0.2
-    width = max(layout.width * scale, 0.1 * len(title), 3.6) + 2 * margin
+    width = max(layout.width * scale, text_width(title, 11.0), 3.6) + 2 * margin
     height = layout.height * scale + top + bottom
     figure.set_size_inches(width, height)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))

@@ -279,7 +279,7 @@ def _back_tile(
     h_start, h_index, h_place, h_longest, u_start, u_index, u_place, u_longest,
     d_body, d_off, d_slack, d_tau, d_amp, d_head, d_head_off, d_theta, d_beta,
     B, M, R, T, keep_stride, body_count, head_count,
-    BUMP: tl.constexpr, ONE: tl.constexpr, ROWS: tl.constexpr, BT: tl.constexpr,
+    BUMP: tl.constexpr, ONE: tl.constexpr, AROWS: tl.constexpr, RROWS: tl.constexpr, BT: tl.constexpr,
     UB: tl.constexpr, US: tl.constexpr, UH: tl.constexpr, UU: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0).to(tl.int64)
@@ -292,34 +292,37 @@ def _back_tile(
     d_state += tile * M * BT
     beta = tl.load(gate)
     here = kept + tile * M * BT + (T - 1) * keep_stride
-    for start in range(0, M, ROWS):
-        i = start + tl.arange(0, ROWS)
+    for start in range(0, M, AROWS):
+        i = start + tl.arange(0, AROWS)
         atom = i < M
         own = tl.load(atom_order + i, mask=atom, other=0)
         both = atom[:, None] & seen[None, :]
         G = tl.load(grad + example[None, :] * M + own[:, None], mask=both, other=0.0)
         tl.store(d_state + i[:, None] * BT + e[None, :], G, mask=atom[:, None])
     # With all rows in one run (ONE) their sums over time stay in registers.
-    sum_theta = tl.zeros([ROWS], tl.float32)
-    sum_beta = tl.zeros([ROWS], tl.float32)
-    sum_stray = tl.zeros([ROWS], tl.float32)
-    sum_amp = tl.zeros([ROWS], tl.float32)
-    sum_tau = tl.zeros([ROWS], tl.float32)
-    sum_slack = tl.zeros([ROWS], tl.float32)
-    sum_off = tl.zeros([ROWS], tl.float32)
+    sum_theta = tl.zeros([AROWS], tl.float32)
+    sum_beta = tl.zeros([AROWS], tl.float32)
+    sum_stray = tl.zeros([RROWS], tl.float32)
+    sum_amp = tl.zeros([RROWS], tl.float32)
+    sum_tau = tl.zeros([RROWS], tl.float32)
+    sum_slack = tl.zeros([RROWS], tl.float32)
+    sum_off = tl.zeros([RROWS], tl.float32)
+    sum_body0 = tl.zeros([RROWS], tl.float32)
+    sum_body1 = tl.zeros([RROWS], tl.float32)
+    sum_head0 = tl.zeros([RROWS], tl.float32)
     for _ in range(T):
         tl.debug_barrier()
-        rest = tl.zeros([ROWS, BT], tl.float32)
-        for start in range(0, M, ROWS):
-            i = start + tl.arange(0, ROWS)
+        rest = tl.zeros([AROWS, BT], tl.float32)
+        for start in range(0, M, AROWS):
+            i = start + tl.arange(0, AROWS)
             s = tl.load(here + i[:, None] * BT + e[None, :], mask=(i < M)[:, None], other=1.0)
             rest += 1.0 - s
         missing = tl.sum(rest, axis=0)
-        rest = tl.zeros([ROWS, BT], tl.float32)
-        for start in range(0, R, ROWS):
+        rest = tl.zeros([RROWS, BT], tl.float32)
+        for start in range(0, R, RROWS):
             j, rule, own, margin, tau = _rules_of_tile(
                 start, rule_order, here, missing, R, e,
-                b_start, b_index, b_place, b_longest, body, body_off, slack, sharpness, ROWS, BT, UB,
+                b_start, b_index, b_place, b_longest, body, body_off, slack, sharpness, RROWS, BT, UB,
             )  # fmt: skip
             amp = tl.load(amplitude + own, mask=rule, other=0.0)
             f = amp[:, None] * _sigmoid(tau[:, None] * margin)
@@ -329,11 +332,11 @@ def _back_tile(
             rest += f * tl.load(head_off + own, mask=rule, other=0.0)[:, None]
         spread = tl.sum(rest, axis=0)
         tl.debug_barrier()
-        rest = tl.zeros([ROWS, BT], tl.float32)
-        for start in range(0, M, ROWS):
+        rest = tl.zeros([AROWS, BT], tl.float32)
+        for start in range(0, M, AROWS):
             i, atom, own, phi = _atoms_of_tile(
                 start, atom_order, fire, spread, M, e,
-                s_start, s_index, s_place, s_longest, head, offset, ROWS, BT, US,
+                s_start, s_index, s_place, s_longest, head, offset, AROWS, BT, US,
             )  # fmt: skip
             g, gamma = _share(phi, beta, BUMP)
             by_phi, by_beta = _slope(phi, beta, g, gamma, BUMP)
@@ -354,9 +357,9 @@ def _back_tile(
             rest += dp
         all_dp = tl.sum(rest, axis=0)
         tl.debug_barrier()
-        rest = tl.zeros([ROWS, BT], tl.float32)
-        for start in range(0, R, ROWS):
-            j = start + tl.arange(0, ROWS)
+        rest = tl.zeros([RROWS, BT], tl.float32)
+        for start in range(0, R, RROWS):
+            j = start + tl.arange(0, RROWS)
             rule = j < R
             own = tl.load(rule_order + j, mask=rule, other=0)
             spot = j[:, None] * BT + e[None, :]
@@ -367,7 +370,7 @@ def _back_tile(
             off = tl.load(body_off + own, mask=rule, other=0.0)
             stray = tl.load(head_off + own, mask=rule, other=0.0)
             a = _sigmoid(tau[:, None] * margin)
-            longest = tl.load(h_longest + start // ROWS)
+            longest = tl.load(h_longest + start // RROWS)
             df = _gathered(j, rule, h_start, h_index, h_place, head, dphi, e, BT, UH, longest, False)
             df += stray[:, None] * all_dp[None, :]
             dz = amp[:, None] * df * a * (1.0 - a)
@@ -388,31 +391,40 @@ def _back_tile(
                     tile * R + own, rule, d_head_off, d_amp, d_tau, d_slack, d_off,
                     by_stray, by_amp, by_tau, by_slack, by_off,
                 )  # fmt: skip
+            if ONE:
+                sum_head0 += _literal_sum(j, rule, 0, h_start, h_index, dphi, f, e, BT, False)
+                sum_body0 -= _literal_sum(j, rule, 0, b_start, b_index, here, dm, e, BT, True)
+                sum_body1 -= _literal_sum(j, rule, 1, b_start, b_index, here, dm, e, BT, True)
             _add_literals(j, rule, h_start, h_index, h_place, dphi, f, d_head + tile * head_count,
-                          e, BT, UH, longest, 1.0, False)  # fmt: skip
-            longest = tl.load(b_longest + start // ROWS)
+                          e, BT, 1 if ONE else 0, longest, 1.0, False)  # fmt: skip
+            longest = tl.load(b_longest + start // RROWS)
             _add_literals(j, rule, b_start, b_index, b_place, here, dm, d_body + tile * body_count,
-                          e, BT, UB, longest, -1.0, True)  # fmt: skip
+                          e, BT, 2 if ONE else 0, longest, -1.0, True)  # fmt: skip
         lost = tl.sum(rest, axis=0)
         tl.debug_barrier()
-        for start in range(0, M, ROWS):
-            i = start + tl.arange(0, ROWS)
+        for start in range(0, M, AROWS):
+            i = start + tl.arange(0, AROWS)
             atom = i < M
-            longest = tl.load(u_longest + start // ROWS)
+            longest = tl.load(u_longest + start // AROWS)
             more = _gathered(i, atom, u_start, u_index, u_place, body, dmargin, e, BT, UU, longest, False)
             _add(d_state + i[:, None] * BT + e[None, :], atom[:, None], more + lost[None, :])
         here -= keep_stride
     if ONE:
-        r = tl.arange(0, ROWS)
-        atom, rule = r < M, r < R
-        own = tile * M + tl.load(atom_order + r, mask=atom, other=0)
-        _add(d_theta + own, atom, sum_theta)
-        _add(d_beta + own, atom, sum_beta)
+        i = tl.arange(0, AROWS)
+        atom = i < M
+        own = tile * M + tl.load(atom_order + i, mask=atom, other=0)
+        tl.store(d_theta + own, sum_theta, mask=atom)
+        tl.store(d_beta + own, sum_beta, mask=atom)
+        j = tl.arange(0, RROWS)
+        rule = j < R
         _add_five(
-            tile * R + tl.load(rule_order + r, mask=rule, other=0), rule,
+            tile * R + tl.load(rule_order + j, mask=rule, other=0), rule,
             d_head_off, d_amp, d_tau, d_slack, d_off,
             sum_stray, sum_amp, sum_tau, sum_slack, sum_off,
         )  # fmt: skip
+        _store_literal(j, rule, 0, h_start, h_place, d_head + tile * head_count, sum_head0)
+        _store_literal(j, rule, 0, b_start, b_place, d_body + tile * body_count, sum_body0)
+        _store_literal(j, rule, 1, b_start, b_place, d_body + tile * body_count, sum_body1)
 
 
 @triton.jit
@@ -425,30 +437,38 @@ def _add_five(row, live, p1, p2, p3, p4, p5, m1, m2, m3, m4, m5):
 
 
 @triton.jit
-def _add_literals(
-    rows, live, start, index, place, source, factor, into, cols, ld, UNROLL, longest, SIGN, ONE_MINUS
-):
-    """into[literal] += SIGN · Σ_examples source (or 1 − source) · factor, each literal once."""
+def _literal_sum(rows, live, p, start, index, source, factor, cols, ld, ONE_MINUS):
+    """Σ_examples source (or 1 − source) · factor at the p-th literal of each row."""
     first = tl.load(start + rows, mask=live, other=0)
-    count = tl.load(start + rows + 1, mask=live, other=0) - first
-    for p in tl.static_range(UNROLL):
-        _add_literal(first, count, p, index, place, source, factor, into, cols, ld, SIGN, ONE_MINUS)
-    for p in range(UNROLL, longest):
-        _add_literal(first, count, p, index, place, source, factor, into, cols, ld, SIGN, ONE_MINUS)
-
-
-@triton.jit
-def _add_literal(first, count, p, index, place, source, factor, into, cols, ld, SIGN, ONE_MINUS):
-    here = p < count
+    here = p < tl.load(start + rows + 1, mask=live, other=0) - first
     other = tl.load(index + first + p, mask=here, other=0)
-    spot = into + tl.load(place + first + p, mask=here, other=0)
     value = tl.load(
         source + other.to(tl.int64)[:, None] * ld + cols[None, :], mask=here[:, None], other=0.0
     )
     if ONE_MINUS:
         value = 1.0 - value
-    more = SIGN * tl.sum(value * factor, axis=1)
-    tl.store(spot, tl.load(spot, mask=here, other=0.0) + more, mask=here)
+    return tl.sum(value * factor, axis=1)
+
+
+@triton.jit
+def _store_literal(rows, live, p, start, place, into, total):
+    first = tl.load(start + rows, mask=live, other=0)
+    here = p < tl.load(start + rows + 1, mask=live, other=0) - first
+    tl.store(into + tl.load(place + first + p, mask=here, other=0), total, mask=here)
+
+
+@triton.jit
+def _add_literals(
+    rows, live, start, index, place, source, factor, into, cols, ld, begin, longest, SIGN, ONE_MINUS
+):
+    """into[literal] += SIGN · Σ_examples source (or 1 − source) · factor, each literal once."""
+    first = tl.load(start + rows, mask=live, other=0)
+    count = tl.load(start + rows + 1, mask=live, other=0) - first
+    for p in range(begin, longest):
+        more = _literal_sum(rows, live, p, start, index, source, factor, cols, ld, ONE_MINUS)
+        here = p < count
+        spot = into + tl.load(place + first + p, mask=here, other=0)
+        tl.store(spot, tl.load(spot, mask=here, other=0.0) + SIGN * more, mask=here)
 
 
 # -------------------------------------------------------------------- one launch a half step
@@ -560,7 +580,7 @@ def _rules_back(
     h_start, h_index, h_place, head,
     d_body, d_off, d_slack, d_tau, d_amp, d_head, d_head_off,
     B, R, ld, RULES, body_count, head_count,
-    RB: tl.constexpr, BB: tl.constexpr, UB: tl.constexpr, UH: tl.constexpr,
+    RB: tl.constexpr, BB: tl.constexpr, UH: tl.constexpr,
 ):  # fmt: skip
     column = tl.program_id(1).to(tl.int64)
     e = column * BB + tl.arange(0, BB)
@@ -599,11 +619,11 @@ def _rules_back(
             -tl.sum(dm * gone[None, :], axis=1),
         )  # fmt: skip
         _add_literals(j, rule, h_start, h_index, h_place, dphi, f, d_head + column * head_count,
-                      e, ld, UH, h_longest, 1.0, False)  # fmt: skip
+                      e, ld, 0, h_longest, 1.0, False)  # fmt: skip
         b_first = tl.load(b_start + j, mask=rule, other=0)
         b_longest = tl.max(tl.load(b_start + j + 1, mask=rule, other=0) - b_first, axis=0)
         _add_literals(j, rule, b_start, b_index, b_place, s, dm, d_body + column * body_count,
-                      e, ld, UB, b_longest, -1.0, True)  # fmt: skip
+                      e, ld, 0, b_longest, -1.0, True)  # fmt: skip
     tl.store(lost + tl.program_id(0).to(tl.int64) * ld + e, total, mask=seen)
 
 
@@ -646,6 +666,14 @@ def _tile_shape(B: int) -> tuple[int, int, int]:
     A small batch wants every thread of the chip on few examples, a large one many small blocks.
     """
     return (4, 512, 16) if B <= 1024 else (8, 128, 8)
+
+
+def _back_shape(structure: Structure, B: int) -> tuple[int, int, int]:
+    """Atoms and rules at a time, and warps."""
+    if B <= 1024:
+        fitting = [[rows for rows in _ROWS if rows >= n] or [1024] for n in (structure.M, structure.R)]
+        return fitting[0][0], fitting[1][0], 16
+    return 128, 128, 8
 
 
 @dataclass(frozen=True)
@@ -701,7 +729,8 @@ def _back_tiles(
     structure: Structure, c: Coefficients, kept: Kept, grad: Tensor, bump: bool
 ) -> tuple[Tensor, Coefficients]:
     B, (M, R), tile = len(grad), (structure.M, structure.R), kept.tile
-    tiles, rows = triton.cdiv(B, tile), max(_ROWS)
+    tiles = triton.cdiv(B, tile)
+    a_rows, r_rows, warps = _back_shape(structure, B)
     fire, dmargin = (grad.new_empty((tiles, max(1, R), tile)) for _ in range(2))
     dphi, d_state = (grad.new_empty((tiles, M, tile)) for _ in range(2))
     parts = Coefficients(*(grad.new_zeros((tiles, max(1, x.numel()))) for x in c))
@@ -711,16 +740,16 @@ def _back_tiles(
     )  # fmt: skip
     _back_tile[(tiles,)](
         grad, kept.states, fire, dphi, dmargin, d_state, structure.rule_order, structure.atom_order,
-        *body.by_runs_of(rows),
+        *body.by_runs_of(r_rows),
         c.body, c.body_off, c.slack, c.sharpness, c.amplitude, c.head_off,
-        *sources.by_runs_of(rows), c.head, c.offset, c.gate,
-        *heads.by_runs_of(rows), *uses.by_runs_of(rows),
+        *sources.by_runs_of(a_rows), c.head, c.offset, c.gate,
+        *heads.by_runs_of(r_rows), *uses.by_runs_of(a_rows),
         parts.body, parts.body_off, parts.slack, parts.sharpness, parts.amplitude, parts.head,
         parts.head_off, parts.offset, parts.gate,
         B, M, R, kept.steps, kept.states.stride(0), parts.body.shape[1], parts.head.shape[1],
-        BUMP=bump, ONE=max(M, R) <= rows, ROWS=rows, BT=tile,
+        BUMP=bump, ONE=M <= a_rows and R <= r_rows, AROWS=a_rows, RROWS=r_rows, BT=tile,
         UB=_unroll(body), US=_unroll(sources), UH=_unroll(heads), UU=_unroll(uses),
-        num_warps=16,
+        num_warps=warps,
     )  # fmt: skip
     by_atom = d_state.permute(0, 2, 1).reshape(tiles * tile, M)[:B]
     result = torch.empty_like(grad)
@@ -834,7 +863,7 @@ def _back_halves(
                 parts.body, parts.body_off, parts.slack, parts.sharpness, parts.amplitude,
                 parts.head, parts.head_off,
                 B, R, B, h.rules, parts.body.shape[1], parts.head.shape[1],
-                RB=h.block, BB=h.BB, UB=_unroll(body), UH=_unroll(heads), num_warps=8,
+                RB=h.block, BB=h.BB, UH=_unroll(heads), num_warps=8,
             )  # fmt: skip
         _states_back[h.atom_grid](
             G, dmargin, lost.sum(0), *uses[:3], c.body, B, M, B, h.atoms,

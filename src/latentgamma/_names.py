@@ -22,6 +22,7 @@ FLAT = rf"{_WORD}(?:\({_ARGUMENT}(?:,{_ARGUMENT})*+\))?+"
 
 _bare = re.compile(rf"{FLAT}|{_NUMBER}")
 _opening = re.compile(rf"{_WORD}\(").match
+_simple_arguments = re.compile(rf"(?:{_ARGUMENT},)++").match
 _gap = re.compile(r"[ \t\n]++").match
 _part = re.compile(rf"(-?{_NUMBER})|({_WORD})(\(?+)|(\()|([\"'])").match
 _verbatim = re.compile(r"[^\"'\\\n]*+").match
@@ -150,6 +151,10 @@ def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
         if gap := _gap(text, at):
             pieces.append(text[copied:at])
             copied = at = gap.end()
+        if simple := _simple_arguments(text, at):
+            at = simple.end()
+            levels[-1] = 2 if levels[-1] else 0
+            continue
         part = _part(text, at)
         if part is None:
             raise UnreadableName(at)

@@ -118,12 +118,11 @@ def _scan(
     while slots < size // 32:
         slots *= 2
     table = np.zeros((slots, 2), np.int64)
-    known = np.zeros(2, np.int64)  # the number of atoms, and where their names end
+    # The number of atoms and where their names end, the same before this statement, a spare.
+    known = np.zeros(5, np.int64)
     waiting = np.empty((_BATCH + 1, 3), np.int64)  # where a name begins, its hash, where it goes
     batch = 0
-    # The first name waiting that belongs to this statement, and what was known before it.
-    fresh = 0
-    before = known.copy()
+    fresh = 0  # the first name waiting that belongs to this statement; -1 if more came before
     arrow = 0  # the first byte of this statement's arrow
     declaring = False
     last = 0  # the token before: 0 none in this statement, 1 an atom, 2 a comma, 3 an arrow
@@ -155,10 +154,7 @@ def _scan(
             last = 1
             at = after
             if batch == _BATCH:
-                if fresh >= 0:
-                    table = _intern(table, names, known, waiting, 0, fresh, heads, bodies)
-                    before[:] = known
-                table = _intern(table, names, known, waiting, max(fresh, 0), batch, heads, bodies)
+                table = _intern(table, names, known, waiting, fresh, batch, heads, bodies)
                 batch, fresh = 0, -1
         elif byte == _COMMA:
             if last != 1 or declaring:
@@ -180,7 +176,7 @@ def _scan(
             both_ways = byte == _LESS and at + 2 < size and data[at + 2] == _GREATER
             if both_ways or arrow or declaring or last != 1:
                 break
-            arrow = np.int64(byte)
+            arrow = int(byte)
             last = 3
             at += 2
         elif byte == _PERCENT and following != _STAR:
@@ -207,29 +203,28 @@ def _scan(
         else:
             break
         seen = at
-    if fresh >= 0:
-        table = _intern(table, names, known, waiting, 0, fresh, heads, bodies)
-        before[:] = known
-    table = _intern(table, names, known, waiting, max(fresh, 0), batch, heads, bodies)
+    table = _intern(table, names, known, waiting, fresh, batch, heads, bodies)
     if last and not arrow:
         # Without an arrow these may be no heads at all: forget what this statement began.
-        known[:] = before
+        known[0], known[1] = known[2], known[3]
         at = seen = began
         last = 0
         head_count = head_ends[rules]
-    head_rest, body_rest = heads[head_ends[rules] : head_count], bodies[body_ends[rules] : body_count]
-    head_rest, body_rest = head_rest.copy(), body_rest.copy()
+    stop = np.empty(4, np.int64)
+    stop[0], stop[1], stop[2], stop[3] = at, seen, last, arrow
+    # Sealing only moves indices to the left, so that what is left stays where it is.
+    head_start, body_start = head_ends[rules], body_ends[rules]
     return (
         len(table) > 0,
         known[0],
-        np.array([at, seen, last, arrow]),
+        stop,
         names[: known[1]],
         body_ends[: rules + 1],
         bodies[: _seal_rows(bodies, body_ends[: rules + 1])],
         head_ends[: rules + 1],
         heads[: _seal_rows(heads, head_ends[: rules + 1])],
-        head_rest,
-        body_rest,
+        heads[head_start:head_count],
+        bodies[body_start:body_count],
     )
 
 
@@ -340,8 +335,8 @@ def _intern(  # noqa: PLR0917 - compiled code gets arrays one by one
     names: _Bytes,
     known: _Array,
     waiting: _Array,
-    first: int,
-    end: int,
+    fresh: int,
+    batch: int,
     heads: _Array,
     bodies: _Array,
 ) -> _Array:
@@ -352,16 +347,18 @@ def _intern(  # noqa: PLR0917 - compiled code gets arrays one by one
     """
     if len(table) == 0:
         return table
-    while 2 * (known[0] + end) > len(table):
+    while 2 * (known[0] + batch) > len(table):
         table = _rehashed(table)
     mask = len(table) - 1
     touched = 0
-    for c in range(first, end):
+    for c in range(batch):
         touched += table[waiting[c, 1] & mask, 1]
-    for c in range(first, end):
+    for c in range(batch):
         touched += names[table[waiting[c, 1] & mask, 1]]
-    waiting[end, 1] ^= touched & 0  # so that the compiler keeps the two loops
-    for c in range(first, end):
+    known[4] += touched  # so that the compiler keeps the two loops
+    for c in range(batch):
+        if c == fresh:
+            known[2], known[3] = known[0], known[1]
         begin, key = waiting[c, 0], waiting[c, 1]
         slot = key & mask
         atom = -1
@@ -385,6 +382,8 @@ def _intern(  # noqa: PLR0917 - compiled code gets arrays one by one
             bodies[place] = atom
         elif place != _NOWHERE:
             heads[~place] = atom
+    if fresh == batch:
+        known[2], known[3] = known[0], known[1]
     return table
 
 

@@ -24,6 +24,8 @@ Array: TypeAlias = npt.NDArray[np.float32]
 #: Sets that one search for bodies may look at, and equally good bodies that are kept.
 _SEARCH = 20_000
 _KEPT = 2_000
+#: Products that weighing every body of two atoms may take.
+_PAIRS = 1e9
 #: Bodies that may come in, or change, while one head is weighed.
 _REVISIONS = 2_000
 #: Products that weighing every body of three atoms may take.
@@ -83,22 +85,20 @@ def cover(task: Task, known: Sequence[Body] = (), least: float = 0.0) -> Found:
     open_rows = np.ones(len(positives), np.bool_)
     for body in known:
         open_rows &= ~covered(positives, body)
+    if task.states.size * task.states.shape[1] <= _PAIRS:
+        for body in _best_pairs(task, negatives, positives, weight, open_rows, least):
+            found.bodies.append(body)
+            open_rows &= ~covered(positives, body)
     sizes = (positives & task.allowed).sum(1)
-    surprise = weight * -np.log(_usual(task, np.ones(len(task.states), np.bool_), 0.5))[
-        task.positive
-    ]
+    surprise = weight * -np.log(_usual(task.states, task.positive, task.counts)[task.positive])
     while open_rows.any():
         seed = int(np.flatnonzero(open_rows)[sizes[open_rows].argmin()])
         atoms = np.flatnonzero(positives[seed] & task.allowed)
         choices = smallest_bodies(~negatives[:, atoms], task.max_body)
-        if not choices:
-            found.unexplained += int(weight[seed])
-            open_rows[seed] = False
-            continue
         bodies = [tuple(atoms[list(choice)].tolist()) for choice in choices]
         gains = [round(float(surprise[covered(positives, body)].sum()), 6) for body in bodies]
-        best = int(np.argmax(gains))
-        if gains[best] < least:
+        best = int(np.argmax(gains)) if gains else -1
+        if best < 0 or gains[best] < least:
             found.unexplained += int(weight[seed])
             open_rows[seed] = False
             continue
@@ -110,14 +110,53 @@ def cover(task: Task, known: Sequence[Body] = (), least: float = 0.0) -> Found:
     return found
 
 
-def _usual(task: Task, rows: Mask, prior: float) -> npt.NDArray[np.float64]:
-    """How often the head follows in states of about the same size, among these rows. (n,)."""
-    sizes = task.states.sum(1)
+def _usual(
+    states: Mask, positive: Mask, counts: npt.NDArray[np.int64], prior: float = 0.5
+) -> npt.NDArray[np.float64]:
+    """How often the head follows in states of about the same size. (n,)."""
+    sizes = states.sum(1)
     edges = np.unique(np.quantile(sizes, np.linspace(0, 1, 9)[1:-1])) if len(sizes) else []
     bins = np.searchsorted(edges, sizes, side="right")
-    seen = np.bincount(bins, task.counts * rows, len(edges) + 1)
-    followed = np.bincount(bins, task.counts * (rows & task.positive), len(edges) + 1)
+    seen = np.bincount(bins, counts, len(edges) + 1)
+    followed = np.bincount(bins, counts * positive, len(edges) + 1)
     return np.asarray(((followed + prior) / (seen + 1.0))[bins])
+
+
+def _best_pairs(
+    task: Task,
+    negatives: Mask,
+    positives: Mask,
+    weight: npt.NDArray[np.int64],
+    open_rows: Mask,
+    least: float,
+) -> Iterable[Body]:
+    """Bodies of one atom or two, the one that surprises most first, until none is worth it."""
+    columns = np.flatnonzero(task.allowed & positives.any(0))
+    if task.max_body < 1 or not len(columns):
+        return
+    missed = negatives[:, columns].astype(np.float32)
+    possible = missed.T @ missed == 0  # no negative state has both
+    alone = np.diagonal(possible).copy()
+    possible &= ~alone[:, None] & ~alone[None, :] & (task.max_body >= 2)
+    np.fill_diagonal(possible, alone)
+    X = positives[:, columns].astype(np.float32)
+    price = np.full(possible.shape, 3.0 * math.log(len(columns) + 1))
+    np.fill_diagonal(price, 2.0 * math.log(len(columns) + 1))
+    still = open_rows.copy()
+    while still.any() and possible.any():
+        rows = np.concatenate([positives[still], negatives])
+        follows = np.arange(len(rows)) < still.sum()
+        counts = np.concatenate([weight[still], task.counts[~task.positive]])
+        surprise = counts * -np.log(_usual(rows, follows, counts))
+        w = surprise[follows].astype(np.float32)
+        gains = X[still].T @ (w[:, None] * X[still])
+        gains = np.where(possible, gains - price, -np.inf)
+        best = int(gains.argmax())
+        if gains.flat[best] < max(least, 0.0):
+            return
+        body = tuple(columns[sorted(set(divmod(best, len(columns))))].tolist())
+        yield body
+        still &= ~covered(positives, body)
 
 
 def smallest_bodies(lacks: Mask, most: int) -> list[Body]:
@@ -240,7 +279,9 @@ class _Weighing:
     def worth(self, open_rows: Mask) -> npt.NDArray[np.float64]:
         """What it adds to the log-likelihood to cover each row; 0 where it is covered. (n,)."""
         positive, counts = self.task.positive, self.task.counts
-        rate = _usual(self.task, open_rows, self.noise)
+        rate = np.full(len(positive), 0.5)
+        rows = self.task.states[open_rows]
+        rate[open_rows] = _usual(rows, positive[open_rows], counts[open_rows], self.noise)
         rate = np.clip(rate, self.noise, 1 - self.noise)
         gain = np.where(
             positive,

@@ -14,8 +14,10 @@ the heads of a rule before its body.
 
 from __future__ import annotations
 
+import codecs
 import re
 from array import array
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +25,10 @@ from latentgamma._constructs import Due, explained
 from latentgamma._errors import ProgramError
 from latentgamma._names import FLAT, UnreadableName, read_name
 from latentgamma._program import Program
-from latentgamma._text import error_at, prepared
+from latentgamma._text import decoded, error_at, prepared
+
+if TYPE_CHECKING:
+    from latentgamma._scan import Rest
 
 #: From this many bytes on, a text is worth the time to load compiled code.
 LARGE = 1 << 21
@@ -67,27 +72,42 @@ def parse(text: str, *, path: str = "<text>") -> Program:
         raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
     if len(text) >= LARGE:
         try:
-            data = text.encode()
-        except UnicodeEncodeError:  # lone surrogates: the careful reader knows what to say
-            data = b""
-        program = scan(data)
-        if program is not None:
-            return program
-    return read_rules(text, path)
+            return read_rule_bytes(text.encode(), path)
+        except UnicodeEncodeError:  # lone surrogates, which only the careful reader takes
+            pass
+    return _read_rules(prepared(text, path), path)
 
 
-def scan(data: bytes) -> Program | None:
-    """The program of a large and plain text, or None if it needs the careful reader."""
+def read_rule_bytes(data: bytes, path: str) -> Program:
+    """The program of a rule text in UTF-8; a large one is read by compiled code."""
     if len(data) < LARGE:
-        return None
+        return _read_rules(decoded(data, path), path)
     from latentgamma._scan import scan_rules  # compiled code is loaded for large texts only
 
-    return scan_rules(data)
+    unmarked = data.removeprefix(codecs.BOM_UTF8)
+    scanned = scan_rules(unmarked)
+    if scanned is None:
+        return _read_rules(decoded(data, path), path)
+    program, rest = scanned
+    if rest is None:
+        return program
+    text = decoded(data, path)
+    at, seen = (  # in the text, where every line end is one character
+        len(unmarked[:n].decode()) - unmarked.count(b"\r", 0, n) for n in (rest.at, rest.seen)
+    )
+    return _read_rules(text, path, (program, rest._replace(at=at, seen=seen)))
 
 
-def read_rules(text: str, path: str = "<text>") -> Program:
-    """The program of a text, read token by token: it accepts all forms and explains errors."""
-    text = prepared(text, path)
+def _read_rules(
+    text: str, path: str = "<text>", scanned: tuple[Program, Rest] | None = None
+) -> Program:
+    """The program of a prepared text, read token by token: it knows all forms and all errors.
+
+    Args:
+        text: what to read.
+        path: what an error calls it.
+        scanned: what compiled code has read of it, and where it has stopped.
+    """
     index: dict[str, int] = {}
     heads, bodies = array("i"), array("i")
     head_ends, body_ends = array("q", [0]), array("q", [0])
@@ -98,6 +118,20 @@ def read_rules(text: str, path: str = "<text>") -> Program:
     last = 0  # the kind of the token before; 0 at the start of a statement
     sign = ""  # the comma, arrow or directive before, for errors
     seen = at = 0  # where the token before ends, and where the next may start
+    if scanned is not None:
+        program, rest = scanned
+        names = program.atoms
+        index = {name: i for i, name in enumerate(names)}
+        for into, given in zip(
+            (body_ends, bodies, head_ends, heads), program._arrays(), strict=True
+        ):
+            into[:] = array(into.typecode, given.tobytes())
+        at, seen = rest.at, rest.seen
+        if rest.last:  # it stopped in a body
+            arrow, sign = _ARROW, rest.last
+            last = {"atom": _ATOM, ",": _COMMA}.get(rest.last, _ARROW)
+            left = dict.fromkeys(names[i] for i in rest.heads)
+            right = dict.fromkeys(names[i] for i in np.unique(rest.body))
     while token := _token(text, at):
         kind = token.lastindex
         if kind is None:

@@ -29,6 +29,7 @@ from latentgamma._figure import (
     number,
     plain_frame,
     short,
+    text_width,
 )
 from latentgamma._graph_picture import graph_picture
 from latentgamma._program import Program
@@ -154,10 +155,12 @@ def _heat_map(
     steps = len(states) - 1
     named = len(rows) <= _LABELLED_ROWS
     labels = [short(atoms[i]) for i in rows]
-    longest = max((len(text) for text in labels), default=0) if named else 2
     wide = float(np.clip(0.34 * (steps + 1), 3.0, 9.0))
     tall = max(0.24 * len(rows), 0.5) if named else 6.0
-    figure = new_figure(wide + 0.075 * longest + 1.4, tall + 1.2)
+    figure = new_figure(wide + 1.4, tall + 1.2)
+    if named:
+        longest = max((text_width(text) for text in labels), default=0.0)
+        figure.set_size_inches(wide + 1.4 + longest, tall + 1.2)
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.ticker import MaxNLocator
 

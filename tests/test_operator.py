@@ -1,0 +1,483 @@
+"""The operator: closures inside the window that holds, failures outside, and bad input."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentgamma as lg
+import paper_reference as paper
+from latentgamma import (
+    Constants,
+    FactsError,
+    LatentGamma,
+    ModelError,
+    Program,
+    StateError,
+    certify,
+    generators,
+    oracle,
+    parse,
+)
+from latentgamma import _operator as stages
+from latentgamma._rules import DenseRules, SparseRules
+from random_models import FORMS, GATES, paper_parameters, random_model, random_program
+
+PAPER = Constants.paper()
+
+
+def every_fact_set(program: Program) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.array([*itertools.product([False, True], repeat=program.M)])
+
+
+def index_rules(program: Program) -> list[tuple[list[int], list[int]]]:
+    return [(program.heads_of(j).tolist(), program.body_of(j).tolist()) for j in range(program.R)]
+
+
+# ------------------------------------------------------------------------ the closed form
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_closed_form_is_the_papers(form: str, gate: str, seed: int) -> None:
+    program = random_program(seed, heads=1 if seed < 3 else 3)
+    model = oracle(program, PAPER, form=form, gate=gate, heads="paper", dtype=torch.float64)
+    expected = paper.closed_form(program.M, index_rules(program), bump=gate == "bump")
+    found = paper_parameters(model)
+    for name in ("eta", "psi", "b", "tau", "rho", "theta", "tau_nor", "beta"):
+        torch.testing.assert_close(
+            torch.tensor(getattr(found, name), dtype=torch.float64),
+            torch.tensor(getattr(expected, name), dtype=torch.float64),
+            rtol=1e-14,
+            atol=1e-14,
+        )
+    facts = program.state([0, 2])
+    after = model(torch.from_numpy(facts), 7)
+    assert after.tolist() == pytest.approx(paper.run(expected, facts.tolist(), 7), abs=1e-12, rel=0)
+
+
+def test_the_papers_two_contributions_are_what_its_formulas_give() -> None:
+    # It prints 4.687 and 0.0316.
+    assert PAPER.gamma_plus == pytest.approx(4.7182, abs=5e-5)
+    assert PAPER.gamma_minus == pytest.approx(0.03179, abs=5e-6)
+    assert PAPER.gamma_plus / PAPER.gamma_minus == pytest.approx(math.exp(5), rel=1e-12)
+
+
+def test_the_scaled_ratio_is_the_square_root_of_the_one_printed() -> None:
+    program = generators.clique(12)
+    scaled = Constants.scaled(program, c=4.0)
+    ratio = scaled.gamma_plus / scaled.gamma_minus
+    assert ratio == pytest.approx(math.exp(2) * (program.rho_max + 2))  # not e⁴ (ρ_max + 2)
+
+
+def test_the_form_is_chosen_by_size() -> None:
+    assert isinstance(oracle(generators.chain(5)).rules, DenseRules)
+    assert isinstance(oracle(generators.chain(500)).rules, SparseRules)
+
+
+# ------------------------------------------------------------------------ exact closures
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("gate", GATES)
+def test_exact_inside_the_window_under_the_papers_constants(form: str, gate: str) -> None:
+    checked = 0
+    for seed in range(12):
+        program = generators.random(6, 9, body=(1, 3), seed=seed)
+        model = oracle(program, PAPER, form=form, gate=gate)
+        window = certify(model, program)
+        if not window.holds:
+            continue
+        given = every_fact_set(program)
+        expected = torch.from_numpy(lg.closures(program, given))
+        for steps in {window.t_min, window.t_min + 1, min(window.t_max, window.t_min + 40)}:
+            assert torch.equal(model(model.state(given), int(steps)) > 0.5, expected)
+        checked += 1
+    assert checked >= 10
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_exact_closures_of_every_fact_set(form: str, gate: str, dtype: torch.dtype) -> None:
+    for seed in range(3):
+        program = random_program(seed)
+        model = oracle(program, form=form, gate=gate, dtype=dtype)
+        given = every_fact_set(program)
+        expected = torch.from_numpy(lg.closures(program, given))
+        assert torch.equal(model(model.state(given)) > 0.5, expected)
+        facts = program.names(given[37])
+        assert model.closure(facts) == lg.closure(program, facts).atoms
+
+
+# ------------------------------------------------------------------------ where the paper fails
+
+
+def first_step_with(model: LatentGamma, facts: Any, atom: str, limit: int) -> int | None:
+    """The first step at which an atom is above one half."""
+    state = model.state(facts)
+    place = model.program.index[atom] if model.program is not None else 0
+    with torch.no_grad():
+        for steps in range(limit + 1):
+            if state[place] > 0.5:
+                return steps
+            state = model.step(state)
+    return None
+
+
+@pytest.mark.parametrize("form", FORMS)
+class TestWhereThePaperFails:
+    def test_the_window_does_not_start_at_the_depth(self, form: str) -> None:
+        # Derived atoms arrive at 0.91, and six of them miss the threshold 5½.
+        wide = [f"b{i}" for i in range(6)]
+        program = Program.from_rules([*((b, ["f"]) for b in wide), ("h", wide)])
+        assert lg.closure(program, ["f"]).depth == 2
+        model = oracle(program, PAPER, form=form, dtype=torch.float64)
+        assert model.step(model.state(["f"]))[1].item() == pytest.approx(0.91, abs=0.005)
+        assert first_step_with(model, ["f"], "h", 9) == 3
+        assert first_step_with(oracle(program, form=form), ["f"], "h", 9) == 2
+
+    def test_a_ladder_lags_more_and_more(self, form: str) -> None:
+        program = generators.ladder(10, 3)
+        facts = program.roots
+        assert lg.closure(program, facts).depth == 10
+        model = oracle(program, PAPER, form=form, dtype=torch.float64)
+        assert first_step_with(model, facts, program.atoms[-1], 20) == 13
+        assert first_step_with(oracle(program, form=form), facts, program.atoms[-1], 20) == 10
+
+    @pytest.mark.parametrize(("atoms", "promised", "real"), [(80, 695, 11), (20, 179_216, 6_077)])
+    def test_the_window_ends_long_before_it_should(
+        self, form: str, atoms: int, promised: int, real: int
+    ) -> None:
+        if form == "sparse" and atoms == 20:
+            pytest.skip("six thousand steps once are enough")
+        program = generators.clique(atoms)  # and no facts at all, so nothing is derivable
+        rho = atoms - 1
+        half = (PAPER.gamma_plus - rho * PAPER.gamma_minus) / 2
+        leak = paper.sigma(-half) * paper.sigma(-5 * half)
+        assert math.floor(math.log(2) / leak) == promised
+        model = oracle(program, PAPER, form=form, dtype=torch.float64)
+        assert first_step_with(model, [], program.atoms[0], real + 1) == real
+        proved = certify(model, program)
+        assert 0.85 * real < proved.t_max < real
+        assert first_step_with(oracle(program, form=form), [], program.atoms[0], 100) is None
+
+    def test_two_atoms_that_imply_each_other(self, form: str) -> None:
+        # By symmetry one number describes the run, and a loop of floats is quick enough.
+        theta = (PAPER.gamma_plus + PAPER.gamma_minus) / 2
+        on, off = paper.sigma(10), paper.sigma(-10)
+        v = 1 / (1 + math.exp(-20))
+        s, steps = 0.0, 0
+        while s <= 0.5:
+            a = paper.sigma(10 * ((on + off) * s - 0.5))
+            phi = 4.75 * a - theta  # what the one rule sends, and what strays from the other
+            s += (1 - s) * paper.sigma(5 * phi) * paper.sigma(phi)
+            steps += 1
+        assert steps == 246_662  # the paper promises 969,400
+        assert v < 1
+        model = oracle(generators.clique(2), PAPER, form=form, dtype=torch.float64)
+        assert certify(model, generators.clique(2)).t_max == pytest.approx(steps, rel=0.01)
+
+    def test_the_assumption_does_not_separate(self, form: str) -> None:
+        M, rho = 2700, 40
+        names = ["head", "missing", *(f"x{i}" for i in range(M - 2))]
+        program = Program.from_rules(
+            [("head", ["missing", f"x{j}"]) for j in range(rho)], atoms=names
+        )
+        assert 4 * program.k * M * math.exp(-10) == pytest.approx(0.98, abs=0.01)  # (★) holds
+        facts = np.ones(M, np.bool_)
+        facts[:2] = False
+        assert not lg.closure(program, facts).state[0]
+        model = oracle(program, PAPER, form=form, dtype=torch.float64)
+        assert model.step(model.state(facts))[0] > 0.5
+        assert not certify(model, program).holds
+        right = oracle(program, form=form)
+        assert right(right.state(facts), 1000)[0] < 0.5
+
+    def test_the_largest_share_is_the_wrong_threshold_for_several_heads(self, form: str) -> None:
+        program = Program.from_rules([("h", ["a"]), (("h", "p", "q"), ["b"])])
+        model = oracle(program, PAPER, form=form, heads="paper", dtype=torch.float64)
+        numbers = model.numbers()
+        state = model.state(["b"])
+        rules = model.rules
+        with torch.no_grad():
+            fired = stages.fire(numbers, stages.match(rules, numbers, state))
+            phi = stages.route(rules, numbers, fired)
+        assert phi[program.index["h"]].item() == pytest.approx(-0.78, abs=0.01)
+        assert first_step_with(model, ["b"], "h", 1000) is None
+        assert first_step_with(model, ["b"], "p", 1000) == 1
+        for constants in (PAPER, None):
+            equal = oracle(program, constants, form=form)
+            assert first_step_with(equal, ["b"], "h", 5) == 1
+            assert first_step_with(equal, ["a"], "p", 1000) is None
+
+
+# ------------------------------------------------------------------------ running
+
+
+def test_steps_none_stops_each_example_where_it_is_closed() -> None:
+    program = generators.chain(12)
+    model = oracle(program, dtype=torch.float64)
+    batch = model.state([[11], [0], [6], []])
+    together = model(batch)
+    for alone, row in zip(batch, together, strict=True):
+        torch.testing.assert_close(model(alone), row, rtol=0, atol=1e-15)
+    # Closed from the start: not a step was taken, whatever the others did.
+    assert torch.equal(together[0], batch[0])
+    assert torch.equal(together[3], batch[3])
+    assert torch.equal(together[1] > 0.5, torch.ones(12, dtype=torch.bool))
+    shaped = model(batch.reshape(2, 2, 12))
+    torch.testing.assert_close(shaped.reshape(4, 12), together, rtol=0, atol=1e-15)
+    assert model(batch[:0]).shape == (0, 12)
+
+
+def test_steps_none_waits_for_a_lagging_rule() -> None:
+    # Under the paper's constants step 2 changes nothing above one half; step 3 does.
+    wide = [f"b{i}" for i in range(6)]
+    program = Program.from_rules([*((b, ["f"]) for b in wide), ("h", wide)])
+    model = oracle(program, PAPER)
+    assert model.closure(["f"]) == lg.closure(program, ["f"]).atoms
+
+
+def test_steps_none_gives_up_inside_the_window() -> None:
+    program = parse("c :- a, b.")
+    model = oracle(program)
+    halfway = torch.full((3,), 0.6)  # true enough to count, too little to fire
+    halfway[program.index["c"]] = 0.0
+    after = model(halfway)
+    window = model.certificate()
+    assert torch.equal(after, model(halfway, int(4 * window.t_min + 16)))
+    assert after[program.index["c"]] < 0.5
+
+
+def test_steps_none_needs_a_window() -> None:
+    program = generators.clique(300)
+    model = oracle(program, PAPER)
+    with pytest.raises(ModelError, match=r"certified window, but nothing is proved.*pass steps="):
+        model(model.state([]))
+
+
+def test_the_certificate_follows_the_parameters() -> None:
+    model = oracle(parse("b :- a. c :- b."))
+    assert model.certificate().holds
+    assert model.certificate() is model.certificate()
+    model.offset.data.fill_(1e3)  # a change that autograd does not see
+    assert not model.certificate().holds
+    model = oracle(parse("b :- a. c :- b."))
+    wide = model.certificate()
+    assert model.bfloat16().certificate().dtype == "bfloat16" != wide.dtype
+
+
+def test_a_trajectory_tells_when_atoms_rise() -> None:
+    program = parse("bird :- penguin. animal :- bird.")
+    model = oracle(program)
+    run = model.iterate(model.state(["penguin"]), 4)
+    assert len(run) == 5 == run.steps + 1
+    assert torch.equal(run[0], model.state(["penguin"]))
+    assert torch.equal([*run][-1], run.final)
+    assert run.names(1) == {"penguin", "bird"}
+    assert run.names() == {"penguin", "bird", "animal"}
+    crossing = dict(zip(program.atoms, run.crossing.tolist(), strict=True))
+    assert crossing == {"penguin": 0, "bird": 1, "animal": 2}
+    assert model.iterate(model.state([]), 2).crossing.tolist() == [-1, -1, -1]
+    assert model.names(run.final) == run.names()
+    assert model.names(run.states[:2]) == [run.names(0), run.names(1)]
+
+
+def test_no_steps_is_the_state_itself() -> None:
+    model = random_model(random_program(1))
+    state = torch.rand(3, model.M, dtype=torch.float64, requires_grad=True)
+    for memory in ("states", "sqrt", "all"):
+        assert torch.equal(model(state, 0, memory=memory), state)
+    assert torch.equal(model.iterate(state, 0).states, state[None])
+
+
+# ------------------------------------------------------------------------ states from facts
+
+
+class TestState:
+    program = parse("bird :- penguin. animal :- bird.")  # bird, penguin, animal
+    model = oracle(program)
+
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            "penguin",
+            1,
+            ["penguin"],
+            {"penguin"},
+            ("penguin",),
+            (name for name in ["penguin"]),
+            [1],
+            np.array([1]),
+            [False, True, False],
+            np.array([False, True, False]),
+            np.array(["penguin"]),
+            torch.tensor([False, True, False]),
+            torch.tensor([1]),
+            [np.int64(1)],
+        ],
+    )
+    def test_one_fact_set(self, facts: Any) -> None:
+        assert self.model.state(facts).tolist() == [0, 1, 0]
+
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            [["penguin"], []],
+            (["penguin"], ()),
+            [{"penguin"}, frozenset()],
+            (names for names in (["penguin"], [])),
+            [[1], []],
+            [np.array([1]), np.array([], np.int64)],
+            [np.array([False, True, False]), np.zeros(3, np.bool_)],
+            np.array([[False, True, False], [False, False, False]]),
+            torch.tensor([[False, True, False], [False, False, False]]),
+        ],
+    )
+    def test_many_fact_sets(self, facts: Any) -> None:
+        assert self.model.state(facts).tolist() == [[0, 1, 0], [0, 0, 0]]
+
+    def test_nothing_is_one_empty_fact_set(self) -> None:
+        assert self.model.state([]).tolist() == [0, 0, 0]
+        assert self.model.state(np.zeros((0, 3), np.bool_)).shape == (0, 3)
+
+    @pytest.mark.parametrize(
+        ("facts", "message"),
+        [
+            (["pinguin"], r"'pinguin' \(did you mean 'penguin'\?\)"),
+            ([["bird"], ["tern"]], r"fact set 1: facts name an atom .*'tern'"),
+            ([["bird"], "penguin"], "names or indices, or fact sets one after another, not both"),
+            ([3], r"fact index 3 is outside 0…2"),
+            ([1.0], "a fact is a name or an index"),
+            (np.array([0.0, 1.0, 0.0]), r"boolean and has the shape \(N, 3\).*float64"),
+            (np.array([[0, 1, 0]]), r"boolean and has the shape \(N, 3\).*int64"),
+            (np.zeros((2, 4), np.bool_), r"shape \(2, 4\)"),
+            ([True, False], r"shape \(3,\), but got \(2,\)"),
+        ],
+    )
+    def test_what_is_refused(self, facts: Any, message: str) -> None:
+        with pytest.raises(FactsError, match=message):
+            self.model.state(facts)
+
+
+# ------------------------------------------------------------------------ bad input
+
+CHAIN = oracle(generators.chain(3))
+
+
+@pytest.mark.parametrize("call", [CHAIN.step, lambda s: CHAIN(s, 2), lambda s: CHAIN.iterate(s, 2)])
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (torch.zeros(4), r"number of atoms, 3, but the shape is \(4,\)"),
+        (torch.zeros(3, 2), r"number of atoms, 3, but the shape is \(3, 2\)"),
+        (torch.tensor(0.5), r"number of atoms, 3, but the shape is \(\)"),
+        (torch.tensor([0.0, 0.5, 1.5]), r"lie in \[0, 1\], but these reach from 0 to 1.5"),
+        (torch.tensor([0.0, -0.5, 1.0]), r"lie in \[0, 1\], but these reach from -0.5 to 1"),
+        (torch.tensor([0.0, math.nan, 1.0]), r"lie in \[0, 1\], but there is a NaN"),
+        (torch.tensor([0.0, math.inf, 1.0]), r"lie in \[0, 1\], but these reach from 0 to inf"),
+        (torch.tensor([0, 1, 0]), r"not torch.int64; use state.float\(\)"),
+        (
+            torch.tensor([False, True, False]),
+            r"not torch.bool; use state.float\(\), or model.state",
+        ),
+        (torch.zeros(3).to(torch.float8_e4m3fn), "not torch.float8_e4m3fn"),
+        (torch.zeros(3, dtype=torch.complex64), "not torch.complex64"),
+        ([0.0, 1.0, 0.0], "a state is a tensor, not list; try model.state"),
+        (torch.zeros(3, device="meta"), "the state is on meta, but the model on cpu"),
+    ],
+)
+def test_what_is_no_state(call: Callable[[Any], Any], state: Any, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        call(state)
+
+
+@pytest.mark.parametrize("steps", [-1, 1.5, True, "3", np.float64(2.0)])
+def test_what_is_no_number_of_steps(steps: Any) -> None:
+    with pytest.raises(StateError, match=r"steps is a whole number from 0 on"):
+        CHAIN(torch.zeros(3), steps)
+    with pytest.raises(StateError, match=r"steps is a whole number from 0 on"):
+        CHAIN.iterate(torch.zeros(3), steps)
+
+
+def test_numpy_integers_are_whole_numbers() -> None:
+    state = CHAIN.state([0])
+    assert torch.equal(CHAIN(state, np.int32(2)), CHAIN(state, 2))  # type: ignore[arg-type]
+
+
+def test_unknown_options() -> None:
+    program = generators.chain(3)
+    for options, message in (
+        ({"form": "spares"}, "form must be one of 'auto', 'dense', 'sparse', not 'spares'"),
+        ({"gate": "relu"}, "gate must be one of 'sigmoid', 'bump', not 'relu'"),
+        ({"gradient": "prof"}, "gradient must be one of 'exact', 'proof', not 'prof'"),
+        ({"heads": "max"}, "heads must be one of 'equal', 'paper', not 'max'"),
+        ({"dtype": torch.int32}, "dtype must be float64, float32, float16 or bfloat16"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            oracle(program, **options)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="memory must be one of 'states', 'sqrt', 'all', not 'no'"):
+        CHAIN(torch.zeros(3), 1, memory="no")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="gradient must be one of"):
+        oracle(program).gradient = "straight"  # type: ignore[assignment]
+    with pytest.raises(ModelError, match="group must be one of 'body', 'head'"):
+        CHAIN.trainable("bodies")
+
+
+def test_a_dense_form_that_does_not_fit_is_refused_before_it_is_made() -> None:
+    program = generators.chain(3_000_000)
+    with pytest.raises(ModelError, match=r'needs 144 TB, and there are .*; use form="sparse"'):
+        oracle(program, PAPER, form="dense")
+
+
+def test_a_model_without_a_program_says_so() -> None:
+    model = random_model(random_program(0))
+    model.program = None
+    for call, purpose in (
+        (lambda: model.state(["a0"]), "to name facts"),
+        (lambda: model.closure(["a0"]), "to name facts"),
+        (lambda: model.names(torch.zeros(6)), "to name atoms"),
+        (lambda: model(torch.zeros(6)), "to know when to stop; pass steps="),
+        (lambda: model.certificate(), "to be certified against"),
+    ):
+        with pytest.raises(ModelError, match=f"has no program {purpose}"):
+            call()
+    with pytest.raises(ModelError, match="no names"):
+        model.iterate(torch.zeros(6), 1).names()
+
+
+def test_parameters_that_are_none() -> None:
+    rules = DenseRules(torch.zeros(2, 3), torch.zeros(2, 3))
+    fine = {
+        "threshold": torch.zeros(2),
+        "sharpness": torch.ones(2),
+        "confidence": torch.full((2,), 0.5),
+        "gain": torch.tensor(1.0),
+        "offset": torch.zeros(3),
+        "gate": torch.tensor(2.0),
+    }
+    LatentGamma(rules, **fine)
+    for name, value, message in (
+        ("threshold", torch.zeros(3), r"threshold must have the shape \(2,\), not \(3,\)"),
+        ("offset", torch.zeros(2), r"offset must have the shape \(3,\), not \(2,\)"),
+        ("gain", torch.ones(1), r"gain must have the shape \(\), not \(1,\)"),
+        ("sharpness", torch.tensor([1.0, 0.0]), "sharpness must be a finite number above 0"),
+        ("sharpness", torch.tensor([1.0, math.inf]), "sharpness must be a finite number above 0"),
+        ("gain", torch.tensor(math.nan), "gain must be a finite number above 0"),
+        ("gate", torch.tensor(1.0), "gate must be a finite number above 1"),
+        ("confidence", torch.tensor([0.5, 1.0]), "confidence must lie strictly between 0 and 1"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            LatentGamma(rules, **{**fine, name: value})
+    with pytest.raises(ModelError, match=r"one shape \(R, M\), not \(2, 3\) and \(2, 4\)"):
+        DenseRules(torch.zeros(2, 3), torch.zeros(2, 4))
+    with pytest.raises(ModelError, match="the rules have 3 atoms, the program has 2"):
+        LatentGamma(rules, **fine, program=parse("a :- b."))
