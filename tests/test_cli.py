@@ -558,16 +558,16 @@ def test_a_process_returns_the_codes_and_pipes_cleanly():
     assert failed.stderr.startswith(b"latentgamma: <stdin>:1:6: ")
 
 
-def test_a_reader_that_leaves_early_is_not_an_error_message():
-    text = "\n".join(f"atom_{i}." for i in range(50_000))
+@pytest.mark.parametrize("count", [3, 50_000])  # all in the buffer at the end, or not
+def test_a_reader_that_leaves_early_is_not_an_error_message(count):
+    text = "\n".join(f"atom_{i}." for i in range(count))
     command = [sys.executable, "-m", "latentgamma", "closure", "-"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, env=buffered, **pipes) as process:
+        process.stdout.close()
         process.stdin.write(text.encode())
         process.stdin.close()
-        process.stdout.readline()
-        process.stdout.close()
         complaint = process.stderr.read()
     assert complaint == b""
     assert process.returncode == 141
@@ -634,10 +634,13 @@ def test_a_terminal_shows_every_name_that_a_pipe_shows(args):
         assert word in shown
 
 
-def test_names_are_never_markup(monkeypatch, capsys):
+@pytest.mark.parametrize("args", [("closure", "-"), ("explain", "-", "[red]y")])
+def test_names_are_never_markup(cli, monkeypatch, args):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"'[bold]x[/bold]'. ':smile:'.")))
-    assert main(["closure", "-"]) == 0
-    out = capsys.readouterr().out
-    assert "[bold]x[/bold]" in out
-    assert ":smile:" in out
+    rules = b"'[red]y' :- '[bold]x[/bold]', ':smile:'. '[bold]x[/bold]'. ':smile:'."
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rules)))
+    out, _ = cli(*args)
+    for name in ("[red]y", "[bold]x[/bold]", ":smile:"):
+        assert f"'{name}'" in out
+    if args[0] == "explain":
+        assert "'[red]y' :- ':smile:', '[bold]x[/bold]'." in out

@@ -134,14 +134,18 @@ def test_both_paths_agree_where_the_loops_turn():
     """Wide levels, long ones, heavy atoms, heavy bodies: wherever a batch or a word is full."""
     rng = np.random.default_rng(1)
     n = 3_000
-    star = Program.from_arrays(np.arange(n + 1), np.zeros(n, int), np.arange(1, n + 1))
+    stars = [
+        Program.from_arrays(np.arange(n + 1), np.zeros(n, int), np.arange(1, n + 1))
+        for n in (1_023, 1_024, 1_025, 3_000)
+    ]
     funnel = Program.from_arrays([0, n, n + 1], np.append(np.arange(n), n), [n, n + 1])
     spray = Program.from_arrays([0, 1], [0], np.arange(1, n), [0, n - 1])
     sparse = random_program(rng, 20_000, 20_000, k=2)
     wide = random_program(rng, 5_000, 40_000, k=6)
-    for program in (star, funnel, spray, sparse, wide, chain(n), ring(n)):
+    for program in (*stars, funnel, spray, sparse, wide, chain(n), ring(n)):
         for share in (0.0, 0.001, 0.1, 0.5, 1.0):
-            facts = rng.choice(program.M, int(np.ceil(program.M * share)), replace=False)
+            facts = rng.choice(program.M, int(program.M * share), replace=False)
+            facts = np.append(facts, 0)
             with path("plain"):
                 plain = closure(program, facts)
             with path("compiled"):

@@ -117,6 +117,11 @@ def test_a_given_fact_needs_no_rule():
     assert stated.depth == 2
 
 
+def test_of_several_rules_the_shortest_then_the_first_is_used():
+    program = Program.from_rules([("c", ["a", "b"]), ("c", ["b"]), ("c", ["a"]), ("d", ["c"])])
+    assert derivation(program, ["a", "b"], "d").rules == (1, 3)
+
+
 def test_shared_sub_proofs_are_told_once():
     n = 200  # as a plain tree this proof has 2^200 leaves
     rules = [(f"{side}{i + 1}", [f"l{i}", f"r{i}"]) for i in range(n) for side in "lr"]

@@ -72,9 +72,9 @@ def test_every_inequality_of_the_proof(step: int) -> None:
         phi_on = A * (1 - math.exp(-4.5) / 3) * (1 - math.exp(-12)) - theta_high
         phi_off = A * (math.exp(-4.5) + math.exp(-12)) - theta_low
         claims = {
-            1: tau * eps * size.M <= 0.25 and tau * eps * size.k <= 0.25,
+            1: max(tau * eps * size.M, tau * eps * size.k) <= 0.25 * (1 + 1e-12),
             2: 1 - math.exp(-12) <= 1 / (1 + rest) <= 1,
-            3: size.R * A * math.exp(-psi) <= A * math.exp(-12),
+            3: size.R * A * math.exp(-psi) <= A * math.exp(-12) * (1 + 1e-12),
             4: size.rho * half_tau <= math.exp(-5) * (1 + 1e-12)
             and half_tau <= math.exp(-5) / 3 * (1 + 1e-12)
             and all(
@@ -88,7 +88,7 @@ def test_every_inequality_of_the_proof(step: int) -> None:
             6: phi_on >= 0.49 * A,
             7: math.exp(-0.49 * A) + math.exp(-5 * 0.49 * A) <= 1.01 * math.exp(-0.49 * A)
             and 1.01 * math.exp(-0.49 * A) <= one_minus_x,
-            8: -tau / 2 + tau * lam + tau * eps * size.M <= -tau / 2 + 0.5
+            8: -tau / 2 + tau * lam + tau * eps * size.M <= -tau / 2 + 0.5 + 1e-9
             and size.rho * math.exp(-tau / 2 + 0.5) <= math.exp(-4.5) * (1 + 1e-12),
             9: phi_off <= -0.485 * A
             and A * math.exp(-12) - 2 * A * (1 - math.exp(-5) / 3) < -1.9 * A,

@@ -128,11 +128,15 @@ class Readable(Protocol):
     def R(self) -> int:
         """The number of rows."""
 
+    @property
+    def atoms(self) -> tuple[str, ...] | None:
+        """The names of the atoms, in the order of the state, if the model knows them."""
+
     def reading(self, program: Program, rows: npt.NDArray[np.int64] | None = None) -> Reading:
         """The weights on the literals of a program, whose rules are these rows."""
 
-    def rows(self) -> tuple[Program, npt.NDArray[np.int64]]:
-        """The rules that the rows look like, and which rows they are."""
+    def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
+        """The rules over these atoms that the rows look like, and which rows they are."""
 
 
 def certify(model: Readable, program: Program, *, depth: int | None = None) -> Certificate:
@@ -140,9 +144,9 @@ def certify(model: Readable, program: Program, *, depth: int | None = None) -> C
 
     Args:
         model: any LatentGamma, from `oracle`, perturbed or trained.
-        program: the program to hold it against. If the model's rows do not stand for its
-            rules one by one, the rows are read as rules of their own, and these are compared
-            with the program by entailment.
+        program: the program to hold it against; its atoms are matched by name. If the model's
+            rows do not stand for its rules one by one, the rows are read as rules of their own,
+            and these are compared with the program by entailment.
         depth: for fact sets whose closure takes at most so many steps; by default
             `depth_bound(program)`, which no fact set exceeds.
 
@@ -154,12 +158,13 @@ def certify(model: Readable, program: Program, *, depth: int | None = None) -> C
     """
     if depth is not None and depth < 0:
         raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
+    program = _over(program, model.atoms)
     aligned = None
     if model.R == program.R:
         aligned = window(model.reading(program), depth=depth)
         if aligned.holds:
             return aligned
-    looks, rows = model.rows()
+    looks, rows = model.rows(program.atoms)
     differences = _differences(looks, program)
     if differences:
         shown = "; ".join(differences[:3])
@@ -172,11 +177,22 @@ def certify(model: Readable, program: Program, *, depth: int | None = None) -> C
             message=f"the model does not implement this program: {shown}{more}. Certify it "
             f"against its own rules, or train it further",
         )
-    if aligned is not None and looks.R == program.R:
+    if aligned is not None and looks == program:
         return aligned
     # The same closures, though not row by row; its own rules may take more steps.
     own = window(model.reading(looks, rows), depth=None)
     return own if own.holds or aligned is None else aligned
+
+
+def _over(program: Program, atoms: tuple[str, ...] | None) -> Program:
+    """The program with its atoms in the order of the model's state."""
+    if atoms is None or atoms == program.atoms:
+        return program
+    unknown = set(program.atoms) ^ set(atoms)
+    if unknown:
+        shown = ", ".join(repr(name) for name in sorted(unknown)[:5])
+        raise ModelError(f"the model and the program do not have the same atoms: {shown} differ")
+    return Program.from_rules(program.rules, atoms=atoms)
 
 
 def _differences(looks: Program, program: Program) -> list[str]:

@@ -276,6 +276,7 @@ def _closure_compiled(program: Program, given: Mask) -> Closure:
         first_level = compiled(_propagate.first_level)
         first_level(graph.sizes, program.body_indices, *heads, bits, mark, missing)
         ahead = np.flatnonzero(mark == 2)
+        mark[ahead] = 1
     else:
         missing, ahead = graph.sizes.copy(), graph.own[~given[graph.own]]
         mark[ahead] = 2

@@ -82,7 +82,7 @@ def upper_bound_bits(M: int, R: int, k: int) -> float:
     rules = M * sum(math.comb(M, size) for size in range(min(k, M) + 1))
     # C(n, r) grows up to r = n/2, so R + 1 times the largest covers every number of rules.
     few = min(R, rules // 2)
-    if R >= rules:
+    if rules <= R:
         return float(rules)
     return _log2_comb(rules, few) + math.log2(R + 1)
 

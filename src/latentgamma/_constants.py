@@ -138,6 +138,11 @@ class ClosedForm:
         return self.program.R
 
     @property
+    def atoms(self) -> tuple[str, ...]:
+        """The names of the atoms."""
+        return self.program.atoms
+
+    @property
     def threshold(self) -> Array:
         """b_j = k_j − ½. (R,)."""
         return self.program.body_sizes - 0.5
@@ -214,7 +219,7 @@ class ClosedForm:
             route_error=np.full(program.M, 4 * rounding.unit * c.gamma_plus),
         )
 
-    def rows(self) -> tuple[Program, npt.NDArray[np.int64]]:
+    def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
         """The program itself: each row is its rule."""
         return self.program, np.arange(self.R)
 

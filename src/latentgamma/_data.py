@@ -85,7 +85,9 @@ def observe(
         if names is not None and others is not None and names != others:
             if set(names) != set(others):
                 odd = sorted(set(names) ^ set(others))[:3]
-                raise DataError(f"inputs and targets must have the same columns; only one has {odd}")
+                raise DataError(
+                    f"inputs and targets must have the same columns; only one has {odd}"
+                )
             after = after[:, [others.index(name) for name in names]]
         names = names or others
     _check_shape(before, after)
@@ -261,9 +263,7 @@ def _check_shape(before: Values, after: Values) -> None:
         raise DataError(f"there is nothing to learn from: the table has shape {before.shape}")
 
 
-def _named(
-    atoms: Sequence[str] | None, columns: Sequence[str] | None, M: int
-) -> tuple[str, ...]:
+def _named(atoms: Sequence[str] | None, columns: Sequence[str] | None, M: int) -> tuple[str, ...]:
     names = atoms if atoms is not None else columns
     if names is None:
         return tuple(f"a{i}" for i in range(M))
@@ -301,7 +301,9 @@ def _notes(atoms: Sequence[str], states: Mask, labels: Labels) -> tuple[str, ...
     unlabelled = (labels < 0).all(0)
     notes = []
     if always.any():
-        notes.append(f"always true before, so no rule can be seen to need or derive it: {listed(always)}")
+        notes.append(
+            f"always true before, so no rule can be seen to need or derive it: {listed(always)}"
+        )
     if never.any():
         notes.append(f"never true before, so no rule can be seen to use it: {listed(never)}")
     if unlabelled.any():

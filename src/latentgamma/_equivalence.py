@@ -61,9 +61,7 @@ def not_entailed(program: Program, rules: Program) -> np.ndarray[tuple[int], np.
     itself contains are found by comparison; closures are computed for the others alone.
     """
     translated = np.array([program.index.get(name, -1) for name in rules.atoms], np.int64)
-    own = {
-        (program.heads_of(j).tobytes(), program.body_of(j).tobytes()) for j in range(program.R)
-    }
+    own = {(program.heads_of(j).tobytes(), program.body_of(j).tobytes()) for j in range(program.R)}
     open_rules = []
     for j in range(rules.R):
         heads = np.sort(translated[rules.heads_of(j)]).astype(np.int32)

@@ -27,7 +27,7 @@ def fact_masks(program: Program, facts: Facts | Iterable[Facts]) -> Mask:
     if isinstance(facts, (str, int)) or not isinstance(facts, Iterable):
         return program.mask(facts)
     items: list[Any] = list(facts)
-    single = [isinstance(item, (str, int, np.integer, np.bool_)) for item in items]
+    single = [isinstance(item, str) or not isinstance(item, Iterable) for item in items]
     if all(single):
         return program.mask(items)
     if any(single):

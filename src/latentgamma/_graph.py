@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,6 @@ from latentgamma._program import Indices, Mask, Offsets, Program
 from latentgamma._propagate import Cells, compiled
 
 A = TypeVar("A", bound=npt.NDArray[Any])
-#: The members of each row, as offsets into one array.
-Rows: TypeAlias = "tuple[npt.NDArray[Any], Indices]"
 
 # Literals the plain path visits on behalf of one program before it is worth importing numba.
 # At about 0.2 µs each that is half a second, which is what the import takes.

@@ -62,14 +62,27 @@ class Structure:
 
     @classmethod
     def of(
-        cls, M: int, R: int, body_rule: Tensor, body_atom: Tensor, head_rule: Tensor, head_atom: Tensor
+        cls,
+        M: int,
+        R: int,
+        body_rule: Tensor,
+        body_atom: Tensor,
+        head_rule: Tensor,
+        head_atom: Tensor,
     ) -> Structure:
         """The structure of (rule, atom) pairs."""
         one_launch = 0 < max(M, R) <= _ONE_LAUNCH_UP_TO
-        rules, atoms = torch.arange(R, device=body_rule.device), torch.arange(M, device=body_rule.device)
+        rules, atoms = (
+            torch.arange(R, device=body_rule.device),
+            torch.arange(M, device=body_rule.device),
+        )
         if one_launch:
-            rules = torch.argsort(torch.bincount(body_rule, minlength=R), descending=True, stable=True)
-            atoms = torch.argsort(torch.bincount(head_atom, minlength=M), descending=True, stable=True)
+            rules = torch.argsort(
+                torch.bincount(body_rule, minlength=R), descending=True, stable=True
+            )
+            atoms = torch.argsort(
+                torch.bincount(head_atom, minlength=M), descending=True, stable=True
+            )
         rule_rank, atom_rank = torch.argsort(rules), torch.argsort(atoms)
         b_rule, b_atom = rule_rank[body_rule], atom_rank[body_atom]
         h_rule, h_atom = rule_rank[head_rule], atom_rank[head_atom]
@@ -121,7 +134,9 @@ def _sigmoid(x):
 
 
 @triton.jit
-def _gathered(rows, live, start, index, place, weight, source, cols, ld, UNROLL, longest, ONE_MINUS):
+def _gathered(
+    rows, live, start, index, place, weight, source, cols, ld, UNROLL, longest, ONE_MINUS
+):
     """Σ over a row's literals of weight · source (or weight · (1 − source)). [rows, cols]."""
     first = tl.load(start + rows, mask=live, other=0)
     count = tl.load(start + rows + 1, mask=live, other=0) - first
@@ -328,7 +343,9 @@ def _back_tile(
             f = amp[:, None] * _sigmoid(tau[:, None] * margin)
             spot = j[:, None] * BT + e[None, :]
             tl.store(fire + spot, f, mask=rule[:, None])
-            tl.store(dmargin + spot, margin, mask=rule[:, None])  # until its gradient takes its place
+            tl.store(
+                dmargin + spot, margin, mask=rule[:, None]
+            )  # until its gradient takes its place
             rest += f * tl.load(head_off + own, mask=rule, other=0.0)[:, None]
         spread = tl.sum(rest, axis=0)
         tl.debug_barrier()
@@ -371,7 +388,9 @@ def _back_tile(
             stray = tl.load(head_off + own, mask=rule, other=0.0)
             a = _sigmoid(tau[:, None] * margin)
             longest = tl.load(h_longest + start // RROWS)
-            df = _gathered(j, rule, h_start, h_index, h_place, head, dphi, e, BT, UH, longest, False)
+            df = _gathered(
+                j, rule, h_start, h_index, h_place, head, dphi, e, BT, UH, longest, False
+            )
             df += stray[:, None] * all_dp[None, :]
             dz = amp[:, None] * df * a * (1.0 - a)
             dm = tau[:, None] * dz
@@ -406,7 +425,9 @@ def _back_tile(
             i = start + tl.arange(0, AROWS)
             atom = i < M
             longest = tl.load(u_longest + start // AROWS)
-            more = _gathered(i, atom, u_start, u_index, u_place, body, dmargin, e, BT, UU, longest, False)
+            more = _gathered(
+                i, atom, u_start, u_index, u_place, body, dmargin, e, BT, UU, longest, False
+            )
             _add(d_state + i[:, None] * BT + e[None, :], atom[:, None], more + lost[None, :])
         here -= keep_stride
     if ONE:
@@ -649,8 +670,14 @@ def _states_back(
         spot = i[:, None] * ld + e[None, :]
         first = tl.load(u_start + i, mask=atom, other=0)
         longest = tl.max(tl.load(u_start + i + 1, mask=atom, other=0) - first, axis=0)
-        more = _gathered(i, atom, u_start, u_index, u_place, body, dmargin, e, ld, UU, longest, False)
-        tl.store(G + spot, tl.load(G + spot, mask=both, other=0.0) + more + everywhere[None, :], mask=both)
+        more = _gathered(
+            i, atom, u_start, u_index, u_place, body, dmargin, e, ld, UU, longest, False
+        )
+        tl.store(
+            G + spot,
+            tl.load(G + spot, mask=both, other=0.0) + more + everywhere[None, :],
+            mask=both,
+        )
 
 
 # -------------------------------------------------------------------- launching
@@ -671,7 +698,9 @@ def _tile_shape(B: int) -> tuple[int, int, int]:
 def _back_shape(structure: Structure, B: int) -> tuple[int, int, int]:
     """Atoms and rules at a time, and warps."""
     if B <= 1024:
-        fitting = [[rows for rows in _ROWS if rows >= n] or [1024] for n in (structure.M, structure.R)]
+        fitting = [
+            [rows for rows in _ROWS if rows >= n] or [1024] for n in (structure.M, structure.R)
+        ]
         return fitting[0][0], fitting[1][0], 16
     return 128, 128, 8
 
@@ -691,7 +720,9 @@ def run(
     """The state (B, M) after so many steps, and the states on the way if they are to be kept."""
     if not (structure.M and len(state)):
         return state.clone(), Kept(state, steps, 0) if keep else None
-    return (_run_tiles if structure.one_launch else _run_halves)(structure, c, state, steps, bump, keep)
+    return (_run_tiles if structure.one_launch else _run_halves)(
+        structure, c, state, steps, bump, keep
+    )
 
 
 def back(

@@ -244,10 +244,33 @@ def _ordered(layer: list[int], chains: list[list[int]], linked: set[int]) -> lis
             row.sort(key=mean.__getitem__)
             for rank, node in enumerate(row):
                 place[node] = (rank + 0.5) / len(row)
+        if len(layer) <= _MOST_PLACES:
+            _swap_neighbours(order, before, after, place)
         crossings = _crossings(order, after, place)
         if crossings < fewest:
             best, fewest = [list(row) for row in order], crossings
     return best
+
+
+def _swap_neighbours(
+    order: list[list[int]], before: list[list[int]], after: list[list[int]], place: list[float]
+) -> None:
+    """Exchange nodes that lie next to each other wherever that takes crossings away."""
+
+    def crossings(low: int, high: int) -> int:
+        return sum(
+            place[m] > place[n] + 1e-12
+            for near in (before, after)
+            for m in near[low]
+            for n in near[high]
+        )
+
+    for row in order:
+        for rank in range(len(row) - 1):
+            low, high = row[rank : rank + 2]
+            if crossings(low, high) > crossings(high, low):
+                row[rank : rank + 2] = [high, low]
+                place[low], place[high] = place[high], place[low]
 
 
 def _places(order: list[list[int]], count: int) -> list[float]:

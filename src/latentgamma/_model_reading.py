@@ -73,7 +73,7 @@ def read_model(
 
 
 def rows_of(
-    rules: AbstractRules, numbers: Numbers, atoms: Sequence[str] | None = None
+    rules: AbstractRules, numbers: Numbers, atoms: Sequence[str]
 ) -> tuple[Program, npt.NDArray[np.int64]]:
     """The rules that rows look like, and which rows they are.
 
@@ -98,7 +98,7 @@ def rows_of(
     program = Program.from_arrays(
         *_csr(place[body_rule[kept]], body_atom[kept], len(active)),
         *reversed(_csr(place[head_rule], head_atom, len(active))),
-        atoms=rules.M if atoms is None else atoms,
+        atoms=atoms,
     )
     return program, active.cpu().numpy()
 

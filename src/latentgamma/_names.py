@@ -22,15 +22,13 @@ FLAT = rf"{_WORD}(?:\({_ARGUMENT}(?:,{_ARGUMENT})*+\))?+"
 
 _bare = re.compile(rf"{FLAT}|{_NUMBER}")
 _opening = re.compile(rf"{_WORD}\(").match
+_functors = re.compile(rf"(?:{_WORD}\()++").match
 _simple_arguments = re.compile(rf"(?:{_ARGUMENT},)++").match
 _gap = re.compile(r"[ \t\n]++").match
-_part = re.compile(rf"(-?{_NUMBER})|({_WORD})(\(?+)|(\()|([\"'])").match
-_verbatim = re.compile(r"[^\"'\\\n]*+").match
-_escape = re.compile(
-    r"\\(?:([\\'\"nrt])|u([0-9A-Fa-f]{4})|U(0010[0-9A-Fa-f]{4}|000[0-9A-Fa-f]{5}))"
-).match
+_part = re.compile(rf"{_ARGUMENT}|[('\"]").match
+_ESCAPE = r"\\(?:[\\'\"nrt]|u[0-9A-Fa-f]{4}|U(?:0010[0-9A-Fa-f]{4}|000[0-9A-Fa-f]{5}))"
+_content = {mark: re.compile(rf"(?:[^{mark}\\\n]++|{_ESCAPE})*+").match for mark in ("'", '"')}
 
-_MEANING = {"n": "\n", "r": "\r", "t": "\t"}
 _ESCAPES = {"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -109,33 +107,20 @@ def _escaped(character: str, mark: str) -> str:
 def _read_quoted(text: str, start: int) -> tuple[str, int]:
     """The content between two quotes, unescaped, and where it ends."""
     mark = text[start]
-    pieces = []
-    at = start + 1
-    while True:
-        run = _verbatim(text, at)
-        at = run.end() if run else at
-        pieces.append(run[0] if run else "")
-        following = text[at : at + 1]
-        if following == mark:
-            return "".join(pieces), at + 1
-        if following in {"", "\n"}:
-            raise UnreadableName(
-                start, f"this quote is not closed on its line; close it with {mark}"
-            )
-        if following == "\\":
-            match = _escape(text, at)
-            if match is None:
-                raise UnreadableName(
-                    at,
-                    f"unknown escape '{text[at : at + 2].strip()}' in a quoted name; "
-                    r"use \\ \' \" \n \r \t \uXXXX or \UXXXXXXXX",
-                )
-            plain, short, long = match.groups()
-            pieces.append(_MEANING.get(plain, plain) if plain else chr(int(short or long, 16)))
-            at = match.end()
-        else:  # the other kind of quote
-            pieces.append(following)
-            at += 1
+    match = _content[mark](text, start + 1)
+    end = match.end() if match else start + 1
+    content = text[start + 1 : end]
+    if text.startswith("\\", end):
+        raise UnreadableName(
+            end,
+            f"unknown escape '{text[end : end + 2].strip()}' in a quoted name; "
+            r"use \\ \' \" \n \r \t \uXXXX or \UXXXXXXXX",
+        )
+    if not text.startswith(mark, end):
+        raise UnreadableName(start, f"this quote is not closed on its line; close it with {mark}")
+    if "\\" in content:  # only such escapes are left as Python has, too
+        content = content.encode("ascii", "backslashreplace").decode("unicode_escape")
+    return content, end + 1
 
 
 def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
@@ -155,17 +140,21 @@ def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
             at = simple.end()
             levels[-1] = 2 if levels[-1] else 0
             continue
+        if functors := _functors(text, at):
+            levels.extend(bytes(functors[0].count("(")))
+            at = functors.end()
+            continue
         part = _part(text, at)
         if part is None:
             raise UnreadableName(at)
-        if part[4] or part[3]:
-            levels.append(1 if part[4] else 0)
+        if part[0] == "(":
+            levels.append(1)
             at = part.end()
             continue
-        if part[5]:
+        if part[0] in _content:
             content, end = _read_quoted(text, at)
-            written = _quoted(content, '"') if part[5] == '"' else quote(content)
-            if not content and part[5] == "'":
+            written = _quoted(content, '"') if part[0] == '"' else quote(content)
+            if not content and part[0] == "'":
                 raise UnreadableName(at, "a name must not be empty")
             if written != text[at:end]:
                 pieces += [text[copied:at], written]

@@ -21,6 +21,7 @@ from torch.nn.functional import softplus
 from latentgamma._certificate import Certificate, certify
 from latentgamma._errors import ModelError, StateError
 from latentgamma._fact_sets import fact_masks
+from latentgamma._fused import Run, kernel_for, layout_of
 from latentgamma._model_reading import read_model, rows_of
 from latentgamma._program import Facts, Program
 from latentgamma._reading import Reading
@@ -31,6 +32,8 @@ Gate: TypeAlias = Literal["sigmoid", "bump"]
 Gradient: TypeAlias = Literal["exact", "proof"]
 #: What the forward pass keeps for the backward: the states, about √T of them, or everything.
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
+#: What runs many steps: compiled code where there is some for it, or plain torch.
+KernelChoice: TypeAlias = Literal["auto", "reference"]
 
 #: What a state may be made of.
 STATE_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -195,6 +198,9 @@ class LatentGamma(nn.Module):
             atoms, and decides when `steps=None` may stop.
         gate_kind: `"sigmoid"` or `"bump"`.
         gradient: `"exact"` or `"proof"`; it may be set at any time.
+        kernel: `"auto"` runs many steps of the sparse form as one compiled kernel where there is
+            one for the device and dtype of the state; `"reference"` always as plain torch. They
+            agree to rounding. It may be set at any time.
     """
 
     def __init__(
@@ -209,6 +215,7 @@ class LatentGamma(nn.Module):
         gate: Tensor,
         gate_kind: Gate = "sigmoid",
         gradient: Gradient = "exact",
+        kernel: KernelChoice = "auto",
         program: Program | None = None,
     ) -> None:
         super().__init__()
@@ -222,6 +229,7 @@ class LatentGamma(nn.Module):
         _check_shape("gate", gate, ())
         self.gate_kind: Gate = one_of("gate", gate_kind, get_args(Gate))
         self.gradient = gradient
+        self.kernel = kernel
         self.program = program
         self.rules = rules
         self.threshold = nn.Parameter(threshold)
@@ -243,6 +251,15 @@ class LatentGamma(nn.Module):
     @gradient.setter
     def gradient(self, kind: Gradient) -> None:
         self._gradient: Gradient = one_of("gradient", kind, get_args(Gradient))
+
+    @property
+    def kernel(self) -> KernelChoice:
+        """What runs many steps: `"auto"` or `"reference"`."""
+        return self._kernel
+
+    @kernel.setter
+    def kernel(self, choice: KernelChoice) -> None:
+        self._kernel: KernelChoice = one_of("kernel", choice, get_args(KernelChoice))
 
     @property
     def sharpness(self) -> Tensor:
@@ -413,8 +430,11 @@ class LatentGamma(nn.Module):
         if steps is None:
             closed: Tensor = self._run_until_closed(state, memory)
             return closed
+        numbers = self.numbers()
+        if fused := self._fused(numbers, state, _checked_steps(steps), memory):
+            return fused(numbers, state)
         # Not a list of them: without gradients only the last state has to live.
-        for after in self._run(state, _checked_steps(steps), memory):
+        for after in self._run(numbers, state, steps, memory):
             state = after
         return state
 
@@ -424,12 +444,31 @@ class LatentGamma(nn.Module):
         one_of("memory", memory, get_args(Memory))
         # Every state is part of the answer, so there is nothing for √T to save.
         kept: Memory = "all" if memory == "all" else "states"
-        states = [state, *self._run(state, _checked_steps(steps), kept)]
+        numbers = self.numbers()
+        if fused := self._fused(numbers, state, _checked_steps(steps), kept):
+            return Trajectory(fused.trajectory(numbers, state), self.program)
+        states = [state, *self._run(numbers, state, steps, kept)]
         return Trajectory(torch.stack(states), self.program)
 
-    def _run(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
+    def _fused(self, numbers: Numbers, state: Tensor, steps: int, memory: Memory) -> Run | None:
+        """How to run these steps as one kernel, or None where plain torch has to."""
+        if self.kernel == "reference" or memory == "all" or steps == 0:
+            return None
+        kernel = kernel_for(self.rules, state, numbers.tensors())
+        if kernel is None or not isinstance(self.rules, SparseRules):
+            return None
+        proof = numbers.proof
+        return Run(
+            kernel,
+            layout_of(self.rules),
+            steps,
+            bump=self.gate_kind == "bump",
+            proof=None if proof is None else lambda s: weakest_link(s, proof, self.R),
+            sqrt=memory == "sqrt",
+        )
+
+    def _run(self, numbers: Numbers, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
         """The states after each step; in "sqrt" mode those after each of about √T segments."""
-        numbers = self.numbers()
         if memory == "all" or not can_be_rerun(state, *numbers.tensors()):
             for _ in range(steps):
                 state = self._step(numbers, state)
@@ -502,9 +541,13 @@ class LatentGamma(nn.Module):
                 dtype=str(self.dtype).removeprefix("torch."),
             )
 
-    def rows(self) -> tuple[Program, npt.NDArray[np.int64]]:
+    @property
+    def atoms(self) -> tuple[str, ...] | None:
+        """The names of the atoms in the order of the state, if there is a program to say so."""
+        return None if self.program is None else self.program.atoms
+
+    def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
         """The rules that the rows look like, and which rows they are; idle rows are left out."""
-        atoms = None if self.program is None else self.program.atoms
         with torch.no_grad():
             return rows_of(self.rules, self.numbers(), atoms)
 

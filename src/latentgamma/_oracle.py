@@ -10,7 +10,7 @@ from torch import Tensor
 
 from latentgamma._constants import ClosedForm, Constants, Heads
 from latentgamma._errors import ModelError
-from latentgamma._operator import Gate, Gradient, LatentGamma, one_of
+from latentgamma._operator import Gate, Gradient, KernelChoice, LatentGamma, one_of
 from latentgamma._program import Program
 from latentgamma._rules import AbstractRules, SparseRules
 
@@ -28,6 +28,7 @@ def oracle(
     gate: Gate = "sigmoid",
     gradient: Gradient = "exact",
     heads: Heads = "equal",
+    kernel: KernelChoice = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> LatentGamma:
@@ -42,6 +43,7 @@ def oracle(
         gate: "sigmoid", or "bump", whose underivable atoms never rise at all.
         gradient: "exact" or "proof", see `LatentGamma`.
         heads: how rules with several heads share; "paper" is the construction of its Appendix G.
+        kernel: "auto", or "reference" to do without compiled kernels, see `LatentGamma`.
         dtype: of the states; parameters are float32 or wider.
         device: where the model lives.
 
@@ -76,6 +78,7 @@ def oracle(
             gate=torch.tensor(constants.gate, dtype=wide),
             gate_kind=gate,
             gradient=gradient,
+            kernel=kernel,
             program=program,
         )
     return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)

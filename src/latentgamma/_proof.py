@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._closure import Closure, closure_of_mask, fact_mask
+from latentgamma._closure import Closure, closure
 from latentgamma._errors import FactsError, unknown_atoms
 from latentgamma._names import quote
 from latentgamma._program import Facts, Indices, Program
@@ -148,7 +148,7 @@ def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | 
     True
     """
     goal = atom_index(program, atom)
-    known = closure_of_mask(program, fact_mask(program, facts))
+    known = closure(program, facts)
     if not known.state[goal]:
         return None
     reasons = reasons_of(known)

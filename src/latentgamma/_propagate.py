@@ -130,7 +130,7 @@ def spread(
     """The depth of the closure; `order` and `offsets` end up holding it level by level.
 
     Level `depth` is the last one given, and `order` already holds `ahead` atoms of the next.
-    `mark` is 0 for an atom not derived, 2 for one derived but not yet followed, 1 otherwise;
+    `mark` is 0 for an atom not derived, 2 for one of the next level, 1 for the others;
     `mark_words` is the same memory, eight atoms a word.
 
     The memory is read at random, so each level goes through in batches, in stages that
@@ -150,8 +150,6 @@ def spread(
         q, end = offsets[depth], offsets[depth + 1]
         n = end + ahead
         ahead = 0
-        for x in range(q, end):
-            mark[order[x]] = 1
         while q < end:
             taken = min(batch, end - q)
             for x in range(taken):
@@ -193,8 +191,13 @@ def spread(
             for w in range(len(mark_words)):
                 if mark_words[w] & twos:
                     for i in range(8 * w, 8 * w + 8):
+                        fresh = mark[i] == 2
                         order[n] = i
-                        n += mark[i] == 2
+                        n += fresh
+                        mark[i] -= fresh
+        else:
+            for x in range(end, n):
+                mark[order[x]] = 1
         depth += 1
         offsets[depth + 1] = n
     return max(depth - 1, 0)

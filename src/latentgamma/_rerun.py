@@ -124,10 +124,10 @@ def can_be_rerun(*tensors: Tensor) -> bool:
         return False
     if not any(tensor.requires_grad for tensor in tensors):
         return False
-    return all(has_memory(t) and _is_constant(t) for t in tensors)
+    return all(has_memory(t) and is_constant(t) for t in tensors)
 
 
-def _is_constant(tensor: Tensor) -> bool:
+def is_constant(tensor: Tensor) -> bool:
     """Whether no forward-mode derivative travels with this tensor."""
     return unpack_dual(tensor).tangent is None  # type: ignore[no-untyped-call]
 

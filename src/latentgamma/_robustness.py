@@ -61,7 +61,7 @@ def perturb(
     with torch.no_grad():
         for logits, sigma in ((rules.body_logits, sigma_body), (rules.head_logits, sigma_head)):
             if sigma > 0:
-                logits += sigma * _noise_like(logits, source, generator)
+                logits.add_(_noise_like(logits, source, generator), alpha=sigma)
     return noisy
 
 

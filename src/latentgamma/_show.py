@@ -36,9 +36,11 @@ def show_closure(screen: Screen, known: Closure, given: int, *, levels: bool) ->
     """Print what follows: one name a line in a pipe, by level if asked for."""
     by_level = [sorted(level) for level in known.levels] if levels else []
     if not screen.terminal:
-        names = [f"{d}\t{quote(n)}" for d, level in enumerate(by_level) for n in level]
-        for line in names if levels else map(quote, known):
-            sys.stdout.write(f"{line}\n")
+        if levels:
+            lines = [f"{d}\t{quote(n)}\n" for d, level in enumerate(by_level) for n in level]
+        else:
+            lines = [f"{quote(name)}\n" for name in known]
+        sys.stdout.write("".join(lines))
         return
     facts = f"{given:,} {'fact' if given == 1 else 'facts'}"
     steps = f"{known.depth:,} {'step' if known.depth == 1 else 'steps'}"

@@ -90,7 +90,7 @@ def cover(task: Task, known: Sequence[Body] = (), least: float = 0.0) -> Found:
             found.bodies.append(body)
             open_rows &= ~covered(positives, body)
     sizes = (positives & task.allowed).sum(1)
-    surprise = weight * -np.log(_usual(task.states, task.positive, task.counts)[task.positive])
+    surprise = weight * -np.log(usual(task.states, task.positive, task.counts)[task.positive])
     while open_rows.any():
         seed = int(np.flatnonzero(open_rows)[sizes[open_rows].argmin()])
         atoms = np.flatnonzero(positives[seed] & task.allowed)
@@ -110,7 +110,7 @@ def cover(task: Task, known: Sequence[Body] = (), least: float = 0.0) -> Found:
     return found
 
 
-def _usual(
+def usual(
     states: Mask, positive: Mask, counts: npt.NDArray[np.int64], prior: float = 0.5
 ) -> npt.NDArray[np.float64]:
     """How often the head follows in states of about the same size. (n,)."""
@@ -147,7 +147,7 @@ def _best_pairs(
         rows = np.concatenate([positives[still], negatives])
         follows = np.arange(len(rows)) < still.sum()
         counts = np.concatenate([weight[still], task.counts[~task.positive]])
-        surprise = counts * -np.log(_usual(rows, follows, counts))
+        surprise = counts * -np.log(usual(rows, follows, counts))
         w = surprise[follows].astype(np.float32)
         gains = X[still].T @ (w[:, None] * X[still])
         gains = np.where(possible, gains - price, -np.inf)
@@ -232,6 +232,47 @@ def needed(positives: Mask, bodies: Sequence[Body], keep: int = 0) -> list[Body]
     return [body for j, body in enumerate(bodies) if j not in dropped]
 
 
+def price(size: int, atoms: int) -> float:
+    """What it costs to write a body down, in nats."""
+    return (size + 1) * math.log(max(2, atoms))
+
+
+def chosen(task: Task, pool: Iterable[Body], keep: Sequence[Body] = ()) -> tuple[list[Body], Mask]:
+    """Bodies from a pool that cover all it can, those worth most first; and the doubtful states.
+
+    None of the pool may lie inside a negative state. A positive state is doubtful when only
+    bodies cover it that cost more to write down than they explain. (positives,).
+    """
+    positives, weight = task.states[task.positive], task.counts[task.positive]
+    atoms = int(task.allowed.sum())
+    options = [body for body in pool if body not in keep]
+    inside = np.array([covered(positives, body) for body in options]).reshape(-1, len(positives))
+    prices = np.array([price(len(body), atoms) for body in options])
+    left = np.ones(len(positives), np.bool_)
+    for body in keep:
+        left &= ~covered(positives, body)
+    taken: list[int] = []
+    while len(options) and left.any():
+        rows = np.concatenate([positives[left], task.states[~task.positive]])
+        follows = np.arange(len(rows)) < left.sum()
+        counts = np.concatenate([weight[left], task.counts[~task.positive]])
+        surprise = (counts * -np.log(usual(rows, follows, counts)))[follows]
+        worth = inside[:, left].astype(np.float64) @ surprise
+        best = int(np.where(worth > 0, worth - prices, -np.inf).argmax())
+        if worth[best] <= 0:
+            break
+        taken.append(best)
+        left &= ~inside[best]
+    bodies = needed(positives, [*keep, *(options[j] for j in taken)], keep=len(keep))
+    doubtful = np.ones(len(positives), np.bool_)
+    usually = -np.log(usual(task.states, task.positive, task.counts)[task.positive])
+    for body in bodies:
+        rows = covered(positives, body)
+        if body in keep or (usually * weight)[rows].sum() > price(len(body), atoms) + 3.0:
+            doubtful &= ~rows
+    return bodies, doubtful
+
+
 # ------------------------------------------------------------------------ with noise
 
 
@@ -281,7 +322,7 @@ class _Weighing:
         positive, counts = self.task.positive, self.task.counts
         rate = np.full(len(positive), 0.5)
         rows = self.task.states[open_rows]
-        rate[open_rows] = _usual(rows, positive[open_rows], counts[open_rows], self.noise)
+        rate[open_rows] = usual(rows, positive[open_rows], counts[open_rows], self.noise)
         rate = np.clip(rate, self.noise, 1 - self.noise)
         gain = np.where(
             positive,
@@ -295,8 +336,11 @@ class _Weighing:
         if not worth.any():
             return False
         if self.proposals is not None:
-            options = [(float(worth[self.task.covered(b)].sum()) - self.price(len(b)), b)
-                       for b in self.proposals if b not in self.bodies and b not in self.spent]
+            options = [
+                (float(worth[self.task.covered(b)].sum()) - self.price(len(b)), b)
+                for b in self.proposals
+                if b not in self.bodies and b not in self.spent
+            ]
         else:
             options = self._best(worth)
         gain, body = max(options, default=(0.0, ()))
@@ -326,9 +370,7 @@ class _Weighing:
             options += self._longer(X, w, pairs, every=cheap)
         return options
 
-    def _longer(
-        self, X: Array, w: Array, pairs: Array, *, every: bool
-    ) -> list[tuple[float, Body]]:
+    def _longer(self, X: Array, w: Array, pairs: Array, *, every: bool) -> list[tuple[float, Body]]:
         """Bodies of three atoms and more: all of three where that is cheap, else grown from two."""
         m = pairs.shape[0]
         grown: list[tuple[float, Body]] = []
@@ -367,9 +409,7 @@ class _Weighing:
                 longer[tuple(sorted((*body, c)))] = float(more[c])
         return [(gain, body) for body, gain in longer.items()]
 
-    def _lengthened(
-        self, worth: npt.NDArray[np.float64], body: Body
-    ) -> list[tuple[float, Body]]:
+    def _lengthened(self, worth: npt.NDArray[np.float64], body: Body) -> list[tuple[float, Body]]:
         if len(body) >= min(self.task.max_body, len(self.columns)):
             return []
         places = tuple(np.searchsorted(self.columns, body).tolist())
@@ -395,8 +435,9 @@ class _Weighing:
             worth = self.worth(~self.inside(without=body))
             now = worth[self.task.covered(body)].sum() - self.price(len(body))
             shorter = [tuple(x for x in body if x != i) for i in body]
-            options = [(float(worth[self.task.covered(b)].sum()) - self.price(len(b)), b)
-                       for b in shorter]
+            options = [
+                (float(worth[self.task.covered(b)].sum()) - self.price(len(b)), b) for b in shorter
+            ]
             if self.proposals is None:
                 options += self._best(worth) + self._lengthened(worth, body)
             gain, best = max(options, default=(-math.inf, ()))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._closure import Closure, close_integers, closure_of_mask, fact_mask
+from latentgamma._closure import Closure, close_integers, closure
 from latentgamma._graph import graph_of
 from latentgamma._names import quote
-from latentgamma._program import Facts, Indices, Program
+from latentgamma._program import Facts, Indices, Mask, Offsets, Program
 from latentgamma._proof import atom_index, atoms_needed, reasons_of
 from latentgamma._propagate import Cells, compiled
 
@@ -88,7 +88,7 @@ def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
     ['b']
     """
     goal = atom_index(program, atom)
-    known = closure_of_mask(program, fact_mask(program, facts))
+    known = closure(program, facts)
     if known.state[goal]:
         return None
     names = program.atoms
@@ -121,36 +121,48 @@ def _open_part(program: Program, known: Closure, goal: int) -> tuple[Program, In
     else:
         count = compiled(reach_back)(*rows, mark, queue)
         numbers = queue[:count].copy()
+    inside = np.zeros(program.M, np.bool_)
+    inside[numbers] = True
+    rule = np.repeat(np.arange(program.R), program.head_sizes)
+    used = np.zeros(program.R, np.bool_)
+    used[rule[inside[program.head_indices]]] = True
+    return _restricted(program, used, numbers), numbers
+
+
+def _firing_part(part: Program, known: Closure) -> tuple[Program, Indices]:
+    """The rules that fire in a closure, and what their atoms are in the whole."""
+    true = np.concatenate(([0], np.cumsum(known.state[part.body_indices])))
+    fires = np.diff(true[part.body_indptr]) == part.body_sizes
+    numbers = np.flatnonzero(known.state).astype(np.int32)
+    return _restricted(part, fires, numbers), numbers
+
+
+def _restricted(program: Program, rules: Mask, atoms: Indices) -> Program:
+    """The program of some of the rules, with only these atoms left in them."""
     new = np.full(program.M, -1, np.int64)
-    new[numbers] = np.arange(count)
+    new[atoms] = np.arange(len(atoms))
 
-    def kept(offsets: npt.NDArray[Any], members: Indices) -> tuple[Any, Any]:
-        inside = new[members] >= 0
-        ends = np.concatenate(([0], np.cumsum(inside)))[offsets]
-        return ends, new[members[inside]]
+    def rows(offsets: Offsets, members: Indices) -> tuple[Offsets, npt.NDArray[np.int64]]:
+        row = np.repeat(np.arange(program.R), np.diff(offsets))
+        kept = rules[row] & (new[members] >= 0)
+        sizes = np.bincount(row[kept], minlength=program.R)[rules]
+        return np.concatenate(([0], np.cumsum(sizes))), new[members[kept]]
 
-    head_ptr, heads = kept(program.head_indptr, program.head_indices)
-    used = np.diff(head_ptr) > 0
-    body_sizes = np.where(used, program.body_sizes, 0)
-    chosen = np.repeat(used, program.body_sizes)
-    body_ptr = np.concatenate(([0], np.cumsum(body_sizes)))
-    body_ptr, bodies = kept(body_ptr, program.body_indices[chosen])
-    rules = np.flatnonzero(used)
-    body_ptr = np.append(body_ptr[rules], body_ptr[-1])
-    head_ptr = np.append(head_ptr[rules], head_ptr[-1])
-    return Program.from_arrays(body_ptr, bodies, heads, head_ptr, atoms=int(count)), numbers
+    body_ptr, bodies = rows(program.body_indptr, program.body_indices)
+    head_ptr, heads = rows(program.head_indptr, program.head_indices)
+    return Program.from_arrays(body_ptr, bodies, heads, head_ptr, atoms=len(atoms))
 
 
 def _repair(part: Program) -> set[int]:
     """Atoms that derive atom 0, found by the cheapest derivation: roots, if roots can do it."""
-    roots = part.rules_per_head == 0
-    for others in (np.inf, _LAST_RESORT):
-        price = np.where(roots, 1.0, others)
-        if others < np.inf:
-            price[0] = others * part.M  # an atom with rules explains itself only if nothing does
+    price = np.where(part.rules_per_head == 0, 1.0, np.inf)
+    cost, reasons = _cheapest(part, price)
+    if cost[0] == np.inf:
+        price[price == np.inf] = _LAST_RESORT
+        price[0] = np.inf
         cost, reasons = _cheapest(part, price)
-        if cost[0] < np.inf:
-            break
+    if cost[0] == np.inf:  # every rule for it needs itself
+        return {0}
     return {i for i in atoms_needed(part, reasons, 0) if reasons[i] < 0}
 
 
@@ -173,25 +185,25 @@ def _cheapest(part: Program, price: npt.NDArray[np.float64]) -> tuple[Any, npt.N
     return arrays[2], arrays[3]
 
 
-def _smallest(part: Program, repair: set[int]) -> list[int]:
+def _smallest(part: Program, repair: set[int]) -> set[int]:
     """A part of the repair that still derives atom 0, and none of whose parts does."""
-    kept = sorted(repair)
-    needed = _indispensable(part, kept)
-    for i in sorted(repair - needed):
+    if len(repair) == 1:
+        return repair
+    # Only rules that fire from all of the repair can fire from less: mostly a small program.
+    firing, numbers = _firing_part(part, closure(part, np.array(sorted(repair))))
+    kept = set(np.flatnonzero(np.isin(numbers, list(repair))).tolist())
+    for i in sorted(kept - _indispensable(firing, sorted(kept))):
         if i not in kept:
             continue
-        rest = np.array([k for k in kept if k != i], np.int64)
-        known = closure_of_mask(part, fact_mask(part, rest))
+        known = closure(firing, np.array(sorted(kept - {i})))
         if known.state[0]:  # keep only what a proof from the rest uses
             reasons = reasons_of(known)
-            kept = sorted(k for k in atoms_needed(part, reasons, 0) if reasons[k] < 0)
-    return kept
+            kept = {k for k in atoms_needed(firing, reasons, 0) if reasons[k] < 0}
+    return {int(numbers[i]) for i in kept}
 
 
 def _indispensable(part: Program, kept: list[int]) -> set[int]:
     """Those of the atoms without which, one at a time, the others do not derive atom 0."""
-    if len(kept) == 1:
-        return set(kept)
     needed: set[int] = set()
     for start in range(0, len(kept), 4096):
         left_out = kept[start : start + 4096]

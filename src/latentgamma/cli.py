@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 import latentgamma as lg
-from latentgamma import _commands
+from latentgamma import _commands, _validation_commands
 from latentgamma._commands import Problem
 
 #: Numbers of steps up to here are taken; beyond, floating-point numbers would run out.
@@ -169,6 +169,32 @@ def _convert_takes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a file to write: .lp, .cnf or .json, or .gz")
 
 
+def _validate_takes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--graphs",
+        metavar="G1,G2",
+        default="g1,g2,g3,g4",
+        help="some of g1,g2,g3,g4; all if not given",
+    )
+    parser.add_argument(
+        "--seed", type=_whole, default=0, metavar="N",
+        help="decides the graphs, the fact sets and the noise; by default 0",
+    )  # fmt: skip
+    parser.add_argument("--device", default="cpu", help="where the models run; by default cpu")
+    parser.add_argument(
+        "--out", metavar="DIR", help="write results.json, timing.json and report.html there"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _report_takes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", metavar="RESULTS", help="a results.json that validate wrote")
+    parser.add_argument(
+        "--out", metavar="FILE", help="the page to write; by default report.html beside RESULTS"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
 class _Command(NamedTuple):
     name: str
     summary: str
@@ -184,6 +210,18 @@ _COMMANDS = (
     _Command("certify", "the steps in which a model is exact", _certify_takes, _commands.certify),
     _Command("run", "the values of the operator, step by step", _run_takes, _commands.run),
     _Command("convert", "the same rules in another format", _convert_takes, _commands.convert),
+    _Command(
+        "validate",
+        "the paper's experiments, run here, beside its own figures",
+        _validate_takes,
+        _validation_commands.validate,
+    ),
+    _Command(
+        "report",
+        "what validate found, without computing it again",
+        _report_takes,
+        _validation_commands.report,
+    ),
 )
 
 

@@ -1,0 +1,224 @@
+"""Rules from closures: every closed set is a constraint, every derived atom a demand.
+
+No rule may lead out of a closed set, so the closed sets without an atom are the negative states
+of its rules. What the rules so far leave underived must follow from what they do derive: those
+states are the positive ones. Rules come in rounds, the best supported first; then those that
+others imply, or that no example needs, go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from latentgamma._closure import closures
+from latentgamma._program import Mask, Program
+from latentgamma._symbolic import Body, Found, Task, covered, smallest_bodies, usual
+
+#: One rule: its head, and its body.
+Implication: TypeAlias = tuple[int, Body]
+#: A learner of single heads: tasks and the least surprise of a body in, findings out.
+Learner: TypeAlias = Callable[[list[Task], float], list[Found]]
+
+#: How surprising a rule must be to come in, round by round (in nats).
+_ROUNDS = (30.0, 10.0, 3.0, 0.0)
+
+
+def implications(
+    facts: Mask,
+    closed: Mask,
+    known: Mask,
+    allowed: Mask,
+    learn: Learner,
+    *,
+    max_body: int,
+    kept: Sequence[Implication] = (),
+    report: Callable[[str, int, float], None] | None = None,
+) -> list[Implication]:
+    """The rules under which each fact set has its closure, as far as the learner finds them.
+
+    Args:
+        facts: the fact sets. (N, M)
+        closed: their closures. (N, M)
+        known: where a closure's label is known. (N, M)
+        allowed: which atoms (columns) the bodies of each head (rows) may use. (M, M)
+        learn: the learner of single heads.
+        max_body: the largest body.
+        kept: rules that stay whatever the data say.
+        report: told what is going on: a stage, the number of rules, the share explained.
+    """
+    rules: list[Implication] = list(kept)
+    exact = np.unique(np.hstack([closed, known]), axis=0)
+    sets, told = exact[:, : facts.shape[1]], exact[:, facts.shape[1] :]
+    for least in _ROUNDS:
+        for _ in range(4):
+            state = closures(as_program(rules, facts.shape[1]), facts)
+            missing = closed & known & ~state
+            if report is not None:
+                report("rules", len(rules), float((~missing.any(1)).mean()))
+            if not missing.any():
+                break
+            tasks = _tasks(state, missing, sets, told, allowed, max_body)
+            new = [
+                (task.head, body)
+                for task, found in zip(tasks, learn(tasks, least), strict=True)
+                for body in found.bodies
+                if not task.clashes(body)
+            ]
+            before = set(rules)
+            rules = irredundant([*rules, *new], closed, len(kept))
+            if set(rules) == before:
+                break
+    rules = _wanted(rules, facts, closed & known, len(kept))
+    rules = _retested(rules, facts, closed, known, allowed, max_body, len(kept))
+    return _wanted(irredundant(rules, closed, len(kept)), facts, closed & known, len(kept))
+
+
+def _tasks(
+    state: Mask, missing: Mask, sets: Mask, told: Mask, allowed: Mask, max_body: int
+) -> list[Task]:
+    tasks = []
+    for h in np.flatnonzero(missing.any(0)).tolist():
+        if not allowed[h].any():
+            continue
+        positives, counts = np.unique(state[missing[:, h]], axis=0, return_counts=True)
+        negatives = sets[~sets[:, h] & told[:, h]]
+        tasks.append(
+            Task(
+                h,
+                np.concatenate([positives, negatives]),
+                np.arange(len(positives) + len(negatives)) < len(positives),
+                np.concatenate([counts, np.ones(len(negatives), np.int64)]),
+                allowed[h],
+                max_body,
+            )
+        )
+    return tasks
+
+
+def as_program(rules: Sequence[Implication], M: int, atoms: Sequence[str] | None = None) -> Program:
+    """These rules as a program."""
+    sizes = np.array([len(body) for _, body in rules], np.int64)
+    return Program.from_arrays(
+        np.concatenate(([0], np.cumsum(sizes))),
+        np.array([i for _, body in rules for i in body], np.int64),
+        np.array([head for head, _ in rules], np.int64),
+        atoms=M if atoms is None else atoms,
+    )
+
+
+def irredundant(rules: Sequence[Implication], closed: Mask, kept: int = 0) -> list[Implication]:
+    """The rules without those that the others imply; the first `kept` stay.
+
+    Bodies with small closures come first, so that of a→b, b→c and a→c the last one goes.
+    """
+    size = {body: int(closed[covered(closed, body)].all(0).sum()) for _, body in rules}
+    fixed = list(rules[:kept])
+    rest = sorted(
+        dict.fromkeys(rule for rule in rules[kept:] if rule not in fixed),
+        key=lambda rule: (size[rule[1]], len(rule[1]), rule),
+    )
+    chain = _Chain(closed.shape[1])
+    for rule in fixed:
+        chain.add(rule)
+    for head, body in rest:
+        if head not in chain.close(body):
+            chain.add((head, body))
+    order = sorted(
+        range(kept, len(chain.rules)),
+        key=lambda j: (-len(chain.rules[j][1]), -size[chain.rules[j][1]], -j),
+    )
+    for j in order:
+        head, body = chain.rules[j]
+        chain.idle.add(j)
+        if head not in chain.close(body):
+            chain.idle.discard(j)
+    return [rule for j, rule in enumerate(chain.rules) if j not in chain.idle]
+
+
+class _Chain:
+    """Rules that grow and shrink one at a time, with closures of single bodies."""
+
+    def __init__(self, M: int) -> None:
+        self.rules: list[Implication] = []
+        self.uses: list[list[int]] = [[] for _ in range(M)]
+        self.idle: set[int] = set()
+        self.empty: list[int] = []
+
+    def add(self, rule: Implication) -> None:
+        j = len(self.rules)
+        self.rules.append(rule)
+        for i in rule[1]:
+            self.uses[i].append(j)
+        if not rule[1]:
+            self.empty.append(j)
+
+    def close(self, body: Body) -> set[int]:
+        true = {*body, *(self.rules[j][0] for j in self.empty if j not in self.idle)}
+        todo, lacking = list(true), {}
+        while todo:
+            for j in self.uses[todo.pop()]:
+                if j in self.idle:
+                    continue
+                left = lacking.get(j, len(self.rules[j][1])) - 1
+                lacking[j] = left
+                head = self.rules[j][0]
+                if left == 0 and head not in true:
+                    true.add(head)
+                    todo.append(head)
+        return true
+
+
+def _wanted(
+    rules: Sequence[Implication], facts: Mask, derived: Mask, kept: int
+) -> list[Implication]:
+    """The rules without those that no example needs, the least supported tried first."""
+    M = facts.shape[1]
+    state = closures(as_program(rules, M), facts)
+    reached = (state & derived).sum()
+    support = {rule: int((covered(state, rule[1]) & ~facts[:, rule[0]]).sum()) for rule in rules}
+    left = list(rules)
+    for rule in sorted(rules[kept:], key=lambda rule: (support[rule], -len(rule[1]), rule)):
+        rest = [other for other in left if other != rule]
+        if (closures(as_program(rest, M), facts) & derived).sum() == reached:
+            left = rest
+    return left
+
+
+def _retested(
+    rules: Sequence[Implication],
+    facts: Mask,
+    closed: Mask,
+    known: Mask,
+    allowed: Mask,
+    max_body: int,
+    kept: int,
+) -> list[Implication]:
+    """The rules, each with the body that was tested hardest of those that would serve as well.
+
+    Where a rule is missed, its body lies in what the others derive. Of the bodies there that no
+    closed set refutes, the best is the one in most closed sets that could have refuted it.
+    """
+    M, left = facts.shape[1], list(rules)
+    for place in range(kept, len(left)):
+        head, body = left[place]
+        others = [rule for j, rule in enumerate(left) if j != place]
+        state = closures(as_program(others, M), facts)
+        missed = (closed & known & ~state).any(1)
+        if not missed.any() or len(body) > 2:
+            continue
+        common = np.flatnonzero(state[missed].all(0) & allowed[head])
+        told = known[:, head]
+        sets, has = closed[told], closed[told, head]
+        choices = smallest_bodies(~sets[~has][:, common], max_body)
+        bodies = [tuple(common[list(choice)].tolist()) for choice in choices]
+        if len(bodies) < 2:
+            continue
+        given = facts[told, head]
+        rate = usual(sets, has, np.ones(len(sets), np.int64))
+        tested = np.where(given, 0.0, -np.log(rate))
+        score = [float(tested[covered(sets, option)].sum()) for option in bodies]
+        left[place] = (head, bodies[int(np.argmax(score))])
+    return left

@@ -1,0 +1,399 @@
+"""Vectors of numbers for compiled kernels: one row of a tile, all its examples at once.
+
+A `Lanes` value is a vector of the machine (or as many of them as it takes), so a kernel that
+is written in it says what is done in parallel, and need not hope that the compiler finds it.
+Rows are read from two shapes of arrays: `(n, TILE)`, one lane per example of a tile, and
+`(n,)`, one example alone. The same kernel compiles for both.
+
+Nothing here reorders a sum, so an example's value depends on neither its batch nor its lane.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.extending import intrinsic, overload, register_model
+
+#: Examples in a tile.
+TILE = 16
+
+#: What numba sees while it compiles: types, a code builder, values. None of it has stubs.
+Any_: TypeAlias = Any
+Signature: TypeAlias = tuple[Any, Callable[..., Any]]
+
+
+class Lanes(types.Type):
+    """The type of a vector of `count` floating-point numbers."""
+
+    def __init__(self, dtype: Any_, count: int) -> None:
+        self.dtype = dtype
+        self.count = count
+        super().__init__(name=f"Lanes({dtype} x {count})")
+
+
+def _vector(kind: Lanes) -> Any_:
+    scalar = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+    return ir.VectorType(scalar, kind.count)
+
+
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any_, kind: Lanes) -> None:
+        super().__init__(manager, kind, _vector(kind))  # type: ignore[no-untyped-call]
+
+
+register_model(Lanes)(_LanesModel)
+
+
+def _made(build: Callable[..., Signature | None]) -> Callable[..., Any]:
+    """The intrinsic that numba makes of a function from argument types to code."""
+    made: Callable[..., Any] = intrinsic(build)
+    return made
+
+
+def _row_kind(array: Any_) -> Lanes:
+    return Lanes(array.dtype, TILE if array.ndim == 2 else 1)
+
+
+def _whole(kind: Lanes, value: float) -> Any_:
+    return ir.Constant(_vector(kind), [value] * kind.count)
+
+
+def _splat(builder: Any_, kind: Lanes, given: Any_, value: Any_) -> Any_:
+    """A number as a vector that has it in every lane; a vector as it is."""
+    if isinstance(given, Lanes):
+        return value
+    vector = _vector(kind)
+    if given != kind.dtype:
+        cast = builder.fptrunc if kind.dtype == types.float32 else builder.fpext
+        value = cast(value, vector.element)
+    empty = ir.Constant(vector, ir.Undefined)
+    index = ir.IntType(32)
+    one = builder.insert_element(empty, value, index(0))
+    return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(index, kind.count), None))
+
+
+def _function(builder: Any_, name: str, kind: Any_) -> Any_:
+    """A function that the code generator provides."""
+    find: Callable[..., Any] = cgutils.get_or_insert_function
+    return find(builder.module, kind, name)
+
+
+# -------------------------------------------------------------------- memory
+
+
+def _place(context: Any_, builder: Any_, array_type: Any_, array: Any_, start: Any_) -> Any_:
+    """The address of the number that lies `start` numbers into a contiguous array."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [start])
+
+
+def _at(array: Any_, count: int) -> Callable[..., Any]:
+    """Code for the address of the index-th group of `count` numbers, as a vector's address."""
+
+    def address(context: Any_, builder: Any_, given: Any_, index: Any_, index_type: Any_) -> Any_:
+        wide = context.cast(builder, index, index_type, types.intp)
+        start = builder.mul(wide, context.get_constant(types.intp, count))
+        place = _place(context, builder, array, given, start)
+        return builder.bitcast(place, _vector(Lanes(array.dtype, count)).as_pointer())
+
+    return address
+
+
+def _load(count_of: Callable[[Any_], int]) -> Callable[..., Signature | None]:
+    def build(typing: Any_, array: Any_, index: Any_) -> Signature | None:
+        count = count_of(array)
+        kind = Lanes(array.dtype, count)
+        address = _at(array, count)
+
+        def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+            place = address(context, builder, *args, index)
+            return builder.load(place, align=array.dtype.bitwidth // 8)
+
+        return kind(array, index), code
+
+    return build
+
+
+def _store(count_of: Callable[[Any_], int]) -> Callable[..., Signature | None]:
+    def build(typing: Any_, array: Any_, index: Any_, value: Any_) -> Signature | None:
+        count = count_of(array)
+        kind = Lanes(array.dtype, count)
+        address = _at(array, count)
+
+        def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+            place = address(context, builder, args[0], args[1], index)
+            whole = _splat(builder, kind, value, args[2])
+            builder.store(whole, place, align=array.dtype.bitwidth // 8)
+            return context.get_dummy_value()
+
+        return types.void(array, index, value), code
+
+    return build
+
+
+def _width(array: Any_) -> int:
+    return _row_kind(array).count
+
+
+def _tile(array: Any_) -> int:
+    return TILE
+
+
+#: row(array, i): row i, one lane per example.  put(array, i, value): the same, written.
+row = _made(_load(_width))
+put = _made(_store(_width))
+#: group(array, g): the g-th TILE numbers in the order of memory, whichever rows they are.
+group = _made(_load(_tile))
+put_group = _made(_store(_tile))
+
+
+@_made
+def fetch(typing: Any_, array: Any_, index: Any_) -> Signature | None:
+    """Ask for row `index` to be brought into the cache; nothing waits for it."""
+    address = _at(array, _width(array))
+
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        place = address(context, builder, *args, index)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = _function(builder, "llvm.prefetch.p0", kind)
+        # For reading, to be kept in all caches, as data.
+        builder.call(function, [builder.bitcast(place, byte), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), code
+
+
+# -------------------------------------------------------------------- arithmetic
+
+
+def _common(*given: Any_) -> Lanes | None:
+    return next((kind for kind in given if isinstance(kind, Lanes)), None)
+
+
+def _elementwise(*names: str) -> Callable[..., Signature | None]:
+    """Two operands, vectors or numbers; the builder's methods by these names, in turn."""
+
+    def build(typing: Any_, a: Any_, b: Any_) -> Signature | None:
+        kind = _common(a, b)
+        if kind is None:
+            return None
+
+        def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+            left = _splat(builder, kind, a, args[0])
+            right = _splat(builder, kind, b, args[1])
+            return getattr(builder, names[0])(left, right)
+
+        return kind(a, b), code
+
+    return build
+
+
+_added, _taken = _made(_elementwise("fadd")), _made(_elementwise("fsub"))
+_times, _parts = _made(_elementwise("fmul")), _made(_elementwise("fdiv"))
+
+
+def _with_operator(symbol: Any_, made: Callable[..., Any]) -> None:
+    def typed(a: Any_, b: Any_) -> Callable[..., Any] | None:
+        # numba wants a plain function here, not an intrinsic.
+        return None if _common(a, b) is None else lambda a, b: made(a, b)  # noqa: PLW0108
+
+    overload(symbol, strict=False)(typed)
+
+
+_with_operator(operator.add, _added)
+_with_operator(operator.sub, _taken)
+_with_operator(operator.mul, _times)
+_with_operator(operator.truediv, _parts)
+
+
+def _fused(builder: Any_, a: Any_, b: Any_, c: Any_) -> Any_:
+    """a·b + c, rounded once where the machine can."""
+    name = f"llvm.fmuladd.v{a.type.count}{'f32' if a.type.element == ir.FloatType() else 'f64'}"
+    function = _function(builder, name, ir.FunctionType(a.type, [a.type] * 3))
+    return builder.call(function, [a, b, c])
+
+
+@_made
+def fma(typing: Any_, a: Any_, b: Any_, c: Any_) -> Signature | None:
+    """a·b + c of vectors or numbers."""
+    kind = _common(a, b, c)
+    if kind is None:
+        return None
+
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        given = zip((a, b, c), args, strict=True)
+        return _fused(builder, *(_splat(builder, kind, t, value) for t, value in given))
+
+    return kind(a, b, c), code
+
+
+def _filled(count_of: Callable[[Any_], int]) -> Callable[..., Signature | None]:
+    def build(typing: Any_, array: Any_, value: Any_) -> Signature | None:
+        kind = Lanes(array.dtype, count_of(array))
+
+        def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+            return _splat(builder, kind, value, args[1])
+
+        return kind(array, value), code
+
+    return build
+
+
+#: row_of(array, value), group_of(array, value): this value in every lane.
+row_of = _made(_filled(_width))
+group_of = _made(_filled(_tile))
+
+
+@_made
+def widen(typing: Any_, a: Any_) -> Signature | None:
+    """The same numbers in float64, for long sums."""
+    kind = Lanes(types.float64, a.count)
+
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        return args[0] if a == kind else builder.fpext(args[0], _vector(kind))
+
+    return kind(a), code
+
+
+@_made
+def narrow(typing: Any_, a: Any_, array: Any_) -> Signature | None:
+    """The same numbers in the dtype of an array."""
+    kind = Lanes(array.dtype, a.count)
+
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        return args[0] if a == kind else builder.fptrunc(args[0], _vector(kind))
+
+    return kind(a, array), code
+
+
+@_made
+def lanes_sum(typing: Any_, a: Any_) -> Signature | None:
+    """The sum over the lanes, in float64, from the first lane to the last."""
+
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        total = ir.Constant(ir.DoubleType(), 0.0)
+        for lane in range(a.count):
+            one = builder.extract_element(args[0], ir.IntType(32)(lane))
+            wide = one if a.dtype == types.float64 else builder.fpext(one, ir.DoubleType())
+            total = builder.fadd(total, wide)
+        return total
+
+    return types.float64(a), code
+
+
+def _choice(relation: str) -> Callable[..., Signature | None]:
+    def build(typing: Any_, a: Any_, b: Any_, yes: Any_, no: Any_) -> Signature | None:
+        kind = _common(a, b, yes, no)
+        if kind is None:
+            return None
+
+        def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+            given = zip((a, b, yes, no), args, strict=True)
+            left, right, if_so, if_not = (_splat(builder, kind, t, x) for t, x in given)
+            return builder.select(builder.fcmp_ordered(relation, left, right), if_so, if_not)
+
+        return kind(a, b, yes, no), code
+
+    return build
+
+
+#: where_…(a, b, yes, no): `yes` in the lanes where a > b, a ≥ b, a = b, else `no`. A NaN is
+#: neither above nor equal, so it takes the way of `no`.
+where_above = _made(_choice(">"))
+where_reaches = _made(_choice(">="))
+where_equal = _made(_choice("=="))
+
+
+# -------------------------------------------------------------------- exp
+
+#: exp(r) ≈ 1 + r + r² (c0 + c1 r + …) for |r| ≤ ln 2 / 2. In float32 the coefficients are
+#: fitted to the least greatest relative error, 0.05 roundoffs; in float64 they are 1/n!.
+_POLYNOMIAL = {
+    types.float32: (
+        0.49999993431891104,
+        0.16666520396770756,
+        0.0416683908313154,
+        0.008368745320043143,
+        0.0013814537893569246,
+    ),
+    types.float64: (
+        1 / 2,
+        1 / 6,
+        1 / 24,
+        1 / 120,
+        1 / 720,
+        1 / 5040,
+        1 / 40320,
+        1 / 362880,
+        1 / 3628800,
+        1 / 39916800,
+        1 / 479001600,
+        1 / 6227020800,
+    ),
+}
+#: ln 2 in two parts; the first has so few digits that its product with an exponent is exact.
+_LN2 = {
+    types.float32: (0.693359375, -2.12194440054690583e-4),
+    types.float64: (0.693147180369123816490, 1.90821492927058770002e-10),
+}
+#: Below these exp is less than the least normal number, and comes out as 0.
+_LEAST = {types.float32: -87.33654022216797, types.float64: -708.39641853226408}
+
+
+@_made
+def exp_minus_abs(typing: Any_, a: Any_) -> Signature | None:
+    """e^−|a|, to about one unit in the last place; 0 where that would be subnormal."""
+    mantissa = 23 if a.dtype == types.float32 else 52
+    integer = ir.VectorType(ir.IntType(32 if mantissa == 23 else 64), a.count)
+
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        vector = _vector(a)
+        # Setting the sign bit is −|a|; a NaN stays one, and so shows in the result.
+        sign = ir.Constant(integer, [1 << (31 if mantissa == 23 else 63)] * a.count)
+        y = builder.bitcast(builder.or_(builder.bitcast(args[0], integer), sign), vector)
+        # Adding 1.5·2^mantissa rounds y / ln 2 to a whole number n and leaves n in the low bits.
+        magic = _whole(a, 1.5 * 2.0**mantissa)
+        shifted = _fused(builder, y, _whole(a, 1.4426950408889634), magic)
+        n = builder.fsub(shifted, magic)
+        high, low = _LN2[a.dtype]
+        r = _fused(builder, n, _whole(a, -high), y)
+        r = _fused(builder, n, _whole(a, -low), r)
+        *rest, last = _POLYNOMIAL[a.dtype]
+        tail = _whole(a, last)
+        for coefficient in reversed(rest):
+            tail = _fused(builder, tail, r, _whole(a, coefficient))
+        tail = _fused(builder, builder.fmul(r, r), tail, r)
+        value = builder.fadd(tail, _whole(a, 1.0))
+        # Adding n to the exponent's bits multiplies by 2^n.
+        power = builder.shl(
+            builder.bitcast(shifted, integer), ir.Constant(integer, [mantissa] * a.count)
+        )
+        scaled = builder.bitcast(builder.add(builder.bitcast(value, integer), power), vector)
+        gone = builder.fcmp_ordered("<", y, _whole(a, _LEAST[a.dtype]))
+        return builder.select(gone, _whole(a, 0.0), scaled)
+
+    return a(a), code
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel as machine code that is kept on disk and runs without the interpreter's lock."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        made: Callable[..., Any] = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder here can be written to: compile afresh in each process
+        made = numba.njit(**options)(function)
+    return made
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A short function that becomes part of the kernels it is used in."""
+    made: Callable[..., Any] = numba.njit(forceinline=True, error_model="numpy")(function)
+    return made

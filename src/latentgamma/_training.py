@@ -1,0 +1,359 @@
+"""The gradient learner: slots of the operator, all heads at once, annealed, verified, refitted.
+
+A slot is one row of the operator with its head fixed. Its threshold is tied to its body,
+b = Σu − ½, so that a row can only be a conjunction; its offset follows the closed form at the
+current sharpness. It starts from one positive state of its head, uses the atoms of that state
+alone, and learns which of them it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from latentgamma._errors import ModelError
+from latentgamma._operator import LatentGamma
+from latentgamma._program import Mask
+from latentgamma._symbolic import Body, Found, Task, chosen, covered, likeliest
+
+#: Gain times confidence of the slots: a satisfied slot alone brings its head well above its offset.
+_AMPLITUDE = 8.0
+#: Examples of each kind that one head sees in a round.
+_BATCH = 48
+#: Seeds larger than this are cut to a random part: it costs time, and small ones say more.
+_LARGEST_SEED = 64
+#: Numbers that one tensor of examples may hold.
+_ROOM = 1 << 25
+
+
+class Stage(NamedTuple):
+    """One moment of an annealing."""
+
+    sharpness: float  # τ
+    gate: float  # β
+    sparsity: float  # the price of Σu
+    decision: float  # the price of Σu(1 − u)
+
+
+@dataclass(frozen=True)
+class Homotopy:
+    """An annealing from soft rows to sharp ones, for this learner or for a loop of your own.
+
+    >>> homotopy = Homotopy(steps=100)
+    >>> homotopy.at(0).sharpness, homotopy.at(99).sharpness
+    (2.25, 9.0)
+
+    In a loop of your own, `homotopy.tune(model, step)` sets a model's sharpness and gate before
+    each step, and ties its thresholds if asked to.
+    """
+
+    steps: int = 250
+    sharpness: tuple[float, float] = (2.25, 9.0)
+    gate: tuple[float, float] = (1.0, 5.0)
+    sparsity: float = 0.02
+    decision: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ModelError(f"an annealing has at least one step, not {self.steps}")
+        if min(self.sharpness) <= 0 or min(self.gate) < 1:
+            raise ModelError("sharpness must stay above 0, and the gate from 1 on")
+
+    def at(self, step: int) -> Stage:
+        """The settings of one step, numbered from 0."""
+        way = min(1.0, step / max(1, self.steps - 1))
+        (s0, s1), (g0, g1) = self.sharpness, self.gate
+        return Stage(
+            s0 * (s1 / s0) ** way,
+            g0 * (g1 / g0) ** way,
+            self.sparsity,
+            self.decision if way > 0.6 else 0.0,
+        )
+
+    def tune(self, model: LatentGamma, step: int, *, tie: bool = False) -> Stage:
+        """The settings of a step, written into a model.
+
+        With `tie` each threshold is set to its row's body sum less one half, without gradient.
+        """
+        stage = self.at(step)
+        with torch.no_grad():
+            model.sharpness_raw.fill_(_softplus_inverse(stage.sharpness))
+            model.gate_raw.fill_(_softplus_inverse(max(stage.gate - 1.0, 1e-3)))
+            if tie:
+                model.threshold.copy_(model.rules.read().body_total - 0.5)
+        return stage
+
+
+def _softplus_inverse(value: float) -> float:
+    return value + math.log(-math.expm1(-value))
+
+
+# ------------------------------------------------------------------------ the learner
+
+
+Report = Callable[[int, int, int], None]
+
+
+def train(
+    tasks: Sequence[Task],
+    *,
+    noise: float = 0.0,
+    known: Sequence[Sequence[Body]] | None = None,
+    homotopy: Homotopy | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    rounds: int = 8,
+    slots: int = 4,
+    report: Report | None = None,
+) -> list[Found]:
+    """The bodies that gradient descent finds for each head, verified on all of its examples.
+
+    Without noise a slot is rounded to the shortest prefix of its atoms, ordered by weight, that
+    lies inside no negative state; positive states that no body covers yet become the next
+    round's seeds, and twice as many slots. With noise the prefixes are proposals, of which the
+    likeliest set is kept. `report` is told the round, the open heads and the bodies so far.
+    """
+    rng = np.random.default_rng(seed)
+    heads = [_Head(task, list(known[i]) if known else [], noise) for i, task in enumerate(tasks)]
+    homotopy = homotopy or Homotopy()
+    for turn in range(rounds):
+        at_work = [head for head in heads if head.open.any() and not head.settled]
+        if report is not None:
+            report(turn, len(at_work), sum(len(head.bodies) for head in heads))
+        if not at_work:
+            break
+        for part in _parts(at_work, slots * 2**turn, rng):
+            orders = _anneal(part, homotopy, noise, rng, torch.device(device))
+            for head, learned in zip(part, orders, strict=True):
+                head.verify(learned)
+    return [head.found() for head in heads]
+
+
+class _Head:
+    """The examples of one head, and the bodies found for it so far."""
+
+    def __init__(self, task: Task, known: list[Body], noise: float) -> None:
+        self.task, self.known, self.noise = task, known, noise
+        self.positives = task.states[task.positive]
+        self.negatives = task.states[~task.positive]
+        self.weights = task.counts[task.positive]
+        self.bodies: list[Body] = list(known)
+        self.pool: dict[Body, None] = {}
+        self.hard = np.zeros(len(self.negatives), np.bool_)
+        self.seeds: list[npt.NDArray[np.int64]] = []
+        self.fruitless = 0
+        self.settled = False
+        self.open = np.ones(len(self.positives), np.bool_)
+        self._close()
+        self.lost = self.open.copy()
+
+    def _close(self) -> None:
+        self.open[:] = True
+        for body in self.bodies:
+            self.open &= ~covered(self.positives, body)
+
+    def choose(self, count: int, rng: np.random.Generator) -> None:
+        """Open positive states to start slots from, small ones likelier, as atom indices."""
+        rows = np.flatnonzero(self.open)
+        sizes = (self.positives[rows] & self.task.allowed).sum(1)
+        if self.noise:
+            # A label may be wrong, so leave it to chance which states are tried.
+            keys = sizes * rng.exponential(size=len(rows))
+            rows = rows[np.argsort(keys)[:count]]
+        else:
+            rows = rows[np.argsort(sizes, kind="stable")][: 4 * count]
+            rows = np.concatenate([rows[:1], rng.permutation(rows[1:])])[:count]
+        self.seeds = []
+        for row in rows:
+            atoms = np.flatnonzero(self.positives[row] & self.task.allowed)
+            if len(atoms) > _LARGEST_SEED and self.noise:
+                atoms = np.sort(rng.choice(atoms, _LARGEST_SEED, replace=False))
+            self.seeds.append(atoms)
+
+    def batch(self, rng: np.random.Generator) -> tuple[Mask, Mask]:
+        """Positive and negative states to train on; half of the latter near misses of a seed."""
+        positives = _some(np.flatnonzero(self.open), _BATCH, rng)
+        hard = _some(np.flatnonzero(self.hard), _BATCH // 2, rng)
+        near: list[npt.NDArray[np.int64]] = [hard]
+        if len(self.negatives) > _BATCH and not self.noise:
+            each = max(1, (_BATCH // 2) // max(1, len(self.seeds)))
+            for atoms in self.seeds:
+                lacking = (~self.negatives[:, atoms]).sum(1)
+                near.append(np.argpartition(lacking, min(each, len(lacking) - 1))[:each])
+        spare = _some(np.arange(len(self.negatives)), _BATCH, rng)
+        negatives = np.unique(np.concatenate([*near, spare]))
+        return self.positives[positives], self.negatives[negatives]
+
+    def verify(self, learned: list[npt.NDArray[np.int64]]) -> None:
+        """Take what each slot learned, its atoms in the order of their weight."""
+        if self.noise:
+            self._weigh(learned)
+            return
+        for order in learned:
+            if not len(self.negatives):
+                body: Body = ()
+            else:
+                lacks = ~self.negatives[:, order]
+                if not lacks.any(1).all():
+                    continue  # some negative state contains the whole seed
+                first = lacks.argmax(1)
+                shortest = int(first.max()) + 1
+                # The negatives that the prefix before it let through are the next ones to learn.
+                self.hard |= first >= shortest - 1
+                body = _pruned(lacks, order[:shortest])
+            if len(body) <= self.task.max_body:
+                self.pool[body] = None
+        before = set(self.bodies)
+        self.bodies, doubtful = chosen(self.task, self.pool, self.known)
+        self._close()
+        self.lost = self.open.copy()
+        # A state that only a doubtful body explains is tried again.
+        self.open |= doubtful
+        self.fruitless = self.fruitless + 1 if set(self.bodies) == before else 0
+        self.settled = self.fruitless >= 2
+
+    def _weigh(self, learned: list[npt.NDArray[np.int64]]) -> None:
+        for order in learned:
+            for size in range(1, min(len(order), self.task.max_body, 6) + 1):
+                self.pool[tuple(sorted(order[:size].tolist()))] = None
+        before = list(self.bodies)
+        found = likeliest(self.task, self.noise, self.known, list(self.pool))
+        self.bodies = found.bodies
+        self._close()
+        self.fruitless = self.fruitless + 1 if set(self.bodies) == set(before) else 0
+        self.settled = self.fruitless >= 2
+
+    def found(self) -> Found:
+        unexplained = 0 if self.noise else int(self.weights[self.lost].sum())
+        return Found(self.bodies, unexplained=unexplained)
+
+
+def _some(
+    rows: npt.NDArray[np.int64], count: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
+
+
+def _pruned(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
+    """The body without atoms it does not need, the lightest tried first."""
+    kept = list(range(len(order)))
+    for place in reversed(range(len(order))):
+        rest = [p for p in kept if p != place]
+        if rest and lacks[:, rest].any(1).all():
+            kept = rest
+    return tuple(sorted(int(order[p]) for p in kept))
+
+
+def _parts(heads: list[_Head], count: int, rng: np.random.Generator) -> list[list[_Head]]:
+    """The heads with seeds chosen, in groups whose examples fit into memory together."""
+    for head in heads:
+        head.choose(count, rng)
+    parts: list[list[_Head]] = []
+    room = 0
+    for head in sorted(heads, key=lambda head: max(map(len, head.seeds), default=0)):
+        width = max(map(len, head.seeds), default=0)
+        cost = len(head.seeds) * 3 * _BATCH * max(1, width)
+        if not parts or room + cost > _ROOM:
+            parts.append([])
+            room = 0
+        parts[-1].append(head)
+        room += cost
+    return parts
+
+
+def _anneal(
+    heads: list[_Head],
+    homotopy: Homotopy,
+    noise: float,
+    rng: np.random.Generator,
+    device: torch.device,
+) -> list[list[npt.NDArray[np.int64]]]:
+    """What the slots of these heads learn: the atoms of each seed, heaviest first."""
+    examples = _Examples.of(heads, rng).to(device)
+    logits = torch.from_numpy(rng.normal(0.0, 0.1, examples.atoms.shape)).float().to(device)
+    logits.requires_grad_(True)
+    optimiser = torch.optim.Adam([logits], lr=0.1)
+    for step in range(homotopy.steps):
+        optimiser.zero_grad()
+        loss = _loss(logits, examples, homotopy.at(step), noise)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    weight = torch.where(examples.real, logits.detach(), -torch.inf).cpu().numpy()  # (L, m)
+    order = np.argsort(-weight, axis=1, kind="stable")
+    learned, slot = [], 0
+    for head in heads:
+        mine = []
+        for atoms in head.seeds:
+            mine.append(atoms[order[slot, : len(atoms)]])
+            slot += 1
+        learned.append(mine)
+    return learned
+
+
+class _Examples(NamedTuple):
+    """The training examples of many heads, as each of their L slots sees them."""
+
+    lacking: Tensor  # (L, B, m) 1 where the example lacks an atom of the slot's seed
+    atoms: Tensor  # (L, m) the atoms of the seeds
+    real: Tensor  # (L, m) false where a short seed is filled up
+    head: Tensor  # (L,) which head a slot belongs to
+    slots: Tensor  # (H,) how many slots a head has
+    target: Tensor  # (H, B) 1 for a positive example
+    weight: Tensor  # (H, B) its weight, 0 where a short batch is filled up
+
+    @classmethod
+    def of(cls, heads: list[_Head], rng: np.random.Generator) -> _Examples:
+        batches = [head.batch(rng) for head in heads]
+        B = max(len(p) + len(n) for p, n in batches)
+        m = max(1, max((len(s) for head in heads for s in head.seeds), default=1))
+        L, H = sum(len(head.seeds) for head in heads), len(heads)
+        lacking = np.zeros((L, B, m), np.float32)
+        atoms, real = np.zeros((L, m), np.int64), np.zeros((L, m), np.bool_)
+        owner = np.zeros(L, np.int64)
+        target, weight = np.zeros((H, B), np.float32), np.zeros((H, B), np.float32)
+        slot = 0
+        for h, (head, (positives, negatives)) in enumerate(zip(heads, batches, strict=True)):
+            states = np.concatenate([positives, negatives])
+            n, count = len(positives), len(states)
+            target[h, :n] = 1.0
+            # Each class has the same say, however many examples it has.
+            weight[h, :n] = 0.5 / max(1, n)
+            weight[h, n:count] = 0.5 / max(1, count - n)
+            for seed in head.seeds:
+                lacking[slot, :count, : len(seed)] = ~states[:, seed]
+                atoms[slot, : len(seed)], real[slot, : len(seed)] = seed, True
+                owner[slot] = h
+                slot += 1
+        slots = np.bincount(owner, minlength=H)
+        arrays = (lacking, atoms, real, owner, slots, target, weight)
+        return cls(*(torch.from_numpy(array) for array in arrays))
+
+    def to(self, device: torch.device) -> _Examples:
+        return _Examples(*(tensor.to(device) for tensor in self))
+
+
+def _loss(logits: Tensor, examples: _Examples, stage: Stage, noise: float) -> Tensor:
+    """Class-balanced cross-entropy of the heads, and the price of their bodies."""
+    body = torch.sigmoid(logits) * examples.real  # u (L, m)
+    # With b = Σu − ½ the margin is ½ less the weight of what the example lacks.
+    margin = 0.5 - torch.bmm(examples.lacking, body.unsqueeze(-1)).squeeze(-1)  # (L, B)
+    firing = _AMPLITUDE * torch.sigmoid(stage.sharpness * margin)
+    on = _AMPLITUDE / (1 + math.exp(-stage.sharpness / 2))
+    off = _AMPLITUDE / (1 + math.exp(stage.sharpness / 2))
+    offset = (on + examples.slots * off) / 2  # θ (H,)
+    evidence = torch.zeros_like(examples.target).index_add(0, examples.head, firing)
+    evidence = evidence - offset[:, None]  # φ (H, B)
+    follows = logsigmoid(stage.gate * evidence) + logsigmoid(evidence)  # log g Γ
+    fails = torch.log(-torch.expm1(follows.clamp(max=-1e-6)))
+    target = examples.target * (1 - 2 * noise) + noise
+    entropy = -(target * follows + (1 - target) * fails) * examples.weight
+    price = stage.sparsity * body.sum() + stage.decision * (body * (1 - body)).sum()
+    return entropy.sum() + price

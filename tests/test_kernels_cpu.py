@@ -1,0 +1,520 @@
+"""The CPU kernels agree with plain torch in value and in every gradient, to the last example."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import latentgamma as lg
+from latentgamma import _fused, _kernels_cpu, _run_cpu
+from latentgamma._flat import Flat, flatten, make_layout, plain_step
+from latentgamma._fused import Run, kernel_for, layout_of
+from latentgamma._lanes import compiled, exp_minus_abs, group, put_group
+from latentgamma._operator import LatentGamma, weakest_link
+from latentgamma._program import Program
+from latentgamma._rules import Numbers, SparseRules, Support, Weights
+from random_models import random_model, random_program, random_states
+
+
+@pytest.fixture(autouse=True)
+def every_size_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fused, "_LEAST_SIZE", 0)
+
+
+def ragged(seed: int, *, atoms: int, rules: int, longest: int) -> Program:
+    """A program with bodies of 0 to `longest` atoms and one to three heads."""
+    rng = np.random.default_rng(seed)
+
+    def some(low: int, high: int) -> list[int]:
+        count = int(rng.integers(low, min(high, atoms) + 1))
+        return [int(x) for x in rng.choice(atoms, count, replace=False)]
+
+    bodies = [some(0, longest) for _ in range(rules)]
+    heads = [some(1, 3) for _ in range(rules)]
+    return Program.from_arrays(
+        np.cumsum([0, *map(len, bodies)]),
+        np.array(sum(bodies, []), dtype=np.int64),
+        np.array(sum(heads, []), dtype=np.int64),
+        np.cumsum([0, *map(len, heads)]),
+        atoms=atoms,
+    )
+
+
+def soft(program: Program, *, gate: str = "sigmoid", seed: int = 0) -> LatentGamma:
+    """A model near the closed form, soft, so that every number has a gradient, and slow to rise:
+    near 1 a float32 state has few digits of 1 − s left."""
+    model = lg.oracle(
+        program,
+        lg.Constants(body=6.0, head=6.0, sharpness=5.0, confidence=0.9, gain=2.0, gate=3.0),
+        form="sparse",
+        gate=gate,  # type: ignore[arg-type]
+        dtype=torch.float64,
+    )
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+            parameter.add_(0.3 * noise)
+    return model
+
+
+def high_states(model: LatentGamma, batch: int, seed: int = 0) -> Tensor:
+    """States near enough to 1 for long bodies to matter, some exactly 0 and 1."""
+    return random_states(model, batch, seed=seed) ** 0.2
+
+
+def leaves(model: LatentGamma, dtype: torch.dtype) -> Numbers:
+    """The numbers of a model, rounded to a dtype, as tensors that collect gradients."""
+    numbers = model.numbers()
+
+    def leaf(tensor: Tensor, kind: torch.dtype) -> Tensor:
+        return tensor.detach().to(dtype).to(kind).requires_grad_()
+
+    body, body_off, total, head, head_off = numbers.weights
+    weights = Weights(
+        leaf(body, dtype),
+        leaf(body_off, dtype),
+        total.detach().clone().requires_grad_(),
+        leaf(head, dtype),
+        leaf(head_off, dtype),
+    )
+    return Numbers(weights, *(leaf(tensor, dtype) for tensor in numbers[1:6]))
+
+
+def widened(numbers: Numbers) -> Numbers:
+    return numbers.of([t.detach().double().requires_grad_() for t in numbers.tensors()])
+
+
+def compare(
+    model: LatentGamma,
+    state: Tensor,
+    steps: int,
+    dtype: torch.dtype,
+    *,
+    value: float,
+    slope: float,
+    every: bool = False,
+    sqrt: bool = False,
+) -> None:
+    """Hold the kernel to the float64 reference: the states, and the gradient of every number."""
+    rules = model.rules
+    assert isinstance(rules, SparseRules)
+    proof = rules.support() if model.gradient == "proof" else None
+    mine = leaves(model, dtype)._replace(proof=proof)
+    theirs = widened(mine)._replace(proof=proof)
+    start = state.to(dtype).requires_grad_()
+    wide = start.detach().double().requires_grad_()
+    run = Run(
+        _run_cpu,
+        layout_of(rules),
+        steps,
+        bump=model.gate_kind == "bump",
+        proof=None if proof is None else lambda s: weakest_link(s, proof, model.R),
+        sqrt=sqrt,
+    )
+    states = [wide]
+    for _ in range(steps):
+        states.append(model._step(theirs, states[-1]))
+    if every:
+        got, want = run.trajectory(mine, start), torch.stack(states)
+    else:
+        got, want = run(mine, start), states[-1]
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.double(), want, rtol=0, atol=value)
+    rng = torch.Generator().manual_seed(1)
+    given = torch.randn(got.shape, generator=rng, dtype=torch.float64)
+    got.backward(given.to(dtype))
+    want.backward(given.to(dtype).double())
+    names = [*Weights._fields, *Numbers._fields[1:6], "state"]
+    for name, a, b in zip(names, [*mine.tensors(), start], [*theirs.tensors(), wide], strict=True):
+        if b.grad is None or b.numel() == 0 or float(b.grad.norm()) == 0:
+            assert a.grad is None or float(a.grad.norm()) == 0, name
+            continue
+        assert a.grad is not None, name
+        error = float((a.grad.double() - b.grad).norm() / b.grad.norm())
+        assert error <= slope, f"{name}: {error:.2e}"
+
+
+BOTH = pytest.mark.parametrize(
+    ("dtype", "value", "slope"),
+    [(torch.float32, 1e-5, 1e-4), (torch.float64, 1e-12, 1e-10)],
+    ids=["float32", "float64"],
+)
+
+
+# -------------------------------------------------------------------- exp
+
+
+@compiled
+def _exps(x: np.ndarray, out: np.ndarray) -> None:
+    for g in range(x.size // 16):
+        put_group(out, g, exp_minus_abs(group(x, g)))
+
+
+@compiled
+def _sigmoids(x: np.ndarray, out: np.ndarray) -> None:
+    for g in range(x.size // 16):
+        put_group(out, g, _kernels_cpu._sigmoid(group(x, g)))
+
+
+def all_scales(dtype: type) -> np.ndarray:
+    """Numbers of both signs from the least to beyond where exp underflows, dense in between."""
+    top = 120.0 if dtype == np.float32 else 800.0
+    steps = np.linspace(0, top, 1 << 17)
+    tiny = np.geomspace(1e-38, top, 1 << 15)
+    x = np.concatenate([steps, tiny]).astype(dtype)
+    return np.concatenate([x, -x])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exp_and_sigmoid_keep_their_digits_over_the_whole_range(dtype: type) -> None:
+    x = all_scales(dtype)
+    wide = x.astype(np.longdouble)
+    tiny, unit = np.finfo(dtype).tiny, np.finfo(dtype).eps / 2
+    for function, exact, allowed in (
+        (_exps, np.exp(-np.abs(wide)), 2.0),
+        (_sigmoids, np.where(x < 0, np.exp(wide), 1) / (1 + np.exp(-np.abs(wide))), 4.0),
+    ):
+        got = np.empty_like(x)
+        function(x, got)
+        normal = exact > 1.01 * tiny
+        error = np.abs(got - exact)[normal] / exact[normal] / unit
+        assert error.max() < allowed
+        # Below the least normal number: 0, or a number of that size, and nothing else.
+        assert (got[~normal] <= 1.1 * tiny).all()
+        assert (got >= 0).all()
+        assert (got <= 1).all()
+
+
+def test_a_number_that_is_none_shows_in_the_result() -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, *([0.0] * 11)], dtype=np.float32)
+    got = np.empty_like(x)
+    _sigmoids(x, got)
+    np.testing.assert_array_equal(got, [np.nan, 1, 0, 1, 0, *([0.5] * 11)])
+
+
+# -------------------------------------------------------------------- values and gradients
+
+
+@BOTH
+@pytest.mark.parametrize("gate", ["sigmoid", "bump"])
+@pytest.mark.parametrize(
+    ("atoms", "rules", "longest", "batch"),
+    [(23, 31, 6, 1), (7, 5, 3, 3), (301, 277, 100, 21), (1, 3, 1, 16), (40, 60, 12, 5)],
+)
+def test_ragged_programs_agree_with_the_reference(
+    dtype: torch.dtype,
+    value: float,
+    slope: float,
+    gate: str,
+    atoms: int,
+    rules: int,
+    longest: int,
+    batch: int,
+) -> None:
+    model = soft(ragged(atoms, atoms=atoms, rules=rules, longest=longest), gate=gate)
+    compare(model, high_states(model, batch), 3, dtype, value=value, slope=slope)
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(4))
+def test_random_numbers_agree_with_the_reference(
+    dtype: torch.dtype, value: float, slope: float, seed: int
+) -> None:
+    model = random_model(random_program(seed, atoms=11, rules=17), seed=seed)
+    compare(model, random_states(model, 19, seed=seed), 3, dtype, value=value, slope=slope)
+
+
+@BOTH
+@pytest.mark.parametrize("beta", [2.0, 5.0, 8.0, 9.0, 2.5])
+def test_whole_and_broken_gates_agree_with_the_reference(
+    dtype: torch.dtype, value: float, slope: float, beta: float
+) -> None:
+    model = soft(ragged(3, atoms=20, rules=30, longest=5))
+    numbers = leaves(model, dtype)._replace(gate=torch.tensor(beta, dtype=dtype))
+    run = Run(_run_cpu, layout_of(model.rules), 5, bump=False, proof=None)  # type: ignore[arg-type]
+    state = high_states(model, 9).to(dtype)
+    got, want = run(numbers, state), state.double()
+    for _ in range(5):
+        want = model._step(widened(numbers), want)
+    torch.testing.assert_close(got.double(), want, rtol=0, atol=value)
+
+
+@BOTH
+@pytest.mark.parametrize("batch", [2, 18])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_proof_gradient_is_that_of_the_reference(
+    dtype: torch.dtype, value: float, slope: float, seed: int, batch: int
+) -> None:
+    program = random_program(seed, atoms=14, rules=20)
+    model = random_model(program, gradient="proof", seed=seed)
+    # One step for the ties of 0 and 1, several for the way back through true atoms.
+    for steps in (1, 4):
+        state = random_states(model, batch, seed=seed)
+        compare(model, state, steps, dtype, value=value, slope=slope)
+
+
+def test_a_proof_gradient_arrives_undiminished_at_the_facts_of_a_chain() -> None:
+    program = lg.generators.chain(300)
+    model = lg.oracle(program, form="sparse", gradient="proof", dtype=torch.float32)
+    state = torch.zeros(program.M)
+    state[0] = 1.0
+    state.requires_grad_()
+    model(state, 299)[-1].backward()
+    assert state.grad is not None
+    assert state.grad[0] == 1.0
+
+
+@BOTH
+@pytest.mark.parametrize("batch", [2, 18])
+def test_every_state_of_a_run_passes_its_gradient_on(
+    dtype: torch.dtype, value: float, slope: float, batch: int
+) -> None:
+    model = soft(ragged(5, atoms=33, rules=41, longest=7))
+    state = high_states(model, batch)
+    compare(model, state, 5, dtype, value=value, slope=slope, every=True)
+
+
+@BOTH
+@pytest.mark.parametrize("steps", [1, 2, 7, 9])
+def test_keeping_few_states_changes_no_gradient(
+    dtype: torch.dtype, value: float, slope: float, steps: int
+) -> None:
+    model = soft(ragged(6, atoms=33, rules=41, longest=7))
+    compare(model, high_states(model, 5), steps, dtype, value=value, slope=slope, sqrt=True)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 17])
+@pytest.mark.parametrize(
+    "program",
+    [
+        Program.from_rules([], atoms=["a", "b"]),
+        Program.from_rules([], atoms=[]),
+        Program.from_rules([(["a"], [])], atoms=["a"]),
+        ragged(1, atoms=16, rules=16, longest=3),
+    ],
+    ids=["no rules", "nothing", "one fact", "whole groups"],
+)
+def test_the_smallest_programs_and_batches(program: Program, batch: int) -> None:
+    model = soft(program)
+    compare(model, high_states(model, batch), 2, torch.float32, value=1e-5, slope=1e-4)
+    compare(model, high_states(model, batch), 0, torch.float64, value=0, slope=0)
+
+
+def test_a_support_in_any_order_gives_the_same() -> None:
+    model = soft(ragged(8, atoms=25, rules=30, longest=6))
+    rules = model.rules
+    assert isinstance(rules, SparseRules)
+    rng = torch.Generator().manual_seed(0)
+    body = torch.randperm(len(rules.body_rule), generator=rng)
+    head = torch.randperm(len(rules.head_rule), generator=rng)
+    shuffled = SparseRules(
+        Support(
+            rules.body_rule[body],
+            rules.body_atom[body],
+            rules.head_rule[head],
+            rules.head_atom[head],
+        ),
+        M=rules.M,
+        body_logits=rules.body_logits.detach()[body],
+        body_background=rules.body_background.detach(),
+        head_logits=rules.head_logits.detach()[head],
+        head_background=rules.head_background.detach(),
+    )
+    state = high_states(model, 6)
+    want = model(state, 3)
+    model.rules = shuffled
+    torch.testing.assert_close(model(state, 3), want, rtol=0, atol=1e-13)
+    compare(model, state, 3, torch.float64, value=1e-12, slope=1e-10)
+
+
+def test_the_multiplied_numbers_make_the_same_step() -> None:
+    model = soft(ragged(9, atoms=25, rules=30, longest=6))
+    rules = model.rules
+    layout = make_layout(rules.support(), M=rules.M, R=rules.R)
+    flat = flatten(layout, model.numbers(), torch.float64)
+    state = high_states(model, 3)
+    got = plain_step(layout, flat, state, bump=False)
+    torch.testing.assert_close(got, model.step(state), rtol=0, atol=1e-14)
+
+
+def test_a_gradient_can_be_differentiated_again() -> None:
+    model = soft(ragged(2, atoms=5, rules=6, longest=3))
+    layout = layout_of(model.rules)  # type: ignore[arg-type]
+    flat = [x.detach().requires_grad_() for x in flatten(layout, model.numbers(), torch.float64)]
+    state = high_states(model, 2).requires_grad_()
+    run = Run(_run_cpu, layout, 2, bump=False, proof=None)
+
+    def final(state: Tensor, *flat: Tensor) -> Tensor:
+        result: Tensor = _fused._Final.apply(run, state, *flat)  # type: ignore[no-untyped-call]
+        return result
+
+    # The floor of 0.05 keeps the differences inside [0, 1].
+    inside = (0.05 + 0.9 * state.detach()).requires_grad_()
+    assert torch.autograd.gradcheck(final, (inside, *flat))
+    assert torch.autograd.gradgradcheck(final, (inside, *flat))
+
+
+# -------------------------------------------------------------------- laws of the operator
+
+
+def test_states_never_fall_and_stay_within_bounds() -> None:
+    for gate in ("sigmoid", "bump"):
+        model = random_model(random_program(5, atoms=30, rules=60), gate=gate, dtype=torch.float32)
+        states = model.iterate(random_states(model, 40), 50).states
+        assert (states[1:] >= states[:-1]).all()
+        assert states.min() >= 0
+        assert states.max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_example_has_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+    model = soft(ragged(4, atoms=300, rules=290, longest=9)).to(dtype)
+    state = high_states(model, 37).to(dtype)
+    together = model(state, 6)
+    for first, last in ((0, 1), (5, 7), (3, 20), (36, 37)):
+        assert torch.equal(model(state[first:last], 6), together[first:last])
+
+
+@pytest.mark.parametrize("gradient", ["exact", "proof"])
+@pytest.mark.parametrize("batch", [1, 40])
+def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch, gradient: str, batch: int) -> None:
+    model = soft(ragged(4, atoms=700, rules=600, longest=9)).to(torch.float32)
+    model.gradient = gradient  # type: ignore[assignment]
+    state = high_states(model, batch).float()
+
+    def run() -> list[Tensor]:
+        start = state.clone().requires_grad_()
+        states = model.iterate(start, 5).states
+        grads = torch.autograd.grad(states.square().sum(), [start, *model.parameters()])
+        return [states, *grads]
+
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(_run_cpu, "_WORTH_A_THREAD", 0)
+    try:
+        torch.set_num_threads(1)
+        alone = run()
+        torch.set_num_threads(3)
+        for shared in (1 << 62, 0):  # threads take tiles; threads share each tile
+            monkeypatch.setattr(_run_cpu, "_SHARED_TILE", shared)
+            assert all(map(torch.equal, alone, run()))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_facts_close_as_the_program_says() -> None:
+    for program in (lg.generators.g1(), lg.generators.g4()):
+        model = lg.oracle(program, form="sparse", dtype=torch.float32)
+        rng = np.random.default_rng(0)
+        given = rng.random((50, program.M)) < 0.1
+        closed = lg.closures(program, given)
+        for steps in (model.certificate().t_min, 200):
+            with torch.no_grad():
+                got = model(torch.from_numpy(given).float(), int(steps)) > 0.5
+            np.testing.assert_array_equal(got.numpy(), closed)
+
+
+# -------------------------------------------------------------------- which kernel runs
+
+
+class _Refused(RuntimeError):
+    pass
+
+
+@pytest.fixture
+def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise _Refused
+
+    monkeypatch.setattr(_run_cpu, "forward", refuse)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own jvp
+@pytest.mark.usefixtures("no_kernel")
+def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
+    model = random_model(random_program(0), dtype=torch.float32)
+    state = random_states(model, 4)
+    with pytest.raises(_Refused):
+        model(state, 2)
+    with pytest.raises(_Refused):
+        model.iterate(state, 2)
+    model(state, 0)
+    model(state, 2, memory="all")
+    model(state.bfloat16(), 2)
+    torch.func.vmap(lambda s: model(s, 2))(state)
+    torch.func.grad(lambda s: model(s, 2).sum())(state)
+    torch.func.jvp(lambda s: model(s, 2), (state,), (state,))
+    torch.export.export(model, (state,), {"steps": 2})
+    model.kernel = "reference"
+    model(state, 2)
+    model.iterate(state, 2)
+
+
+def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    small, large = random_model(random_program(0)), soft(ragged(0, atoms=200, rules=200, longest=9))
+    for model, kernel in ((small, None), (large, _run_cpu)):
+        state = random_states(model, 2)
+        assert kernel_for(model.rules, state, model.numbers().tensors()) is kernel
+
+
+def test_an_unknown_kernel_is_refused() -> None:
+    with pytest.raises(lg.ModelError, match="kernel must be one of 'auto', 'reference', not 'gpu'"):
+        lg.oracle(random_program(0), kernel="gpu")  # type: ignore[arg-type]
+
+
+def test_kernel_and_reference_give_the_same_parameter_gradients() -> None:
+    model = random_model(random_program(1, atoms=12, rules=20))
+    state = random_states(model, 20)
+    grads = []
+    for choice in ("auto", "reference"):
+        model.kernel = choice  # type: ignore[assignment]
+        model.zero_grad()
+        model(state, 4).square().sum().backward()
+        grads.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-13)
+
+
+def test_a_moved_support_is_seen() -> None:
+    model = random_model(random_program(2, atoms=9, rules=12))
+    state = random_states(model, 5)
+    model(state, 2)
+    rules = model.rules
+    with torch.no_grad():
+        rules.body_atom.copy_((rules.body_atom + 1) % model.M)  # type: ignore[union-attr, operator]
+    got = model(state, 2)
+    model.kernel = "reference"
+    torch.testing.assert_close(got, model(state, 2), rtol=0, atol=1e-13)
+
+
+_SECOND = """
+import torch
+from latentgamma import _kernels_cpu, _run_cpu, generators, oracle
+model = oracle(generators.g4())
+model(torch.zeros(20, model.M), 2).sum().backward()
+for kernel in (_kernels_cpu.forward_tile, _kernels_cpu.backward_tile):
+    assert kernel.stats.cache_hits and not kernel.stats.cache_misses, kernel.stats
+"""
+
+
+def test_a_second_process_compiles_nothing() -> None:
+    if not isinstance(_kernels_cpu.forward_tile, numba.core.registry.CPUDispatcher):
+        pytest.skip("numba is off")
+    model = lg.oracle(lg.generators.g4())
+    model(torch.zeros(20, model.M), 2).sum().backward()
+    done = subprocess.run(
+        [sys.executable, "-c", _SECOND], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_fields_of_flat_are_the_inputs_of_the_function() -> None:
+    # The backward pass splits its saved tensors by this count.
+    assert len(Flat._fields) == 7
