@@ -18,6 +18,8 @@ FORMS: dict[str, Callable[[SparseRules], AbstractRules]] = {
     "sparse": lambda rules: rules,
     "dense": lambda rules: rules.to_dense(),
 }
+#: The forms, and the sparse one run by compiled kernels where there are some for it.
+RUNS = (*FORMS, "compiled")
 GATES = ("sigmoid", "bump")
 
 
@@ -73,7 +75,7 @@ def random_model(
         head_background=normal(R) - 1,
     )
     return LatentGamma(
-        FORMS[form](rules),
+        rules if form == "compiled" else FORMS[form](rules),
         threshold=uniform(-0.5, 2.5, R),
         sharpness=uniform(0.3, 5.0, R),
         confidence=uniform(0.05, 0.95, R),
@@ -82,6 +84,7 @@ def random_model(
         gate=uniform(1.1, 5.0),
         gate_kind=gate,  # type: ignore[arg-type]
         gradient=gradient,  # type: ignore[arg-type]
+        kernel="auto" if form == "compiled" else "reference",
         program=program,
     ).to(dtype)
 

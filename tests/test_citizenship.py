@@ -6,7 +6,7 @@ import copy
 import io
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from latentgamma import (
     parse,
 )
 from latentgamma._operator import GROUPS
-from random_models import FORMS, GATES, random_model, random_program, random_states
+from random_models import FORMS, GATES, RUNS, random_model, random_program, random_states
 
 every_form = pytest.mark.parametrize("form", FORMS)
 
@@ -373,10 +373,19 @@ class TestTraining:
 # ------------------------------------------------------------------------ determinism
 
 
-@every_form
+@pytest.fixture
+def _four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_four_threads")
+@pytest.mark.parametrize("form", RUNS)
 @pytest.mark.parametrize("gradient", ["exact", "proof"])
 def test_two_runs_agree_to_the_last_bit(form: str, gradient: str) -> None:
-    # Large enough for torch to use several threads.
+    # Large enough for torch to share the work between threads.
     atoms, rules = (300, 400) if form == "dense" else (3_000, 40_000)
     program = generators.random(atoms, rules, body=3, seed=0)
     model = random_model(program, form=form, gradient=gradient, seed=0, dtype=torch.float32)

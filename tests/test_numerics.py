@@ -72,7 +72,7 @@ class TestExtremes:
                     assert number.isfinite().all()
 
 
-@pytest.mark.parametrize("value", [1e-6, 0.01, 1.0, 10.0, 19.9, 20.1, 25.0, 39.0, 41.0, 700.0, 1e5])
+@pytest.mark.parametrize("value", [1e-6, 0.01, 1.0, 10.0, 19.9, 20.1, 25.0, 39.0, 41.0, 700.0])
 def test_a_constant_that_goes_in_is_the_one_that_comes_out(value: float) -> None:
     program = generators.chain(3)
     confidence = min(value, 0.999_999)
@@ -120,12 +120,11 @@ def test_the_update_stays_in_its_interval(dtype: torch.dtype) -> None:
 
 @every_form
 @every_gate
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_body_of_ten_thousand_atoms(form: str, gate: str, dtype: torch.dtype) -> None:
+def test_a_body_of_ten_thousand_atoms(form: str, gate: str) -> None:
     k = 10_000
     names = [f"b{i}" for i in range(k)]
     program = Program.from_rules([("head", names), ("next", ["head"])])
-    model = oracle(program, form=form, gate=gate, dtype=dtype)
+    model = oracle(program, form=form, gate=gate, dtype=torch.float32)
     facts = np.ones((3, program.M), np.bool_)
     facts[:, [program.index["head"], program.index["next"]]] = False
     facts[1, program.index["b77"]] = False
@@ -143,15 +142,18 @@ def test_a_long_body_keeps_the_digits_of_what_is_missing(form: str) -> None:
     k = 20_000
     names = [f"b{i}" for i in range(k)]
     program = Program.from_rules([("head", names)])
-    state = torch.ones(program.M, dtype=torch.float64)
-    state[program.index["head"]] = 0.0
-    state[:k] -= torch.linspace(0, 4e-5, k, dtype=torch.float64)
-    margins = []
-    for dtype in (torch.float64, torch.float32):
-        model = oracle(program, form=form, dtype=dtype)
-        numbers = model.numbers()
-        margins.append(model.rules.match(state.to(dtype), numbers.weights, numbers.threshold))
-    torch.testing.assert_close(margins[1].double(), margins[0], rtol=0, atol=2e-4)
+    missing = torch.linspace(0, 40, program.M, dtype=torch.float64).round() / 2**20
+    state = 1 - missing  # exact in single precision too
+    model = oracle(program, form=form, dtype=torch.float32)
+    with torch.no_grad():
+        weights = model.rules.read()
+        found = model.rules.match(state.float(), weights, model.threshold)
+        atoms = torch.arange(program.M)
+        each = model.rules.body_at(weights, torch.zeros_like(atoms), atoms)
+        expected = (each * state).sum() - model.threshold.double()
+    assert -0.5 < expected.item() < 0.5
+    # Neighbouring numbers of that size are 2·10⁻³ apart in single precision.
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
 
 
 # ------------------------------------------------------------------------ many atoms

@@ -27,12 +27,19 @@ from latentgamma._syntax import parse
 from latentgamma._why_not import WhyNot, why_not
 
 if TYPE_CHECKING:
-    from latentgamma import generators, plot
+    from latentgamma import generators, plot, report, validation
     from latentgamma._certificate import Certificate, certify
+    from latentgamma._complexity import lower_bound_bits, parameter_count
     from latentgamma._constants import Constants
     from latentgamma._equivalence import equivalent
+    from latentgamma._extraction import Alignment, alignment, extract
+    from latentgamma._fit import FitResult, fit
+    from latentgamma._gradient_report import GradientReport, gradient_report
     from latentgamma._operator import LatentGamma, Trajectory
     from latentgamma._oracle import oracle
+    from latentgamma._paper import PaperWindow, paper_window
+    from latentgamma._robustness import critical_sigma, flip_bound, misroute_bound, perturb
+    from latentgamma._training import Homotopy
 
 __version__ = "0.1.0"
 
@@ -42,11 +49,29 @@ _LATER = {
     "certify": "_certificate",
     "Constants": "_constants",
     "equivalent": "_equivalence",
+    "extract": "_extraction",
+    "alignment": "_extraction",
+    "Alignment": "_extraction",
+    "fit": "_fit",
+    "FitResult": "_fit",
+    "Homotopy": "_training",
     "LatentGamma": "_operator",
     "Trajectory": "_operator",
     "oracle": "_oracle",
+    "paper_window": "_paper",
+    "PaperWindow": "_paper",
+    "gradient_report": "_gradient_report",
+    "GradientReport": "_gradient_report",
+    "perturb": "_robustness",
+    "flip_bound": "_robustness",
+    "misroute_bound": "_robustness",
+    "critical_sigma": "_robustness",
+    "parameter_count": "_complexity",
+    "lower_bound_bits": "_complexity",
     "generators": "",
     "plot": "",
+    "report": "",
+    "validation": "",
 }
 
 __all__ = [
@@ -75,7 +100,27 @@ __all__ = [
     "Trajectory",
     "certify",
     "Certificate",
+    "gradient_report",
+    "GradientReport",
+    # the paper
+    "paper_window",
+    "PaperWindow",
+    "perturb",
+    "flip_bound",
+    "misroute_bound",
+    "critical_sigma",
+    "parameter_count",
+    "lower_bound_bits",
+    "validation",
+    "report",
     "plot",
+    # learning
+    "fit",
+    "FitResult",
+    "Homotopy",
+    "extract",
+    "alignment",
+    "Alignment",
     # what can go wrong
     "LatentGammaError",
     "ProgramError",

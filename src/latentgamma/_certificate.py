@@ -277,6 +277,7 @@ def upper_end(reading: Reading) -> tuple[float, Array, list[tuple[float, float]]
     steps, stride = 0.0, 1.0
     curve = [(0.0, 0.0)]
     while rate.any():
+        faster = 2.0
         if stride > 1:
             # Most of the time passes while the leaks are small: look closely there.
             tolerance = min(0.5, finest * math.sqrt(max(1.0, rate.max() / first.max())))
@@ -286,6 +287,9 @@ def upper_end(reading: Reading) -> tuple[float, Array, list[tuple[float, float]]
                 stride = math.floor(stride / 2)
                 continue
             bound = _after(bound, most, stride)
+            # As long a stride next as the tolerance is likely to allow.
+            grown = float(np.max(most[rate > 0] / rate[rate > 0])) - 1.0
+            faster = min(2.0, 0.9 * tolerance / max(grown, 1e-300))
         else:
             bound = _after(bound, rate, 1.0)
             if bound.max() > 0.5:
@@ -294,7 +298,7 @@ def upper_end(reading: Reading) -> tuple[float, Array, list[tuple[float, float]]
         curve.append((steps, float(bound.max())))
         if steps > _FAR:
             return steps, first, curve
-        stride *= 2
+        stride = max(1.0, math.floor(stride * faster))
         rate = leaks(bound)
     return math.inf, first, curve
 

@@ -26,10 +26,13 @@ from latentgamma._symbolic import Body, Found, Task, chosen, covered, likeliest
 
 #: Gain times confidence of the slots: a satisfied slot alone brings its head well above its offset.
 _AMPLITUDE = 8.0
-#: Examples of each kind that one head sees in a round.
+#: Examples of each kind that one head sees in the first round; twice as many in each later one.
 _BATCH = 48
+_MOST_EXAMPLES = 768
 #: Seeds larger than this are cut to a random part: it costs time, and small ones say more.
 _LARGEST_SEED = 64
+#: Slots that one head may have in a round.
+_MOST_SLOTS = 64
 #: Numbers that one tensor of examples may hold.
 _ROOM = 1 << 25
 
@@ -130,8 +133,9 @@ def train(
             report(turn, len(at_work), sum(len(head.bodies) for head in heads))
         if not at_work:
             break
-        for part in _parts(at_work, slots * 2**turn, rng):
-            orders = _anneal(part, homotopy, noise, rng, torch.device(device))
+        batch = min(_BATCH * 2**turn, _MOST_EXAMPLES)
+        for part in _parts(at_work, min(slots * 2**turn, _MOST_SLOTS), batch, rng):
+            orders = _anneal(part, homotopy, noise, batch, rng, torch.device(device))
             for head, learned in zip(part, orders, strict=True):
                 head.verify(learned)
     return [head.found() for head in heads]
@@ -178,17 +182,17 @@ class _Head:
                 atoms = np.sort(rng.choice(atoms, _LARGEST_SEED, replace=False))
             self.seeds.append(atoms)
 
-    def batch(self, rng: np.random.Generator) -> tuple[Mask, Mask]:
+    def batch(self, size: int, rng: np.random.Generator) -> tuple[Mask, Mask]:
         """Positive and negative states to train on; half of the latter near misses of a seed."""
-        positives = _some(np.flatnonzero(self.open), _BATCH, rng)
-        hard = _some(np.flatnonzero(self.hard), _BATCH // 2, rng)
+        positives = _some(np.flatnonzero(self.open), size, rng)
+        hard = _some(np.flatnonzero(self.hard), size // 2, rng)
         near: list[npt.NDArray[np.int64]] = [hard]
-        if len(self.negatives) > _BATCH and not self.noise:
-            each = max(1, (_BATCH // 2) // max(1, len(self.seeds)))
+        if len(self.negatives) > size and not self.noise:
+            each = max(1, (size // 2) // max(1, len(self.seeds)))
             for atoms in self.seeds:
                 lacking = (~self.negatives[:, atoms]).sum(1)
                 near.append(np.argpartition(lacking, min(each, len(lacking) - 1))[:each])
-        spare = _some(np.arange(len(self.negatives)), _BATCH, rng)
+        spare = _some(np.arange(len(self.negatives)), size, rng)
         negatives = np.unique(np.concatenate([*near, spare]))
         return self.positives[positives], self.negatives[negatives]
 
@@ -252,7 +256,9 @@ def _pruned(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
     return tuple(sorted(int(order[p]) for p in kept))
 
 
-def _parts(heads: list[_Head], count: int, rng: np.random.Generator) -> list[list[_Head]]:
+def _parts(
+    heads: list[_Head], count: int, batch: int, rng: np.random.Generator
+) -> list[list[_Head]]:
     """The heads with seeds chosen, in groups whose examples fit into memory together."""
     for head in heads:
         head.choose(count, rng)
@@ -260,7 +266,7 @@ def _parts(heads: list[_Head], count: int, rng: np.random.Generator) -> list[lis
     room = 0
     for head in sorted(heads, key=lambda head: max(map(len, head.seeds), default=0)):
         width = max(map(len, head.seeds), default=0)
-        cost = len(head.seeds) * 3 * _BATCH * max(1, width)
+        cost = len(head.seeds) * 3 * batch * max(1, width)
         if not parts or room + cost > _ROOM:
             parts.append([])
             room = 0
@@ -273,11 +279,12 @@ def _anneal(
     heads: list[_Head],
     homotopy: Homotopy,
     noise: float,
+    batch: int,
     rng: np.random.Generator,
     device: torch.device,
 ) -> list[list[npt.NDArray[np.int64]]]:
     """What the slots of these heads learn: the atoms of each seed, heaviest first."""
-    examples = _Examples.of(heads, rng).to(device)
+    examples = _Examples.of(heads, batch, rng).to(device)
     logits = torch.from_numpy(rng.normal(0.0, 0.1, examples.atoms.shape)).float().to(device)
     logits.requires_grad_(True)
     optimiser = torch.optim.Adam([logits], lr=0.1)
@@ -310,8 +317,8 @@ class _Examples(NamedTuple):
     weight: Tensor  # (H, B) its weight, 0 where a short batch is filled up
 
     @classmethod
-    def of(cls, heads: list[_Head], rng: np.random.Generator) -> _Examples:
-        batches = [head.batch(rng) for head in heads]
+    def of(cls, heads: list[_Head], batch: int, rng: np.random.Generator) -> _Examples:
+        batches = [head.batch(batch, rng) for head in heads]
         B = max(len(p) + len(n) for p, n in batches)
         m = max(1, max((len(s) for head in heads for s in head.seeds), default=1))
         L, H = sum(len(head.seeds) for head in heads), len(heads)

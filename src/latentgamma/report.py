@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "render_html", "render_terminal", "save"]
 
+#: The browser itself sees to it that the page loads nothing.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _PHASES = (
     ("A", "The closed form, written down"),
     ("B", "Every closure, exactly"),
@@ -184,6 +186,7 @@ def render_html(results: Validation, timing: Timing | None = None) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>LatentGamma: the paper, reproduced</title>
 <link rel="icon" href="data:,">
 <style>{STYLE}</style>

@@ -1,0 +1,227 @@
+"""Learning: exact where the data identify the rules, honest where they do not."""
+
+import numpy as np
+import pytest
+
+import latentgamma as lg
+from latentgamma._data import observe
+
+
+def step(program, states):
+    after = states.copy()
+    for j in range(program.R):
+        fires = states[:, program.body_of(j)].all(1)
+        after[:, program.heads_of(j)] |= fires[:, None]
+    return after
+
+
+def some_states(M, count, seed, density=0.4):
+    return np.random.default_rng(seed).random((count, M)) < density
+
+
+def same_step(p, q, seed=5):
+    states = some_states(p.M, 4000, seed)
+    return bool((step(p, states) == step(q, states)).all())
+
+
+PROGRAM = lg.generators.random(8, 10, seed=1)
+STATES = some_states(8, 400, 0)
+
+
+@pytest.mark.parametrize("method", ["symbolic", "gradient"])
+@pytest.mark.parametrize("kind", ["transitions", "closures"])
+def test_the_program_is_found_and_proved(method, kind):
+    after = step(PROGRAM, STATES) if kind == "transitions" else lg.closures(PROGRAM, STATES)
+    result = lg.fit(STATES, after, kind=kind, method=method, atoms=PROGRAM.atoms)
+    assert lg.equivalent(result.program, PROGRAM)
+    assert result.accuracy == 1.0
+    assert result.certificate.holds
+    assert lg.certify(result.model, PROGRAM).holds
+    assert not result.unexplained
+    if kind == "transitions":
+        assert same_step(result.program, PROGRAM)
+
+
+@pytest.mark.parametrize("method", ["symbolic", "gradient"])
+def test_wrong_labels_are_seen_through(method):
+    states = some_states(8, 4000, 3)
+    labels = step(PROGRAM, states)
+    labels ^= np.random.default_rng(1).random(labels.shape) < 0.03
+    result = lg.fit(states, labels, atoms=PROGRAM.atoms, noise="auto", method=method)
+    assert same_step(result.program, PROGRAM)
+    assert result.noise == pytest.approx(0.03, abs=0.01)
+
+
+def test_trajectories_are_transitions_in_a_row():
+    paths = [STATES]
+    for _ in range(3):
+        paths.append(step(PROGRAM, paths[-1]))
+    result = lg.fit(np.stack(paths, axis=1), kind="trajectories", atoms=PROGRAM.atoms)
+    assert same_step(result.program, PROGRAM)
+
+
+def test_missing_labels_are_no_evidence():
+    labels = step(PROGRAM, STATES).astype(float)
+    labels[np.random.default_rng(0).random(labels.shape) < 0.3] = np.nan
+    result = lg.fit(STATES, labels, atoms=PROGRAM.atoms)
+    assert same_step(result.program, PROGRAM)
+
+
+def test_tensors_and_probabilities_are_taken():
+    torch = pytest.importorskip("torch")
+    after = step(PROGRAM, STATES)
+    soft = torch.from_numpy(np.where(after, 0.97, 0.03))
+    result = lg.fit(torch.from_numpy(STATES).float(), soft, atoms=PROGRAM.atoms)
+    assert same_step(result.program, PROGRAM)
+    assert any("rounded" in note for note in result.notes)
+    assert lg.fit(STATES, soft, noise="auto").noise == pytest.approx(0.03)
+
+
+def test_a_table_brings_its_atoms(tmp_path):
+    table = tmp_path / "seen.csv"
+    table.write_text("a,b,c,a',b',c'\n1,1,0,1,1,1\n1,0,0,1,0,0\n0,1,0,0,1,0\n0,0,0,,0,0\n")
+    result = lg.fit(table, holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["c :- a, b."]
+    both = tmp_path / "after.csv"
+    both.write_text("c,b,a\n1,1,1\n0,0,1\n0,1,0\n0,0,0\n")
+    before = tmp_path / "before.csv"
+    before.write_text("a,b,c\n1,1,0\n1,0,0\n0,1,0\n0,0,0\n")
+    assert lg.fit(before, both, holdout=0).program == result.program
+
+
+def test_known_rules_stay():
+    known = lg.parse("c :- a.")
+    states = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    after = [[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
+    result = lg.fit(states, after, atoms=list("abcd"), known=known, holdout=0)
+    assert {str(rule) for rule in result.program.rules} == {"c :- a.", "d :- b."}
+
+
+def test_a_known_rule_that_is_wrong_is_refused_or_refined():
+    states, after = [[1, 0, 0], [1, 1, 0], [0, 0, 0]], [[1, 0, 0], [1, 1, 1], [0, 0, 0]]
+    known = lg.parse("c :- a.")
+    with pytest.raises(lg.DataError, match=r"known rule 'c :- a\.' is wrong in 1 of the 2"):
+        lg.fit(states, after, atoms=list("abc"), known=known, holdout=0)
+    result = lg.fit(states, after, atoms=list("abc"), known=known, refine=True, holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["c :- b."]
+
+
+def test_background_knowledge_limits_the_rules():
+    states, after = [[1, 1, 0], [0, 0, 0]], [[1, 1, 1], [0, 0, 0]]
+    names = list("abc")
+
+    def rules(**options):
+        return [str(r) for r in lg.fit(states, after, atoms=names, holdout=0, **options).program.rules]
+
+    assert rules() == ["c :- a."]
+    assert rules(bodies=["b"]) == ["c :- b."]
+    assert rules(forbidden=[("c", "a")]) == ["c :- b."]
+    assert rules(heads=["a"]) == []
+    with pytest.raises(lg.DataError, match="heads name an atom"):
+        rules(heads=["z"])
+
+
+def test_what_the_data_cannot_decide_is_told():
+    result = lg.fit([[1, 1, 0], [0, 0, 0]], [[1, 1, 1], [0, 0, 0]], atoms=list("abc"), holdout=0)
+    (one,) = result.undecided
+    assert {str(one.rule), *(str(r) for r in one.alternatives)} == {"c :- a.", "c :- b."}
+    assert "or: c :- b." in result.explain("c")
+    assert "no rule for a" in result.explain("a")
+
+
+def test_what_no_rule_explains_is_told():
+    states = [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
+    after = [[1, 0, 1], [1, 1, 0], [0, 0, 0]]  # c follows from a, but not from a and b
+    result = lg.fit(states, after, atoms=list("abc"), holdout=0)
+    assert result.program.R == 0
+    assert dict(result.unexplained) == {"c": 1}
+    assert "1 examples with c that no rule explains" in result.explain("c")
+
+
+def test_atoms_that_never_vary_are_told():
+    result = lg.fit([[1, 0, 0], [1, 0, 1]], [[1, 0, 0], [1, 0, 1]], atoms=list("abc"), holdout=0)
+    assert "always true before" in result.notes[0]
+    assert "'a'" in result.notes[0]
+    assert "never true before" in result.notes[1]
+    assert result.program.R == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "options", "message"),
+    [
+        ([[1, 0], [1, 0]], [[1, 0], [1, 1]], {}, "contradict each other"),
+        ([[1, 0]], [[0, 0]], {}, "rules only add atoms"),
+        ([[np.nan, 0]], [[0, 0]], {}, "a state cannot have a missing value"),
+        ([[2, 0]], [[1, 0]], {}, r"inputs must lie in \[0, 1\], but row 0 has 2"),
+        (np.zeros((0, 3)), np.zeros((0, 3)), {}, "nothing to learn from"),
+        ([[1, 0]], [[1, 0, 0]], {}, "must have one shape"),
+        ([1, 0], [1, 0], {}, "shape \\(N, M\\)"),
+        ([["x"]], [[1]], {}, "rows of numbers"),
+        ([[1, 0]], [[1, 0]], {"atoms": ["a"]}, "2 columns, but 1 atoms"),
+        ([[1, 0]], [[1, 0]], {"atoms": ["a", "a"]}, "different non-empty"),
+        ([[1, 0]], [[1, 0]], {"method": "magic"}, "method must be one of"),
+        ([[1, 0]], [[1, 0]], {"kind": "magic"}, "kind must be one of"),
+        ([[1, 0]], [[1, 0]], {"noise": 0.7}, "from 0 to 0.5"),
+        ([[1, 0]], [[1, 0]], {"noise": "auto"}, "at least 50 labels"),
+        ([[1, 0]], None, {}, "targets are missing"),
+        ("nowhere.csv", None, {}, "there is no table"),
+    ],
+)
+def test_bad_input_is_refused_with_a_reason(inputs, targets, options, message):
+    with pytest.raises(lg.DataError, match=message):
+        lg.fit(inputs, targets, **options)
+
+
+def test_a_table_says_where_it_is_wrong(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("a,a'\n1,1\n1\n")
+    with pytest.raises(lg.DataError, match=r"t\.csv:3: expected 2 cells"):
+        lg.fit(table)
+    table.write_text("a,a'\n1,yes\n")
+    with pytest.raises(lg.DataError, match=r"t\.csv:2: could not convert"):
+        lg.fit(table)
+    table.write_text("a,b\n1,1\n")
+    with pytest.raises(lg.DataError, match="no column ends in a prime"):
+        lg.fit(table)
+
+
+def test_repeated_examples_count_as_often_as_they_come():
+    data = observe([[1, 0], [1, 0], [0, 0]], [[1, 1], [1, 1], [0, 0]])
+    assert data.N == 2
+    assert data.counts.tolist() == [2, 1]
+    result = lg.fit([[1, 0], [1, 0], [0, 0]], [[1, 1], [1, 1], [0, 0]], holdout=0)
+    assert result.evidence[0].support == 2
+
+
+def test_learning_is_reproducible_and_reports():
+    moments = []
+    runs = [
+        lg.fit(STATES, step(PROGRAM, STATES), method="gradient", seed=4, progress=moments.append)
+        for _ in range(2)
+    ]
+    assert runs[0].program == runs[1].program
+    assert runs[0].history == runs[1].history
+    assert moments[-1].stage == "done"
+
+
+def test_free_training_fits_and_is_not_aligned():
+    after = step(PROGRAM, STATES)
+    result = lg.fit(STATES, after, method="paper", atoms=PROGRAM.atoms)
+    ours = lg.fit(STATES, after, method="gradient", atoms=PROGRAM.atoms)
+    assert result.history[-2].explained > 0.98
+    assert lg.alignment(result.model, PROGRAM).precision < 0.9
+    assert lg.alignment(ours.model, PROGRAM).precision == 1.0
+
+
+def test_an_annealing_tunes_a_model():
+    model = lg.oracle(PROGRAM)
+    homotopy = lg.Homotopy(steps=10)
+    homotopy.tune(model, 0, tie=True)
+    assert model.sharpness.detach().numpy() == pytest.approx(2.25, abs=1e-3)
+    homotopy.tune(model, 9)
+    assert model.sharpness.detach().numpy() == pytest.approx(9.0, abs=1e-3)
+    assert float(model.gate.detach()) == pytest.approx(5.0, abs=1e-3)
+    body = model.rules.read().body_total.detach()
+    assert model.threshold.detach().numpy() == pytest.approx(body.numpy() - 0.5, abs=1e-5)
+    with pytest.raises(lg.ModelError, match="at least one step"):
+        lg.Homotopy(steps=0)

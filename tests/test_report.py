@@ -1,0 +1,282 @@
+"""The report: nothing leaves it, everything is in it, and what differs is marked."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import struct
+import zlib
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import latentgamma as lg
+from latentgamma import report
+from latentgamma._findings import findings
+from latentgamma._results import Validation
+from latentgamma._svg import _png, heat_map, program_map
+from latentgamma._tables import tables
+from latentgamma.cli import main
+from small_validation import small
+
+VOID = {"meta", "link", "input", "br", "image"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: tags opened and closed in order, text and attributes kept."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == [], "tags are left open"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(one == tag for one, _ in self.tags)
+
+
+def terminal(results: Validation, width: int = 132) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    report.render_terminal(results, console, small()[1])
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------ the page
+
+
+def test_the_page_needs_nothing_from_anywhere() -> None:
+    text = report.render_html(*small())
+    assert not re.search(r"https?:|//[a-z]", text)
+    assert "default-src 'none'" in text
+    page = Page(text)
+    for tag, attributes in page.tags:
+        assert "src" not in attributes
+        target = attributes.get("href")
+        assert target is None or target.startswith(("#", "data:")), f"<{tag}> leaves: {target}"
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_every_figure_and_section_is_there() -> None:
+    page = Page(report.render_html(*small()))
+    graphs = 2
+    # A map, a heat map, a collapse and a leak for each graph.
+    assert page.count("svg") == page.count("figure") == 4 * graphs
+    assert page.count("image") == page.count("input") == graphs
+    ids = {attributes.get("id") for _, attributes in page.tags}
+    assert ids >= {*"ABCDEFG", "differences"}
+    for tag, attributes in page.tags:
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+    for table in tables(small()[0]):
+        assert table.title in page.text
+        for row in table.rows:
+            assert len(row) == len(table.columns)
+            assert all(cell.text in page.text for cell in row)
+
+
+def test_the_wall_time_is_in_the_page_and_not_in_the_results() -> None:
+    results, timing = small()
+    slow = replace(timing, wall=123.456)
+    assert "123.5 s" in report.render_html(results, slow)
+    assert "123.5 s" not in report.render_html(results)
+
+
+def test_names_are_escaped() -> None:
+    results, timing = small()
+    picture = results.pictures[0]
+    odd = replace(picture, atoms=("<script>alert(1)</script>", *picture.atoms[1:]))
+    text = report.render_html(replace(results, pictures=(odd, *results.pictures[1:])), timing)
+    assert "<script>alert" not in text
+    Page(text)
+
+
+def test_a_broken_claim_is_shown_as_such() -> None:
+    results, timing = small()
+    rows = results.expressivity.rows
+    worse = replace(results, expressivity=replace(
+        results.expressivity, rows=(replace(rows[0], accuracy=0.5), *rows[1:])
+    ))  # fmt: skip
+    assert not worse.holds
+    assert 'class="badge bad"' in report.render_html(worse, timing)
+    assert 'class="badge bad"' not in report.render_html(results, timing)
+
+
+# ------------------------------------------------------------------ what differs
+
+
+def test_every_cell_that_differs_has_its_reason() -> None:
+    results, _ = small()
+    reasons = {(one.phase, one.what) for one in findings(results)}
+    for row in results.robustness.body:
+        same = row.accuracy == 1 and (row.graph, row.sigma) != ("g2", 3.0)
+        what = f"Accuracy on {row.graph.upper()} at σ = {row.sigma:g}"
+        assert (("C", what) in reasons) == (not same)
+    assert ("A", "γ⁺ and γ⁻") in reasons
+    assert ("C", "Predicted σ_max") in reasons
+
+
+def test_a_lost_example_at_little_noise_is_explained_by_its_chance() -> None:
+    results, _ = small()
+    rows = list(results.robustness.body)
+    at = next(i for i, row in enumerate(rows) if (row.graph, row.sigma) == ("g2", 2.0))
+    rows[at] = replace(rows[at], accuracies=(1.0, 1.0, 0.9), events=(0, 0, 1))
+    changed = replace(results, robustness=replace(results.robustness, body=tuple(rows)))
+    why = next(one.why for one in findings(changed) if one.what == "Accuracy on G2 at σ = 2")
+    assert "1.000, 1.000, 0.900, with 1 sign change in all" in why
+    assert "0.001 are to be expected" in why
+
+
+def test_late_convergence_is_a_difference_and_the_same_is_none() -> None:
+    results, _ = small()
+    assert not any(one.phase == "B" for one in findings(results))
+    rows = tuple(replace(row, t_conv=33) for row in results.expressivity.rows)
+    changed = replace(results, expressivity=replace(results.expressivity, rows=rows))
+    assert sum(one.phase == "B" for one in findings(changed)) == 2
+
+
+# ------------------------------------------------------------------ the terminal
+
+
+def test_the_terminal_shows_every_table_with_the_differences_marked() -> None:
+    results, _ = small()
+    text = terminal(results)
+    every = tables(results)
+    for table in every:
+        assert table.title in text
+    marked = sum(cell.mark == "differs" for table in every for row in table.rows for cell in row)
+    assert text.count("≠") == marked > 0
+    assert "P[a sign changes]" in text
+    assert "took" in text
+
+
+def test_the_terminal_copes_with_a_narrow_window() -> None:
+    assert max(map(len, terminal(small()[0], 60).splitlines())) <= 60
+
+
+# ------------------------------------------------------------------ pictures
+
+
+def test_the_heat_map_holds_every_value() -> None:
+    data = _png([[0, 50, 100], [1, 2, 3]])
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    chunks, at = {}, 8
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        (check,) = struct.unpack(">I", data[at + 8 + length : at + 12 + length])
+        assert check == zlib.crc32(kind + body)
+        chunks[kind], at = body, at + 12 + length
+    assert struct.unpack(">II", chunks[b"IHDR"][:8]) == (3, 2)
+    assert zlib.decompress(chunks[b"IDAT"]) == b"\0\0\x32\x64\0\1\2\3"
+    assert len(chunks[b"PLTE"]) == 3 * 101 == 3 * len(chunks[b"tRNS"])
+    assert chunks[b"tRNS"][100] == 255
+
+
+def test_the_map_has_a_dot_for_every_atom_with_the_step_it_comes_true_at() -> None:
+    picture = small()[0].pictures[0]
+    text = program_map(picture)
+    steps = [int(found) for found in re.findall(r'data-t="(-?\d+)"', text)]
+    assert len(steps) == len(picture.atoms)
+    program = lg.generators.g1()
+    level = lg.closure(program, [picture.atoms[i] for i in picture.facts]).level
+    assert steps == level.tolist()
+    embedded = re.search(r"base64,([^\"]+)", heat_map(picture))
+    assert embedded is not None
+    assert base64.b64decode(embedded[1]).startswith(b"\x89PNG")
+
+
+# ------------------------------------------------------------------ files and commands
+
+
+def test_files_come_back_as_they_were(tmp_path: Path) -> None:
+    results, timing = small()
+    files = report.save(results, timing, tmp_path / "new" / "out")
+    assert sorted(files) == ["report.html", "results.json", "timing.json"]
+    assert report.load(files["results.json"]) == (results, timing)
+    assert files["results.json"].read_text() == results.to_json()
+    files["timing.json"].unlink()
+    assert report.load(files["results.json"]) == (results, None)
+
+
+def test_report_draws_the_same_page_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = report.save(*small(), tmp_path)
+    before = files["report.html"].read_text()
+    files["report.html"].unlink()
+    assert main(["report", str(files["results.json"])]) == 0
+    assert files["report.html"].read_text() == before
+    assert "Table 1" in capsys.readouterr().out
+    assert main(["report", str(files["results.json"]), "--json", "--out", str(tmp_path / "x")]) == 0
+    assert capsys.readouterr().out == small()[0].to_json()
+    assert (tmp_path / "x").read_text() == before
+
+
+def test_report_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_text("[]")
+    assert main(["report", str(tmp_path / "a.json")]) == 2
+    assert "it should come from `latentgamma validate`" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "none.json")]) == 2
+    assert "none.json: No such file" in capsys.readouterr().err
+
+
+def test_validate_writes_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def found(graphs: list[str], **options: object) -> object:
+        asked.append((graphs, options["seed"], options["device"]))
+        return small()
+
+    monkeypatch.setattr("latentgamma.validation.run_validation", found)
+    command = ["validate", "--graphs", "G1, g2", "--seed", "3", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert asked == [(["g1", "g2"], 3, "cpu")]
+    out = capsys.readouterr().out
+    assert str(tmp_path / "report.html") in out
+    assert (tmp_path / "results.json").read_text() == small()[0].to_json()
+    assert main([*command, "--json"]) == 0
+    assert capsys.readouterr().out == small()[0].to_json()
+
+
+def test_validate_answers_bad_input_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--graphs", "g9"], ["--graphs", ","], ["--seed", "-1"], ["--device", "abc"]):
+        assert main(["validate", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("latentgamma: ")
+        assert error.count("\n") == 1
+
+
+def test_validate_exits_1_when_a_claim_does_not_hold(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, timing = small()
+    cases = results.edge_cases
+    broken = replace(cases, rows=(replace(cases.rows[0], jaccard=0.9), *cases.rows[1:]))
+    worse = replace(results, edge_cases=broken)
+    monkeypatch.setattr("latentgamma.validation.run_validation", lambda *a, **k: (worse, timing))
+    assert main(["validate"]) == 1
+    assert "exact" in capsys.readouterr().out

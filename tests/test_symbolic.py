@@ -1,0 +1,140 @@
+"""The symbolic learner: bodies that explain, bodies that are refuted, and noise."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentgamma import closures, equivalent
+from latentgamma._implications import as_program, implications, irredundant
+from latentgamma._symbolic import Task, cover, covered, likeliest, needed, smallest_bodies
+
+
+def all_states(M):
+    return np.array(list(itertools.product([False, True], repeat=M)))
+
+
+def task_of(bodies, head, M, states=None, noise=0.0, seed=0):
+    states = all_states(M) if states is None else states
+    states = states[~states[:, head]]
+    positive = np.zeros(len(states), bool)
+    for body in bodies:
+        positive |= covered(states, body)
+    flips = np.random.default_rng(seed).random(len(states)) < noise
+    allowed = np.arange(M) != head
+    return Task(head, states, positive ^ flips, np.ones(len(states), np.int64), allowed, 8)
+
+
+def antichain(bodies):
+    return {b for b in bodies if not any(set(c) < set(b) for c in bodies)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda b: tuple(sorted(b))), max_size=5))
+def test_from_all_states_the_learned_bodies_are_the_minimal_true_ones(bodies):
+    found = cover(task_of(bodies, 0, 7))
+    assert set(found.bodies) == antichain(bodies)
+    assert found.unexplained == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=8))
+def test_smallest_bodies_are_all_the_smallest_hitting_sets(rows):
+    lacks = np.array(rows, bool)
+    hitting = [
+        set(c)
+        for size in range(6)
+        for c in itertools.combinations(range(5), size)
+        if lacks[:, list(c)].any(1).all()
+    ]
+    least = min((len(c) for c in hitting), default=None)
+    expected = [c for c in hitting if len(c) == least]
+    assert [set(b) for b in smallest_bodies(lacks, 5)] == sorted(expected, key=sorted)
+
+
+def test_a_body_never_lies_inside_a_negative_state():
+    rng = np.random.default_rng(1)
+    for seed in range(20):
+        states = rng.random((40, 9)) < 0.5
+        task = task_of([(1, 2), (3,), (4, 5, 6)], 0, 9, states, seed=seed)
+        for body in cover(task).bodies:
+            assert task.clashes(body) == 0
+
+
+def test_a_positive_state_inside_a_negative_one_is_unexplained():
+    states = np.array([[0, 1, 0], [0, 1, 1]], bool)
+    allowed = np.array([False, True, True])
+    task = Task(0, states, np.array([True, False]), np.ones(2, np.int64), allowed, 3)
+    found = cover(task)
+    assert found.bodies == []
+    assert found.unexplained == 1
+
+
+def test_the_largest_body_is_respected():
+    found = cover(task_of([(1, 2, 3)], 0, 6))
+    assert found.bodies == [(1, 2, 3)]
+    task = task_of([(1, 2, 3)], 0, 6)
+    short = Task(task.head, task.states, task.positive, task.counts, task.allowed, 2)
+    assert cover(short).bodies == []
+    assert cover(short).unexplained == 4
+
+
+def test_equally_good_bodies_are_told():
+    states = np.array([[0, 1, 1], [0, 0, 0]], bool)
+    allowed = np.array([False, True, True])
+    task = Task(0, states, np.array([True, False]), np.ones(2, np.int64), allowed, 3)
+    found = cover(task)
+    assert [found.bodies, *found.alternatives.values()] == [[(1,)], [(2,)]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_wrong_labels_do_not_change_the_rules(seed):
+    rng = np.random.default_rng(seed)
+    states = rng.random((1500, 12)) < 0.4
+    bodies = [(1, 2), (3, 4, 5), (6,)]
+    task = task_of(bodies, 0, 12, states, noise=0.05, seed=seed)
+    assert set(likeliest(task, 0.05).bodies) == set(bodies)
+
+
+def test_pure_noise_has_no_rules():
+    rng = np.random.default_rng(3)
+    states = rng.random((1000, 15)) < 0.4
+    task = task_of([], 0, 15, states, noise=0.05)
+    assert likeliest(task, 0.05).bodies == []
+
+
+def test_needed_keeps_the_coverage():
+    rng = np.random.default_rng(2)
+    states = rng.random((50, 6)) < 0.5
+    bodies = [(0,), (0, 1), (2, 3), (3,)]
+    kept = needed(states, bodies)
+    assert set(kept) == {(0,), (3,)}
+
+
+def test_irredundant_drops_what_others_imply():
+    closed = closures(as_program([(1, (0,)), (2, (1,))], 3), all_states(3))
+    rules = [(2, (0,)), (1, (0,)), (2, (1,))]
+    assert irredundant(rules, closed) == [(2, (1,)), (1, (0,))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_closures_identify_the_program(seed):
+    rng = np.random.default_rng(seed)
+    rules = [
+        (int(head), tuple(sorted(rng.choice([i for i in range(7) if i != head], size, False).tolist())))
+        for head, size in zip(rng.integers(0, 7, 8), rng.integers(1, 4, 8), strict=True)
+    ]
+    program = as_program(rules, 7)
+    facts = all_states(7)
+    closed = closures(program, facts)
+    found = implications(
+        facts,
+        closed,
+        np.ones_like(closed),
+        ~np.eye(7, dtype=bool),
+        lambda tasks, least: [cover(task, least=least) for task in tasks],
+        max_body=7,
+    )
+    assert equivalent(as_program(found, 7), program)
