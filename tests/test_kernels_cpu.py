@@ -39,8 +39,8 @@ def ragged(seed: int, *, atoms: int, rules: int, longest: int) -> Program:
     heads = [some(1, 3) for _ in range(rules)]
     return Program.from_arrays(
         np.cumsum([0, *map(len, bodies)]),
-        np.array(sum(bodies, []), dtype=np.int64),
-        np.array(sum(heads, []), dtype=np.int64),
+        np.array([i for body in bodies for i in body], dtype=np.int64),
+        np.array([i for head in heads for i in head], dtype=np.int64),
         np.cumsum([0, *map(len, heads)]),
         atoms=atoms,
     )
@@ -423,14 +423,14 @@ def test_facts_close_as_the_program_says() -> None:
 # -------------------------------------------------------------------- which kernel runs
 
 
-class _Refused(RuntimeError):
+class _RefusedError(RuntimeError):
     pass
 
 
 @pytest.fixture
 def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **options: object) -> None:
-        raise _Refused
+        raise _RefusedError
 
     monkeypatch.setattr(_run_cpu, "forward", refuse)
 
@@ -440,9 +440,9 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
     model = random_model(random_program(0), dtype=torch.float32)
     state = random_states(model, 4)
-    with pytest.raises(_Refused):
+    with pytest.raises(_RefusedError):
         model(state, 2)
-    with pytest.raises(_Refused):
+    with pytest.raises(_RefusedError):
         model.iterate(state, 2)
     model(state, 0)
     model(state, 2, memory="all")

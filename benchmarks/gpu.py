@@ -1,0 +1,130 @@
+"""The sparse form on a GPU: against dense formulas, against the memory, forward and backward.
+
+Times are medians of CUDA-graph replays where a graph can be captured, of events otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import latentgamma as lg
+from latentgamma.generators import g4, random
+
+Row = dict[str, Any]
+
+
+def versions() -> Row:
+    import triton
+
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda,
+    }
+
+
+def milliseconds(work: Callable[[], object], *, graph: bool = True, repeat: int = 60) -> float:
+    """The median time of a piece of work, in milliseconds."""
+    import triton
+
+    if not graph:
+        return float(triton.testing.do_bench(work, rep=repeat, return_mode="median"))
+    work()
+    torch.cuda.synchronize()
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        work()
+    return float(triton.testing.do_bench(recorded.replay, rep=repeat, return_mode="median"))
+
+
+def dense_steps(model: lg.LatentGamma, state: torch.Tensor, steps: int) -> torch.Tensor:
+    """The paper's formulas as one would type them."""
+    u = torch.sigmoid(model.rules.body_logits).T
+    v = torch.softmax(model.rules.head_logits, -1)
+    for _ in range(steps):
+        a = torch.sigmoid(model.sharpness * (state @ u - model.threshold))
+        phi = (model.gain * model.confidence * a) @ v - model.offset
+        state = state + (1 - state) * torch.sigmoid(phi) * torch.sigmoid(model.gate * phi)
+    return state
+
+
+def small(batches: tuple[int, ...] = (1, 500, 16_384), steps: int = 32) -> list[Row]:
+    """G4: forward and backward, beside the dense formulas."""
+    program = g4()
+    ours = lg.oracle(program, lg.Constants.paper(), form="sparse", device="cuda")
+    reference = lg.oracle(
+        program, lg.Constants.paper(), form="sparse", device="cuda", kernel="reference"
+    )
+    dense = lg.oracle(program, lg.Constants.paper(), form="dense", device="cuda")
+    rows = []
+    for batch in batches:
+        generator = torch.Generator("cuda").manual_seed(batch)
+        state = (torch.rand(batch, program.M, generator=generator, device="cuda") < 0.02).float()
+        with torch.no_grad():
+            worst = (ours(state, steps) - reference(state, steps)).abs().max().item()
+            forward = milliseconds(lambda: ours(state, steps))  # noqa: B023
+            formulas = milliseconds(lambda: dense_steps(dense, state, steps))  # noqa: B023
+        weight = torch.rand(state.shape, generator=generator, device="cuda")
+
+        def both() -> None:
+            ours.zero_grad(set_to_none=True)
+            start = state.clone().requires_grad_()  # noqa: B023
+            (ours(start, steps) * weight).sum().backward()  # noqa: B023
+
+        def once() -> None:
+            with torch.enable_grad():
+                ours(state.clone().requires_grad_(), steps)  # noqa: B023
+
+        rows.append(
+            {
+                "job": f"G4, B = {batch}, T = {steps}",
+                "forward_ms": forward,
+                "dense_ms": formulas,
+                "dense / ours": formulas / forward,
+                "forward_eager_ms": milliseconds(once, graph=False),
+                "forward_backward_eager_ms": milliseconds(both, graph=False),
+                "largest_difference_from_reference": worst,
+            }
+        )
+    return rows
+
+
+def large(size: int = 10**6, batch: int = 256, k: int = 3) -> list[Row]:
+    """M = R = 10⁶: what part of the copy bandwidth the steps reach."""
+    source = torch.empty(1 << 28, device="cuda")
+    target = torch.empty_like(source)
+    copy = milliseconds(lambda: target.copy_(source), graph=False)
+    bandwidth = 2 * source.nbytes / copy * 1e3
+    del source, target
+    program = random(size, size, body=k, seed=0)
+    model = lg.oracle(program, lg.Constants.paper(), form="sparse", device="cuda")
+    state = (torch.rand(batch, size, device="cuda") < 0.02).float()
+    with torch.no_grad():
+        short, long = (
+            milliseconds(lambda: model(state, steps), graph=False)  # noqa: B023
+            for steps in (4, 12)
+        )
+    step = (long - short) / 8
+    moved = (k + 4) * size * batch * 4
+    return [
+        {
+            "job": f"M = R = {size:,}, k = {k}, B = {batch}",
+            "step_ms": step,
+            "copy_TB_per_s": bandwidth / 1e12,
+            "part_of_copy_bandwidth": moved / (step / 1e3) / bandwidth,
+        }
+    ]
+
+
+def rows() -> list[Row]:
+    return [versions(), *small(), *large()]
+
+
+if __name__ == "__main__":
+    import json
+
+    print(json.dumps(rows(), indent=1))

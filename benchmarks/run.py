@@ -1,0 +1,73 @@
+"""One door to all benchmarks: python benchmarks/run.py NAME [--json FILE].
+
+Each benchmark runs us and the others in one go, checks that the answers agree, and prints ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+#: Name, module, function, and what it is about.
+BENCHMARKS = {
+    "load": ("load", "rows", "reading a million rules, beside clingo"),
+    "closure": ("closure", "rows", "closures, beside PySAT and clingo"),
+    "forward": ("forward", "forward", "T steps of the layer, beside dense and CSR torch"),
+    "backward": ("forward", "backward", "the same with gradients"),
+    "chain": ("forward", "chain", "500 steps on a chain of 500 atoms"),
+    "scale": ("forward", "scale", "from ten thousand to ten million rules"),
+    "memory": ("forward", "memory", "peak memory of forward and backward"),
+    "gpu": ("gpu", "rows", "the layer on a CUDA device"),
+    "learn": ("learn", "rows", "rules from observations"),
+    "datasets": ("datasets", "rows", "programs written by other people"),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=sorted(BENCHMARKS))
+    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
+    given = parser.parse_args()
+    # Before numpy, numba and torch look at them.
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[variable] = str(given.threads)
+    sys.path.insert(0, str(Path(__file__).parent))
+    room, function, _ = BENCHMARKS[given.name]
+    rows = getattr(importlib.import_module(room), function)()
+    machine = {"machine": platform.machine(), "python": platform.python_version()}
+    print(table(rows))
+    if given.json:
+        about = {"benchmark": given.name, "threads": given.threads, **machine}
+        given.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1, default=str))
+    return 0
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as aligned text, one block for each set of columns."""
+    lines: list[str] = []
+    while rows:
+        columns = list(rows[0])
+        block = []
+        while rows and list(rows[0]) == columns:
+            block.append([shown(value) for value in rows[0].values()])
+            rows = rows[1:]
+        widths = [max(map(len, column)) for column in zip(columns, *block, strict=True)]
+        for cells in (columns, *block):
+            lines.append("  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip())
+        lines.append("")
+    return "\n".join(lines)
+
+
+def shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
