@@ -311,11 +311,11 @@ JOBS: dict[str, Callable[[], list[Row]]] = {
 def table(rows: list[Row]) -> str:
     """The rows as aligned text, a column for each field that any of them has."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [names]
-    for row in rows:
-        cells.append(
-            [f"{v:.4g}" if isinstance(v := row.get(n, ""), float) else str(v) for n in names]
-        )
+
+    def shown(value: object) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    cells = [names, *([shown(row.get(name, "")) for name in names] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in cells)
     return "\n".join(line.rstrip() for line in lines)

@@ -111,7 +111,9 @@ def test_background_knowledge_limits_the_rules():
     names = list("abc")
 
     def rules(**options):
-        return [str(r) for r in lg.fit(states, after, atoms=names, holdout=0, **options).program.rules]
+        return [
+            str(r) for r in lg.fit(states, after, atoms=names, holdout=0, **options).program.rules
+        ]
 
     assert rules() == ["c :- a."]
     assert rules(bodies=["b"]) == ["c :- b."]
@@ -194,9 +196,10 @@ def test_repeated_examples_count_as_often_as_they_come():
 
 
 def test_learning_is_reproducible_and_reports():
-    moments = []
+    moments, after = [], step(PROGRAM, STATES)
+    soon = lg.Homotopy(steps=40)
     runs = [
-        lg.fit(STATES, step(PROGRAM, STATES), method="gradient", seed=4, progress=moments.append)
+        lg.fit(STATES, after, method="gradient", seed=4, homotopy=soon, progress=moments.append)
         for _ in range(2)
     ]
     assert runs[0].program == runs[1].program
@@ -207,7 +210,7 @@ def test_learning_is_reproducible_and_reports():
 def test_free_training_fits_and_is_not_aligned():
     after = step(PROGRAM, STATES)
     result = lg.fit(STATES, after, method="paper", atoms=PROGRAM.atoms)
-    ours = lg.fit(STATES, after, method="gradient", atoms=PROGRAM.atoms)
+    ours = lg.fit(STATES, after, method="symbolic", atoms=PROGRAM.atoms)
     assert result.history[-2].explained > 0.98
     assert lg.alignment(result.model, PROGRAM).precision < 0.9
     assert lg.alignment(ours.model, PROGRAM).precision == 1.0

@@ -32,7 +32,12 @@ def antichain(bodies):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sets(st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda b: tuple(sorted(b))), max_size=5))
+@given(
+    st.sets(
+        st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda b: tuple(sorted(b))),
+        max_size=5,
+    )
+)
 def test_from_all_states_the_learned_bodies_are_the_minimal_true_ones(bodies):
     found = cover(task_of(bodies, 0, 7))
     assert set(found.bodies) == antichain(bodies)
@@ -123,7 +128,10 @@ def test_irredundant_drops_what_others_imply():
 def test_all_closures_identify_the_program(seed):
     rng = np.random.default_rng(seed)
     rules = [
-        (int(head), tuple(sorted(rng.choice([i for i in range(7) if i != head], size, False).tolist())))
+        (
+            int(head),
+            tuple(sorted(rng.choice([i for i in range(7) if i != head], size, False).tolist())),
+        )
         for head, size in zip(rng.integers(0, 7, 8), rng.integers(1, 4, 8), strict=True)
     ]
     program = as_program(rules, 7)

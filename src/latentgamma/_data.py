@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +151,7 @@ def _table(path: Path) -> tuple[Values, list[str]]:
         raise DataError(f"there is no table {str(path)!r}")
     if path.suffix == ".parquet":
         try:
-            import pyarrow.parquet as parquet
+            parquet = importlib.import_module("pyarrow.parquet")
         except ImportError:
             raise DataError(
                 f"{path.name}: reading Parquet needs pyarrow; install it, or save the table as CSV"
@@ -218,14 +219,15 @@ def _one_table(source: Any) -> tuple[Values, Values, list[str]]:
 def _trajectories(source: Any, targets: Any) -> tuple[Values, Values, list[str] | None]:
     if targets is not None:
         raise DataError("trajectories bring their own targets: pass the states alone")
-    names = None
+    names: list[str] | None = None
     if isinstance(source, (str, Path)) or hasattr(source, "columns"):
-        values, names = _matrix("trajectories", source)
-        if RUN in names or []:
-            column = (names or []).index(RUN)
+        values, columns = _matrix("trajectories", source)
+        names = columns or []
+        if RUN in names:
+            column = names.index(RUN)
             runs = values[:, column]
             values = np.delete(values, column, axis=1)
-            names = [name for name in names or [] if name != RUN]
+            names = [name for name in names if name != RUN]
             parts = [values[runs == run] for run in dict.fromkeys(runs.tolist())]
         else:
             parts = [values]
@@ -292,8 +294,8 @@ def _check_range(what: str, values: Values, atoms: Sequence[str], *, missing: bo
 
 
 def _notes(atoms: Sequence[str], states: Mask, labels: Labels) -> tuple[str, ...]:
-    def listed(mask: Mask) -> str:
-        names = [repr(atoms[i]) for i in np.flatnonzero(mask)]
+    def listed(mask: npt.ArrayLike) -> str:
+        names = [repr(atoms[i]) for i in np.flatnonzero(mask).tolist()]
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         return ", ".join(names[:5]) + more
 

@@ -68,7 +68,8 @@ class _Reader:
         self.blocks: list[tuple[int, int]] = []  # literals before a block, and where it starts
         end = 0
         for line in _line.finditer(text):
-            self._read_literals(end, line.start())
+            if line.start() - end > 1:  # more than a line end
+                self._read_literals(end, line.start())
             if line[1] == "c":
                 self._read_comment(line[2], line.start())
             else:

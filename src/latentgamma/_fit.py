@@ -180,13 +180,17 @@ def fit(
         from latentgamma._paper_training import train_freely
 
         model, program = train_freely(training, task_kind, seed=seed, device=device, report=tell)
-        rules = [(int(program.heads_of(j)[0]), tuple(program.body_of(j).tolist()))
-                 for j in range(program.R)]
+        rules = [
+            (int(program.heads_of(j)[0]), tuple(program.body_of(j).tolist()))
+            for j in range(program.R)
+        ]
         found: dict[int, Found] = {}
     else:
-        learner = _Learner(chosen, share, seed, homotopy, device, tell)
+        learner = _Learner(
+            chosen, noise=share, seed=seed, homotopy=homotopy, device=device, tell=tell
+        )
         if task_kind == "closures":
-            rules, found = _from_closures(training, allowed, max_body, start, learner, share, tell)
+            rules, found = _from_closures(training, allowed, max_body, start, learner)
         else:
             rules, found = _from_transitions(training, allowed, max_body, start, learner)
         program = as_program(rules, data.M, data.atoms)
@@ -222,6 +226,7 @@ class _Learner:
     def __init__(
         self,
         method: str,
+        *,
         noise: float,
         seed: int,
         homotopy: Homotopy | None,
@@ -272,9 +277,7 @@ def _from_transitions(
         positive = data.labels[rows, h] == 1
         if not allowed[h].any() or (not positive.any() and not mine):
             continue
-        tasks.append(
-            Task(h, data.states[rows], positive, data.counts[rows], allowed[h], max_body)
-        )
+        tasks.append(Task(h, data.states[rows], positive, data.counts[rows], allowed[h], max_body))
         known.append(mine)
     found = learner(tasks, 0.0, known)
     # Known rules of heads that nothing is learned about stay as they are.
@@ -287,15 +290,9 @@ def _from_transitions(
 
 
 def _from_closures(
-    data: Observations,
-    allowed: Mask,
-    max_body: int,
-    start: list[Implication],
-    learner: _Learner,
-    noise: float,
-    tell: Callable[[str, int, float], None],
+    data: Observations, allowed: Mask, max_body: int, start: list[Implication], learner: _Learner
 ) -> tuple[list[Implication], dict[int, Found]]:
-    if noise:
+    if learner.noise:
         raise DataError(
             "closures with wrong labels cannot be learned yet; noise must be 0 for "
             'kind="closures", or observe single transitions instead'
@@ -310,7 +307,7 @@ def _from_closures(
         learner,
         max_body=max_body,
         kept=start,
-        report=tell,
+        report=learner.tell,
     )
     return sorted(rules, key=lambda rule: rule[0]), {}
 
@@ -332,11 +329,16 @@ def _pick(method: Method, noise: float) -> tuple[str, str]:
 def _check_options(
     kind: str, method: str, noise: float | str, max_body: int, holdout: float
 ) -> None:
-    for what, value, options in (("kind", kind, get_args(Kind)), ("method", method, get_args(Method))):
+    for what, value, options in (
+        ("kind", kind, get_args(Kind)),
+        ("method", method, get_args(Method)),
+    ):
         if value not in options:
             raise DataError(f"{what} must be one of {', '.join(map(repr, options))}, not {value!r}")
     if noise != "auto" and not (isinstance(noise, (int, float)) and 0 <= noise < 0.5):
-        raise DataError(f'noise is "auto" or the share of wrong labels, from 0 to 0.5, not {noise!r}')
+        raise DataError(
+            f'noise is "auto" or the share of wrong labels, from 0 to 0.5, not {noise!r}'
+        )
     if max_body < 0:
         raise DataError(f"max_body is a whole number from 0 on, not {max_body}")
     if not 0 <= holdout < 1:
@@ -456,13 +458,15 @@ def _stands(rule: Implication, data: Observations, noise: float, kind: str) -> b
     """Whether a known rule survives the data: no more wrong than labels are."""
     about, wrong = _clashing(rule, data, closed=kind == "closures")
     n, bad = int(data.counts[about].sum()), int(data.counts[wrong].sum())
-    return bad <= noise * n + 3 * np.sqrt(noise * (1 - noise) * n)
+    return bool(bad <= noise * n + 3 * np.sqrt(noise * (1 - noise) * n))
 
 
 # ------------------------------------------------------------------------ the account
 
 
-def _split(data: Observations, holdout: float, seed: int) -> tuple[Observations, Observations | None]:
+def _split(
+    data: Observations, holdout: float, seed: int
+) -> tuple[Observations, Observations | None]:
     if holdout == 0 or data.N < 20:
         return data, None
     order = np.random.default_rng(seed).permutation(data.N)

@@ -60,7 +60,7 @@ def implications(
                 report("rules", len(rules), float((~missing.any(1)).mean()))
             if not missing.any():
                 break
-            tasks = _tasks(state, missing, sets, told, allowed, max_body)
+            tasks = _tasks(state, missing, sets=sets, told=told, allowed=allowed, max_body=max_body)
             new = [
                 (task.head, body)
                 for task, found in zip(tasks, learn(tasks, least), strict=True)
@@ -72,12 +72,14 @@ def implications(
             if set(rules) == before:
                 break
     rules = _wanted(rules, facts, closed & known, len(kept))
-    rules = _retested(rules, facts, closed, known, allowed, max_body, len(kept))
+    rules = _retested(
+        rules, facts, closed, known=known, allowed=allowed, max_body=max_body, kept=len(kept)
+    )
     return _wanted(irredundant(rules, closed, len(kept)), facts, closed & known, len(kept))
 
 
 def _tasks(
-    state: Mask, missing: Mask, sets: Mask, told: Mask, allowed: Mask, max_body: int
+    state: Mask, missing: Mask, *, sets: Mask, told: Mask, allowed: Mask, max_body: int
 ) -> list[Task]:
     tasks = []
     for h in np.flatnonzero(missing.any(0)).tolist():
@@ -157,7 +159,8 @@ class _Chain:
 
     def close(self, body: Body) -> set[int]:
         true = {*body, *(self.rules[j][0] for j in self.empty if j not in self.idle)}
-        todo, lacking = list(true), {}
+        todo = list(true)
+        lacking: dict[int, int] = {}
         while todo:
             for j in self.uses[todo.pop()]:
                 if j in self.idle:
@@ -191,6 +194,7 @@ def _retested(
     rules: Sequence[Implication],
     facts: Mask,
     closed: Mask,
+    *,
     known: Mask,
     allowed: Mask,
     max_body: int,

@@ -59,7 +59,7 @@ def train_freely(
         rows = rows.to(device)
         optimiser.zero_grad()
         error = ((model(states[rows], steps, memory="all") - target[rows]) ** 2 * told[rows]).mean()
-        error.backward()  # type: ignore[no-untyped-call]
+        error.backward()
         optimiser.step()
         if step % 50 == 49:
             report(f"step {step + 1}", 0, _soft_accuracy(model, data, steps))
@@ -75,4 +75,3 @@ def _soft_accuracy(model: LatentGamma, data: Observations, steps: int) -> float:
         after = (model(states, steps) > 0.5).cpu().numpy()
     told = data.labels >= 0
     return float((after == (data.labels == 1))[told].mean())
-

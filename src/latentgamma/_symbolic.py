@@ -66,7 +66,8 @@ def covered(states: Mask, body: Iterable[int]) -> Mask:
     columns = list(body)
     if not columns:
         return np.ones(len(states), np.bool_)
-    return np.logical_and.reduce([states[:, i] for i in columns])
+    inside: Mask = np.logical_and.reduce([states[:, i] for i in columns])
+    return inside
 
 
 # ------------------------------------------------------------------------ without noise
@@ -86,7 +87,14 @@ def cover(task: Task, known: Sequence[Body] = (), least: float = 0.0) -> Found:
     for body in known:
         open_rows &= ~covered(positives, body)
     if task.states.size * task.states.shape[1] <= _PAIRS:
-        for body in _best_pairs(task, negatives, positives, weight, open_rows, least):
+        for body in _best_pairs(
+            task,
+            negatives=negatives,
+            positives=positives,
+            weight=weight,
+            open_rows=open_rows,
+            least=least,
+        ):
             found.bodies.append(body)
             open_rows &= ~covered(positives, body)
     sizes = (positives & task.allowed).sum(1)
@@ -115,7 +123,8 @@ def usual(
 ) -> npt.NDArray[np.float64]:
     """How often the head follows in states of about the same size. (n,)."""
     sizes = states.sum(1)
-    edges = np.unique(np.quantile(sizes, np.linspace(0, 1, 9)[1:-1])) if len(sizes) else []
+    edges = np.quantile(sizes, np.linspace(0, 1, 9)[1:-1]) if len(sizes) else np.zeros(0)
+    edges = np.unique(edges)
     bins = np.searchsorted(edges, sizes, side="right")
     seen = np.bincount(bins, counts, len(edges) + 1)
     followed = np.bincount(bins, counts * positive, len(edges) + 1)
@@ -124,6 +133,7 @@ def usual(
 
 def _best_pairs(
     task: Task,
+    *,
     negatives: Mask,
     positives: Mask,
     weight: npt.NDArray[np.int64],
@@ -192,7 +202,8 @@ def _hitting(lacks: Mask, size: int, budget: list[int]) -> list[Body]:
         missed = (~lacks).astype(np.float32)
         both = missed.T @ missed  # how many rows have neither atom
         rows, columns = np.nonzero(np.triu(both == 0, 1))
-        return list(zip(rows.tolist(), columns.tolist(), strict=True))[:_KEPT]
+        pairs: list[Body] = [(int(i), int(j)) for i, j in zip(rows, columns, strict=True)]
+        return pairs[:_KEPT]
     bodies: list[Body] = []
     for i in np.flatnonzero(lacks[lacks.sum(1).argmin()]).tolist():
         rest = lacks[~lacks[:, i]]
@@ -252,7 +263,7 @@ def chosen(task: Task, pool: Iterable[Body], keep: Sequence[Body] = ()) -> tuple
     for body in keep:
         left &= ~covered(positives, body)
     taken: list[int] = []
-    while len(options) and left.any():
+    while options and left.any():
         rows = np.concatenate([positives[left], task.states[~task.positive]])
         follows = np.arange(len(rows)) < left.sum()
         counts = np.concatenate([weight[left], task.counts[~task.positive]])

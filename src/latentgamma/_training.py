@@ -28,11 +28,11 @@ from latentgamma._symbolic import Body, Found, Task, chosen, covered, likeliest
 _AMPLITUDE = 8.0
 #: Examples of each kind that one head sees in the first round; twice as many in each later one.
 _BATCH = 48
-_MOST_EXAMPLES = 768
+_MOST_EXAMPLES = 384
 #: Seeds larger than this are cut to a random part: it costs time, and small ones say more.
 _LARGEST_SEED = 64
 #: Slots that one head may have in a round.
-_MOST_SLOTS = 64
+_MOST_SLOTS = 24
 #: Numbers that one tensor of examples may hold.
 _ROOM = 1 << 25
 
@@ -135,7 +135,14 @@ def train(
             break
         batch = min(_BATCH * 2**turn, _MOST_EXAMPLES)
         for part in _parts(at_work, min(slots * 2**turn, _MOST_SLOTS), batch, rng):
-            orders = _anneal(part, homotopy, noise, batch, rng, torch.device(device))
+            orders = _anneal(
+                part,
+                homotopy,
+                noise=noise,
+                batch=batch,
+                rng=rng,
+                device=torch.device(device),
+            )
             for head, learned in zip(part, orders, strict=True):
                 head.verify(learned)
     return [head.found() for head in heads]
@@ -278,6 +285,7 @@ def _parts(
 def _anneal(
     heads: list[_Head],
     homotopy: Homotopy,
+    *,
     noise: float,
     batch: int,
     rng: np.random.Generator,
