@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import importlib
 import importlib.util
 import itertools
 import json
@@ -57,6 +58,12 @@ def folder(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def imported(package: str) -> Any:
+    """A package whose code is needed to read its data."""
+    folder(package)
+    return importlib.import_module(package)
+
+
 def some(items: Iterable[str], rng: np.random.Generator, share: float) -> frozenset[str]:
     """Each item with this probability."""
     names = sorted(items)
@@ -78,7 +85,7 @@ def literal(fact: str, value: bool) -> str:
 
 def sympy_assumptions() -> DataSet:
     """The rules by which SymPy reasons about numbers; an atom is a fact with its truth value."""
-    from sympy.core.assumptions import _assume_rules as rules  # type: ignore[import-untyped]
+    rules = importlib.import_module("sympy.core.assumptions")._assume_rules
 
     clauses = [
         (literal(*implied), frozenset({literal(*fact)}))
@@ -109,11 +116,8 @@ def python_grammar() -> DataSet:
     A state of a construct's automaton and a label give the next state, and a final state gives
     the construct. Start states are facts of the program.
     """
-    try:
-        import parso
-    except ImportError:
-        raise MissingError("parso is not installed; pip install parso") from None
-    automata = parso.load_grammar(version="3.11")._pgen_grammar.nonterminal_to_dfas  # type: ignore[attr-defined]
+    grammar = imported("parso").load_grammar(version="3.11")
+    automata = grammar._pgen_grammar.nonterminal_to_dfas
     clauses: list[Clause] = []
     tokens: set[str] = set()
     for construct, states in automata.items():
@@ -139,9 +143,9 @@ def python_grammar() -> DataSet:
 
 _FBC = "{http://www.sbml.org/sbml/level3/version1/fbc/version2}"
 #: What a living cell has at hand; without them next to nothing reacts at all.
-COFACTORS = (
-    "h2o h pi ppi atp adp amp nad nadh nadp nadph coa accoa fad fadh2 q8 q8h2 mqn8 mql8 ACP thf"
-).split()
+COFACTORS = """
+h2o h pi ppi atp adp amp nad nadh nadp nadph coa accoa fad fadh2 q8 q8h2 mqn8 mql8 ACP thf
+"""
 
 
 def metabolism(model: str, *, heads: str = "one") -> DataSet:
@@ -178,12 +182,15 @@ def metabolism(model: str, *, heads: str = "one") -> DataSet:
     else:
         kept = dict.fromkeys((b, a - b) for b, a in reactions if a - b)
         program = Program.from_rules(((sorted(a), sorted(b)) for b, a in kept), species)
-    cofactors = {f"{name}_c" for name in COFACTORS} & set(species)
+    cofactors = {f"{name}_c" for name in COFACTORS.split()} & set(species)
     rng = np.random.default_rng(0)
     fact_sets = [frozenset(medium | cofactors), frozenset(medium), frozenset(cofactors)]
-    fact_sets += [frozenset(medium | cofactors) - {food} for food in sorted(medium)][:10]
+    fact_sets += [frozenset(medium | {electrons}) for electrons in ("nadh_c", "nadph_c")]
+    fact_sets += [frozenset(medium | cofactors) - {food} for food in sorted(medium)][:6]
     while len(fact_sets) < FACT_SETS:
         fact_sets.append(some(medium, rng, 0.7) | some(cofactors, rng, 0.8))
+    # Some twenty metabolites and nothing else, not even water: an extract, not a cell.
+    fact_sets += [some(species, rng, 20 / len(species)) for _ in range(FACT_SETS // 2)]
     name = model if heads == "one" else f"{model}, several heads"
     return DataSet(name, program, fact_sets)
 
@@ -206,7 +213,7 @@ def installed_packages() -> DataSet:
             records.append(record)
 
     def plain(entry: str) -> str:  # 'libc6:any (>= 2.36)' -> 'libc6'
-        return entry.split("(")[0].split(":")[0].strip()
+        return entry.partition("(")[0].partition(":")[0].strip()
 
     givers: dict[str, set[str]] = {}
     for record in records:
@@ -233,11 +240,8 @@ def installed_packages() -> DataSet:
 def brick() -> DataSet:
     """Brick 1.1, the ontology of buildings: a class has superclasses, tags and measured things."""
     path = folder("brickschema") / "ontologies" / "1.1" / "Brick.ttl"
-    try:
-        from rdflib import OWL, RDFS, Graph, URIRef
-    except ImportError:
-        raise MissingError("rdflib is not installed; pip install rdflib") from None
-    graph = Graph().parse(path, format="turtle")
+    rdf = imported("rdflib")
+    graph = rdf.Graph().parse(path, format="turtle")
     space = "https://brickschema.org/schema/1.1/Brick#"
 
     def name(node: Any) -> str:
@@ -245,19 +249,19 @@ def brick() -> DataSet:
 
     clauses: list[Clause] = []
     classes: set[str] = set()
-    for below, above in graph.subject_objects(RDFS.subClassOf):
-        if isinstance(above, URIRef):  # the others repeat the tags
+    for below, above in graph.subject_objects(rdf.RDFS.subClassOf):
+        if isinstance(above, rdf.URIRef):  # the others repeat the tags
             clauses.append((name(above), frozenset({name(below)})))
             classes.add(name(below))
-    for one, tag in graph.subject_objects(URIRef(f"{space}hasAssociatedTag")):
+    for one, tag in graph.subject_objects(rdf.URIRef(f"{space}hasAssociatedTag")):
         clauses.append((name(tag), frozenset({name(one)})))
-    for one, other in graph.subject_objects(OWL.equivalentClass):
-        if isinstance(other, URIRef):
+    for one, other in graph.subject_objects(rdf.OWL.equivalentClass):
+        if isinstance(other, rdf.URIRef):
             clauses.append((name(other), frozenset({name(one)})))
             clauses.append((name(one), frozenset({name(other)})))
             continue
-        restrictions = graph.items(graph.value(other, OWL.intersectionOf))  # type: ignore[arg-type]
-        things = [name(graph.value(item, OWL.hasValue)) for item in restrictions]
+        restrictions = graph.items(graph.value(other, rdf.OWL.intersectionOf))
+        things = [name(graph.value(item, rdf.OWL.hasValue)) for item in restrictions]
         measured = frozenset(f"measures {thing}" for thing in things)
         clauses.append((name(one), measured))
         clauses += [(thing, frozenset({name(one)})) for thing in measured]
@@ -348,8 +352,8 @@ def formal_context(path: Path) -> DataSet:
     program = Program.from_rules(rules, context.attributes)
     rng = np.random.default_rng(0)
     fact_sets = [frozenset(), *(frozenset({one}) for one in context.attributes)]
-    fact_sets += [some(context.attributes, rng, 0.3) for _ in range(FACT_SETS)]
-    return DataSet(path.stem, program, fact_sets)
+    fact_sets += [some(context.attributes, rng, 0.4) for _ in range(2 * FACT_SETS)]
+    return DataSet(path.stem, program, list(dict.fromkeys(fact_sets)))
 
 
 # ---------------------------------------------------------------------- Boolean networks
@@ -508,12 +512,12 @@ def run(model: lg.LatentGamma, data: DataSet, steps: int = 1000) -> Exactness:
     """
     program = data.program
     closed = torch.from_numpy(lg.closures(program, data.fact_sets))  # (N, M)
-    depths = torch.tensor([lg.closure(program, facts).depth for facts in data.fact_sets])
+    depths = np.array([lg.closure(program, facts).depth for facts in data.fact_sets])
     with torch.no_grad():
         state = model.state(data.fact_sets)
         at_depth = torch.empty_like(closed)
-        for depth in depths.unique().tolist():
-            rows = depths == depth
+        for depth in np.unique(depths).tolist():
+            rows = torch.from_numpy(depths == depth)
             at_depth[rows] = model(state[rows], steps=depth) > 0.5
         later = model(state, steps=steps) > 0.5
     both, truth = torch.stack([at_depth, later]), torch.stack([closed, closed])

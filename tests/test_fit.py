@@ -52,6 +52,17 @@ def test_wrong_labels_are_seen_through(method):
     assert result.noise == pytest.approx(0.03, abs=0.01)
 
 
+def test_closures_with_wrong_entries_are_learned():
+    program = lg.generators.chain(10)
+    rng = np.random.default_rng(1)
+    states = rng.random((2000, 10)) < 0.15
+    closed = lg.closures(program, states)
+    closed ^= rng.random(closed.shape) < 0.02
+    states ^= rng.random(states.shape) < 0.02
+    result = lg.fit(states, closed, kind="closures", noise=0.02, atoms=program.atoms)
+    assert lg.equivalent(result.program, program)
+
+
 def test_trajectories_are_transitions_in_a_row():
     paths = [STATES]
     for _ in range(3):

@@ -270,6 +270,7 @@ PACKED = gzip.compress(b"a.", mtime=0)
         (b"p cnf\xff", ".cnf", "offset 5 is not UTF-8"),
         (b'["\xff"]', ".json", "offset 2 is not UTF-8"),
         (b"a.\0", ".lp", "f:1:3: found a NUL"),
+        (b"\0", ".lp", "f:1:1: found a NUL"),
         (b"a.", ".lp.gz", "f: this is not gzip data"),
         (PACKED[:-1], ".lp.gz", "f: the compressed data ends too early"),
         (PACKED[:5], ".lp.gz", "ends too early"),

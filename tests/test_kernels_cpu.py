@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numba
 import numpy as np
@@ -16,9 +17,10 @@ from latentgamma import _fused, _kernels_cpu, _run_cpu
 from latentgamma._flat import Flat, flatten, make_layout, plain_step
 from latentgamma._fused import Run, kernel_for, layout_of
 from latentgamma._lanes import compiled, exp_minus_abs, group, put_group
-from latentgamma._operator import LatentGamma, weakest_link
+from latentgamma._operator import LatentGamma
 from latentgamma._program import Program
 from latentgamma._rules import Numbers, SparseRules, Support, Weights
+from latentgamma._stages import weakest_link
 from random_models import random_model, random_program, random_states
 
 
@@ -44,6 +46,13 @@ def ragged(seed: int, *, atoms: int, rules: int, longest: int) -> Program:
         np.cumsum([0, *map(len, heads)]),
         atoms=atoms,
     )
+
+
+def drawn(program: Program, **options: Any) -> LatentGamma:
+    """A model with random numbers that runs as a kernel where it can."""
+    model = random_model(program, **options)
+    model.kernel = "auto"
+    return model
 
 
 def soft(program: Program, *, gate: str = "sigmoid", seed: int = 0) -> LatentGamma:
@@ -227,7 +236,7 @@ def test_ragged_programs_agree_with_the_reference(
 def test_random_numbers_agree_with_the_reference(
     dtype: torch.dtype, value: float, slope: float, seed: int
 ) -> None:
-    model = random_model(random_program(seed, atoms=11, rules=17), seed=seed)
+    model = drawn(random_program(seed, atoms=11, rules=17), seed=seed)
     compare(model, random_states(model, 19, seed=seed), 3, dtype, value=value, slope=slope)
 
 
@@ -253,7 +262,7 @@ def test_the_proof_gradient_is_that_of_the_reference(
     dtype: torch.dtype, value: float, slope: float, seed: int, batch: int
 ) -> None:
     program = random_program(seed, atoms=14, rules=20)
-    model = random_model(program, gradient="proof", seed=seed)
+    model = drawn(program, gradient="proof", seed=seed)
     # One step for the ties of 0 and 1, several for the way back through true atoms.
     for steps in (1, 4):
         state = random_states(model, batch, seed=seed)
@@ -366,7 +375,7 @@ def test_a_gradient_can_be_differentiated_again() -> None:
 
 def test_states_never_fall_and_stay_within_bounds() -> None:
     for gate in ("sigmoid", "bump"):
-        model = random_model(random_program(5, atoms=30, rules=60), gate=gate, dtype=torch.float32)
+        model = drawn(random_program(5, atoms=30, rules=60), gate=gate, dtype=torch.float32)
         states = model.iterate(random_states(model, 40), 50).states
         assert (states[1:] >= states[:-1]).all()
         assert states.min() >= 0
@@ -438,7 +447,7 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own jvp
 @pytest.mark.usefixtures("no_kernel")
 def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
-    model = random_model(random_program(0), dtype=torch.float32)
+    model = drawn(random_program(0), dtype=torch.float32)
     state = random_states(model, 4)
     with pytest.raises(_RefusedError):
         model(state, 2)
@@ -458,7 +467,7 @@ def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
 
 def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    small, large = random_model(random_program(0)), soft(ragged(0, atoms=200, rules=200, longest=9))
+    small, large = drawn(random_program(0)), soft(ragged(0, atoms=200, rules=200, longest=9))
     for model, kernel in ((small, None), (large, _run_cpu)):
         state = random_states(model, 2)
         assert kernel_for(model.rules, state, model.numbers().tensors()) is kernel
@@ -470,7 +479,7 @@ def test_an_unknown_kernel_is_refused() -> None:
 
 
 def test_kernel_and_reference_give_the_same_parameter_gradients() -> None:
-    model = random_model(random_program(1, atoms=12, rules=20))
+    model = drawn(random_program(1, atoms=12, rules=20))
     state = random_states(model, 20)
     grads = []
     for choice in ("auto", "reference"):
@@ -483,7 +492,7 @@ def test_kernel_and_reference_give_the_same_parameter_gradients() -> None:
 
 
 def test_a_moved_support_is_seen() -> None:
-    model = random_model(random_program(2, atoms=9, rules=12))
+    model = drawn(random_program(2, atoms=9, rules=12))
     state = random_states(model, 5)
     model(state, 2)
     rules = model.rules

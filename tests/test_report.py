@@ -137,6 +137,25 @@ def test_every_cell_that_differs_has_its_reason() -> None:
     assert ("C", "Predicted σ_max") in reasons
 
 
+def test_a_cell_is_marked_where_its_two_figures_differ_and_only_there() -> None:
+    results, _ = small()
+    every = {table.title.split(":")[0]: table for table in tables(results)}
+    for title in ("Table 1", "Table 2", "The programs", "Where the accuracy should fall, and does"):
+        for row in every[title].rows:
+            for cell in row:
+                if pair := re.fullmatch(r"([\d.]+) \(([\d.]+)\)", cell.text):
+                    ours, printed = map(float, pair.groups())
+                    same = abs(ours - printed) < 1e-3
+                    assert cell.mark == ("same" if same else "differs"), cell
+    predicted = [row[2].mark for row in every["Where the accuracy should fall, and does"].rows]
+    assert predicted == ["differs", "differs"]
+    marks = {
+        (row[0].text, n): cell.mark for row in every["Table 3"].rows for n, cell in enumerate(row)
+    }
+    assert marks["3", 1] == marks["2.5", 2] == "same"
+    assert marks["3", 2] == "differs"
+
+
 def test_a_lost_example_at_little_noise_is_explained_by_its_chance() -> None:
     results, _ = small()
     rows = list(results.robustness.body)

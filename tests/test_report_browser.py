@@ -31,16 +31,19 @@ addEventListener("load", () => {
   const box = one => { const r = one.getBoundingClientRect(); return [r.width, r.height]; };
   const slider = document.querySelector("input[type=range]");
   const shown = () => document.querySelector("output").textContent;
-  const end = shown();
-  slider.value = 0;
-  slider.dispatchEvent(new Event("input"));
+  const move = to => {
+    slider.value = to;
+    slider.dispatchEvent(new Event("input"));
+    return shown();
+  };
+  const end = shown(), middle = move(5), start = move(0);
   const seen = {
     width: innerWidth,
     page: document.documentElement.scrollWidth,
     figures: [...document.querySelectorAll("figure svg")].map(box),
     images: [...document.querySelectorAll("svg image")].map(box),
     tables: document.querySelectorAll("table").length,
-    end, start: shown(),
+    end, middle, start,
     lit: document.querySelector("figure").querySelectorAll("circle.true, circle.fact").length,
     requests: performance.getEntriesByType("resource").map(one => one.name), refused,
   };
@@ -95,6 +98,7 @@ def test_the_page_works_in_a_browser(width: int, tmp_path: Path) -> None:
     assert all(w > 250 and h > 30 for w, h in figures)
     assert all(w > 100 and h > 100 for w, h in images)
     assert seen["end"] == "step 36: 32 atoms true"
+    assert seen["middle"] == "step 5: 6 atoms true"
     assert seen["start"] == "step 0: 1 atoms true"
     assert seen["lit"] == 1
 

@@ -332,7 +332,8 @@ def assert_compiled_code_agrees(text: str) -> None:
 
 
 @given(
-    st.integers(1, 1200), st.sampled_from([".", " => z. a5.", " ; z.", " :- not z.", " :- a0, a1"])
+    st.integers(1, 1200),
+    st.sampled_from([".", " => z. a5.", " ; z.", " :- not z.", " :- a0, a1", r", '\n'."]),
 )
 @settings(max_examples=30, deadline=None)
 def test_compiled_code_may_stop_anywhere(size: int, end: str) -> None:

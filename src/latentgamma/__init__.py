@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from latentgamma._extraction import Alignment, alignment, extract
     from latentgamma._fit import FitResult, fit
     from latentgamma._gradient_report import GradientReport, gradient_report
-    from latentgamma._operator import LatentGamma, Trajectory
+    from latentgamma._operator import LatentGamma
     from latentgamma._oracle import oracle
     from latentgamma._paper import PaperWindow, paper_window
     from latentgamma._robustness import critical_sigma, flip_bound, misroute_bound, perturb
     from latentgamma._training import Homotopy
+    from latentgamma._trajectory import Trajectory
 
 __version__ = "0.1.0"
 
@@ -56,7 +57,7 @@ _LATER = {
     "FitResult": "_fit",
     "Homotopy": "_training",
     "LatentGamma": "_operator",
-    "Trajectory": "_operator",
+    "Trajectory": "_trajectory",
     "oracle": "_oracle",
     "paper_window": "_paper",
     "PaperWindow": "_paper",

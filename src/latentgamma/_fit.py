@@ -12,7 +12,7 @@ import numpy.typing as npt
 from latentgamma._closure import closures
 from latentgamma._data import Kind, Observations, contradictions, observe
 from latentgamma._errors import DataError, unknown_atoms
-from latentgamma._implications import Implication, as_program, implications
+from latentgamma._implications import Implication, as_program, implications, likely_implications
 from latentgamma._program import Mask, Program, Rule
 from latentgamma._symbolic import Body, Found, Task, cover, covered, flipped, likeliest
 
@@ -292,13 +292,22 @@ def _from_transitions(
 def _from_closures(
     data: Observations, allowed: Mask, max_body: int, start: list[Implication], learner: _Learner
 ) -> tuple[list[Implication], dict[int, Found]]:
-    if learner.noise:
-        raise DataError(
-            "closures with wrong labels cannot be learned yet; noise must be 0 for "
-            'kind="closures", or observe single transitions instead'
-        )
-    closed = data.states | (data.labels == 1)
     known = data.labels >= 0
+    if learner.noise:
+        rows = np.repeat(np.arange(data.N), data.counts)
+        rules = likely_implications(
+            data.states[rows],
+            data.labels[rows] == 1,
+            known[rows],
+            allowed,
+            learner,
+            noise=learner.noise,
+            max_body=min(max_body, 3),
+            kept=start,
+            report=learner.tell,
+        )
+        return sorted(rules, key=lambda rule: rule[0]), {}
+    closed = data.states | (data.labels == 1)
     rules = implications(
         data.states,
         closed,

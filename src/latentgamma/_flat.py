@@ -64,7 +64,7 @@ class Kernel(Protocol):
     ) -> tuple[Tensor, Tensor | None]:
         """The last state (B, M); and, to keep, all T + 1 states in an order of its own."""
 
-    def trajectory(self, kept: Tensor, batch: int, M: int) -> Tensor:
+    def trajectory(self, layout: Layout, kept: Tensor, batch: int) -> Tensor:
         """All states that `forward` kept. (T + 1, B, M)."""
 
     def backward(

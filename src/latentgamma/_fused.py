@@ -1,7 +1,7 @@
 """T steps of the sparse form in one go, through whichever kernel runs here.
 
-`_run_cpu` is such a kernel; another device brings its own module with the three functions of
-`_flat.Kernel`, and a line in `kernel_for`.
+`_run_cpu` and `_run_cuda` are such kernels; another device brings its own module with the three
+functions of `_flat.Kernel`, and a line in `kernel_for`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Every(torch.autograd.Function):
             raise RuntimeError("the kernel kept no states though it was asked to")
         ctx.run = run
         ctx.save_for_backward(state, *flat, kept)
-        return run.kernel.trajectory(kept, len(last), run.layout.M)
+        return run.kernel.trajectory(run.layout, kept, len(last))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -190,7 +190,9 @@ def kernel_for(rules: AbstractRules, state: Tensor, tensors: Sequence[Tensor]) -
     if not all(has_memory(t) and is_constant(t) for t in (state, *tensors)):
         return None
     kinds = {t.device.type for t in (state, *tensors, rules.body_rule)}
-    return _cpu_kernel() if kinds == {"cpu"} else None
+    if kinds == {"cpu"}:
+        return _cpu_kernel()
+    return _cuda_kernel() if kinds == {"cuda"} and state.dtype == torch.float32 else None
 
 
 def _is_traced() -> bool:
@@ -204,6 +206,15 @@ def _cpu_kernel() -> Kernel | None:
     from latentgamma import _run_cpu
 
     return _run_cpu
+
+
+@cache
+def _cuda_kernel() -> Kernel | None:
+    if importlib.util.find_spec("triton") is None:
+        return None
+    from latentgamma import _run_cuda
+
+    return _run_cuda
 
 
 _LAYOUTS: WeakKeyDictionary[SparseRules, tuple[object, Layout]] = WeakKeyDictionary()

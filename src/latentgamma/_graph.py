@@ -158,7 +158,7 @@ def graph_of(program: Program) -> Graph:
     return kept
 
 
-def components(  # noqa: PLR0917 - compiled loops take their arrays by position
+def components(
     use_ptr: Cells,
     use: Cells,
     head_ptr: Cells,

@@ -8,6 +8,7 @@ others imply, or that no example needs, go.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ Learner: TypeAlias = Callable[[list[Task], float], list[Found]]
 
 #: How surprising a rule must be to come in, round by round (in nats).
 _ROUNDS = (30.0, 10.0, 3.0, 0.0)
+_NOISY_ROUNDS = 4
 
 
 def implications(
@@ -76,6 +78,75 @@ def implications(
         rules, facts, closed, known=known, allowed=allowed, max_body=max_body, kept=len(kept)
     )
     return _wanted(irredundant(rules, closed, len(kept)), facts, closed & known, len(kept))
+
+
+def likely_implications(
+    facts: Mask,
+    closed: Mask,
+    known: Mask,
+    allowed: Mask,
+    learn: Learner,
+    *,
+    noise: float,
+    max_body: int,
+    kept: Sequence[Implication] = (),
+    report: Callable[[str, int, float], None] | None = None,
+) -> list[Implication]:
+    """The rules behind closures of which a share of the entries, facts too, may be wrong.
+
+    States are never taken from the closures, where an atom and what follows from it confirm each
+    other, but from the facts and the rules so far: only what was given can be a cause. A fact
+    that its closure lacks is dropped, since a true one is missing there as seldom as a label is
+    wrong. The closures are the labels, and the learner must be one that allows for noise.
+    """
+    M = facts.shape[1]
+    given = facts & (closed | ~known)
+    rules: list[Implication] = list(kept)
+    for _ in range(_NOISY_ROUNDS):
+        state = closures(as_program(rules, M), given)
+        if report is not None:
+            report("rules", len(rules), float((state == closed)[known].mean()))
+        tasks = []
+        for h in range(M):
+            rows = ~state[:, h] & known[:, h]
+            if allowed[h].any() and closed[rows, h].any():
+                counts = np.ones(int(rows.sum()), np.int64)
+                tasks.append(Task(h, state[rows], closed[rows, h], counts, allowed[h], max_body))
+        new = [
+            (task.head, body)
+            for task, found in zip(tasks, learn(tasks, 0.0), strict=True)
+            for body in found.bodies
+        ]
+        before = set(rules)
+        together = list(dict.fromkeys([*rules, *new]))
+        rules = irredundant(together, closures(as_program(together, M), given), len(kept))
+        rules = _standing(rules, given, closed, known, noise=noise, kept=len(kept))
+        if set(rules) == before:
+            break
+    return rules
+
+
+def _standing(
+    rules: Sequence[Implication],
+    given: Mask,
+    closed: Mask,
+    known: Mask,
+    *,
+    noise: float,
+    kept: int,
+) -> list[Implication]:
+    """The rules that are wrong no more often than labels are, where they alone decide."""
+    left = list(rules)
+    for rule in rules[kept:]:
+        rest = [other for other in left if other != rule]
+        state = closures(as_program(rest, given.shape[1]), given)
+        rows = covered(state, rule[1]) & ~state[:, rule[0]] & known[:, rule[0]]
+        n, wrong = int(rows.sum()), int((rows & ~closed[:, rule[0]]).sum())
+        # A fact or a label of the body may be wrong as well, so allow for twice the noise.
+        most = 2 * noise * n + 3 * math.sqrt(2 * noise * n) + 1
+        if n and (wrong > most or 2 * wrong >= n):
+            left = rest
+    return left
 
 
 def _tasks(

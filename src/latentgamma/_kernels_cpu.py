@@ -17,7 +17,7 @@ Arguments travel in bundles: `bodies` (offsets, atoms), `heads` (offsets, atoms)
 (β, β as a power or 0, whether the gate is the bump).
 """
 
-# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
+
 
 from __future__ import annotations
 

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from latentgamma._errors import ModelError, ProgramError
-from latentgamma._operator import STATE_DTYPES, Gate, Gradient, LatentGamma, one_of
+from latentgamma._operator import STATE_DTYPES, Gradient, LatentGamma, one_of
 from latentgamma._program import Program
 from latentgamma._rules import AbstractRules, DenseRules, SparseRules, Support
+from latentgamma._stages import Gate
 
 _FORMAT = "latentgamma-model"
 _VERSION = "1"

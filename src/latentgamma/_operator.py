@@ -1,14 +1,9 @@
-"""LatentGamma: the operator as a PyTorch module, five stages as five short functions.
-
-The legend, in the paper's letters: η body logits, ψ head logits, b threshold, τ sharpness,
-ρ confidence, τ_nor gain, θ offset, β gate, s state, a activation, φ evidence.
-"""
+"""LatentGamma: the operator as a PyTorch module."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -26,9 +21,10 @@ from latentgamma._model_reading import read_model, rows_of
 from latentgamma._program import Facts, Program
 from latentgamma._reading import Reading
 from latentgamma._rerun import can_be_rerun, run_keeping_states, values_can_be_read
-from latentgamma._rules import AbstractRules, Numbers, SparseRules, Support, take
+from latentgamma._rules import AbstractRules, Numbers, SparseRules, Support
+from latentgamma._stages import Gate, fire, gate, match, route, update, weakest_link
+from latentgamma._trajectory import Trajectory
 
-Gate: TypeAlias = Literal["sigmoid", "bump"]
 Gradient: TypeAlias = Literal["exact", "proof"]
 #: What the forward pass keeps for the backward: the states, about √T of them, or everything.
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
@@ -48,126 +44,6 @@ GROUPS = (
     "offset",
     "gate",
 )
-
-
-# -------------------------------------------------------------------- the five stages
-
-
-def match(rules: AbstractRules, numbers: Numbers, state: Tensor) -> Tensor:
-    """Stage 1: a_j = σ(τ_j (bs_j − b_j)), how far each rule's body is satisfied. (…, R)."""
-    margin = rules.match(state, numbers.weights, numbers.threshold)
-    return torch.sigmoid(numbers.sharpness.to(state.dtype) * margin)
-
-
-def fire(numbers: Numbers, activation: Tensor) -> Tensor:
-    """Stage 3: τ_nor ρ_j a_j, what each rule has to give to its heads. (…, R)."""
-    return numbers.amplitude.to(activation.dtype) * activation
-
-
-def route(rules: AbstractRules, numbers: Numbers, firing: Tensor) -> Tensor:
-    """Stages 2 and 4: φ_i = Σ_j v_ji τ_nor ρ_j a_j − θ_i, the evidence for each atom. (…, M)."""
-    return rules.route(firing, numbers.weights) - numbers.offset.to(firing.dtype)
-
-
-def gate(kind: Gate, sharpness: Tensor, evidence: Tensor) -> Tensor:
-    """Stage 4: g_i Γ_i, the part of the way to one that each atom goes in this step. (…, M)."""
-    scaled = sharpness.to(evidence.dtype) * evidence
-    if kind == "sigmoid":
-        return torch.sigmoid(scaled) * torch.sigmoid(evidence)
-    return bump(scaled) * torch.sigmoid(evidence)
-
-
-def bump(x: Tensor) -> Tensor:
-    """exp(−1/x²) where x > 0 and exactly 0 elsewhere, smooth everywhere.
-
-    >>> bump(torch.tensor([-1.0, 0.0, 1.0]))
-    tensor([0.0000, 0.0000, 0.3679])
-    """
-    # Below 1e-3 the value and every derivative underflow; a floor keeps 1/x² finite there.
-    inverse = 1 / torch.clamp(x, min=1e-3)
-    return torch.where(x > 1e-3, torch.exp(-inverse * inverse), torch.zeros_like(x))
-
-
-def update(state: Tensor, share: Tensor) -> Tensor:
-    """Stage 5: s_i ← s_i + (1 − s_i) g_i Γ_i. (…, M)."""
-    return state + (1 - state) * share
-
-
-# -------------------------------------------------------------------- the proof gradient
-
-
-def weakest_link(state: Tensor, support: Support, R: int) -> Tensor:
-    """One step in min/max logic: an atom is as true as its best rule, a rule as its weakest atom.
-
-    Its value is not used, only its slope: an atom that is already true passes its gradient on
-    to itself, another one to the weakest body atoms of its best rules, ties in equal shares.
-    So what leaves an atom arrives undiminished at the facts of its proof. (…, M).
-    """
-    batch = state.shape[:-1]
-    # Start values that no atom can tie with: a tie would take a share of the gradient.
-    body = support.body_rule.expand(*batch, -1)
-    rules = state.new_full((*batch, R), 2.0).scatter_reduce(
-        -1, body, take(state, support.body_atom), "amin"
-    )
-    rules = torch.clamp(rules, max=1.0)  # an empty body is true
-    head = support.head_atom.expand(*batch, -1)
-    derived = state.new_full(state.shape, -1.0).scatter_reduce(
-        -1, head, take(rules, support.head_rule), "amax"
-    )
-    return torch.where(state > 0.5, state, torch.maximum(state, derived))
-
-
-# -------------------------------------------------------------------- what a run leaves
-
-
-@dataclass(frozen=True, eq=False)
-class Trajectory:
-    """Every state of a run, the first one included.
-
-    `states` has shape (T + 1, …, M).
-    """
-
-    states: Tensor
-    program: Program | None = None
-
-    @property
-    def steps(self) -> int:
-        """T, the number of applications of the operator."""
-        return len(self.states) - 1
-
-    @property
-    def final(self) -> Tensor:
-        """The state after the last step. (…, M)."""
-        return self.states[-1]
-
-    @property
-    def support(self) -> Tensor:
-        """Which atoms are above one half, at every step. (T + 1, …, M)."""
-        return self.states > 0.5
-
-    @property
-    def crossing(self) -> Tensor:
-        """The first step at which each atom is above one half, −1 where it never is. (…, M)."""
-        above = self.support
-        return torch.where(above.any(0), above.to(torch.int64).argmax(0), -1)
-
-    def names(self, step: int = -1) -> frozenset[str]:
-        """The names of the atoms above one half after a step, for a single trajectory."""
-        if self.program is None:
-            raise ModelError("this trajectory belongs to a model without a program: no names")
-        return self.program.names(self.states[step].detach().double().cpu().numpy())
-
-    def __len__(self) -> int:
-        return len(self.states)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self.states)
-
-    def __getitem__(self, step: int) -> Tensor:
-        return self.states[step]
-
-
-# -------------------------------------------------------------------- the module
 
 
 @final

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from latentgamma._constants import ClosedForm, Constants, Heads
 from latentgamma._errors import ModelError
-from latentgamma._operator import Gate, Gradient, KernelChoice, LatentGamma, one_of
+from latentgamma._operator import Gradient, KernelChoice, LatentGamma, one_of
 from latentgamma._program import Program
 from latentgamma._rules import AbstractRules, SparseRules
+from latentgamma._stages import Gate
 
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
 

@@ -8,7 +8,7 @@ A relation between atoms and rules is a pair (offsets, members) of compressed ro
 it is in.
 """
 
-# ruff: noqa: PLR0917 - compiled loops take their arrays by position
+
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Reading:
         return row_min(self.body, self.program)
 
     def share(self, evidence: Array) -> Array:
-        """g Γ, the share of the way to one that goes with an evidence."""
+        """G Γ, the share of the way to one that goes with an evidence."""
         scaled = self.gate * evidence
         if not self.bump:
             return sigmoid(scaled) * sigmoid(evidence)

@@ -282,7 +282,7 @@ class SparseRules(AbstractRules):
         stray = firing * weights.head_off.to(firing.dtype)  # (…, R)
         total = stray.sum(-1, keepdim=True, dtype=torch.float64).to(firing.dtype)  # (…, 1)
         sent = take(firing, self.head_rule) * weights.head.to(firing.dtype)  # (…, head literals)
-        return add_at(total.expand(*firing.shape[:-1], self.M), self.head_atom, sent)
+        return total + add_at(firing.new_zeros(*firing.shape[:-1], self.M), self.head_atom, sent)
 
     def support(self) -> Support:
         return Support(self.body_rule, self.body_atom, self.head_rule, self.head_atom)

@@ -91,8 +91,9 @@ def forward(
     return torch.from_numpy(result), None if kept is None else torch.from_numpy(kept)
 
 
-def trajectory(kept: Tensor, batch: int, M: int) -> Tensor:
+def trajectory(layout: Layout, kept: Tensor, batch: int) -> Tensor:
     """All states that `forward` kept. (T + 1, B, M)."""
+    M = layout.M
     if kept.dim() == 3:  # one by one: (B, T + 1, M and a little)
         return kept[:, :, :M].transpose(0, 1).contiguous()
     states = kept.permute(1, 0, 3, 2)  # (T + 1, tiles, TILE, M)
@@ -175,7 +176,7 @@ def _forward_tile(tiles: _Tiles, bundles: _Bundles, steps: int, states: Array, t
         )
 
 
-def _backward_tile(  # noqa: PLR0917 - as the kernel it calls
+def _backward_tile(
     tiles: _Tiles,
     bundles: _Bundles,
     states: Array,

@@ -18,7 +18,7 @@ from torch import Tensor
 from latentgamma import _kernels_cuda as kernels
 from latentgamma._flat import Flat, Layout
 from latentgamma._rules import Support
-from latentgamma._weakest_link import weakest_link
+from latentgamma._stages import weakest_link
 
 #: Up to this many atoms or rules one thread block runs all steps of its tile.
 _ONE_LAUNCH_UP_TO = 4096
@@ -206,7 +206,7 @@ def _back_tiles(
         parts.reach_on, parts.reach_off, parts.reach, parts.send_on, parts.send_off,
         parts.offset, parts.gate,
         B, M, R, steps, kept.stride(0), parts.reach_on.shape[1], parts.send_on.shape[1],
-        BUMP=bump, EVERY=len(given) > 1, ONE=M <= a_rows and R <= r_rows, AROWS=a_rows, RROWS=r_rows, BT=tile,
+        BUMP=bump, EVERY=len(given) > 1, ONE=a_rows >= M and r_rows >= R, AROWS=a_rows, RROWS=r_rows, BT=tile,
         UB=_unroll(body), US=_unroll(sources), UH=_unroll(heads), UU=_unroll(uses),
         num_warps=warps,
     )  # fmt: skip

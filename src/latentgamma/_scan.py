@@ -330,7 +330,7 @@ def _hash_of(names: _Bytes, begin: int, end: int) -> int:
 
 
 @numba.njit(cache=True)
-def _intern(  # noqa: PLR0917 - compiled code gets arrays one by one
+def _intern(
     table: _Array,
     names: _Bytes,
     known: _Array,

@@ -27,7 +27,7 @@ _KEPT = 2_000
 #: Products that weighing every body of two atoms may take.
 _PAIRS = 1e9
 #: Bodies that may come in, or change, while one head is weighed.
-_REVISIONS = 2_000
+_REVISIONS = 500
 #: Products that weighing every body of three atoms may take.
 _TRIPLES = 3e8
 
@@ -328,11 +328,17 @@ class _Weighing:
                 inside |= self.task.covered(body)
         return inside
 
-    def worth(self, open_rows: Mask) -> npt.NDArray[np.float64]:
-        """What it adds to the log-likelihood to cover each row; 0 where it is covered. (n,)."""
+    def worth(self, open_rows: Mask, *, flat: bool = False) -> npt.NDArray[np.float64]:
+        """What it adds to the log-likelihood to cover each row; 0 where it is covered. (n,).
+
+        It is measured against how often the head follows in states of about that size, or,
+        `flat`, in all of them.
+        """
         positive, counts = self.task.positive, self.task.counts
         rate = np.full(len(positive), 0.5)
         rows = self.task.states[open_rows]
+        if flat:
+            rows = np.zeros_like(rows)
         rate[open_rows] = usual(rows, positive[open_rows], counts[open_rows], self.noise)
         rate = np.clip(rate, self.noise, 1 - self.noise)
         gain = np.where(
@@ -343,7 +349,15 @@ class _Weighing:
         return np.where(open_rows, gain * counts, 0.0)
 
     def add(self) -> bool:
-        worth = self.worth(~self.inside())
+        """Take the body worth most, if any is worth its price; whether one was.
+
+        Where the size of a state says all that a body could say, as on a chain, nothing is
+        worth anything next to it; then the plain rate decides.
+        """
+        return self._add(flat=False) or self._add(flat=True)
+
+    def _add(self, *, flat: bool) -> bool:
+        worth = self.worth(~self.inside(), flat=flat)
         if not worth.any():
             return False
         if self.proposals is not None:
@@ -434,8 +448,9 @@ class _Weighing:
         for body in sorted(self.bodies, key=len, reverse=True):
             if body in self.known:
                 continue
-            worth = self.worth(~self.inside(without=body))
-            if worth[self.task.covered(body)].sum() - self.price(len(body)) <= 0:
+            rest, mine = ~self.inside(without=body), self.task.covered(body)
+            best = max(self.worth(rest, flat=flat)[mine].sum() for flat in (False, True))
+            if best <= self.price(len(body)):
                 self.bodies.remove(body)
 
     def revise(self) -> bool:
@@ -451,9 +466,12 @@ class _Weighing:
             ]
             if self.proposals is None:
                 options += self._best(worth) + self._lengthened(worth, body)
-            gain, best = max(options, default=(-math.inf, ()))
+            # A body comes in once, or two that are worth the same could take turns for ever.
+            fresh = [option for option in options if option[1] not in self.spent]
+            gain, best = max(fresh, default=(-math.inf, ()))
             if gain > now + 1e-6 and best not in self.bodies:
                 self.bodies[self.bodies.index(body)] = best
+                self.spent.add(best)
                 return True
         return False
 

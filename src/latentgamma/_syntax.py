@@ -154,7 +154,7 @@ def _read_rules(
         elif kind == _END:
             if last != _ATOM and not (last == _ARROW and left):
                 break
-            if False:
+            if arrow == _REVERSED:
                 left, right = right, left
             numbers = sorted([index.setdefault(name, len(index)) for name in left])
             if arrow != _EXTERNAL:

@@ -226,7 +226,7 @@ def _listed(names: Iterable[str]) -> str:
 # ------------------------------------------------------------------------ loops
 
 
-def reach_back(  # noqa: PLR0917 - compiled loops take their arrays by position
+def reach_back(
     rule_ptr: Cells, rules: Cells, body_ptr: Cells, body: Cells, mark: Cells, queue: Cells
 ) -> int:
     """The number of atoms in `queue`: those a derivation of `queue[0]` may still need.
@@ -248,7 +248,7 @@ def reach_back(  # noqa: PLR0917 - compiled loops take their arrays by position
     return n
 
 
-def cheapest(  # noqa: PLR0917 - likewise
+def cheapest(
     use_ptr: Cells,
     use: Cells,
     head_ptr: Cells,

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from latentgamma._certificate import Certificate
-    from latentgamma._operator import Trajectory
     from latentgamma._paper import PaperWindow
     from latentgamma._proof import Derivation
+    from latentgamma._trajectory import Trajectory
 
 __all__ = ["check_path", "derivation", "gradients", "program", "trajectory", "window"]
 
