@@ -139,7 +139,8 @@ def test_an_adversary_finds_no_counterexample(
 
 
 @pytest.mark.parametrize(
-    ("atoms", "first_failure", "part"), [(2, 246_662, 0.8), (20, 6077, 0.8), (40, 507, 0.8), (80, 10, 0.6)]
+    ("atoms", "first_failure", "part"),
+    [(2, 246_662, 0.8), (20, 6077, 0.8), (40, 507, 0.8), (80, 10, 0.6)],
 )
 def test_the_upper_end_is_tight_on_cliques(atoms: int, first_failure: int, part: float) -> None:
     form = ClosedForm(clique(atoms), lg.Constants.paper(), dtype="float64")
@@ -162,7 +163,8 @@ def test_the_first_false_positive_of_a_clique_comes_when_we_say(
 
 
 @pytest.mark.parametrize(
-    ("k", "t_min"), [(1, 10), (2, 10), (3, 13), (4, 14), (5, 15), (6, 17), (7, 19), (8, 19), (32, 21)]
+    ("k", "t_min"),
+    [(1, 10), (2, 10), (3, 13), (4, 14), (5, 15), (6, 17), (7, 19), (8, 19), (32, 21)],
 )
 def test_the_lower_end_is_exact_on_ladders(k: int, t_min: int) -> None:
     program = ladder(10, k)
@@ -287,9 +289,7 @@ def test_a_bump_gate_never_leaks() -> None:
 def test_the_wrong_program_is_told_apart_by_rule_and_atom() -> None:
     program = lg.parse("bird :- penguin. animal :- bird.")
     model = lg.oracle(program)
-    other = Program.from_rules(
-        [("bird", ["animal"]), ("animal", ["bird"])], atoms=program.atoms
-    )
+    other = Program.from_rules([("bird", ["animal"]), ("animal", ["bird"])], atoms=program.atoms)
     certificate = lg.certify(model, other)
     assert certificate.status.value == "differs"
     assert not certificate.holds

@@ -150,7 +150,5 @@ def test_the_reading_of_a_model_is_what_it_computes_with() -> None:
             reading.sharpness * (reading.body_total - reading.threshold)
         )
         everything = full @ v
-        own = np.bincount(
-            program.head_indices, full[reading.head_rule] * reading.head, program.M
-        )
+        own = np.bincount(program.head_indices, full[reading.head_rule] * reading.head, program.M)
         assert reading.stray == pytest.approx(everything - own, rel=1e-3, abs=1e-5)

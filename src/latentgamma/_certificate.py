@@ -197,11 +197,11 @@ def _over(program: Program, atoms: tuple[str, ...] | None) -> Program:
 
 def _differences(looks: Program, program: Program) -> list[str]:
     lost = [
-        f"the program has '{program.rules[j]}' (rule {j}), which the rows do not imply"
+        f"the program has '{program.rules[int(j)]}' (rule {j}), which the rows do not imply"
         for j in not_entailed(looks, program)
     ]
     extra = [
-        f"a row acts as '{looks.rules[j]}', which the program does not imply"
+        f"a row acts as '{looks.rules[int(j)]}', which the program does not imply"
         for j in not_entailed(program, looks)
     ]
     return lost + extra

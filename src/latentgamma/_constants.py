@@ -22,8 +22,8 @@ Heads: TypeAlias = Literal["equal", "paper"]
 class Constants:
     """The numbers that the closed form is written with.
 
-    >>> Constants.paper().gamma_plus
-    4.71820878...
+    >>> round(Constants.paper().gamma_plus, 4)
+    4.7182
     """
 
     body: float  # η
@@ -40,7 +40,7 @@ class Constants:
 
     @classmethod
     def scaled(cls, program: Program, c: float = 4.0) -> Constants:
-        """The paper's constants for any size (its Remarks 6.4 and 6.5): η = log 4kM, …"""
+        """The paper's constants for any size as its remarks on scaling have them."""
         M, k = max(1, program.M), max(1, program.k)
         return cls(
             body=math.log(4 * k * M),
@@ -145,7 +145,7 @@ class ClosedForm:
     @property
     def threshold(self) -> Array:
         """b_j = k_j − ½. (R,)."""
-        return self.program.body_sizes - 0.5
+        return self.program.body_sizes.astype(np.float64) - 0.5
 
     @property
     def sharpness(self) -> Array:
@@ -191,7 +191,7 @@ class ClosedForm:
         program, c = self.program, self.constants
         rounding = Rounding.of(self.dtype)
         on, off = sigmoid(np.array([c.body, -c.body]))
-        k, m = program.body_sizes, program.head_sizes
+        k, m = program.body_sizes.astype(np.float64), program.head_sizes
         # Relative to e^Ψ, so that nothing overflows.
         faint = math.exp(-c.head)
         v = 1.0 / (m + (program.M - m) * faint)
@@ -213,7 +213,7 @@ class ClosedForm:
             gate=c.gate,
             bump=self.bump,
             match_terms=k + 2.0,
-            route_terms=program.rules_per_head + 2.0,
+            route_terms=program.rules_per_head.astype(np.float64) + 2.0,
             # The model's own weights may differ from these by a rounding or two.
             match_error=4 * rounding.unit * (k + 1.0),
             route_error=np.full(program.M, 4 * rounding.unit * c.gamma_plus),

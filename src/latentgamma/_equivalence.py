@@ -75,10 +75,10 @@ def not_entailed(program: Program, rules: Program) -> np.ndarray[tuple[int], np.
         sets = [[int(i) for i in translated[rules.body_of(j)] if i >= 0] for j in part]
         true = closures(program, sets)
         for row, j in zip(true, part, strict=True):
-            body = set(rules.body_of(j).tolist())
+            given = set(rules.body_of(j).tolist())
             for i in rules.heads_of(j).tolist():
                 known = translated[i] >= 0 and row[translated[i]]
-                if not known and i not in body:
+                if not known and i not in given:
                     lost.append(j)
                     break
     return np.array(lost, np.int64)

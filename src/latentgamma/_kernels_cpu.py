@@ -17,8 +17,6 @@ Arguments travel in bundles: `bodies` (offsets, atoms), `heads` (offsets, atoms)
 (β, β as a power or 0, whether the gate is the bump).
 """
 
-
-
 from __future__ import annotations
 
 from typing import Any, TypeAlias

@@ -300,7 +300,7 @@ class Program:
     def mask(self, facts: Facts = ()) -> Mask:
         """One boolean per atom, from names, indices or a boolean array. Shape (M,)."""
         if isinstance(facts, (str, int, np.integer)) and not isinstance(facts, bool):
-            facts = [facts]  # type: ignore[list-item]
+            facts = [facts]  # type: ignore[assignment]
         if isinstance(facts, np.ndarray) and facts.dtype.kind == "b":
             return self._checked_mask(facts)
         items = facts.tolist() if isinstance(facts, np.ndarray) else list(facts)  # type: ignore[arg-type]

@@ -8,8 +8,6 @@ A relation between atoms and rules is a pair (offsets, members) of compressed ro
 it is in.
 """
 
-
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -134,8 +134,9 @@ class Reading:
 
     def gain_below(self, level: Array) -> Array:
         """Least share that any rule gives any head when its body is at least `level`. (points,)."""
-        share = self.share(self.evidence_below(level[:, None])).min(axis=1, initial=1.0)
-        return share * (1.0 - 2 * STAGE * self.rounding.unit)
+        shares = self.share(self.evidence_below(level[:, None]))  # (points, head literals)
+        least: Array = shares.min(axis=1, initial=1.0)
+        return least * (1.0 - 2 * STAGE * self.rounding.unit)
 
     @cached_property
     def _body_sum(self) -> Array:

@@ -27,17 +27,17 @@ _ROWS = (128, 512, 1024)
 
 
 class Literals(NamedTuple):
-    """Compressed rows: row r holds `index[start[r]:start[r + 1]]`, whose weights lie at `place`."""
+    """Compressed rows: row r holds `other[start[r]:start[r + 1]]`, whose weights lie at `place`."""
 
     start: Tensor
-    index: Tensor
+    other: Tensor
     place: Tensor
     most: int  # the length of the longest row
     longest: dict[int, Tensor]  # and of the longest in each run of 128, 512, … rows
 
     def by_runs_of(self, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What a kernel needs that takes so many rows at a time."""
-        return self.start, self.index, self.place, self.longest[rows]
+        return self.start, self.other, self.place, self.longest[rows]
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _halves(structure: Structure, B: int, elements: int = 2048) -> _Halves:
 
     def length(count: int) -> int:
         # Enough programs to fill the chip, few enough that their partial sums stay small.
-        return block * max(1, min(16, triton.cdiv(count, block * 2048)))
+        return block * max(1, min(16, int(triton.cdiv(count, block * 2048))))
 
     rules, atoms = length(structure.R), length(structure.M)
     return _Halves(
@@ -263,7 +263,7 @@ def _run_halves(
     missing = (1.0 - state).sum(1, dtype=torch.float64)
     spread = state.new_zeros((h.rule_grid[0], B), dtype=torch.float64)
     gone = state.new_empty((h.atom_grid[0], B), dtype=torch.float64)
-    body, sources = structure.body, structure.sources
+    sources = structure.sources
     for t in range(steps):
         now, after = kept[t if keep else 0], kept[t + 1 if keep else 0]
         _launch_rules(structure, c, h, now, missing, fire, spread)

@@ -130,8 +130,8 @@ def _read_rules(
         if rest.last:  # it stopped in a body
             arrow, sign = _ARROW, rest.last
             last = {"atom": _ATOM, ",": _COMMA}.get(rest.last, _ARROW)
-            left = dict.fromkeys(names[i] for i in rest.heads)
-            right = dict.fromkeys(names[i] for i in np.unique(rest.body))
+            left = dict.fromkeys(names[i] for i in rest.heads.tolist())
+            right = dict.fromkeys(names[i] for i in np.unique(rest.body).tolist())
     while token := _token(text, at):
         kind = token.lastindex
         if kind is None:

@@ -1,0 +1,31 @@
+"""Type-checked and never run: what the types of the public surface promise to a user."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import latentgamma as lg
+
+
+def symbols(path: str) -> frozenset[str]:
+    program: lg.Program = lg.load(path)
+    rule: lg.Rule = program.rules[0]
+    closed: lg.Closure = lg.closure(program, [rule.head])
+    depth: int = closed.depth
+    many: npt.NDArray[np.bool_] = lg.closures(program, [[0], ["a"]])
+    proof: lg.Derivation | None = lg.derivation(program, ["a"], "b")
+    if proof is None:
+        gap: lg.WhyNot | None = lg.why_not(program, ["a"], "b")
+        return gap.missing if gap is not None else frozenset()
+    return closed.atoms if depth and many.any() else frozenset(proof.facts)
+
+
+def layer(program: lg.Program) -> torch.Tensor:
+    model: lg.LatentGamma = lg.oracle(program, lg.Constants.paper(), form="sparse", gate="bump")
+    state: torch.Tensor = model.state(["a"])
+    run: lg.Trajectory = model.iterate(state, 3)
+    certificate: lg.Certificate = lg.certify(model, program, depth=3).require()
+    window: tuple[float, float] = certificate.t_min, certificate.t_max
+    sequence = torch.nn.Sequential(torch.nn.Linear(3, program.M), torch.nn.Sigmoid(), model)
+    out: torch.Tensor = sequence(torch.zeros(3))
+    return out + run.final * window[0]
