@@ -185,6 +185,7 @@ def metabolism(model: str, *, heads: str = "one") -> DataSet:
     cofactors = {f"{name}_c" for name in COFACTORS.split()} & set(species)
     rng = np.random.default_rng(0)
     fact_sets = [frozenset(medium | cofactors), frozenset(medium), frozenset(cofactors)]
+    # These two, and the extracts below, are here because the paper's constants err on them.
     fact_sets += [frozenset(medium | {electrons}) for electrons in ("nadh_c", "nadph_c")]
     fact_sets += [frozenset(medium | cofactors) - {food} for food in sorted(medium)][:6]
     while len(fact_sets) < FACT_SETS:
@@ -389,12 +390,6 @@ class Network(NamedTuple):
             else:
                 tables[-1][tuple(bit == "1" for bit in words[0])] = words[1] == "1"
         return cls(nodes, inputs, tables)
-
-    def step(self, state: tuple[bool, ...]) -> tuple[bool, ...]:
-        return tuple(
-            table[tuple(state[i] for i in inputs)]
-            for inputs, table in zip(self.inputs, self.tables, strict=True)
-        )
 
     def facts(self, state: tuple[bool, ...]) -> frozenset[str]:
         """The state as atoms, one for each node whether it is on or off."""

@@ -93,13 +93,16 @@ def small(batches: tuple[int, ...] = (1, 500, 16_384), steps: int = 32) -> list[
     return rows
 
 
-def large(size: int = 10**6, batch: int = 256, k: int = 3) -> list[Row]:
-    """M = R = 10⁶: what part of the copy bandwidth the steps reach."""
+def copy_bandwidth() -> float:
+    """Bytes read and written in a second by a large copy."""
     source = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(source)
-    copy = milliseconds(lambda: target.copy_(source), graph=False)
-    bandwidth = 2 * source.nbytes / copy * 1e3
-    del source, target
+    return 2 * source.nbytes / milliseconds(lambda: target.copy_(source), graph=False) * 1e3
+
+
+def large(size: int = 10**6, batch: int = 256, k: int = 3) -> list[Row]:
+    """M = R = 10⁶: what part of the copy bandwidth the steps reach."""
+    bandwidth = copy_bandwidth()
     program = random(size, size, body=k, seed=0)
     model = lg.oracle(program, lg.Constants.paper(), form="sparse", device="cuda")
     state = (torch.rand(batch, size, device="cuda") < 0.02).float()

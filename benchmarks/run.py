@@ -59,9 +59,10 @@ def table(rows: list[dict[str, Any]]) -> str:
             block.append([shown(value) for value in rows[0].values()])
             rows = rows[1:]
         widths = [max(map(len, column)) for column in zip(columns, *block, strict=True)]
-        for cells in (columns, *block):
-            lines.append("  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip())
-        lines.append("")
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+            for cells in (columns, *block, [""] * len(columns))
+        ]
     return "\n".join(lines)
 
 

@@ -355,6 +355,15 @@ class TestTraining:
                 assert model.gain > 0
                 assert model.gate > 1
 
+    def test_a_change_that_autograd_does_not_see_is_seen(self, form: str) -> None:
+        model = oracle(generators.chain(400), form=form)  # type: ignore[arg-type]
+        state = model.state([0])
+        with torch.no_grad():
+            assert model(state, 3)[3] > 0.5
+            for parameter in model.group("gain"):
+                parameter.data.clamp_(max=-9.0)  # the idiom for projecting parameters
+            assert model(state, 3)[3] < 0.5
+
     def test_a_few_tame_steps_learn_something(self, form: str) -> None:
         model = random_model(random_program(3), form=form, seed=3)
         steps = torch.optim.Adam(model.parameters(), lr=0.05)

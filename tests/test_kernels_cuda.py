@@ -5,13 +5,14 @@ import pytest
 import torch
 
 import latentgamma as lg
+from latentgamma._flat import Flat, flatten, make_layout, plain_step
 from latentgamma._program import Program
-from latentgamma._rules import SparseRules
+from latentgamma.generators import g4
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-from latentgamma._kernels_cuda import Coefficients, Structure, back, run
+from latentgamma import _run_cuda
 
 
 def ragged(seed: int, M: int, R: int, most: int) -> Program:
@@ -36,41 +37,17 @@ def shaken(program: Program, seed: int, gate: str) -> lg.LatentGamma:
     return model
 
 
-def coefficients(model: lg.LatentGamma) -> Coefficients:
-    n = model.numbers()
-    w = n.weights
-    values = (
-        w.body, w.body_off, w.body_total - n.threshold, n.sharpness, n.amplitude,
-        w.head, w.head_off, n.offset, n.gate.reshape(1),
-    )  # fmt: skip
-    return Coefficients(*(value.detach().requires_grad_() for value in values))
-
-
-def reference(model, c: Coefficients, state, steps: int):
-    """T steps in float64 from the coefficients, in plain torch."""
-    rules: SparseRules = model.rules
-    for _ in range(steps):
-        missing = 1 - state
-        lack = missing.sum(-1, keepdim=True) * c.body_off
-        lack = lack.index_add(-1, rules.body_rule, missing[:, rules.body_atom] * c.body)
-        fire = c.amplitude * torch.sigmoid(c.sharpness * (c.slack - lack))
-        phi = (fire * c.head_off).sum(-1, keepdim=True).expand(-1, model.M)
-        phi = phi.index_add(-1, rules.head_atom, fire[:, rules.head_rule] * c.head) - c.offset
-        scaled = c.gate * phi
-        if model.gate_kind == "bump":
-            g = torch.where(scaled > 1e-3, torch.exp(-1 / scaled.clamp(min=1e-3) ** 2), 0.0)
-        else:
-            g = torch.sigmoid(scaled)
-        state = state + (1 - state) * g * torch.sigmoid(phi)
-    return state
+def close(ours: torch.Tensor, exact: torch.Tensor) -> bool:
+    return bool((ours.double().cpu() - exact.cpu()).norm() <= 1e-4 * exact.norm() + 1e-6)
 
 
 CASES = [
     (12, 20, 4, 5, 2),
     (33, 40, 6, 130, 3),
     (504, 648, 2, 67, 3),
+    (504, 648, 2, 1500, 3),
     (1, 1, 1, 3, 2),
-    (3000, 5000, 5, 37, 4),  # too large for one launch
+    (5000, 6000, 5, 37, 3),  # too large for one launch
     (200, 60, 100, 11, 3),  # long bodies
     (2500, 0, 1, 5, 2),  # no rules at all
 ]
@@ -79,38 +56,76 @@ CASES = [
 @pytest.mark.parametrize("gate", ["sigmoid", "bump"])
 @pytest.mark.parametrize(("M", "R", "most", "B", "steps"), CASES)
 def test_value_and_gradients(M: int, R: int, most: int, B: int, steps: int, gate: str) -> None:
-    model = shaken(ragged(M + R, M, R, most), R, gate)
-    c = coefficients(model)
+    model, bump = shaken(ragged(M + R, M, R, most), R, gate), gate == "bump"
+    layout = make_layout(model.rules.support(), M=M, R=R)
+    flat = Flat(*(x.detach() for x in flatten(layout, model.numbers(), torch.float64)))
+    flat = Flat(*(x.requires_grad_() for x in flat))
     generator = torch.Generator().manual_seed(1)
     state = torch.rand(B, M, generator=generator, dtype=torch.float64).requires_grad_()
-    weight = torch.randn(B, M, generator=generator, dtype=torch.float64)
-    wanted = reference(model, c, state, steps)
-    grads = torch.autograd.grad((wanted * weight).sum(), [state, *c], allow_unused=True)
+    weight = torch.randn(steps + 1, B, M, generator=generator, dtype=torch.float64)
+    states = [state]
+    for _ in range(steps):
+        states.append(plain_step(layout, flat, states[-1], bump=bump))
+    last = torch.autograd.grad(
+        (states[-1] * weight[-1]).sum(), [state, *flat], retain_graph=True, allow_unused=True
+    )
+    every = torch.autograd.grad(
+        (torch.stack(states) * weight).sum(), [state, *flat], allow_unused=True
+    )
 
-    pairs = [x.cuda() for x in model.rules.support()]
-    structure = Structure.of(M, R, *pairs)
-    cuda = Coefficients(*(x.detach().float().cuda().contiguous() for x in c))
+    there = make_layout(
+        type(model.rules.support())(*(x.cuda() for x in model.rules.support())), M=M, R=R
+    )
+    numbers = Flat(*(x.detach().float().cuda().contiguous() for x in flat))
     given = state.detach().float().cuda()
-    final, _ = run(structure, cuda, given, steps, bump=gate == "bump", keep=False)
-    again, kept = run(structure, cuda, given, steps, bump=gate == "bump", keep=True)
+    final, _ = _run_cuda.forward(there, numbers, given, steps, bump=bump, keep=False)
+    again, kept = _run_cuda.forward(there, numbers, given, steps, bump=bump, keep=True)
     assert torch.equal(final, again)
-    assert (final.double().cpu() - wanted).abs().max() < 1e-5
-    d_state, d_c = back(structure, cuda, kept, weight.float().cuda(), bump=gate == "bump")
-    repeated = back(structure, cuda, kept, weight.float().cuda(), bump=gate == "bump")
-    assert torch.equal(d_state, repeated[0])
-    names = ["state", *Coefficients._fields]
-    for name, ours, exact in zip(names, [d_state, *d_c], grads, strict=True):
-        if exact is None or not exact.numel():
-            continue
-        assert ours.shape == exact.shape
-        assert (ours.double().cpu() - exact).norm() <= 1e-4 * exact.norm() + 1e-6, name
+    assert (final.double().cpu() - states[-1]).abs().max() < 1e-5
+    run = _run_cuda.trajectory(there, kept, B)
+    assert (run.double().cpu() - torch.stack(states)).abs().max() < 1e-5
+    for sent, exact in ((weight[-1:], last), (weight, every)):
+        arguments = (there, numbers, kept, sent.float().cuda())
+        found = [_run_cuda.backward(*arguments, bump=bump, proof=False, learn=True) for _ in "12"]
+        ours = [found[0][0], *found[0][1]]
+        twin = [found[1][0], *found[1][1]]
+        for name, mine, other, theirs in zip(
+            ["state", *Flat._fields], ours, twin, exact, strict=True
+        ):
+            assert torch.equal(mine, other), name  # the same bits every time
+            if theirs is not None and theirs.numel():
+                assert mine.shape == theirs.shape
+                assert close(mine, theirs), name
+
+
+def test_a_model_on_the_device_is_the_model() -> None:
+    program = g4()
+    here = lg.oracle(program, form="sparse", dtype=torch.float64, kernel="reference")
+    there = lg.oracle(program, form="sparse", device="cuda")
+    facts = np.random.default_rng(0).random((300, program.M)) < 0.02
+    state = torch.from_numpy(facts)
+    wanted = torch.from_numpy(lg.closures(program, facts))
+    with torch.no_grad():
+        out = there(state.float().cuda(), 40)
+        assert torch.equal((out > 0.5).cpu(), wanted)
+        assert (out.double().cpu() - here(state.double(), 40)).abs().max() < 1e-5
+        assert torch.equal((there(state.float().cuda()) > 0.5).cpu(), wanted)
+
+
+def test_the_proof_gradient_on_the_device() -> None:
+    program = lg.Program.from_rules(
+        [(f"a{i + 2}", [f"a{i}", f"a{i + 1}"]) for i in range(298)],
+        atoms=[f"a{i}" for i in range(300)],
+    )
+    model = lg.oracle(program, gradient="proof", form="sparse", device="cuda")
+    state = model.state(["a0", "a1"]).requires_grad_()
+    model(state, 320)[-1].backward()
+    assert state.grad.sum().item() == pytest.approx(1.0, abs=1e-4)
+    assert model.rules.body_logits.grad is not None
 
 
 def test_empty_batch_and_no_steps() -> None:
-    model = shaken(ragged(0, 10, 12, 3), 0, "sigmoid")
-    structure = Structure.of(10, 12, *(x.cuda() for x in model.rules.support()))
-    cuda = Coefficients(*(x.detach().float().cuda() for x in coefficients(model)))
-    none = torch.empty(0, 10, device="cuda")
-    assert run(structure, cuda, none, 3, bump=False, keep=True)[0].shape == (0, 10)
-    state = torch.rand(4, 10, device="cuda")
-    assert torch.equal(run(structure, cuda, state, 0, bump=False, keep=False)[0], state)
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    assert model(torch.empty(0, model.M, device="cuda"), 3).shape == (0, model.M)
+    state = torch.rand(4, model.M, device="cuda")
+    assert torch.equal(model(state, 0), state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable
@@ -475,3 +476,21 @@ def test_parameters_that_are_none() -> None:
         DenseRules(torch.zeros(2, 3), torch.zeros(2, 4))
     with pytest.raises(ModelError, match="the rules have 3 atoms, the program has 2"):
         LatentGamma(rules, **fine, program=parse("a :- b."))
+
+
+def test_numbers_that_were_read_are_read_again_when_a_parameter_changes() -> None:
+    program = lg.generators.g1()
+    model = lg.oracle(program, form="sparse")
+    state = model.state([program.roots[0]])
+    with torch.no_grad():
+        before = model(state, 3)
+        assert torch.equal(model(state, 3), before)
+        model.offset.add_(1.0)
+        changed = model(state, 3)
+        assert not torch.equal(changed, before)
+        model.offset.data = model.offset.data - 1.0
+        torch.testing.assert_close(model(state, 3), before)
+    fresh = copy.deepcopy(model)
+    with torch.no_grad():
+        fresh.offset.add_(1.0)
+        assert not torch.equal(fresh(state, 3), model(state, 3))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -27,6 +27,10 @@ from latentgamma._rules import AbstractRules, Numbers, SparseRules
 _LEAST_SIZE = 512
 
 
+#: Where numbers that stay as they are may be kept, multiplied out for each dtype of states.
+Held: TypeAlias = "dict[torch.dtype, Flat] | None"
+
+
 @dataclass(frozen=True)
 class Run:
     """How to run: everything about T steps that has no gradient."""
@@ -40,19 +44,27 @@ class Run:
     #: Whether the states within a segment of about √T steps are recomputed on the way back.
     sqrt: bool = False
 
-    def __call__(self, numbers: Numbers, state: Tensor) -> Tensor:
+    def __call__(self, numbers: Numbers, state: Tensor, held: Held = None) -> Tensor:
         """The state after all steps. (…, M)."""
-        flat = flatten(self.layout, numbers, state.dtype)
+        flat = self._flattened(numbers, state.dtype, held)
         batch = state.reshape(math.prod(state.shape[:-1]), self.layout.M)
         final: Tensor = _Final.apply(self, batch, *flat)  # type: ignore[no-untyped-call]
         return final.reshape(state.shape)
 
-    def trajectory(self, numbers: Numbers, state: Tensor) -> Tensor:
+    def trajectory(self, numbers: Numbers, state: Tensor, held: Held = None) -> Tensor:
         """Every state of the run, the first one included. (T + 1, …, M)."""
-        flat = flatten(self.layout, numbers, state.dtype)
+        flat = self._flattened(numbers, state.dtype, held)
         batch = state.reshape(math.prod(state.shape[:-1]), self.layout.M)
         states: Tensor = _Every.apply(self, batch, *flat)  # type: ignore[no-untyped-call]
         return states.reshape(self.steps + 1, *state.shape)
+
+    def _flattened(self, numbers: Numbers, dtype: torch.dtype, held: Held) -> Flat:
+        if held is None:
+            return flatten(self.layout, numbers, dtype)
+        if dtype not in held:
+            with torch.no_grad():
+                held[dtype] = flatten(self.layout, numbers, dtype)
+        return held[dtype]
 
     # ------------------------------------------------------------ inside autograd
 

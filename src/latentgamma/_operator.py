@@ -16,11 +16,18 @@ from torch.nn.functional import softplus
 from latentgamma._certificate import Certificate, certify
 from latentgamma._errors import ModelError, StateError
 from latentgamma._fact_sets import fact_masks
+from latentgamma._flat import Flat
 from latentgamma._fused import Run, kernel_for, layout_of
 from latentgamma._model_reading import read_model, rows_of
 from latentgamma._program import Facts, Program
 from latentgamma._reading import Reading
-from latentgamma._rerun import can_be_rerun, run_keeping_states, values_can_be_read
+from latentgamma._rerun import (
+    can_be_rerun,
+    has_memory,
+    is_constant,
+    run_keeping_states,
+    values_can_be_read,
+)
 from latentgamma._rules import AbstractRules, Numbers, SparseRules, Support
 from latentgamma._stages import Gate, fire, gate, match, route, update, weakest_link
 from latentgamma._trajectory import Trajectory
@@ -116,6 +123,7 @@ class LatentGamma(nn.Module):
         self.gate_raw = nn.Parameter(_inverse_softplus("gate", gate, 1.0))
         self._state_dtype = threshold.dtype
         self._certified: tuple[object, Certificate] | None = None
+        self._settled: tuple[object, Numbers, dict[torch.dtype, Flat]] | None = None
 
     # ------------------------------------------------------------ numbers
 
@@ -189,6 +197,24 @@ class LatentGamma(nn.Module):
             self.gate,
             self.rules.support() if self._flows_along_proofs() else None,
         )
+
+    def _read(self) -> tuple[Numbers, dict[torch.dtype, Flat] | None]:
+        """The numbers of a step, and where a kernel may keep its form of them.
+
+        Numbers that nothing differentiates are read once, and anew when a parameter changes.
+        """
+        parameters = list(self.parameters())
+        differentiated = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
+        if differentiated or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+            return self.numbers(), None
+        if not all(has_memory(p) and is_constant(p) for p in parameters):
+            return self.numbers(), None
+        version = tuple((p.data_ptr(), p._version) for p in parameters)
+        if self._settled is None or self._settled[0] != version:
+            with torch.no_grad():
+                self._settled = version, self.numbers(), {}
+        proof = self.rules.support() if self._flows_along_proofs() else None
+        return self._settled[1]._replace(proof=proof), self._settled[2]
 
     def _flows_along_proofs(self) -> bool:
         return self.gradient == "proof" and torch.is_grad_enabled()
@@ -306,9 +332,9 @@ class LatentGamma(nn.Module):
         if steps is None:
             closed: Tensor = self._run_until_closed(state, memory)
             return closed
-        numbers = self.numbers()
+        numbers, held = self._read()
         if fused := self._fused(numbers, state, _checked_steps(steps), memory):
-            return fused(numbers, state)
+            return fused(numbers, state, held)
         # Not a list of them: without gradients only the last state has to live.
         for after in self._run(numbers, state, steps, memory):
             state = after
@@ -320,9 +346,9 @@ class LatentGamma(nn.Module):
         one_of("memory", memory, get_args(Memory))
         # Every state is part of the answer, so there is nothing for √T to save.
         kept: Memory = "all" if memory == "all" else "states"
-        numbers = self.numbers()
+        numbers, held = self._read()
         if fused := self._fused(numbers, state, _checked_steps(steps), kept):
-            return Trajectory(fused.trajectory(numbers, state), self.program)
+            return Trajectory(fused.trajectory(numbers, state, held), self.program)
         states = [state, *self._run(numbers, state, steps, kept)]
         return Trajectory(torch.stack(states), self.program)
 

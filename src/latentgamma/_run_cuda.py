@@ -236,13 +236,13 @@ class _Halves(NamedTuple):
 
 
 def _halves(structure: Structure, B: int, elements: int = 2048) -> _Halves:
-    BB = min(256, triton.next_power_of_2(B))
+    BB = min(256, int(triton.next_power_of_2(B)))
     block = max(1, elements // BB)
-    columns = triton.cdiv(B, BB)
+    columns = -(-B // BB)
 
     def length(count: int) -> int:
         # Enough programs to fill the chip, few enough that their partial sums stay small.
-        return block * max(1, min(16, int(triton.cdiv(count, block * 2048))))
+        return block * max(1, min(16, -(-count // (block * 2048))))
 
     rules, atoms = length(structure.R), length(structure.M)
     return _Halves(
