@@ -207,9 +207,11 @@ class LatentGamma(nn.Module):
         differentiated = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
         if differentiated or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
             return self.numbers(), None
-        if not all(has_memory(p) and is_constant(p) for p in parameters):
+        # On a device, looking whether they changed costs more than reading them, and a captured
+        # graph has to see later changes.
+        if not all(p.is_cpu and has_memory(p) and is_constant(p) for p in parameters):
             return self.numbers(), None
-        version = tuple((p.data_ptr(), p._version) for p in parameters)
+        version = self._fingerprint()
         if self._settled is None or self._settled[0] != version:
             with torch.no_grad():
                 self._settled = version, self.numbers(), {}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 import triton
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from latentgamma import _kernels_cuda as kernels
 from latentgamma._flat import Flat, Layout
@@ -333,11 +333,12 @@ def _back_halves(
 
 # -------------------------------------------------------------------- as a kernel
 
-_STRUCTURES: WeakKeyDictionary[Tensor, Structure] = WeakKeyDictionary()
+#: Tensors compare elementwise, so they are told apart by identity.
+_STRUCTURES = WeakIdKeyDictionary()
 
 
 def _structure_of(layout: Layout) -> Structure:
-    held = _STRUCTURES.get(layout.body_ptr)
+    held: Structure | None = _STRUCTURES.get(layout.body_ptr)  # type: ignore[no-untyped-call]
     if held is None:
         held = _STRUCTURES[layout.body_ptr] = Structure.of(layout)
     return held
