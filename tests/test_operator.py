@@ -494,3 +494,16 @@ def test_numbers_that_were_read_are_read_again_when_a_parameter_changes() -> Non
     with torch.no_grad():
         fresh.offset.add_(1.0)
         assert not torch.equal(fresh(state, 3), model(state, 3))
+
+
+def test_a_fixed_model_answers_as_before_and_then_follows_its_parameters_again() -> None:
+    program = lg.generators.g1()
+    model = lg.oracle(program, form="sparse")
+    state = model.state([program.roots[0]])
+    usual = model(state, 3).detach()
+    with model.fixed():
+        assert torch.equal(model(state, 3), usual)
+        assert not model(state, 3).requires_grad
+    with torch.no_grad():
+        model.offset.add_(1.0)
+    assert not torch.equal(model(state, 3), usual)

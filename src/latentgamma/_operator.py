@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -123,6 +124,7 @@ class LatentGamma(nn.Module):
         self.gate_raw = nn.Parameter(_inverse_softplus("gate", gate, 1.0))
         self._state_dtype = threshold.dtype
         self._certified: tuple[object, Certificate] | None = None
+        self._fixed: tuple[Numbers, dict[torch.dtype, Flat]] | None = None
         self._settled: tuple[object, Numbers, dict[torch.dtype, Flat]] | None = None
 
     # ------------------------------------------------------------ numbers
@@ -203,6 +205,8 @@ class LatentGamma(nn.Module):
 
         Numbers that nothing differentiates are read once, and anew when a parameter changes.
         """
+        if self._fixed is not None:
+            return self._fixed
         parameters = list(self.parameters())
         differentiated = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
         if differentiated or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
@@ -217,6 +221,26 @@ class LatentGamma(nn.Module):
                 self._settled = version, self.numbers(), {}
         proof = self.rules.support() if self._flows_along_proofs() else None
         return self._settled[1]._replace(proof=proof), self._settled[2]
+
+    @contextmanager
+    def fixed(self) -> Iterator[LatentGamma]:
+        """This model with its parameters taken as they are now: read once, and not differentiated.
+
+        For serving, above all on a device, where reading them costs as much as a short run.
+
+        >>> import latentgamma as lg
+        >>> model = lg.oracle(lg.parse("b :- a."))
+        >>> with model.fixed():
+        ...     float(model(model.state(["a"]), 1)[0]) > 0.5
+        True
+        """
+        with torch.no_grad():
+            numbers = self.numbers()
+            self._fixed = numbers.of([tensor.detach() for tensor in numbers.tensors()]), {}
+        try:
+            yield self
+        finally:
+            self._fixed = None
 
     def _flows_along_proofs(self) -> bool:
         return self.gradient == "proof" and torch.is_grad_enabled()
