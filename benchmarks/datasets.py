@@ -11,7 +11,6 @@ CC0-1.0); every .cxt file found there takes part.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import importlib
 import importlib.util
@@ -557,26 +556,16 @@ def measure(data: DataSet) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The real programs, as one table.")
-    parser.add_argument("names", nargs="*", help=f"any of {', '.join(sources())}; default all")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there too")
-    arguments = parser.parse_args()
-    rows = []
-    for name in arguments.names or sources():
+def rows() -> list[dict[str, Any]]:
+    """A row for each data set whose package is here; the others are named on standard error."""
+    found = []
+    for name, source in sources().items():
         try:
-            data = sources()[name]()
+            found.append(measure(source()))
         except MissingError as missing:
             print(f"{name}: left out, {missing}", file=sys.stderr)
-            continue
-        rows.append(measure(data))
-        if len(rows) == 1:
-            print("| " + " | ".join(rows[0]) + " |")
-            print("|" + "---|" * len(rows[0]))
-        print("| " + " | ".join(map(str, rows[-1].values())) + " |", flush=True)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(rows(), indent=1, ensure_ascii=False))

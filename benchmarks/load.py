@@ -79,6 +79,11 @@ def load_cases(rules: int, *, body: int = 3, seed: int = 0) -> list[dict[str, ob
     return rows
 
 
+def rows() -> list[dict[str, object]]:
+    """A million rules with bodies of three."""
+    return load_cases(1_000_000)
+
+
 def rule_text(rules: int, body: int, pattern: str, seed: int) -> str:
     """A text of so many rules over as many atoms, in random order."""
     generator = np.random.default_rng(seed)

@@ -38,7 +38,13 @@ if TYPE_CHECKING:
     from latentgamma._operator import LatentGamma
     from latentgamma._oracle import oracle
     from latentgamma._paper import PaperWindow, paper_window
-    from latentgamma._robustness import critical_sigma, flip_bound, misroute_bound, perturb
+    from latentgamma._robustness import (
+        critical_sigma,
+        flip_bound,
+        flip_probability,
+        misroute_bound,
+        perturb,
+    )
     from latentgamma._training import Homotopy
     from latentgamma._trajectory import Trajectory
 
@@ -65,6 +71,7 @@ _LATER = {
     "GradientReport": "_gradient_report",
     "perturb": "_robustness",
     "flip_bound": "_robustness",
+    "flip_probability": "_robustness",
     "misroute_bound": "_robustness",
     "critical_sigma": "_robustness",
     "parameter_count": "_complexity",
@@ -108,6 +115,7 @@ __all__ = [
     "PaperWindow",
     "perturb",
     "flip_bound",
+    "flip_probability",
     "misroute_bound",
     "critical_sigma",
     "parameter_count",

@@ -108,7 +108,9 @@ class Constants:
     @property
     def gamma_minus(self) -> float:
         """γ⁻, what an unsatisfied rule gives its head."""
-        return self.gain * self.confidence / (1 + math.exp(self.sharpness / 2))
+        # e^{−τ/2} / (1 + e^{−τ/2}), which cannot overflow.
+        small = math.exp(-self.sharpness / 2)
+        return self.gain * self.confidence * small / (1 + small)
 
     def to_dict(self) -> dict[str, Any]:
         """The constants as plain values, for JSON."""

@@ -370,6 +370,12 @@ class Program:
     def __hash__(self) -> int:
         return self._hash
 
+    def __copy__(self) -> Program:
+        return self  # nothing in it can change
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return self
+
     def __str__(self) -> str:
         names = [quote(name) for name in self.atoms]
         lines = [] if self._numbered_as_read() else [f"#external {name}." for name in names]
