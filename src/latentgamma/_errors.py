@@ -100,7 +100,7 @@ def unknown_atoms(unknown: Iterable[str], atoms: Sequence[str], what: str = "fac
     for name in names[:5]:
         near = []
         if len(atoms) <= _LARGEST_LOOKUP and len(name) <= 200:
-            near = difflib.get_close_matches(name, atoms, n=1, cutoff=0.55)
+            near = difflib.get_close_matches(name, atoms, n=1, cutoff=0.45)
         shown.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
     if len(names) > 5:
         shown.append(f"and {len(names) - 5} more")

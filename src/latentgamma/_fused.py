@@ -48,6 +48,8 @@ class Run:
         """The state after all steps. (…, M)."""
         flat = self._flattened(numbers, state.dtype, held)
         batch = state.reshape(math.prod(state.shape[:-1]), self.layout.M)
+        if not torch.is_grad_enabled():  # nothing will come back, so nothing has to be kept
+            return self.final(batch, flat, keep=False)[0].reshape(state.shape)
         final: Tensor = _Final.apply(self, batch, *flat)  # type: ignore[no-untyped-call]
         return final.reshape(state.shape)
 
