@@ -383,3 +383,73 @@ def test_window_of_a_closed_form_agrees_with_that_of_its_model() -> None:
         models = lg.certify(lg.oracle(program, lg.Constants.paper(), dtype=torch.float64), program)
         assert ours.t_min == models.t_min
         assert ours.t_max == pytest.approx(models.t_max, rel=0.02, abs=1)
+
+
+# -------------------------------------------------------------------- where rounding bites
+
+
+def test_what_idle_rules_give_is_bounded_with_the_rounding_of_their_body_sums() -> None:
+    atoms = ["h", *(f"x{i}" for i in range(2000))]
+    program = Program.from_rules([("h", []), ("h", atoms[1:])], atoms=atoms)
+    constants = lg.Constants(20.0, 40.0, 2e4, 0.5, 1000.0, 5.0)
+    with torch.no_grad():
+        model = lg.oracle(program, constants, form="dense", gate="bump")
+        # The large body sums to 2,000 and has next to no threshold: its idle activation is
+        # decided by the last bit of that sum.
+        model.threshold.copy_(torch.tensor([-0.5, 6.5e-5]))
+        model.offset.fill_(1e5)
+        model.offset[0] = 0.0
+        model.offset[0] = float(model.reading(program).evidence_below(np.ones((1, 1)))[0][0]) - 2
+        certificate = lg.certify(model, program)
+        derived = model(torch.zeros(program.M), 50)[0] > 0.5
+    assert derived or not certificate.covers(50)
+
+
+def test_what_strays_is_bounded_with_the_rounding_of_its_argument() -> None:
+    rng = np.random.default_rng(0)
+    nothing = Program.from_rules([], atoms=["s", "a"])
+    row = Program.from_rules([("s", ["a"])], atoms=["s", "a"])
+    for _ in range(60):
+        argument = float(rng.uniform(20, 80))
+        constants = lg.Constants(20.0, 1.0, 5.0, 0.5, min(1e30, math.exp(argument) * 4e6), 5.0)
+        with torch.no_grad():
+            model = lg.oracle(row, constants, form="dense", gate="bump")
+            model.rules.head_logits.zero_()
+            model.threshold.fill_(float(1 + argument / 5))
+            above = model.reading(nothing, np.zeros(0, np.int64)).evidence_above(np.zeros(0))
+            model.offset[0] += float(above[0]) * (1 + 2e-7)
+            certificate = lg.certify(model, nothing)
+            risen = model(torch.tensor([0.0, 1.0]), 20)[0] > 0.5
+        assert not (risen and certificate.covers(20))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["threshold", "offset", "gain_raw", "sharpness_raw"])
+def test_parameters_that_are_no_numbers_prove_nothing(name: str, value: float) -> None:
+    program = lg.parse("b :- a. c :- b.")
+    model = lg.oracle(program)
+    with torch.no_grad():
+        getattr(model, name).fill_(value)
+    certificate = lg.certify(model, program)
+    assert not certificate.holds
+    assert "nothing is proved" in certificate.message or "not implement" in certificate.message
+
+
+def test_products_beyond_the_range_of_the_dtype_prove_nothing() -> None:
+    program = lg.parse("b :- a.")
+    model = lg.oracle(program)
+    with torch.no_grad():
+        model.sharpness_raw.fill_(3e37)
+    assert lg.certify(model, program).status.value in ("undefined", "differs")
+
+
+def test_a_models_own_certificate_sees_values_that_change_places() -> None:
+    program = lg.Program.from_rules([("b", ["a"]), ("c", ["d"])])
+    model = lg.oracle(program, form="sparse").requires_grad_(False)
+    before = model.certificate()
+    assert before.holds
+    logits = model.threshold.data
+    logits[0], logits[1] = -5.0, 5.5 + 0.5
+    changed = model.certificate()
+    logits[0], logits[1] = 6.0, -5.0  # the same sum, elsewhere
+    assert model.certificate() is not changed

@@ -58,6 +58,7 @@ class Status(Enum):
     LEAKS = "leaks"
     LAGS = "lags"
     DIFFERS = "differs"
+    UNDEFINED = "undefined"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Certificate:
     """A window [t_min, t_max] of steps in which a model provably equals a program.
 
     For every fact set whose closure takes at most `depth` steps, after any number of steps in
-    the window, the atoms above one half are the closure, no more and no less.
+    the window, the atoms above one half are the closure, no more and no less. It speaks of
+    states that start at 0 and 1 and are held in `dtype`.
     """
 
     t_min: float
@@ -210,7 +212,12 @@ def _differences(looks: Program, program: Program) -> list[str]:
 def window(reading: Reading, *, depth: int | None = None) -> Certificate:
     """The certificate of weights that stand rule by rule for a program."""
     program = reading.program
-    depth = depth_bound(program) if depth is None else depth
+    every = f"for every fact set of depth at most {depth}"
+    if depth is None:
+        depth = depth_bound(program)
+        every = f"for every fact set (none is deeper than {depth})"
+    if not reading.in_range:
+        return _undefined(reading, depth)
     t_max, leaks, curve = upper_end(reading)
     t_min = lower_end(reading, depth)
     margins, weakest_rule, weakest_atom = _margins(reading)
@@ -236,13 +243,24 @@ def window(reading: Reading, *, depth: int | None = None) -> Certificate:
     else:
         status = Status.HOLDS
         end = "for ever" if math.isinf(t_max) else f"to step {t_max:,.0f}"
-        message = (
-            f"exact from step {t_min:,.0f} {end}, for every fact set of depth at most {depth} "
-            f"({reading.rounding.dtype})"
-        )
+        message = f"exact from step {t_min:,.0f} {end}, {every}, in {reading.rounding.dtype}"
     return Certificate(
         t_min, t_max, depth, float(leaks.max(initial=0.0)), margins, status, message,
         *names, reading.rounding.dtype, curve=tuple(curve),
+    )  # fmt: skip
+
+
+def _undefined(reading: Reading, depth: int) -> Certificate:
+    """The certificate of numbers that no arithmetic could follow."""
+    nothing = Margins(*[math.nan] * 5)
+    message = (
+        f"nothing is proved: parameters are not finite, or their products leave the range of "
+        f"{reading.rounding.dtype}. Look for a training run that diverged, or use "
+        f"Constants.certified(program)"
+    )
+    return Certificate(
+        math.inf, 0.0, depth, math.nan, nothing, Status.UNDEFINED, message, None, None,
+        reading.rounding.dtype,
     )  # fmt: skip
 
 
@@ -292,7 +310,7 @@ def upper_end(reading: Reading) -> tuple[float, Array, list[tuple[float, float]]
             faster = min(2.0, 0.9 * tolerance / max(grown, 1e-300))
         else:
             bound = _after(bound, rate, 1.0)
-            if bound.max() > 0.5:
+            if not bound.max() <= 0.5:
                 return steps, first, curve
         steps += stride
         curve.append((steps, float(bound.max())))

@@ -200,7 +200,8 @@ class ClosedForm:
         amplitude = self.gain * self.confidence
         sharpness, threshold = self.sharpness, self.threshold
         total = k * on + (program.M - k) * off
-        full = amplitude * sigmoid(sharpness * (total - threshold)) * v * faint
+        # No rule fires beyond its amplitude, whatever the rounding.
+        full = amplitude * v * faint
         return Reading(
             program=program,
             rounding=rounding,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from latentgamma._errors import ModelError
 from latentgamma._program import Program
-from latentgamma._reading import Array, Reading, Rounding
+from latentgamma._reading import STAGE, Array, Reading, Rounding
 from latentgamma._rules import AbstractRules, DenseRules, Numbers, SparseRules
 
 
@@ -39,12 +39,17 @@ def read_model(
     head = rules.head_at(weights, row[head_rule], head_atom)
     sharpness, threshold = numbers.sharpness.double(), numbers.threshold.double()
     amplitude = numbers.amplitude.double()
-    full = amplitude * torch.sigmoid(sharpness * (weights.body_total - threshold))  # (R,)
+    rounding = Rounding.of(dtype)
+    match_error, route_error = _mixed_signs(rules, numbers, rounding.unit)
+    # Most that each row can fire, in any state and with the rounding of its own arithmetic.
+    slack = weights.body_total - threshold
+    error = rounding.unit * slack.abs() + torch.from_numpy(match_error).to(slack.device)
+    pushed = sharpness * (slack + error)
+    pushed = pushed + STAGE * rounding.unit * pushed.abs()
+    full = amplitude * torch.sigmoid(pushed) * (1 + STAGE * rounding.unit)  # (R,)
     own = torch.zeros(rules.M, dtype=torch.float64, device=row.device)
     own.index_add_(0, head_atom, full[row[head_rule]] * head)
     everything = _route_double(rules, numbers, full)
-    rounding = Rounding.of(dtype)
-    match_error, route_error = _mixed_signs(rules, numbers, rounding.unit)
     if isinstance(rules, DenseRules):
         match_terms, route_terms = np.full(rules.R, rules.M), np.full(rules.M, rules.R)
     else:

@@ -139,6 +139,19 @@ class Reading:
         return least * (1.0 - 2 * STAGE * self.rounding.unit)
 
     @cached_property
+    def in_range(self) -> bool:
+        """Whether all numbers are finite, and so are the products the model forms of them."""
+        numbers = (self.body, self.body_total, self.head, self.threshold, self.sharpness,
+                   self.amplitude, self.stray, self.offset, self.match_error, self.route_error)  # fmt: skip
+        if not all(np.isfinite(array).all() for array in numbers) or not np.isfinite(self.gate):
+            return False
+        reach = self.sharpness * (np.abs(self.body_total) + np.abs(self.threshold) + 1.0)
+        received = self.amplitude.sum() + np.abs(self.offset).max(initial=0.0) + self.stray.sum()
+        largest = max(float(reach.max(initial=0.0)), float(received) * max(1.0, self.gate))
+        # Sixteen-bit states are computed with in float32, the range of both is the same.
+        return largest < (1e300 if self.rounding.dtype == "float64" else 1e37)
+
+    @cached_property
     def _body_sum(self) -> Array:
         """Σ_b u_jb, a little low rather than high. (R,)."""
         total = np.zeros(self.program.R)
@@ -150,8 +163,10 @@ class Reading:
     @cached_property
     def _idle(self) -> Array:
         """What a literal's atom gets at least from its other rules, in any state."""
-        silent = _lowered(-self.sharpness * self.threshold, self.rounding.unit)
-        sent = (self.amplitude * sigmoid(silent))[self.head_rule] * self.head
+        unit = self.rounding.unit
+        silent = _lowered(self.sharpness * self.margin_below(np.zeros(1)), unit)
+        firing = self.amplitude * sigmoid(silent) * (1.0 - STAGE * unit)
+        sent = firing[self.head_rule] * self.head
         whole = np.bincount(self.program.head_indices, sent, self.program.M)
         return np.maximum(0.0, (whole[self.program.head_indices] - sent) * (1.0 - 1e-9))
 
