@@ -27,6 +27,9 @@ _ROUNDS = 32
 def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
     """The rules that a model applies, however its rows share them.
 
+    They are equivalent to what the model computes, not a copy of what it was built from: rules
+    with several heads come back as several rules, duplicates once, and in an order of their own.
+
     First the rows are read as they stand, weights above one half as bodies; if the certificate
     proves the model equal to those rules, they are the answer. Otherwise the model is asked:
     it is monotone, so from a state in which it derives an atom everything can be taken away

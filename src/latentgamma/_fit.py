@@ -101,7 +101,8 @@ class FitResult:
 
     def __str__(self) -> str:
         shown = "" if self.accuracy is None else f", held-out accuracy {self.accuracy:.4f}"
-        return f"{self.program.R} rules by method {self.method!r}{shown}; {self.certificate}"
+        network = f"the network against these rules: {self.certificate}"
+        return f"{self.program.R} rules by method {self.method!r}{shown}; {network}"
 
 
 def fit(

@@ -147,7 +147,12 @@ def _certify_takes(parser: argparse.ArgumentParser) -> None:
         "--depth", type=_whole, metavar="D",
         help="for fact sets that take at most D steps; by default for every fact set",
     )  # fmt: skip
-    parser.add_argument("--horizon", type=_whole, metavar="N", help="the window must reach step N")
+    parser.add_argument(
+        "--horizon",
+        type=_whole,
+        metavar="N",
+        help="the window must reach step N; certified constants are chosen so that it does",
+    )
     _takes_picture(parser, "the leak against time, the paper's promise beside it")
 
 

@@ -126,7 +126,10 @@ def _verdict(results: Validation, letter: str) -> tuple[str, str]:
     exact = sum(round(row.accuracy * row.examples) for row in rows)
     total = sum(row.examples for row in rows)
     holds, words = {
-        "A": (True, f"{len(results.graphs)} programs, all stated figures met at once"),
+        "A": (
+            True,
+            f"{len(results.graphs)} of the paper's programs, all stated figures met at once",
+        ),
         "B": (results.expressivity.holds, f"{exact:,} of {total:,} runs exact in every atom"),
         "C": (
             wide.holds,
