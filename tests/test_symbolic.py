@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latentgamma import closures, equivalent
+from latentgamma import DataError, closures, equivalent
+from latentgamma._contexts import canonical_base, common, rules_of_models
 from latentgamma._implications import as_program, implications, irredundant
 from latentgamma._symbolic import Task, cover, covered, likeliest, needed, smallest_bodies
 
@@ -146,3 +147,58 @@ def test_all_closures_identify_the_program(seed):
         max_body=7,
     )
     assert equivalent(as_program(found, 7), program)
+
+
+tables = (
+    st.integers(1, 6)
+    .flatmap(
+        lambda M: st.lists(st.lists(st.booleans(), min_size=M, max_size=M), min_size=1, max_size=8)
+    )
+    .map(lambda rows: np.array(rows, bool))
+)
+
+
+def implied(rows, chosen):
+    return rows[(rows | ~chosen).all(1)].all(0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables)
+def test_from_rows_alone_each_set_implies_what_its_rows_share(rows):
+    sets = all_states(rows.shape[1])
+    expected = np.array([implied(rows, chosen) for chosen in sets])
+    assert (common(rows, sets) == expected).all()
+    rules = rules_of_models(rows)
+    assert (closures(as_program(rules, rows.shape[1]), sets) == expected).all()
+    for head, body in rules:  # no atom of a body is needless
+        for i in body:
+            shorter = np.isin(np.arange(rows.shape[1]), [x for x in body if x != i])
+            assert not implied(rows, shorter)[head]
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables)
+def test_the_canonical_base_has_the_pseudo_closed_sets_as_premises(rows):
+    pseudo = []
+    for chosen in sorted(all_states(rows.shape[1]), key=np.sum):
+        below = [p for p in pseudo if (p <= chosen).all()]
+        if (
+            all((implied(rows, p) <= chosen).all() for p in below)
+            and (implied(rows, chosen) != chosen).any()
+        ):
+            pseudo.append(chosen)
+    premises, conclusions = canonical_base(rows)
+    assert {p.tobytes() for p in premises} == {p.tobytes() for p in pseudo}
+    assert len(premises) == len(pseudo)
+    assert all((implied(rows, p) == c).all() for p, c in zip(premises, conclusions, strict=True))
+
+
+def test_rules_that_are_kept_stay_and_need_no_others():
+    rows = np.array([[1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0]], bool)  # a → b → c
+    assert set(rules_of_models(rows)) == {(1, (0,)), (2, (1,))}
+    assert rules_of_models(rows, [(2, (0,))])[0] == (2, (0,))
+
+
+def test_a_table_with_too_many_closed_sets_is_refused():
+    with pytest.raises(DataError, match="fewer columns"):
+        canonical_base(~np.eye(12, dtype=bool), most=1000)

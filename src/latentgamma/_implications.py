@@ -197,7 +197,7 @@ def irredundant(rules: Sequence[Implication], closed: Mask, kept: int = 0) -> li
     for rule in fixed:
         chain.add(rule)
     for head, body in rest:
-        if head not in chain.close(body):
+        if not chain.implies(head, body):
             chain.add((head, body))
     order = sorted(
         range(kept, len(chain.rules)),
@@ -206,13 +206,13 @@ def irredundant(rules: Sequence[Implication], closed: Mask, kept: int = 0) -> li
     for j in order:
         head, body = chain.rules[j]
         chain.idle.add(j)
-        if head not in chain.close(body):
+        if not chain.implies(head, body):
             chain.idle.discard(j)
     return [rule for j, rule in enumerate(chain.rules) if j not in chain.idle]
 
 
 class _Chain:
-    """Rules that grow and shrink one at a time, with closures of single bodies."""
+    """Rules that grow and shrink one at a time, with what single bodies imply."""
 
     def __init__(self, M: int) -> None:
         self.rules: list[Implication] = []
@@ -228,21 +228,22 @@ class _Chain:
         if not rule[1]:
             self.empty.append(j)
 
-    def close(self, body: Body) -> set[int]:
+    def implies(self, head: int, body: Body) -> bool:
+        """Whether the rules that are not idle lead from a body to a head."""
         true = {*body, *(self.rules[j][0] for j in self.empty if j not in self.idle)}
         todo = list(true)
         lacking: dict[int, int] = {}
-        while todo:
+        while todo and head not in true:
             for j in self.uses[todo.pop()]:
                 if j in self.idle:
                     continue
                 left = lacking.get(j, len(self.rules[j][1])) - 1
                 lacking[j] = left
-                head = self.rules[j][0]
-                if left == 0 and head not in true:
-                    true.add(head)
-                    todo.append(head)
-        return true
+                new = self.rules[j][0]
+                if left == 0 and new not in true:
+                    true.add(new)
+                    todo.append(new)
+        return head in true
 
 
 def _wanted(
