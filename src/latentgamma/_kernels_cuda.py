@@ -176,7 +176,7 @@ def _back_tile(
     h_start, h_index, h_place, h_longest, u_start, u_index, u_place, u_longest,
     d_body, d_off, d_reach, d_head, d_head_off, d_theta, d_beta,
     B, M, R, T, keep_stride, body_count, head_count,
-    BUMP: tl.constexpr, EVERY: tl.constexpr, ONE: tl.constexpr, AROWS: tl.constexpr, RROWS: tl.constexpr, BT: tl.constexpr,
+    BUMP: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr, BT: tl.constexpr,
     UB: tl.constexpr, US: tl.constexpr, UH: tl.constexpr, UU: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0).to(tl.int64)
@@ -191,45 +191,36 @@ def _back_tile(
     here = kept + tile * M * BT + (T - 1) * keep_stride
     if EVERY:
         given += T.to(tl.int64) * B * M
-    for start in range(0, M, AROWS):
-        i = start + tl.arange(0, AROWS)
+    for start in range(0, M, ROWS):
+        i = start + tl.arange(0, ROWS)
         atom = i < M
         own = tl.load(atom_order + i, mask=atom, other=0)
         both = atom[:, None] & seen[None, :]
         G = tl.load(given + example[None, :] * M + own[:, None], mask=both, other=0.0)
         tl.store(d_state + i[:, None] * BT + e[None, :], G, mask=atom[:, None])
-    # With all rows in one run (ONE) their sums over time stay in registers.
-    sum_theta = tl.zeros([AROWS], tl.float32)
-    sum_beta = tl.zeros([AROWS], tl.float32)
-    sum_stray = tl.zeros([RROWS], tl.float32)
-    sum_reach = tl.zeros([RROWS], tl.float32)
-    sum_off = tl.zeros([RROWS], tl.float32)
-    sum_body0 = tl.zeros([RROWS], tl.float32)
-    sum_body1 = tl.zeros([RROWS], tl.float32)
-    sum_head0 = tl.zeros([RROWS], tl.float32)
     for _ in range(T):
         tl.debug_barrier()
-        rest = tl.zeros([AROWS, BT], tl.float32)
-        for start in range(0, M, AROWS):
-            i = start + tl.arange(0, AROWS)
+        rest = tl.zeros([ROWS, BT], tl.float32)
+        for start in range(0, M, ROWS):
+            i = start + tl.arange(0, ROWS)
             s = tl.load(here + i[:, None] * BT + e[None, :], mask=(i < M)[:, None], other=1.0)
             rest += 1.0 - s
         missing = tl.sum(rest, axis=0)
-        rest = tl.zeros([RROWS, BT], tl.float32)
-        for start in range(0, R, RROWS):
+        rest = tl.zeros([ROWS, BT], tl.float32)
+        for start in range(0, R, ROWS):
             j, rule, own, a = _rules_of_tile(
                 start, rule_order, here, missing, R, e,
-                b_start, b_index, b_place, b_longest, body, body_off, reach, RROWS, BT, UB,
+                b_start, b_index, b_place, b_longest, body, body_off, reach, ROWS, BT, UB,
             )  # fmt: skip
             tl.store(fire + j[:, None] * BT + e[None, :], a, mask=rule[:, None])
             rest += a * tl.load(head_off + own, mask=rule, other=0.0)[:, None]
         spread = tl.sum(rest, axis=0)
         tl.debug_barrier()
-        rest = tl.zeros([AROWS, BT], tl.float32)
-        for start in range(0, M, AROWS):
+        rest = tl.zeros([ROWS, BT], tl.float32)
+        for start in range(0, M, ROWS):
             i, atom, own, phi = _atoms_of_tile(
                 start, atom_order, fire, spread, M, e,
-                s_start, s_index, s_place, s_longest, head, offset, AROWS, BT, US,
+                s_start, s_index, s_place, s_longest, head, offset, ROWS, BT, US,
             )  # fmt: skip
             g, gamma = _share(phi, beta, BUMP)
             by_phi, by_beta = _slope(phi, beta, g, gamma, BUMP)
@@ -240,56 +231,40 @@ def _back_tile(
             dp = weight * by_phi
             tl.store(dphi + spot, dp, mask=atom[:, None])
             tl.store(d_state + spot, G * (1.0 - g * gamma), mask=atom[:, None])
-            by_theta, by_gate = -tl.sum(dp, axis=1), tl.sum(weight * by_beta, axis=1)
-            if ONE:
-                sum_theta += by_theta
-                sum_beta += by_gate
-            else:
-                _add(d_theta + tile * M + own, atom, by_theta)
-                _add(d_beta + tile * M + own, atom, by_gate)
+            _add(d_theta + tile * M + own, atom, -tl.sum(dp, axis=1))
+            _add(d_beta + tile * M + own, atom, tl.sum(weight * by_beta, axis=1))
             rest += dp
         all_dp = tl.sum(rest, axis=0)
         tl.debug_barrier()
-        rest = tl.zeros([RROWS, BT], tl.float32)
-        for start in range(0, R, RROWS):
-            j = start + tl.arange(0, RROWS)
+        rest = tl.zeros([ROWS, BT], tl.float32)
+        for start in range(0, R, ROWS):
+            j = start + tl.arange(0, ROWS)
             rule = j < R
             own = tl.load(rule_order + j, mask=rule, other=0)
             spot = j[:, None] * BT + e[None, :]
             a = tl.load(fire + spot, mask=rule[:, None], other=0.0)
             off = tl.load(body_off + own, mask=rule, other=0.0)
             stray = tl.load(head_off + own, mask=rule, other=0.0)
-            longest = tl.load(h_longest + start // RROWS)
+            longest = tl.load(h_longest + start // ROWS)
             df = _gathered(j, rule, h_start, h_index, h_place, head, dphi, e, BT, UH, longest, False)
             df += stray[:, None] * all_dp[None, :]
             dm = df * a * (1.0 - a)
             tl.store(dmargin + spot, dm, mask=rule[:, None])
             rest += dm * off[:, None]
-            by_stray, by_reach = tl.sum(a * all_dp[None, :], axis=1), tl.sum(dm, axis=1)
-            by_off = -tl.sum(dm * missing[None, :], axis=1)
-            if ONE:
-                sum_stray += by_stray
-                sum_reach += by_reach
-                sum_off += by_off
-            else:
-                _add(d_head_off + tile * R + own, rule, by_stray)
-                _add(d_reach + tile * R + own, rule, by_reach)
-                _add(d_off + tile * R + own, rule, by_off)
-            if ONE:
-                sum_head0 += _literal_sum(j, rule, 0, h_start, h_index, dphi, a, e, BT, False)
-                sum_body0 -= _literal_sum(j, rule, 0, b_start, b_index, here, dm, e, BT, True)
-                sum_body1 -= _literal_sum(j, rule, 1, b_start, b_index, here, dm, e, BT, True)
+            _add(d_head_off + tile * R + own, rule, tl.sum(a * all_dp[None, :], axis=1))
+            _add(d_reach + tile * R + own, rule, tl.sum(dm, axis=1))
+            _add(d_off + tile * R + own, rule, -tl.sum(dm * missing[None, :], axis=1))
             _add_literals(j, rule, h_start, h_index, h_place, dphi, a, d_head + tile * head_count,
-                          e, BT, 1 if ONE else 0, longest, 1.0, False)  # fmt: skip
-            longest = tl.load(b_longest + start // RROWS)
+                          e, BT, longest, 1.0, False)  # fmt: skip
+            longest = tl.load(b_longest + start // ROWS)
             _add_literals(j, rule, b_start, b_index, b_place, here, dm, d_body + tile * body_count,
-                          e, BT, 2 if ONE else 0, longest, -1.0, True)  # fmt: skip
+                          e, BT, longest, -1.0, True)  # fmt: skip
         lost = tl.sum(rest, axis=0)
         tl.debug_barrier()
-        for start in range(0, M, AROWS):
-            i = start + tl.arange(0, AROWS)
+        for start in range(0, M, ROWS):
+            i = start + tl.arange(0, ROWS)
             atom = i < M
-            longest = tl.load(u_longest + start // AROWS)
+            longest = tl.load(u_longest + start // ROWS)
             more = _gathered(i, atom, u_start, u_index, u_place, body, dmargin, e, BT, UU, longest, False)
             more += lost[None, :]
             if EVERY:
@@ -301,56 +276,30 @@ def _back_tile(
         here -= keep_stride
         if EVERY:
             given -= B * M
-    if ONE:
-        i = tl.arange(0, AROWS)
-        atom = i < M
-        own = tile * M + tl.load(atom_order + i, mask=atom, other=0)
-        tl.store(d_theta + own, sum_theta, mask=atom)
-        tl.store(d_beta + own, sum_beta, mask=atom)
-        j = tl.arange(0, RROWS)
-        rule = j < R
-        own = tile * R + tl.load(rule_order + j, mask=rule, other=0)
-        tl.store(d_head_off + own, sum_stray, mask=rule)
-        tl.store(d_reach + own, sum_reach, mask=rule)
-        tl.store(d_off + own, sum_off, mask=rule)
-        _store_literal(j, rule, 0, h_start, h_place, d_head + tile * head_count, sum_head0)
-        _store_literal(j, rule, 0, b_start, b_place, d_body + tile * body_count, sum_body0)
-        _store_literal(j, rule, 1, b_start, b_place, d_body + tile * body_count, sum_body1)
-
-
-@triton.jit
-def _literal_sum(rows, live, p, start, index, source, factor, cols, ld, ONE_MINUS):
-    """Σ_examples source (or 1 − source) · factor at the p-th literal of each row."""
-    first = tl.load(start + rows, mask=live, other=0)
-    here = p < tl.load(start + rows + 1, mask=live, other=0) - first
-    other = tl.load(index + first + p, mask=here, other=0)
-    value = tl.load(
-        source + other.to(tl.int64)[:, None] * ld + cols[None, :], mask=here[:, None], other=0.0
-    )
-    if ONE_MINUS:
-        value = 1.0 - value
-    return tl.sum(value * factor, axis=1)
-
-
-@triton.jit
-def _store_literal(rows, live, p, start, place, into, total):
-    first = tl.load(start + rows, mask=live, other=0)
-    here = p < tl.load(start + rows + 1, mask=live, other=0) - first
-    tl.store(into + tl.load(place + first + p, mask=here, other=0), total, mask=here)
 
 
 @triton.jit
 def _add_literals(
-    rows, live, start, index, place, source, factor, into, cols, ld, begin, longest, SIGN, ONE_MINUS
+    rows, live, start, index, place, source, factor, into, cols, ld, longest, SIGN, ONE_MINUS
 ):
     """into[literal] += SIGN · Σ_examples source (or 1 − source) · factor, each literal once."""
     first = tl.load(start + rows, mask=live, other=0)
     count = tl.load(start + rows + 1, mask=live, other=0) - first
-    for p in range(begin, longest):
-        more = _literal_sum(rows, live, p, start, index, source, factor, cols, ld, ONE_MINUS)
+    for p in range(longest):
         here = p < count
+        other = tl.load(index + first + p, mask=here, other=0)
+        value = tl.load(
+            source + other.to(tl.int64)[:, None] * ld + cols[None, :], mask=here[:, None], other=0.0
+        )
+        if ONE_MINUS:
+            value = 1.0 - value
         spot = into + tl.load(place + first + p, mask=here, other=0)
-        tl.store(spot, tl.load(spot, mask=here, other=0.0) + SIGN * more, mask=here)
+        _add(spot, here, SIGN * tl.sum(value * factor, axis=1))
+
+
+@triton.jit
+def _add(spot, live, more):
+    tl.store(spot, tl.load(spot, mask=live, other=0.0) + more, mask=live)
 
 
 # -------------------------------------------------------------------- one launch a half step
@@ -487,17 +436,12 @@ def _rules_back(
         _add(d_reach + own, rule, tl.sum(dm, axis=1))
         _add(d_off + own, rule, -tl.sum(dm * gone[None, :], axis=1))
         _add_literals(j, rule, h_start, h_index, h_place, dphi, a, d_head + column * head_count,
-                      e, ld, 0, h_longest, 1.0, False)  # fmt: skip
+                      e, ld, h_longest, 1.0, False)  # fmt: skip
         b_first = tl.load(b_start + j, mask=rule, other=0)
         b_longest = tl.max(tl.load(b_start + j + 1, mask=rule, other=0) - b_first, axis=0)
         _add_literals(j, rule, b_start, b_index, b_place, s, dm, d_body + column * body_count,
-                      e, ld, 0, b_longest, -1.0, True)  # fmt: skip
+                      e, ld, b_longest, -1.0, True)  # fmt: skip
     tl.store(lost + tl.program_id(0).to(tl.int64) * ld + e, total, mask=seen)
-
-
-@triton.jit
-def _add(spot, live, more):
-    tl.store(spot, tl.load(spot, mask=live, other=0.0) + more, mask=live)
 
 
 @triton.jit

@@ -22,8 +22,10 @@ from latentgamma._stages import weakest_link
 
 #: Up to this many atoms or rules one thread block runs all steps of its tile.
 _ONE_LAUNCH_UP_TO = 4096
-#: How many rules or atoms such a thread block may take at a time.
-_ROWS = (128, 512, 1024)
+#: Examples of its tile: with so few, one thread holds a whole row of them.
+_TILE = 4
+#: How many rules or atoms such a thread block may take at a time, a thread for each.
+_ROWS = (128, 256, 512)
 
 
 class Literals(NamedTuple):
@@ -33,7 +35,7 @@ class Literals(NamedTuple):
     other: Tensor
     place: Tensor
     most: int  # the length of the longest row
-    longest: dict[int, Tensor]  # and of the longest in each run of 128, 512, … rows
+    longest: dict[int, Tensor]  # and of the longest in each run of 128, 256, 512 rows
 
     def by_runs_of(self, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What a kernel needs that takes so many rows at a time."""
@@ -108,20 +110,9 @@ def _unroll(literals: Literals) -> int:
     return min(2, literals.most)
 
 
-def _tile_shape(B: int) -> tuple[int, int, int]:
-    """Examples a tile, rows at a time, and warps.
-
-    A small batch wants every thread of the chip on few examples, a large one many small blocks.
-    """
-    return (4, 512, 16) if B <= 1024 else (8, 128, 8)
-
-
-def _back_shape(structure: Structure, B: int) -> tuple[int, int, int]:
-    """Atoms and rules at a time, and warps."""
-    if B <= 1024:
-        fitting = [[rows for rows in _ROWS if rows >= n] or [1024] for n in (structure.M, structure.R)]
-        return fitting[0][0], fitting[1][0], 16
-    return 128, 128, 8
+def _rows_forward(B: int) -> int:
+    """Rows at a time: a small batch wants every thread of the chip, a large one many blocks."""
+    return 512 if B <= 1024 else 128
 
 
 def run(
@@ -166,7 +157,7 @@ def _run_tiles(
     structure: Structure, c: Flat, state: Tensor, steps: int, bump: bool, keep: bool
 ) -> tuple[Tensor, Tensor | None]:
     B, (M, R) = len(state), (structure.M, structure.R)
-    tile, rows, warps = _tile_shape(B)
+    tile, rows = _TILE, _rows_forward(B)
     tiles = triton.cdiv(B, tile)
     kept = state.new_empty((steps + 1 if keep else 1, tiles, M, tile))
     fire = state.new_empty((tiles, max(1, R), tile))
@@ -179,7 +170,7 @@ def _run_tiles(
         *sources.by_runs_of(rows), c.send_on, c.offset, c.gate,
         B, M, R, steps, kept.stride(0),
         KEEP=keep, BUMP=bump, ROWS=rows, BT=tile, UB=_unroll(body), US=_unroll(sources),
-        num_warps=warps,
+        num_warps=rows // 32,
     )  # fmt: skip
     return out, kept if keep else None
 
@@ -189,7 +180,7 @@ def _back_tiles(
 ) -> tuple[Tensor, Flat]:
     B, (M, R), tile = given.shape[1], (structure.M, structure.R), kept.shape[-1]
     tiles, steps = kept.shape[1], len(kept) - 1
-    a_rows, r_rows, warps = _back_shape(structure, B)
+    rows = 256
     fire, dmargin = (given.new_empty((tiles, max(1, R), tile)) for _ in range(2))
     dphi, d_state = (given.new_empty((tiles, M, tile)) for _ in range(2))
     parts = Flat(*(given.new_zeros((tiles, max(1, x.numel()))) for x in c))
@@ -199,16 +190,16 @@ def _back_tiles(
     )  # fmt: skip
     kernels._back_tile[(tiles,)](
         given, kept, fire, dphi, dmargin, d_state, structure.rule_order, structure.atom_order,
-        *body.by_runs_of(r_rows),
+        *body.by_runs_of(rows),
         c.reach_on, c.reach_off, c.reach, c.send_off,
-        *sources.by_runs_of(a_rows), c.send_on, c.offset, c.gate,
-        *heads.by_runs_of(r_rows), *uses.by_runs_of(a_rows),
+        *sources.by_runs_of(rows), c.send_on, c.offset, c.gate,
+        *heads.by_runs_of(rows), *uses.by_runs_of(rows),
         parts.reach_on, parts.reach_off, parts.reach, parts.send_on, parts.send_off,
         parts.offset, parts.gate,
         B, M, R, steps, kept.stride(0), parts.reach_on.shape[1], parts.send_on.shape[1],
-        BUMP=bump, EVERY=len(given) > 1, ONE=a_rows >= M and r_rows >= R, AROWS=a_rows, RROWS=r_rows, BT=tile,
+        BUMP=bump, EVERY=len(given) > 1, ROWS=rows, BT=tile,
         UB=_unroll(body), US=_unroll(sources), UH=_unroll(heads), UU=_unroll(uses),
-        num_warps=warps,
+        num_warps=rows // 32,
     )  # fmt: skip
     by_atom = d_state.permute(0, 2, 1).reshape(tiles * tile, M)[:B]
     result = torch.empty_like(by_atom)
