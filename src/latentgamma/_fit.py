@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+import contextlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from latentgamma._closure import closures
+from latentgamma._checkpoint import Journal, Keep, fingerprint, no_journal
 from latentgamma._data import Kind, Observations, contradictions, observe
 from latentgamma._errors import DataError, unknown_atoms
+from latentgamma._evidence import (
+    Evidence,
+    accuracy,
+    clashing,
+    evidence,
+    explained,
+    open_questions,
+    unexplained,
+)
+from latentgamma._hints import looks_closed, refuse_open_targets
 from latentgamma._implications import Implication, as_program, implications, likely_implications
+from latentgamma._learner import Curve, Learner, Moment, Progress
 from latentgamma._program import Mask, Program, Rule
-from latentgamma._symbolic import Body, Found, Task, cover, covered, flipped, likeliest
+from latentgamma._symbolic import Found, Task, flipped
 
 if TYPE_CHECKING:
     import torch
@@ -24,25 +36,6 @@ if TYPE_CHECKING:
     from latentgamma._training import Homotopy
 
 Method: TypeAlias = Literal["auto", "gradient", "symbolic", "paper"]
-#: Told how learning goes: the stage, the number of rules so far, the share explained.
-Progress: TypeAlias = Callable[["Moment"], None]
-
-
-class Moment(NamedTuple):
-    """One entry of a learning curve."""
-
-    stage: str
-    rules: int
-    explained: float
-
-
-class Evidence(NamedTuple):
-    """What the data say about one rule."""
-
-    rule: Rule
-    support: int  # examples in which the body was true and the head was not given
-    confidence: float  # the share of those in which the head followed
-    alternatives: tuple[Rule, ...]  # rules that would explain the examples as well
 
 
 @dataclass(frozen=True)
@@ -124,12 +117,13 @@ def fit(
     homotopy: Homotopy | None = None,
     progress: Progress | None = None,
     device: torch.device | str = "cpu",
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> FitResult:
     """The rules that explain observations, as a program, a network, and a proof that they agree.
 
     Args:
         inputs: states before, (N, M) in [0, 1]: an array, a tensor, rows, a data frame, or the
-            path of a .csv or .parquet table with one column per atom.
+            path of a .csv or .parquet table with one column per atom, or of a .npy or .npz file.
         targets: states after, likewise; NaN is a missing label. A table of inputs may bring
             them itself, in columns `a'` beside `a`.
         kind: "transitions", one step of the rules; "closures", everything that follows;
@@ -149,6 +143,9 @@ def fit(
         homotopy: the annealing of the gradient learner.
         progress: called with a `Moment` now and then.
         device: where the gradient learner runs.
+        checkpoint: a file to keep finished work in. A call with the same data and options goes
+            on from there, and its result is what it would have been without a break. The file
+            stays; once you have saved what came back, delete it.
 
     >>> states = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
     >>> after = [[1, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]]
@@ -157,11 +154,17 @@ def fit(
     c :- a, b. True
     """
     _check_options(kind, method, noise, max_body, holdout)
-    data = observe(inputs, targets, kind=kind, atoms=atoms)
+    heads, bodies = _names(heads), _names(bodies)
+    forbidden = list(forbidden)
+    data = inputs
+    if not isinstance(data, Observations):
+        data = observe(inputs, targets, kind=kind, atoms=atoms)
     task_kind = "closures" if kind == "closures" else "transitions"
     share, notes = _noise(data, noise)
     if share == 0.0:
         _refuse_contradictions(data)
+        if task_kind == "closures":
+            refuse_open_targets(data)
     training, held = _split(data, holdout, seed)
     allowed = _allowed(data, heads, bodies, forbidden)
     start = _known(known, data)
@@ -170,106 +173,94 @@ def fit(
     if refine:
         start = [rule for rule in start if _stands(rule, training, share, task_kind)]
     chosen, reason = _pick(method, share)
-    history: list[Moment] = []
-
-    def tell(stage: str, rules: int, explained: float) -> None:
-        history.append(Moment(stage, rules, explained))
-        if progress is not None:
-            progress(history[-1])
-
+    curve = Curve(data.atoms, start, progress)
+    found: dict[int, Found] = {}
     if chosen == "paper":
+        if checkpoint is not None:
+            raise DataError('method "paper" keeps no checkpoint; leave it out')
         from latentgamma._paper_training import train_freely
 
-        model, program = train_freely(training, task_kind, seed=seed, device=device, report=tell)
+        model, program = train_freely(
+            training, task_kind, seed=seed, device=device, report=curve.tell
+        )
         rules = [
             (int(program.heads_of(j)[0]), tuple(program.body_of(j).tolist()))
             for j in range(program.R)
         ]
-        found: dict[int, Found] = {}
     else:
-        learner = _Learner(
-            chosen, noise=share, seed=seed, homotopy=homotopy, device=device, tell=tell
-        )
-        if task_kind == "closures":
-            rules, found = _from_closures(training, allowed, max_body, start, learner)
-        else:
-            rules, found = _from_transitions(training, allowed, max_body, start, learner)
+        from latentgamma import __version__
+
+        about = {
+            "release": __version__,
+            "data": fingerprint(data),
+            "kind": kind,
+            "method": chosen,
+            "noise": share,
+            "seed": seed,
+            "known": None if known is None else [str(rule) for rule in known.rules],
+            "refine": refine,
+            "heads": heads,
+            "bodies": bodies,
+            "forbidden": [list(pair) for pair in forbidden],
+            "max_body": max_body,
+            "holdout": holdout,
+        }
+        if chosen == "gradient":
+            from latentgamma._training import Homotopy
+
+            homotopy = homotopy or Homotopy()
+            about |= {"homotopy": asdict(homotopy), "device": str(device)}
+        with contextlib.ExitStack() as stack:
+            keep: Keep = no_journal
+            if checkpoint is not None:
+                keep = stack.enter_context(Journal(checkpoint, about))
+            learner = Learner(
+                chosen,
+                noise=share,
+                seed=seed,
+                homotopy=homotopy,
+                device=device,
+                curve=curve,
+                keep=keep,
+                derived=None if task_kind == "closures" else _derived(training),
+            )
+            learn = _from_closures if task_kind == "closures" else _from_transitions
+            rules, found = learn(training, allowed, max_body, start, learner)
         program = as_program(rules, data.M, data.atoms)
         from latentgamma._oracle import oracle
 
         model = oracle(program, device=device)
     from latentgamma._certificate import certify
 
+    any_label = chosen == "paper" or (task_kind == "closures" and share > 0)
     certificate = certify(model, program)
-    tell("done", program.R, _accuracy(program, training, task_kind) or 0.0)
+    curve.tell(
+        "done", program.R, explained(program, training, task_kind, every_label=any_label), rules
+    )
+    account = evidence(rules, found, training, task_kind)
+    if kind == "transitions":
+        notes += looks_closed(rules, training, share)
     return FitResult(
         program=program,
         model=model,
         certificate=certificate,
-        accuracy=_accuracy(program, held, task_kind),
-        evidence=_evidence(rules, found, training, task_kind),
-        unexplained=_unexplained(program, training, task_kind),
-        notes=(*data.notes, *notes),
-        history=tuple(history),
+        accuracy=accuracy(program, held, task_kind),
+        evidence=account,
+        unexplained=unexplained(program, training, task_kind),
+        notes=(*data.notes, *notes, *open_questions(account)),
+        history=tuple(curve.history),
         method=chosen,
         reason=reason,
         noise=share,
-        training_accuracy=_accuracy(program, training, task_kind) or 0.0,
+        training_accuracy=accuracy(program, training, task_kind) or 0.0,
     )
 
 
 # ------------------------------------------------------------------------ the learners
 
 
-class _Learner:
-    """The learner of single heads that was picked, with its options."""
-
-    def __init__(
-        self,
-        method: str,
-        *,
-        noise: float,
-        seed: int,
-        homotopy: Homotopy | None,
-        device: torch.device | str,
-        tell: Callable[[str, int, float], None],
-    ) -> None:
-        self.method, self.noise, self.seed = method, noise, seed
-        self.homotopy, self.device, self.tell = homotopy, device, tell
-
-    def __call__(
-        self, tasks: list[Task], least: float = 0.0, known: Sequence[Sequence[Body]] | None = None
-    ) -> list[Found]:
-        given = known or [()] * len(tasks)
-        if self.method == "symbolic":
-            found = []
-            for i, (task, start) in enumerate(zip(tasks, given, strict=True)):
-                if self.noise:
-                    found.append(likeliest(task, self.noise, start))
-                else:
-                    found.append(cover(task, start, least))
-                if i % 16 == 15:
-                    rules = sum(len(one.bodies) for one in found)
-                    self.tell("heads", rules, (i + 1) / len(tasks))
-            return found
-        from latentgamma._training import train
-
-        def report(turn: int, waiting: int, rules: int) -> None:
-            self.tell(f"round {turn + 1}", rules, 1 - waiting / max(1, len(tasks)))
-
-        return train(
-            tasks,
-            noise=self.noise,
-            known=given,
-            homotopy=self.homotopy,
-            seed=self.seed,
-            device=self.device,
-            report=report,
-        )
-
-
 def _from_transitions(
-    data: Observations, allowed: Mask, max_body: int, start: list[Implication], learner: _Learner
+    data: Observations, allowed: Mask, max_body: int, start: list[Implication], learner: Learner
 ) -> tuple[list[Implication], dict[int, Found]]:
     tasks, known = [], []
     for h in range(data.M):
@@ -291,7 +282,7 @@ def _from_transitions(
 
 
 def _from_closures(
-    data: Observations, allowed: Mask, max_body: int, start: list[Implication], learner: _Learner
+    data: Observations, allowed: Mask, max_body: int, start: list[Implication], learner: Learner
 ) -> tuple[list[Implication], dict[int, Found]]:
     known = data.labels >= 0
     if learner.noise:
@@ -305,7 +296,7 @@ def _from_closures(
             noise=learner.noise,
             max_body=min(max_body, 3),
             kept=start,
-            report=learner.tell,
+            report=learner.curve.tell_rules,
         )
         return sorted(rules, key=lambda rule: rule[0]), {}
     closed = data.states | (data.labels == 1)
@@ -317,7 +308,7 @@ def _from_closures(
         learner,
         max_body=max_body,
         kept=start,
-        report=learner.tell,
+        report=learner.curve.tell_rules,
     )
     return sorted(rules, key=lambda rule: rule[0]), {}
 
@@ -355,21 +346,29 @@ def _check_options(
         raise DataError(f"holdout is the share of examples kept aside, from 0 to 1, not {holdout}")
 
 
+def _names(names: Iterable[str] | None) -> list[str] | None:
+    return [names] if isinstance(names, str) else None if names is None else list(names)
+
+
+def _derived(data: Observations) -> int:
+    """How many labels there are for rules to explain."""
+    return int((data.counts @ ((data.labels == 1) & ~data.states)).sum())
+
+
 def _allowed(
     data: Observations,
-    heads: Iterable[str] | None,
-    bodies: Iterable[str] | None,
-    forbidden: Iterable[tuple[str, str]],
+    heads: Sequence[str] | None,
+    bodies: Sequence[str] | None,
+    forbidden: Sequence[tuple[str, str]],
 ) -> Mask:
     """Which atoms (columns) the bodies of each head (rows) may use. (M, M)."""
     index = {name: i for i, name in enumerate(data.atoms)}
 
-    def places(names: Iterable[str], what: str) -> list[int]:
-        listed = [names] if isinstance(names, str) else list(names)
-        unknown = [name for name in listed if name not in index]
+    def places(names: Sequence[str], what: str) -> list[int]:
+        unknown = [name for name in names if name not in index]
         if unknown:
             raise DataError(str(unknown_atoms(unknown, data.atoms, what=what)))
-        return [index[name] for name in listed]
+        return [index[name] for name in names]
 
     allowed = np.ones((data.M, data.M), np.bool_)
     if bodies is not None:
@@ -443,19 +442,11 @@ def _refuse_contradictions(data: Observations) -> None:
         )
 
 
-def _clashing(rule: Implication, data: Observations, *, closed: bool) -> tuple[Mask, Mask]:
-    """The examples that a rule speaks about, and those of them that it gets wrong."""
-    head, body = rule
-    states = data.states | (data.labels == 1) if closed else data.states
-    about = covered(states, body) & ~data.states[:, head] & (data.labels[:, head] >= 0)
-    return about, about & (data.labels[:, head] == 0)
-
-
 def _refuse_contradicted(
     start: list[Implication], data: Observations, atoms: Sequence[str], *, closed: bool
 ) -> None:
     for rule in start:
-        about, wrong = _clashing(rule, data, closed=closed)
+        about, wrong = clashing(rule, data, closed=closed)
         if wrong.any():
             text = Rule((atoms[rule[0]],), frozenset(atoms[i] for i in rule[1]))
             raise DataError(
@@ -466,12 +457,12 @@ def _refuse_contradicted(
 
 def _stands(rule: Implication, data: Observations, noise: float, kind: str) -> bool:
     """Whether a known rule survives the data: no more wrong than labels are."""
-    about, wrong = _clashing(rule, data, closed=kind == "closures")
+    about, wrong = clashing(rule, data, closed=kind == "closures")
     n, bad = int(data.counts[about].sum()), int(data.counts[wrong].sum())
     return bool(bad <= noise * n + 3 * np.sqrt(noise * (1 - noise) * n))
 
 
-# ------------------------------------------------------------------------ the account
+# ------------------------------------------------------------------------ the examples kept aside
 
 
 def _split(
@@ -482,48 +473,3 @@ def _split(
     order = np.random.default_rng(seed).permutation(data.N)
     count = max(1, round(holdout * data.N))
     return data.rows(np.sort(order[count:])), data.rows(np.sort(order[:count]))
-
-
-def _predicted(program: Program, states: Mask, kind: str) -> Mask:
-    if kind == "closures":
-        return closures(program, states)
-    after = states.copy()
-    for j in range(program.R):
-        after[:, program.heads_of(j)] |= covered(states, program.body_of(j).tolist())[:, None]
-    return after
-
-
-def _accuracy(program: Program, data: Observations | None, kind: str) -> float | None:
-    """The share of examples of which every labelled atom is right."""
-    if data is None:
-        return None
-    right = (_predicted(program, data.states, kind) == (data.labels == 1)) | (data.labels < 0)
-    return float(np.average(right.all(1), weights=data.counts))
-
-
-def _evidence(
-    rules: Sequence[Implication], found: Mapping[int, Found], data: Observations, kind: str
-) -> tuple[Evidence, ...]:
-    def named(head: int, body: Body) -> Rule:
-        return Rule((data.atoms[head],), frozenset(data.atoms[i] for i in body))
-
-    account = []
-    for head, body in rules:
-        about, wrong = _clashing((head, body), data, closed=kind == "closures")
-        n, bad = int(data.counts[about].sum()), int(data.counts[wrong].sum())
-        others = found[head].alternatives.get(body, []) if head in found else []
-        account.append(
-            Evidence(
-                named(head, body),
-                n,
-                1 - bad / n if n else 0.0,
-                tuple(named(head, other) for other in others[:10]),
-            )
-        )
-    return tuple(account)
-
-
-def _unexplained(program: Program, data: Observations, kind: str) -> dict[str, int]:
-    missing = (data.labels == 1) & ~_predicted(program, data.states, kind)
-    counts: npt.NDArray[np.int64] = data.counts @ missing
-    return {data.atoms[i]: int(counts[i]) for i in np.flatnonzero(counts)}

@@ -22,6 +22,8 @@ from latentgamma._symbolic import Body, Found, Task, covered, smallest_bodies, u
 Implication: TypeAlias = tuple[int, Body]
 #: A learner of single heads: tasks and the least surprise of a body in, findings out.
 Learner: TypeAlias = Callable[[list[Task], float], list[Found]]
+#: Told what is going on: a stage, the rules so far, the share explained.
+Report: TypeAlias = Callable[[str, Sequence[Implication], float], None]
 
 #: How surprising a rule must be to come in, round by round (in nats).
 _ROUNDS = (30.0, 10.0, 3.0, 0.0)
@@ -37,7 +39,7 @@ def implications(
     *,
     max_body: int,
     kept: Sequence[Implication] = (),
-    report: Callable[[str, int, float], None] | None = None,
+    report: Report | None = None,
 ) -> list[Implication]:
     """The rules under which each fact set has its closure, as far as the learner finds them.
 
@@ -49,7 +51,7 @@ def implications(
         learn: the learner of single heads.
         max_body: the largest body.
         kept: rules that stay whatever the data say.
-        report: told what is going on: a stage, the number of rules, the share explained.
+        report: told what is going on.
     """
     rules: list[Implication] = list(kept)
     exact = np.unique(np.hstack([closed, known]), axis=0)
@@ -59,7 +61,7 @@ def implications(
             state = closures(as_program(rules, facts.shape[1]), facts)
             missing = closed & known & ~state
             if report is not None:
-                report("rules", len(rules), float((~missing.any(1)).mean()))
+                report("rules", rules, float((~missing.any(1)).mean()))
             if not missing.any():
                 break
             tasks = _tasks(state, missing, sets=sets, told=told, allowed=allowed, max_body=max_body)
@@ -90,7 +92,7 @@ def likely_implications(
     noise: float,
     max_body: int,
     kept: Sequence[Implication] = (),
-    report: Callable[[str, int, float], None] | None = None,
+    report: Report | None = None,
 ) -> list[Implication]:
     """The rules behind closures of which a share of the entries, facts too, may be wrong.
 
@@ -105,7 +107,7 @@ def likely_implications(
     for _ in range(_NOISY_ROUNDS):
         state = closures(as_program(rules, M), given)
         if report is not None:
-            report("rules", len(rules), float((state == closed)[known].mean()))
+            report("rules", rules, float((state == closed)[known].mean()))
         tasks = []
         for h in range(M):
             rows = ~state[:, h] & known[:, h]

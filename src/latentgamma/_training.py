@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from latentgamma._checkpoint import Keep, no_journal
 from latentgamma._errors import ModelError
 from latentgamma._operator import LatentGamma
 from latentgamma._program import Mask
@@ -33,8 +35,8 @@ _MOST_EXAMPLES = 384
 _LARGEST_SEED = 64
 #: Slots that one head may have in a round.
 _MOST_SLOTS = 24
-#: Numbers that one tensor of examples may hold.
-_ROOM = 1 << 25
+#: Numbers that one tensor of examples may hold; annealing so many takes seconds.
+_ROOM = 1 << 23
 
 
 class Stage(NamedTuple):
@@ -102,7 +104,16 @@ def _softplus_inverse(value: float) -> float:
 # ------------------------------------------------------------------------ the learner
 
 
-Report = Callable[[int, int, int], None]
+class Standing(NamedTuple):
+    """How far one head has come."""
+
+    bodies: list[Body]  # found for it so far
+    reached: int  # positive examples that they explain
+    settled: bool  # whether nothing more is looked for
+
+
+#: Told what was done, and how far each head has come.
+Report = Callable[[str, Sequence[Standing]], None]
 
 
 def train(
@@ -116,35 +127,39 @@ def train(
     rounds: int = 8,
     slots: int = 4,
     report: Report | None = None,
+    keep: Keep = no_journal,
 ) -> list[Found]:
     """The bodies that gradient descent finds for each head, verified on all of its examples.
 
     Without noise a slot is rounded to the shortest prefix of its atoms, ordered by weight, that
     lies inside no negative state; positive states that no body covers yet become the next
     round's seeds, and twice as many slots. With noise the prefixes are proposals, of which the
-    likeliest set is kept. `report` is told the round, the open heads and the bodies so far.
+    likeliest set is kept. What the slots of some heads learn together is one piece of work for
+    `keep`. A head's numbers are drawn for it alone, so it does not matter which those heads are.
     """
-    rng = np.random.default_rng(seed)
     heads = [_Head(task, list(known[i]) if known else [], noise) for i, task in enumerate(tasks)]
     homotopy = homotopy or Homotopy()
     for turn in range(rounds):
-        at_work = [head for head in heads if head.open.any() and not head.settled]
-        if report is not None:
-            report(turn, len(at_work), sum(len(head.bodies) for head in heads))
+        at_work = [head for head in heads if not head.done]
         if not at_work:
             break
+        for head in at_work:
+            head.rng = np.random.default_rng([seed, turn, head.task.head])
+            head.choose(min(slots * 2**turn, _MOST_SLOTS))
         batch = min(_BATCH * 2**turn, _MOST_EXAMPLES)
-        for part in _parts(at_work, min(slots * 2**turn, _MOST_SLOTS), batch, rng):
-            orders = _anneal(
-                part,
-                homotopy,
-                noise=noise,
-                batch=batch,
-                rng=rng,
-                device=torch.device(device),
+        parts = _parts(at_work, batch)
+        for number, part in enumerate(parts, start=1):
+            anneal = partial(
+                _anneal, part, homotopy, noise=noise, batch=batch, device=torch.device(device)
             )
+            orders = keep(f"{turn + 1}/{number}", anneal)
             for head, learned in zip(part, orders, strict=True):
-                head.verify(learned)
+                head.verify([np.array(order, np.int64) for order in learned])
+            if report is not None:
+                which = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
+                report(f"round {turn + 1}{which}", [head.standing() for head in heads])
+    if report is not None:
+        report("verified", [head.standing()._replace(settled=True) for head in heads])
     return [head.found() for head in heads]
 
 
@@ -160,6 +175,7 @@ class _Head:
         self.pool: dict[Body, None] = {}
         self.hard = np.zeros(len(self.negatives), np.bool_)
         self.seeds: list[npt.NDArray[np.int64]] = []
+        self.rng = np.random.default_rng(0)
         self.fruitless = 0
         self.settled = False
         self.open = np.ones(len(self.positives), np.bool_)
@@ -171,9 +187,18 @@ class _Head:
         for body in self.bodies:
             self.open &= ~covered(self.positives, body)
 
-    def choose(self, count: int, rng: np.random.Generator) -> None:
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is looked for."""
+        return self.settled or not self.open.any()
+
+    def standing(self) -> Standing:
+        left = self.open if self.noise else self.lost
+        return Standing(self.bodies, int(self.weights[~left].sum()), self.done)
+
+    def choose(self, count: int) -> None:
         """Open positive states to start slots from, small ones likelier, as atom indices."""
-        rows = np.flatnonzero(self.open)
+        rng, rows = self.rng, np.flatnonzero(self.open)
         sizes = (self.positives[rows] & self.task.allowed).sum(1)
         if self.noise:
             # A label may be wrong, so leave it to chance which states are tried.
@@ -189,17 +214,17 @@ class _Head:
                 atoms = np.sort(rng.choice(atoms, _LARGEST_SEED, replace=False))
             self.seeds.append(atoms)
 
-    def batch(self, size: int, rng: np.random.Generator) -> tuple[Mask, Mask]:
+    def batch(self, size: int) -> tuple[Mask, Mask]:
         """Positive and negative states to train on; half of the latter near misses of a seed."""
-        positives = _some(np.flatnonzero(self.open), size, rng)
-        hard = _some(np.flatnonzero(self.hard), size // 2, rng)
+        positives = _some(np.flatnonzero(self.open), size, self.rng)
+        hard = _some(np.flatnonzero(self.hard), size // 2, self.rng)
         near: list[npt.NDArray[np.int64]] = [hard]
         if len(self.negatives) > size and not self.noise:
             each = max(1, (size // 2) // max(1, len(self.seeds)))
             for atoms in self.seeds:
                 lacking = (~self.negatives[:, atoms]).sum(1)
                 near.append(np.argpartition(lacking, min(each, len(lacking) - 1))[:each])
-        spare = _some(np.arange(len(self.negatives)), size, rng)
+        spare = _some(np.arange(len(self.negatives)), size, self.rng)
         negatives = np.unique(np.concatenate([*near, spare]))
         return self.positives[positives], self.negatives[negatives]
 
@@ -263,12 +288,8 @@ def _pruned(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
     return tuple(sorted(int(order[p]) for p in kept))
 
 
-def _parts(
-    heads: list[_Head], count: int, batch: int, rng: np.random.Generator
-) -> list[list[_Head]]:
-    """The heads with seeds chosen, in groups whose examples fit into memory together."""
-    for head in heads:
-        head.choose(count, rng)
+def _parts(heads: list[_Head], batch: int) -> list[list[_Head]]:
+    """The heads in groups whose examples fit into memory together."""
     parts: list[list[_Head]] = []
     room = 0
     for head in sorted(heads, key=lambda head: max(map(len, head.seeds), default=0)):
@@ -288,13 +309,15 @@ def _anneal(
     *,
     noise: float,
     batch: int,
-    rng: np.random.Generator,
     device: torch.device,
-) -> list[list[npt.NDArray[np.int64]]]:
+) -> list[list[list[int]]]:
     """What the slots of these heads learn: the atoms of each seed, heaviest first."""
-    examples = _Examples.of(heads, batch, rng).to(device)
-    logits = torch.from_numpy(rng.normal(0.0, 0.1, examples.atoms.shape)).float().to(device)
-    logits.requires_grad_(True)
+    examples = _Examples.of(heads, batch).to(device)
+    start = np.zeros(examples.atoms.shape, np.float32)
+    seeds = ((head, atoms) for head in heads for atoms in head.seeds)
+    for slot, (head, atoms) in enumerate(seeds):
+        start[slot, : len(atoms)] = head.rng.normal(0.0, 0.1, len(atoms))
+    logits = torch.from_numpy(start).to(device).requires_grad_(True)
     optimiser = torch.optim.Adam([logits], lr=0.1)
     for step in range(homotopy.steps):
         optimiser.zero_grad()
@@ -307,7 +330,7 @@ def _anneal(
     for head in heads:
         mine = []
         for atoms in head.seeds:
-            mine.append(atoms[order[slot, : len(atoms)]])
+            mine.append(atoms[order[slot, : len(atoms)]].tolist())
             slot += 1
         learned.append(mine)
     return learned
@@ -325,8 +348,8 @@ class _Examples(NamedTuple):
     weight: Tensor  # (H, B) its weight, 0 where a short batch is filled up
 
     @classmethod
-    def of(cls, heads: list[_Head], batch: int, rng: np.random.Generator) -> _Examples:
-        batches = [head.batch(batch, rng) for head in heads]
+    def of(cls, heads: list[_Head], batch: int) -> _Examples:
+        batches = [head.batch(batch) for head in heads]
         B = max(len(p) + len(n) for p, n in batches)
         m = max(1, max((len(s) for head in heads for s in head.seeds), default=1))
         L, H = sum(len(head.seeds) for head in heads), len(heads)
