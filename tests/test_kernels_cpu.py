@@ -527,3 +527,16 @@ def test_a_second_process_compiles_nothing() -> None:
 def test_the_fields_of_flat_are_the_inputs_of_the_function() -> None:
     # The backward pass splits its saved tensors by this count.
     assert len(Flat._fields) == 7
+
+
+def test_gradients_of_decided_logits_keep_their_digits() -> None:
+    program = lg.generators.chain(6, body=2)
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        # The same float32 numbers in both, so that only the arithmetic differs.
+        model = lg.oracle(program, lg.Constants.paper(), form="sparse").to(dtype)
+        state = torch.tensor([[0.9, 0.8, 0.1, 0.0, 0.3, 0.0]], dtype=dtype)
+        model(state, 3).square().sum().backward()
+        grads.append({name: p.grad for name, p in model.named_parameters()})
+    for name, exact in grads[1].items():
+        assert torch.allclose(grads[0][name].double(), exact, rtol=1e-4, atol=1e-12), name

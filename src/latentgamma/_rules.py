@@ -230,8 +230,7 @@ class SparseRules(AbstractRules):
             self.register_buffer(name, indices)
         head_counts = torch.bincount(support.head_rule, minlength=self.R)
         # How many atoms of each rule's softmax lie in the background.
-        rest = (M - head_counts).to(head_logits.dtype)
-        self.register_buffer("head_rest", rest, persistent=False)
+        self.register_buffer("head_rest", M - head_counts, persistent=False)
         self.body_logits = nn.Parameter(body_logits)  # (literals,)
         self.body_background = nn.Parameter(body_background)  # (R,)
         self.head_logits = nn.Parameter(head_logits)  # (head literals,)
@@ -250,21 +249,23 @@ class SparseRules(AbstractRules):
         )
 
     def read(self) -> Weights:
-        off = torch.sigmoid(self.body_background)  # (R,)
-        body = torch.sigmoid(self.body_logits) - take(off, self.body_rule)  # (literals,)
-        total = add_at(self.M * off.double(), self.body_rule, body.double())
-        head, head_off = self._softmax()
+        # In float64: 1 − σ(η) of a decided literal has few digits left in float32, and the
+        # gradient of its logit is a multiple of it.
+        off = torch.sigmoid(self.body_background.double())  # (R,)
+        body = torch.sigmoid(self.body_logits.double()) - take(off, self.body_rule)  # (literals,)
+        total = add_at(self.M * off, self.body_rule, body)
+        head, head_off = self._softmax(self.head_logits.double(), self.head_background.double())
         return Weights(body, off, total, head, head_off)
 
-    def _softmax(self) -> tuple[Tensor, Tensor]:
+    def _softmax(self, logits: Tensor, background: Tensor) -> tuple[Tensor, Tensor]:
         """softmax(ψ) on the support, over the background, and the background itself."""
         rows, crowded = self.head_rule, self.head_rest == 0
         with torch.no_grad():  # any shift gives the same softmax; the largest logit is safe
-            top = self.head_background.masked_fill(crowded, -torch.inf)
-            top = top.scatter_reduce(0, rows, self.head_logits, "amax")
-        on = torch.exp(self.head_logits - take(top, rows))  # (head literals,)
+            top = background.masked_fill(crowded, -torch.inf)
+            top = top.scatter_reduce(0, rows, logits, "amax")
+        on = torch.exp(logits - take(top, rows))  # (head literals,)
         # A rule that routes to every atom has no background, and its logit no effect.
-        off = torch.exp((self.head_background - top).masked_fill(crowded, -torch.inf))  # (R,)
+        off = torch.exp((background - top).masked_fill(crowded, -torch.inf))  # (R,)
         norm = add_at(self.head_rest * off, rows, on)
         off = off / norm
         return on / take(norm, rows) - take(off, rows), off
