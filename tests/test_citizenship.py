@@ -198,7 +198,7 @@ def test_what_is_no_model_file(tmp_path: Path) -> None:
     other_file(path)
     with pytest.raises(ModelError, match="does not hold a LatentGamma model"):
         LatentGamma.load(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ModelError, match="nowhere: cannot read a model: there is no such file"):
         LatentGamma.load(tmp_path / "nowhere")
 
 

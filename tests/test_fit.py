@@ -177,7 +177,7 @@ def test_atoms_that_never_vary_are_told():
         ([[1, 0]], [[1, 0]], {"noise": 0.7}, "from 0 to 0.5"),
         ([[1, 0]], [[1, 0]], {"noise": "auto"}, "at least 50 labels"),
         ([[1, 0]], None, {}, "targets are missing"),
-        ("nowhere.csv", None, {}, "there is no table"),
+        ("nowhere.csv", None, {}, "there is no such file"),
     ],
 )
 def test_bad_input_is_refused_with_a_reason(inputs, targets, options, message):

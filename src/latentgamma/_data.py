@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ Labels: TypeAlias = npt.NDArray[np.int8]
 NEXT = "'"
 #: In a table of trajectories, the column that says which one a row belongs to.
 RUN = "trajectory"
+RUNS = "trajectories"
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,12 @@ def observe(
     """The examples in arrays, tensors, tables or iterators of rows, checked.
 
     A path to a .csv or .parquet file, or a data frame, brings its own atoms: one column each.
-    Without targets, a table's columns `a` and `a'` hold an atom before and after.
+    Without targets, a table's columns `a` and `a'` hold an atom before and after. A .npy file is
+    an array; a .npz file has `inputs`, and can have `targets` and `atoms`, the names.
     """
+    if targets is None and isinstance(inputs, (str, Path)) and Path(inputs).suffix == ".npz":
+        inputs, targets, inside = _archive(Path(inputs))
+        atoms = inside if atoms is None else atoms
     if kind == "trajectories":
         before, after, names = _trajectories(inputs, targets)
     elif targets is None:
@@ -131,10 +137,14 @@ def _matrix(what: str, source: Any) -> tuple[Values, list[str] | None]:
     """The values as float64 rows, and the columns' names where the source has any."""
     names: list[str] | None = None
     if isinstance(source, (str, Path)):
+        if Path(source).suffix == ".npy":
+            return _matrix(what, _array(Path(source)))
         return _table(Path(source))
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):
         names = [str(name) for name in source.columns]
         source = source.to_numpy()
+        if RUN in names:
+            source = _with_numbered_runs(source, names.index(RUN))
     elif hasattr(source, "detach"):
         source = source.detach().cpu().double().numpy()
     elif isinstance(source, Iterable) and not isinstance(source, (np.ndarray, list, tuple)):
@@ -146,26 +156,90 @@ def _matrix(what: str, source: Any) -> tuple[Values, list[str] | None]:
     return values, names
 
 
-def _table(path: Path) -> tuple[Values, list[str]]:
-    if not path.exists():
-        raise DataError(f"there is no table {str(path)!r}")
-    if path.suffix == ".parquet":
-        try:
-            parquet = importlib.import_module("pyarrow.parquet")
-        except ImportError:
-            raise DataError(
-                f"{path.name}: reading Parquet needs pyarrow; install it, or save the table as CSV"
-            ) from None
+def _with_numbered_runs(rows: Any, column: int) -> Any:
+    """Rows of a data frame, with numbers for the names of the trajectories."""
+    rows = np.array(rows, object)
+    names = rows[:, column].tolist()
+    number = {name: n for n, name in enumerate(dict.fromkeys(names))}
+    rows[:, column] = [number[name] for name in names]
+    return rows
+
+
+def _there(path: Path) -> None:
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise DataError(f"cannot read {str(path)!r}: {what}")
+
+
+def _array(path: Path) -> npt.NDArray[Any]:
+    _there(path)
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path.name} is not an array that numpy saved: {error}") from None
+    return np.asarray(loaded)
+
+
+def _archive(path: Path) -> tuple[Any, Any, list[str] | None]:
+    """The inputs, the targets if there are any, and the names if there are any."""
+    _there(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path.name} is not what numpy.savez writes: {error}") from None
+    if "inputs" not in arrays or set(arrays) - {"inputs", "targets", "atoms"}:
+        raise DataError(
+            f"{path.name} must hold 'inputs', and can hold 'targets' and 'atoms', but holds "
+            f"{', '.join(map(repr, arrays)) or 'nothing'}"
+        )
+    names = [str(name) for name in arrays["atoms"]] if "atoms" in arrays else None
+    return arrays["inputs"], arrays.get("targets"), names
+
+
+def _parquet(path: Path) -> tuple[Values, list[str]]:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise DataError(
+            f"{path.name}: reading Parquet needs pyarrow; "
+            f'pip install "latentgamma[parquet]", or save the table as CSV'
+        ) from None
+    try:
         table = parquet.read_table(path)
-        columns = [np.asarray(column.to_numpy(), np.float64) for column in table.columns]
-        return np.stack(columns, axis=1), list(table.column_names)
-    if path.suffix != ".csv":
-        raise DataError(f"a table is a .csv or a .parquet file, not {path.name!r}")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = list(csv.reader(file))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path.name} is not a Parquet table: {error}") from None
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        values = column.to_pylist()
+        if name == RUN:
+            number = {run: n for n, run in enumerate(dict.fromkeys(values))}
+            values = [number[run] for run in values]
+        try:
+            columns.append(np.array([np.nan if v is None else v for v in values], np.float64))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{path.name}, column {name!r}: {error}") from None
+    return np.stack(columns, axis=1) if columns else np.zeros((0, 0)), list(table.column_names)
+
+
+def _table(path: Path) -> tuple[Values, list[str]]:
+    if path.suffix not in (".csv", ".parquet"):
+        raise DataError(
+            f"examples come as a .csv, .parquet, .npy or .npz file, and {path.name!r} is none"
+        )
+    _there(path)
+    if path.suffix == ".parquet":
+        return _parquet(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path.name} is not a CSV table in UTF-8: {error}") from None
     if not lines:
         raise DataError(f"{path.name} is empty; the first line names the atoms")
     names = [name.strip() for name in lines[0]]
+    run = names.index(RUN) if RUN in names else None
+    runs: dict[str, int] = {}
     rows = []
     for number, line in enumerate(lines[1:], start=2):
         if not line:
@@ -175,6 +249,8 @@ def _table(path: Path) -> tuple[Values, list[str]]:
                 f"{path.name}:{number}: expected {len(names)} cells, one per column, "
                 f"but found {len(line)}"
             )
+        if run is not None:  # a trajectory may be called anything
+            line[run] = str(runs.setdefault(line[run].strip(), len(runs)))
         try:
             rows.append([_cell(text) for text in line])
         except ValueError as error:
@@ -203,9 +279,10 @@ def _one_table(source: Any) -> tuple[Values, Values, list[str]]:
         raise DataError("a column's name stands twice in the table")
     lost = [name for name in names if name.endswith(NEXT) and name[:-1] not in place]
     if lost or len(base) == len(names):
+        advice = f"; if it holds trajectories say so, with kind={RUNS!r}" if RUN in names else ""
         raise DataError(
             f"without targets a table needs columns a and a' for the atom a before and after, but "
-            f"{f'{lost[0]!r} stands alone' if lost else 'no column ends in a prime'}"
+            f"{f'{lost[0]!r} stands alone' if lost else 'no column ends in a prime'}{advice}"
         )
     before = values[:, [place[name] for name in base]]
     # An atom without a column of its own for afterwards has no label: nothing is learned about it.
@@ -220,6 +297,8 @@ def _trajectories(source: Any, targets: Any) -> tuple[Values, Values, list[str] 
     if targets is not None:
         raise DataError("trajectories bring their own targets: pass the states alone")
     names: list[str] | None = None
+    if isinstance(source, (str, Path)) and Path(source).suffix == ".npy":
+        source = _array(Path(source))
     if isinstance(source, (str, Path)) or hasattr(source, "columns"):
         values, columns = _matrix("trajectories", source)
         names = columns or []

@@ -71,8 +71,12 @@ def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> Laten
 def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
     from safetensors import SafetensorError, safe_open
 
-    with open(path, "rb"):  # a missing file is Python's own error, with Python's own words
-        pass
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ModelError(f"cannot read a model: {reason}") from None
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118

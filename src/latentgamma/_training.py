@@ -36,7 +36,7 @@ _LARGEST_SEED = 64
 #: Slots that one head may have in a round.
 _MOST_SLOTS = 24
 #: Numbers that one tensor of examples may hold; annealing so many takes seconds.
-_ROOM = 1 << 23
+_ROOM = 1 << 22
 
 
 class Stage(NamedTuple):
