@@ -16,7 +16,7 @@ import numpy.typing as npt
 from latentgamma._errors import DataError
 from latentgamma._program import Mask
 
-Kind: TypeAlias = Literal["transitions", "closures", "trajectories"]
+Kind: TypeAlias = Literal["transitions", "closures", "trajectories", "models"]
 Values: TypeAlias = npt.NDArray[np.float64]
 Labels: TypeAlias = npt.NDArray[np.int8]
 
@@ -84,6 +84,11 @@ def observe(
         atoms = inside if atoms is None else atoms
     if kind == "trajectories":
         before, after, names = _trajectories(inputs, targets)
+    elif kind == "models":
+        if targets is not None:
+            raise DataError("models are closed as they are: pass them alone, without targets")
+        before, names = _matrix("models", inputs)
+        after = before
     elif targets is None:
         before, after, names = _one_table(inputs)
     else:

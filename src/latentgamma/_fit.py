@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from latentgamma._checkpoint import Journal, Keep, fingerprint, no_journal
+from latentgamma._contexts import rules_of_models
 from latentgamma._data import Kind, Observations, contradictions, observe
 from latentgamma._errors import DataError, unknown_atoms
 from latentgamma._evidence import (
@@ -112,8 +113,8 @@ def fit(
     heads: Iterable[str] | None = None,
     bodies: Iterable[str] | None = None,
     forbidden: Iterable[tuple[str, str]] = (),
-    max_body: int = 8,
-    holdout: float = 0.1,
+    max_body: int | None = None,
+    holdout: float | None = None,
     homotopy: Homotopy | None = None,
     progress: Progress | None = None,
     device: torch.device | str = "cpu",
@@ -127,7 +128,8 @@ def fit(
         targets: states after, likewise; NaN is a missing label. A table of inputs may bring
             them itself, in columns `a'` beside `a`.
         kind: "transitions", one step of the rules; "closures", everything that follows;
-            "trajectories", arrays (steps, M) of successive states, without targets.
+            "trajectories", arrays (steps, M) of successive states, without targets; "models",
+            closed sets alone, without targets, of which all rules are found that none breaks.
         atoms: the names of the columns.
         method: "symbolic" searches; "gradient" trains the operator's rows; "paper" trains the
             whole operator freely, which fits without finding rules; "auto" picks.
@@ -138,8 +140,9 @@ def fit(
         heads: the atoms that may have rules; by default all.
         bodies: the atoms that rules may use; by default all.
         forbidden: pairs (head, atom): the atom is in no body of the head.
-        max_body: the largest body.
-        holdout: the share of examples kept aside to measure `accuracy`.
+        max_body: the largest body; by default 8, and from models any.
+        holdout: the share of examples kept aside to measure `accuracy`; by default a tenth, and
+            of models none.
         homotopy: the annealing of the gradient learner.
         progress: called with a `Moment` now and then.
         device: where the gradient learner runs.
@@ -159,6 +162,12 @@ def fit(
     data = inputs
     if not isinstance(data, Observations):
         data = observe(inputs, targets, kind=kind, atoms=atoms)
+    if kind == "models":
+        limits = (heads, bodies, forbidden or None, max_body, checkpoint)
+        _refuse_for_models(method, noise, limits)
+        return _from_models(data, known, refine, holdout or 0.0, seed, progress, device)
+    max_body = 8 if max_body is None else max_body
+    holdout = 0.1 if holdout is None else holdout
     task_kind = "closures" if kind == "closures" else "transitions"
     share, notes = _noise(data, noise)
     if share == 0.0:
@@ -313,6 +322,58 @@ def _from_closures(
     return sorted(rules, key=lambda rule: rule[0]), {}
 
 
+def _refuse_for_models(method: str, noise: float | str, limits: tuple[object | None, ...]) -> None:
+    if method not in ("auto", "symbolic") or noise != 0.0:
+        raise DataError('rules are learned from models by method "symbolic", without noise')
+    if any(limit is not None for limit in limits):
+        raise DataError(
+            "from models all rules are found, without a checkpoint: leave out columns instead of "
+            "passing heads, bodies, forbidden or max_body"
+        )
+
+
+def _from_models(
+    data: Observations,
+    known: Program | None,
+    refine: bool,
+    holdout: float,
+    seed: int,
+    progress: Progress | None,
+    device: torch.device | str,
+) -> FitResult:
+    training, held = _split(data, holdout, seed)
+    # Which atoms of a model were facts is not known, so each of them may have followed.
+    told = replace(training, states=np.zeros_like(training.states))
+    start = _known(known, data)
+    if refine:
+        start = [rule for rule in start if _stands(rule, told, 0.0, "closures")]
+    _refuse_contradicted(start, told, data.atoms, closed=True)
+    curve = Curve(data.atoms, start, progress)
+    rules = sorted(rules_of_models(training.states, start), key=lambda rule: rule[0])
+    program = as_program(rules, data.M, data.atoms)
+    from latentgamma._certificate import certify
+    from latentgamma._oracle import oracle
+
+    model = oracle(program, device=device)
+    curve.tell_rules("done", rules, 1.0)
+    account = evidence(rules, {}, told, "closures")
+    alone = sum(one.support == 0 for one in account)
+    notes = [f"{alone} rules say what no row has together: there, everything follows"]
+    return FitResult(
+        program=program,
+        model=model,
+        certificate=certify(model, program),
+        accuracy=accuracy(program, held, "closures"),
+        evidence=account,
+        unexplained={},
+        notes=tuple(notes if alone else []),
+        history=tuple(curve.history),
+        method="symbolic",
+        reason="models determine their rules: search is exact",
+        noise=0.0,
+    )
+
+
 def _pick(method: Method, noise: float) -> tuple[str, str]:
     if method != "auto":
         return method, "asked for"
@@ -328,7 +389,7 @@ def _pick(method: Method, noise: float) -> tuple[str, str]:
 
 
 def _check_options(
-    kind: str, method: str, noise: float | str, max_body: int, holdout: float
+    kind: str, method: str, noise: float | str, max_body: int | None, holdout: float | None
 ) -> None:
     for what, value, options in (
         ("kind", kind, get_args(Kind)),
@@ -340,9 +401,9 @@ def _check_options(
         raise DataError(
             f'noise is "auto" or the share of wrong labels, from 0 to 0.5, not {noise!r}'
         )
-    if max_body < 0:
+    if max_body is not None and max_body < 0:
         raise DataError(f"max_body is a whole number from 0 on, not {max_body}")
-    if not 0 <= holdout < 1:
+    if holdout is not None and not 0 <= holdout < 1:
         raise DataError(f"holdout is the share of examples kept aside, from 0 to 1, not {holdout}")
 
 

@@ -381,12 +381,12 @@ class _Weighing:
         options: list[tuple[float, Body]] = [(float(w.sum()) - self.price(0), ())]
         if not len(self.columns):
             return options
-        pairs = X.T @ (w[:, None] * X)  # (m, m)
-        singles = np.diagonal(pairs).copy()
+        singles = X.T @ w
         i = int(singles.argmax())
         options.append((float(singles[i]) - self.price(1), (int(self.columns[i]),)))
         if self.task.max_body < 2 or len(self.columns) < 2:
             return options
+        pairs = X.T @ (w[:, None] * X)  # (m, m)
         np.fill_diagonal(pairs, -np.inf)
         i, j = (int(x) for x in np.unravel_index(int(pairs.argmax()), pairs.shape))
         options.append((float(pairs[i, j]) - self.price(2), self._named((i, j))))
