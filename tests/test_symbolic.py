@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from latentgamma import DataError, closures, equivalent
 from latentgamma._contexts import canonical_base, common, rules_of_models
 from latentgamma._implications import as_program, implications, irredundant
-from latentgamma._symbolic import Task, cover, covered, likeliest, needed, smallest_bodies
+from latentgamma._symbolic import (
+    Task,
+    alternatives,
+    cover,
+    covered,
+    likeliest,
+    needed,
+    smallest_bodies,
+)
 
 
 def all_states(M):
@@ -91,8 +99,34 @@ def test_equally_good_bodies_are_told():
     states = np.array([[0, 1, 1], [0, 0, 0]], bool)
     allowed = np.array([False, True, True])
     task = Task(0, states, np.array([True, False]), np.ones(2, np.int64), allowed, 3)
-    found = cover(task)
-    assert [found.bodies, *found.alternatives.values()] == [[(1,)], [(2,)]]
+    assert alternatives(task, cover(task).bodies) == {(1,): [(2,)]}
+    # One more example decides.
+    states = np.vstack([states, [False, False, True]])
+    task = Task(0, states, np.array([True, False, False]), np.ones(3, np.int64), allowed, 3)
+    assert alternatives(task, cover(task).bodies) == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=2, max_size=10),
+    st.sampled_from([[(1,)], [(1, 2)], [(1,), (2, 3)]]),
+)
+def test_alternatives_are_all_bodies_as_short_that_do_as_well(rows, bodies):
+    task = task_of(bodies, 0, 5, np.unique(np.array(rows, bool), axis=0))
+    found = cover(task).bodies
+    told = alternatives(task, found)
+    positives = task.states[task.positive]
+    for body in found:
+        others = [other for other in found if other != body]
+        needing = [row for row in positives if not any(row[list(other)].all() for other in others)]
+        expected = {
+            choice
+            for choice in itertools.combinations(range(1, 5), len(body))
+            if choice != body
+            and not task.clashes(choice)
+            and all(row[list(choice)].all() for row in needing)
+        }
+        assert set(told.get(body, [])) == expected
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -27,7 +27,7 @@ from latentgamma._hints import looks_closed, refuse_open_targets
 from latentgamma._implications import Implication, as_program, implications, likely_implications
 from latentgamma._learner import Curve, Learner, Moment, Progress
 from latentgamma._program import Mask, Program, Rule
-from latentgamma._symbolic import Found, Task, flipped
+from latentgamma._symbolic import Found, Task, alternatives, flipped
 
 if TYPE_CHECKING:
     import torch
@@ -284,8 +284,10 @@ def _from_transitions(
     # Known rules of heads that nothing is learned about stay as they are.
     seen = {task.head for task in tasks}
     rules = [rule for rule in start if rule[0] not in seen]
-    for task, one in zip(tasks, found, strict=True):
+    for task, one, mine in zip(tasks, found, known, strict=True):
         rules += [(task.head, body) for body in sorted(set(one.bodies))]
+        if not learner.noise:
+            one.alternatives = alternatives(task, one.bodies[len(mine) :], mine)
     by_head = {task.head: one for task, one in zip(tasks, found, strict=True)}
     return sorted(rules, key=lambda rule: rule[0]), by_head
 

@@ -111,11 +111,30 @@ def cover(task: Task, known: Sequence[Body] = (), least: float = 0.0) -> Found:
             open_rows[seed] = False
             continue
         found.bodies.append(bodies[best])
-        others = [b for b, gain in zip(bodies, gains, strict=True) if gain == gains[best]]
-        found.alternatives[bodies[best]] = [b for b in others if b != bodies[best]]
         open_rows &= ~covered(positives, bodies[best])
     found.bodies = needed(positives, found.bodies, keep=len(known))
     return found
+
+
+def alternatives(
+    task: Task, bodies: Sequence[Body], known: Sequence[Body] = ()
+) -> dict[Body, list[Body]]:
+    """For each body, others as short that explain the states which need it, and are not refuted.
+
+    A body that has none is the only shortest one: the data identify it.
+    """
+    positives, negatives = task.states[task.positive], task.states[~task.positive]
+    inside = {body: covered(positives, body) for body in (*known, *bodies)}
+    times = np.sum(list(inside.values()), axis=0)
+    found = {}
+    for body in bodies:
+        needing = positives[inside[body] & (times == 1)]
+        atoms = np.flatnonzero(needing.all(0) & task.allowed)
+        if len(atoms) > len(body):
+            choices = smallest_bodies(~negatives[:, atoms], len(body))
+            others = [tuple(atoms[list(choice)].tolist()) for choice in choices]
+            found[body] = [other for other in others if other != body]
+    return {body: others for body, others in found.items() if others}
 
 
 def usual(
