@@ -106,13 +106,25 @@ def parameters(model: lg.LatentGamma) -> dict[str, Tensor]:
     return {name: value.detach().clone().requires_grad_() for name, value in named.items()}
 
 
-def dense(p: dict[str, Tensor], s: Tensor, steps: int) -> Tensor:
+def dense_weights(p: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The two matrices, read from their logits."""
+    return torch.sigmoid(p["eta"]).T, torch.softmax(p["psi"], dim=-1)
+
+
+def dense_step(p: dict[str, Tensor], body: Tensor, head: Tensor, s: Tensor) -> Tensor:
     """The five stages as the paper prints them."""
-    body, head = torch.sigmoid(p["eta"]).T, torch.softmax(p["psi"], dim=-1)
+    a = torch.sigmoid(p["tau"] * (s @ body - p["b"]))
+    phi = (p["tau_nor"] * p["rho"] * a) @ head - p["theta"]
+    return s + (1 - s) * torch.sigmoid(p["beta"] * phi) * torch.sigmoid(phi)
+
+
+def dense(
+    p: dict[str, Tensor], s: Tensor, steps: int, step: Callable[..., Tensor] = dense_step
+) -> Tensor:
+    """So many steps of the five stages."""
+    body, head = dense_weights(p)
     for _ in range(steps):
-        a = torch.sigmoid(p["tau"] * (s @ body - p["b"]))
-        phi = (p["tau_nor"] * p["rho"] * a) @ head - p["theta"]
-        s = s + (1 - s) * torch.sigmoid(p["beta"] * phi) * torch.sigmoid(phi)
+        s = step(p, body, head, s)
     return s
 
 
@@ -145,8 +157,11 @@ def csr(model: lg.LatentGamma) -> Callable[[Tensor, int], Tensor]:
 
 
 def min_max(program: lg.Program) -> Callable[[Tensor, int], Tensor]:
-    """T_P in min/max logic, for bodies of one size."""
-    body = torch.from_numpy(program.body_indices.astype("int64")).reshape(program.R, -1)
+    """T_P in min/max logic, for bodies that are not empty: short ones repeat their last atom."""
+    sizes = np.diff(program.body_indptr)
+    last = (program.body_indptr[1:] - 1)[:, None]
+    places = np.minimum(program.body_indptr[:-1, None] + np.arange(sizes.max()), last)
+    body = torch.from_numpy(program.body_indices[places].astype("int64"))  # (R, k)
     head = torch.from_numpy(program.head_indices.astype("int64"))
 
     def run(state: Tensor, steps: int) -> Tensor:

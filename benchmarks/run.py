@@ -25,6 +25,7 @@ BENCHMARKS = {
     "memory": ("forward", "memory", "peak memory of forward and backward"),
     "gpu": ("gpu", "rows", "the layer on a CUDA device"),
     "learn": ("learn", "rows", "rules from observations"),
+    "peers": ("peers", "rows", "the same two jobs for us, plain code and other engines"),
     "datasets": ("datasets", "rows", "programs written by other people"),
 }
 
