@@ -174,6 +174,12 @@ def _share(column: str) -> Callable[[list[dict[str, Any]]], str]:
     return lambda rows: f"{sum(row[column] is True for row in rows)} of {len(rows)}"
 
 
+def _exact(rows: list[dict[str, Any]]) -> str:
+    told = _told(rows)
+    among = sum(row["exact"] is True for row in told)
+    return f"{_share('exact')(rows)}; {among} of the {len(told)} that the data identify"
+
+
 def _least(column: str) -> Callable[[list[dict[str, Any]]], str]:
     return lambda rows: f"{column} {min(_number(row[column]) for row in rows):.4g}"
 
@@ -201,9 +207,7 @@ def _exact_in_time(rows: list[dict[str, Any]]) -> list[bool]:
 
 PROMISES = [
     *(
-        Promise(
-            f"transitions {name} 500 noise 0.0", "exact, all seeds", _all("exact"), _share("exact")
-        )
+        Promise(f"transitions {name} 500 noise 0.0", "exact, all seeds", _all("exact"), _exact)
         for name in ("random", "g1", "g2", "g3")
     ),
     Promise(
@@ -215,9 +219,7 @@ PROMISES = [
         ),
     ),
     *(
-        Promise(
-            f"transitions {name} noise 0.05", "exact, all seeds", _all("exact"), _share("exact")
-        )
+        Promise(f"transitions {name} noise 0.05", "exact, all seeds", _all("exact"), _exact)
         for name in ("g1 500", "g2 500", "g3 500", "g3 1000")
     ),
     *(
