@@ -37,7 +37,7 @@ class Problem(Exception):  # noqa: N818 - it is shown to a person, not raised at
 
 def closure(args: argparse.Namespace) -> int:
     """0, after showing what follows from the facts."""
-    _check_picture(args.plot)
+    check_picture(args.plot)
     program = _program(args)
     facts = _facts(args, program)
     with working("closing"):
@@ -57,7 +57,7 @@ def closure(args: argparse.Namespace) -> int:
 
 def explain(args: argparse.Namespace) -> int:
     """0 after showing a proof of the atom, 1 after showing why there is none."""
-    _check_picture(args.plot)
+    check_picture(args.plot)
     program = _program(args)
     facts = _facts(args, program)
     atom = named(program, args.atom.strip())
@@ -87,7 +87,7 @@ def explain(args: argparse.Namespace) -> int:
 
 def certify(args: argparse.Namespace) -> int:
     """0 if the model is proved exact as far as was asked, else 1."""
-    _check_picture(args.plot)
+    check_picture(args.plot)
     program = _program(args)
     paper = constants = None
     if args.model:
@@ -139,7 +139,7 @@ def certify(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """0, after showing the values of a run."""
-    _check_picture(args.plot)
+    check_picture(args.plot)
     program = _program(args)
     if args.model:
         _refuse(args, "constants", "gate", "dtype", "form")
@@ -298,7 +298,7 @@ def _refuse(args: argparse.Namespace, *names: str) -> None:
             raise Problem(f"--{name} has no effect on a model from --model; leave one of them out")
 
 
-def _check_picture(path: str | None) -> None:
+def check_picture(path: str | None) -> None:
     """Complain about a picture that could not be written before the work for it is done."""
     if path is None:
         return

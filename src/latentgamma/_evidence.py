@@ -109,7 +109,7 @@ def open_questions(account: Sequence[Evidence]) -> list[str]:
     if thin:
         shown = [f"{one.rule} ({one.support})" for one in thin]
         notes.append(
-            f"{len(thin)} of {len(account)} rules rest on fewer than {_FEW} examples: "
+            f"fewer than {_FEW} examples bear out {len(thin)} of {len(account)} rules: "
             f"{_listed(shown)}"
         )
     heads = dict.fromkeys(one.rule.heads[0] for one in account if one.alternatives)

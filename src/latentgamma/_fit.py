@@ -248,7 +248,7 @@ def fit(
     )
     account = evidence(rules, found, training, task_kind)
     if kind == "transitions":
-        notes += looks_closed(rules, training, share)
+        notes += looks_closed(rules, training)
     return FitResult(
         program=program,
         model=model,

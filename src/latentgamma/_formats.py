@@ -100,6 +100,11 @@ def dumps(program: Program, suffix: str = ".lp") -> str:
     raise ProgramError(f"dumps writes text, and {suffix} is compressed; use save")
 
 
+def is_rule_text(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of this name holds plain rule text; a name that says nothing is refused."""
+    return _suffix_of(_shown_path(path, "is_rule_text")) in _RULE_TEXT
+
+
 def _suffix_of(name: str) -> str:
     lower = name.lower()
     packed = ".gz" if lower.endswith(".gz") else ""

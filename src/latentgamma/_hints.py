@@ -16,15 +16,16 @@ from latentgamma._symbolic import covered
 #: Machine words that may be compared when examples are held against each other.
 _MOST_WORDS = 2 << 28
 _CHUNK = 1 << 22
-#: Examples of a rule in a row that must already be done before they are taken as a hint.
-_ENOUGH, _ENOUGH_NOISY = 10, 50
+#: Rules that must have come due in the targets before they are taken as a hint.
+_ENOUGH = 10
 
 
-def looks_closed(rules: Sequence[Implication], data: Observations, noise: float) -> list[str]:
+def looks_closed(rules: Sequence[Implication], data: Observations) -> list[str]:
     """A note if the targets of one step seem to be everything that follows.
 
     After one step some rules have a body that is true and was not before. Their heads are due
-    with the next step; if they are always there already, the targets were closed.
+    with the next step. One step has few of them already, closures have all, and have most even
+    where the rules are not quite right.
     """
     after = data.states | (data.labels == 1)
     due = early = 0
@@ -32,8 +33,7 @@ def looks_closed(rules: Sequence[Implication], data: Observations, noise: float)
         rows = covered(after, body) & ~covered(data.states, body) & ~data.states[:, head]
         due += int(data.counts[rows & (data.labels[:, head] >= 0)].sum())
         early += int(data.counts[rows & (data.labels[:, head] == 1)].sum())
-    late = due - early
-    if due >= (_ENOUGH_NOISY if noise else _ENOUGH) and late <= (0.1 * due if noise else 0):
+    if due >= _ENOUGH and 2 * early >= due:
         return [
             f"the targets look like closures: {early} of {due} times that one step made a rule's "
             f'body true, its head was there already; if they are, pass kind="closures"'

@@ -126,6 +126,39 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
+@contextmanager
+def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
+    """A bar for learning, with what was found above it; nothing in a pipe.
+
+    The function it gives takes the stage, the share explained, the rules so far and new ones.
+    """
+    if not _watched():
+        yield lambda stage, share, rules, new: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    columns = ("{task.description}", "{task.percentage:>3.0f}% explained", "{task.fields[rules]}")
+    text = [TextColumn(column, markup=False) for column in columns]
+    bar = Progress(
+        text[0], BarColumn(), text[1], text[2], TimeElapsedColumn(), console=console, transient=True
+    )
+    task = bar.add_task("learning", total=1.0, rules="")
+    waiting: list[str] = []
+
+    def show(stage: str, share: float, rules: int, new: Sequence[str]) -> None:
+        waiting.extend(new)
+        count = f"{rules:,} {'rule' if rules == 1 else 'rules'}"
+        bar.update(task, description=stage, completed=share, rules=count)
+        if waiting and bar.live.is_started:
+            console.print("\n".join(f"+ {rule}" for rule in waiting), style="dim", soft_wrap=True)
+            waiting.clear()
+
+    with _shown_if_long(bar):
+        yield show
+
+
 def _watched() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 

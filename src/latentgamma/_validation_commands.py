@@ -23,15 +23,10 @@ _WIDE = 132
 
 def validate(args: argparse.Namespace) -> int:
     """0 if everything that must hold does, else 1; after showing it all."""
-    import torch
-
     from latentgamma import report, validation
 
     graphs = [name.strip().lower() for name in args.graphs.split(",") if name.strip()]
-    try:
-        torch.empty(0, device=args.device)
-    except (RuntimeError, AssertionError) as problem:
-        raise DataError(f"device {args.device!r} cannot be used: {problem}") from None
+    check_device(args.device)
     with _bars() as progress:
         results, timing = validation.run_validation(
             graphs, seed=args.seed, device=args.device, progress=progress
@@ -55,6 +50,16 @@ def report(args: argparse.Namespace) -> int:
     if not args.json:
         sys.stdout.write(f"{out}\n")
     return 0 if results.holds else 1
+
+
+def check_device(name: str) -> None:
+    """Raise a DataError if nothing can run there."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        raise DataError(f"device {name!r} cannot be used: {problem}") from None
 
 
 def _show(results: Validation, timing: Timing | None, as_json: bool) -> None:

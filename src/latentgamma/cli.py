@@ -12,11 +12,12 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn, get_args
 
 import latentgamma as lg
-from latentgamma import _commands, _validation_commands
+from latentgamma import _commands, _learning_commands, _validation_commands
 from latentgamma._commands import Problem
+from latentgamma._data import Kind
 
 #: Numbers of steps up to here are taken; beyond, floating-point numbers would run out.
 _LARGEST = 10**60
@@ -87,6 +88,20 @@ def _whole(text: str) -> int:
     if not 0 <= value <= _LARGEST:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, not {text:.40}")
     return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, not {text:.40}")
+    return value
+
+
+def _noise(text: str) -> float | Literal["auto"]:
+    return "auto" if text == "auto" else _share(text)
 
 
 def _takes_rules(parser: argparse.ArgumentParser) -> None:
@@ -174,6 +189,48 @@ def _convert_takes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a file to write: .lp, .cnf or .json, or .gz")
 
 
+def _learn_takes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help=(
+        "examples: a .csv or .parquet table with a column for each atom, and a' beside a for what "
+        "became of it; or a .npy or .npz file"
+    ))  # fmt: skip
+    add("targets", metavar="TARGETS", nargs="?",
+        help="a second table with what became of each example of the first")  # fmt: skip
+    add("--kind", choices=get_args(Kind), default="transitions",
+        help="what the examples show: one step, everything that follows, or states in a row "
+             "(told apart by a column 'trajectory'); by default transitions")  # fmt: skip
+    add("--target", metavar="A,B", action="append", default=[],
+        help="the atoms that may have rules; by default all")  # fmt: skip
+    add("--bodies", metavar="A,B", action="append", default=[],
+        help="the atoms that rules may use; by default all")  # fmt: skip
+    add("--forbid", metavar="HEAD:ATOM", action="append", default=[],
+        help="no rule for HEAD may use ATOM")  # fmt: skip
+    add("--max-body", type=_whole, metavar="N", help="the largest body; by default 8")
+    add("--noise", type=_noise, default=0.0, metavar="SHARE",
+        help="the share of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
+    add("--method", choices=("auto", "symbolic", "gradient", "paper"), default="auto",
+        help="search, training, or the paper's free training; by default auto")  # fmt: skip
+    add("--known", metavar="RULES", help="rules that are there from the start")
+    add("--refine", action="store_true", help="known rules go if the examples speak against them")
+    add("--seed", type=_whole, default=0, metavar="N", help="of everything random; by default 0")
+    add("--holdout", type=_share, default=0.1, metavar="SHARE",
+        help="the share of the examples kept aside to measure accuracy; by default 0.1"
+    )  # fmt: skip
+    add("--device", default="cpu", help="where training runs; by default cpu")
+    add("-o", "--output", metavar="RULES",
+        help="write the rules: .lp, .cnf or .json, or .gz; by default they are printed")  # fmt: skip
+    add("--model", metavar="FILE", help="write the network (.safetensors)")
+    _takes_picture(parser, "the learning curve")
+    add("--explain", metavar="HEAD", action="append", default=[],
+        help="print what was learned about this atom, and not all rules")  # fmt: skip
+    add("--checkpoint", metavar="FILE",
+        help="where finished work is kept until all is done, for the same command to go on from; "
+             "by default the output's name, or the data's, and .learning")  # fmt: skip
+    add("--fresh", action="store_true", help="delete what is kept there, and start again")
+    add("--json", action="store_true", help="print one JSON document")
+
+
 def _validate_takes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--graphs",
@@ -215,6 +272,7 @@ _COMMANDS = (
     _Command("certify", "the steps in which a model is exact", _certify_takes, _commands.certify),
     _Command("run", "the values of the operator, step by step", _run_takes, _commands.run),
     _Command("convert", "the same rules in another format", _convert_takes, _commands.convert),
+    _Command("learn", "the rules that explain examples", _learn_takes, _learning_commands.learn),
     _Command(
         "validate",
         "the paper's experiments, run here, beside its own figures",

@@ -1,4 +1,4 @@
-"""Pictures of programs, proofs, runs, windows and gradients; they compute nothing.
+"""Pictures of programs, proofs, runs, windows, gradients and learning; they compute nothing.
 
 Every function returns a matplotlib `Figure` of its own, and saves it where `path` is given (the
 suffix decides the format). No global state is touched: no `pyplot`, no settings.
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from latentgamma._certificate import Certificate
+    from latentgamma._fit import FitResult
     from latentgamma._paper import PaperWindow
     from latentgamma._proof import Derivation
     from latentgamma._trajectory import Trajectory
 
-__all__ = ["check_path", "derivation", "gradients", "program", "trajectory", "window"]
+__all__ = ["check_path", "derivation", "gradients", "learning", "program", "trajectory", "window"]
 
 #: A heat map writes the names of so many rows, and has so many rows and columns at most.
 _LABELLED_ROWS, _MOST_ROWS, _MOST_COLUMNS = 60, 2_000, 4_000
@@ -304,4 +305,44 @@ def gradients(report: GradientRows, path: Where = None) -> Figure:
     axes.set_title("Gradient against depth", loc="left", fontsize=11)
     plain_frame(axes)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    return finished(figure, path)
+
+
+# -------------------------------------------------------------------- learning
+
+
+def learning(result: FitResult, path: Where = None) -> Figure:
+    """The learning curve: the share explained and the number of rules, report by report.
+
+    Args:
+        result: what `fit` brought back.
+        path: where to save the picture.
+    """
+    figure = new_figure(7.2, 4.6)
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    reports = np.arange(1, len(result.history) + 1)
+    marker = {"marker": "o", "markersize": 4 if len(reports) <= 40 else 0}
+    share = [moment.explained for moment in result.history]
+    upper.step(reports, share, where="post", color=BLUE, linewidth=1.8, label="explained", **marker)
+    if result.accuracy is not None:
+        upper.axhline(result.accuracy, color=ORANGE, linewidth=1.4, linestyle="--",
+                      label=f"accuracy on examples kept aside: {result.accuracy:.3f}")  # fmt: skip
+    upper.set_ylim(-0.03, 1.06)
+    upper.yaxis.set_major_formatter(PercentFormatter(1.0))
+    upper.set_ylabel("explained")
+    upper.legend(loc="lower right", framealpha=1.0, edgecolor="white", fontsize=8, labelcolor=INK)
+    rules = [moment.rules for moment in result.history]
+    lower.step(reports, rules, where="post", color=GREEN, linewidth=1.8, **marker)
+    lower.set_ylim(0, max(1, *rules) * 1.12)
+    lower.set_ylabel("rules")
+    lower.set_xlabel("reports while learning")
+    for axes in (upper, lower):
+        plain_frame(axes)
+    for axis in (lower.xaxis, lower.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    upper.set_title(f"{count(result.program.R, 'rule')}, method {result.method}",
+                    loc="left", fontsize=11)  # fmt: skip
     return finished(figure, path)
