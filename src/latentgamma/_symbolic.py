@@ -28,6 +28,8 @@ _KEPT = 2_000
 _PAIRS = 1e9
 #: Bodies that may come in, or change, while one head is weighed.
 _REVISIONS = 500
+#: Proposals that are tried with one atom changed.
+_COMPLETED = 16
 #: Products that weighing every body of three atoms may take.
 _TRIPLES = 3e8
 
@@ -313,7 +315,8 @@ def likeliest(
 
     A body is worth what it adds to the log-likelihood over what the states' sizes already say,
     less the price of writing it down. Bodies come in best first, and leave when the others
-    have made them needless. With `proposals` only those are weighed.
+    have made them needless. With `proposals` only those are weighed, and the best of them with
+    one atom changed.
     """
     search = _Weighing(task, noise, list(known), proposals)
     for _ in range(_REVISIONS):
@@ -385,6 +388,7 @@ class _Weighing:
                 for b in self.proposals
                 if b not in self.bodies and b not in self.spent
             ]
+            options += self._completed(worth, sorted(options)[-_COMPLETED:])
         else:
             options = self._best(worth)
         gain, body = max(options, default=(0.0, ()))
@@ -452,6 +456,16 @@ class _Weighing:
             if np.isfinite(more[c]):
                 longer[tuple(sorted((*body, c)))] = float(more[c])
         return [(gain, body) for body, gain in longer.items()]
+
+    def _completed(
+        self, worth: npt.NDArray[np.float64], best: Sequence[tuple[float, Body]]
+    ) -> list[tuple[float, Body]]:
+        """Proposals with one atom taken out, and the atom put in that makes them worth most."""
+        cores = {tuple(x for x in body if x != i) for _, body in best for i in body} - {()}
+        places = {tuple(np.searchsorted(self.columns, core).tolist()) for core in cores}
+        rows = np.flatnonzero(worth)
+        longer = self._extended(self.X[rows], worth[rows].astype(np.float32), places)
+        return [(gain - self.price(len(b)), self._named(b)) for gain, b in longer]
 
     def _lengthened(self, worth: npt.NDArray[np.float64], body: Body) -> list[tuple[float, Body]]:
         if len(body) >= min(self.task.max_body, len(self.columns)):

@@ -134,8 +134,9 @@ def train(
     Without noise a slot is rounded to the shortest prefix of its atoms, ordered by weight, that
     lies inside no negative state; positive states that no body covers yet become the next
     round's seeds, and twice as many slots. With noise the prefixes are proposals, of which the
-    likeliest set is kept. What the slots of some heads learn together is one piece of work for
-    `keep`. A head's numbers are drawn for it alone, so it does not matter which those heads are.
+    likeliest set is kept, where it helps with one atom changed. What the slots of some heads
+    learn together is one piece of work for `keep`. A head's numbers are drawn for it alone, so
+    it does not matter which those heads are.
     """
     heads = [_Head(task, list(known[i]) if known else [], noise) for i, task in enumerate(tasks)]
     homotopy = homotopy or Homotopy()
