@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from latentgamma import DataError, closures, equivalent
 from latentgamma._contexts import canonical_base, common, rules_of_models
-from latentgamma._implications import as_program, implications, irredundant
+from latentgamma._implications import _paying, as_program, implications, irredundant
 from latentgamma._symbolic import (
     Task,
     alternatives,
@@ -157,6 +157,20 @@ def test_irredundant_drops_what_others_imply():
     closed = closures(as_program([(1, (0,)), (2, (1,))], 3), all_states(3))
     rules = [(2, (0,)), (1, (0,)), (2, (1,))]
     assert irredundant(rules, closed) == [(2, (1,)), (1, (0,))]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rule_that_only_lost_facts_seem_to_need_goes(seed):
+    rng = np.random.default_rng(seed)
+    rules = [(i + 1, (i - 1, i)) for i in range(1, 11)]  # each atom needs the two before it
+    facts = rng.random((800, 12)) < 0.3
+    closed = closures(as_program(rules, 12), facts)
+    facts, closed = (x ^ (rng.random(x.shape) < 0.02) for x in (facts, closed))
+    needless = [(9, (3, 4, 6)), (8, (4, 5, 11))]
+    options = {"noise": 0.02, "kept": 0}
+    given, known = facts & closed, np.ones_like(closed)
+    assert set(_paying([*rules, *needless], given, closed, known, **options)) == set(rules)
+    assert _paying(rules[:1], given, closed, known, noise=0.02, kept=1) == rules[:1]
 
 
 @pytest.mark.parametrize("seed", range(4))

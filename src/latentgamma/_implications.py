@@ -16,7 +16,7 @@ import numpy as np
 
 from latentgamma._closure import closures
 from latentgamma._program import Mask, Program
-from latentgamma._symbolic import Body, Found, Task, covered, smallest_bodies, usual
+from latentgamma._symbolic import Body, Found, Task, covered, price, smallest_bodies, usual
 
 #: One rule: its head, and its body.
 Implication: TypeAlias = tuple[int, Body]
@@ -28,6 +28,8 @@ Report: TypeAlias = Callable[[str, Sequence[Implication], float], None]
 #: How surprising a rule must be to come in, round by round (in nats).
 _ROUNDS = (30.0, 10.0, 3.0, 0.0)
 _NOISY_ROUNDS = 4
+#: Examples that a rule is weighed on.
+_WEIGHED = 200
 
 
 def implications(
@@ -125,7 +127,45 @@ def likely_implications(
         rules = _standing(rules, given, closed, known, noise=noise, kept=len(kept))
         if set(rules) == before:
             break
-    return rules
+    return _paying(rules, given, closed, known, noise=noise, kept=len(kept))
+
+
+def _paying(
+    rules: Sequence[Implication],
+    given: Mask,
+    closed: Mask,
+    known: Mask,
+    *,
+    noise: float,
+    kept: int,
+) -> list[Implication]:
+    """The rules that make the examples likelier than it costs to write them down.
+
+    One lost fact takes many atoms with it, each of which some rule could seem to explain; so an
+    example's labels are weighed together, and one fact of it may be taken for wrong.
+    """
+    M, left = given.shape[1], list(rules)
+    wrong = math.log((1 - noise) / noise)
+    for rule in sorted(rules[kept:], key=lambda rule: (-len(rule[1]), rule)):
+        rest = [other for other in left if other != rule]
+        with_it, without = as_program(left, M), as_program(rest, M)
+        rows = np.flatnonzero((closures(with_it, given) != closures(without, given)).any(1))
+        some = rows[:: max(1, len(rows) // _WEIGHED)]
+        told = (given[some], closed[some], known[some])
+        gain = wrong * (_mistakes(without, *told) - _mistakes(with_it, *told))
+        if gain * len(rows) <= price(len(rule[1]), M) * len(some):
+            left = rest
+    return left
+
+
+def _mistakes(program: Program, given: Mask, closed: Mask, known: Mask) -> int:
+    """How many facts and labels must be wrong, with at most one wrong fact in each example."""
+    least = ((closures(program, given) != closed) & known).sum(1)
+    for i in range(given.shape[1]):
+        other = given.copy()
+        other[:, i] ^= True
+        least = np.minimum(least, 1 + ((closures(program, other) != closed) & known).sum(1))
+    return int(least.sum())
 
 
 def _standing(
