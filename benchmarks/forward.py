@@ -132,14 +132,14 @@ def csr(model: lg.LatentGamma) -> Callable[[Tensor, int], Tensor]:
     """The sparse form on torch's compressed rows; states are (M, B) inside."""
     with torch.no_grad():
         n, rules = model.numbers(), model.rules
-        w, M, R = n.weights, model.M, model.R
+        w, M, R, dtype = n.weights, model.M, model.R, n.threshold.dtype
         body = torch.sparse_coo_tensor(
-            torch.stack([rules.body_rule, rules.body_atom]), w.body, (R, M)
+            torch.stack([rules.body_rule, rules.body_atom]), w.body.to(dtype), (R, M)
         ).to_sparse_csr()
         head = torch.sparse_coo_tensor(
-            torch.stack([rules.head_atom, rules.head_rule]), w.head, (M, R)
+            torch.stack([rules.head_atom, rules.head_rule]), w.head.to(dtype), (M, R)
         ).to_sparse_csr()
-        off, stray = w.body_off[:, None], w.head_off[:, None]
+        off, stray = w.body_off[:, None].to(dtype), w.head_off[:, None].to(dtype)
         b, tau, amplitude = n.threshold[:, None], n.sharpness[:, None], n.amplitude[:, None]
         theta, beta = n.offset[:, None], n.gate
 

@@ -28,6 +28,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+
 from contenders import CONTENDERS, Contender, Job
 
 HERE = Path(__file__).parent
@@ -80,14 +81,13 @@ def install(*what: str) -> bool:
 def write_jobs(folder: Path, sets: int = 500) -> dict[str, np.ndarray]:
     """A file for each job, and what the answers must be."""
     import forward
-
     import latentgamma as lg
 
     chain, g4 = lg.generators.chain(500, body=2), lg.generators.g4()
     states = {"chain": forward.pairs_on_a_chain(500, 500), "g4": forward.facts(g4, 500)}
     expected = {}
     for name, program in (("chain", chain), ("g4", g4)):
-        if program.R != len(program.head_indices):
+        if len(program.head_indices) != program.R:
             raise SystemExit(f"{name}: the jobs want one head for each rule")
         given = states[name].numpy()[:sets] > 0.5
         np.savez(

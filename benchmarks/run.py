@@ -22,6 +22,8 @@ BENCHMARKS = {
     "backward": ("forward", "backward", "the same with gradients"),
     "chain": ("forward", "chain", "500 steps on a chain of 500 atoms"),
     "scale": ("forward", "scale", "from ten thousand to ten million rules"),
+    "sweep": ("sweep", "rows", "where dense wins: dense, CSR and kernel by size"),
+    "startup": ("startup", "rows", "a fresh process, and compiled kernels"),
     "memory": ("forward", "memory", "peak memory of forward and backward"),
     "gpu": ("gpu", "rows", "the layer on a CUDA device"),
     "learn": ("learn", "rows", "rules from observations"),
