@@ -6,7 +6,9 @@ Each benchmark runs us and the others in one go, checks that the answers agree, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -44,12 +46,28 @@ def main() -> int:
     sys.path.insert(0, str(Path(__file__).parent))
     room, function, _ = BENCHMARKS[given.name]
     rows = getattr(importlib.import_module(room), function)()
-    machine = {"machine": platform.machine(), "python": platform.python_version()}
     print(table(rows))
     if given.json:
-        about = {"benchmark": given.name, "threads": given.threads, **machine}
-        given.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1, default=str))
+        found = {"about": about(given.name, given.threads), "rows": rows}
+        given.json.write_text(json.dumps(found, indent=1, default=str) + "\n")
     return 0
+
+
+def about(name: str, threads: int) -> dict[str, Any]:
+    """The command, the machine and the versions."""
+    versions = {}
+    for package in ("latentgamma", "numpy", "numba", "torch", "clingo", "python-sat"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "benchmark": name,
+        "command": f"python benchmarks/run.py {name} --threads {threads}",
+        "threads": threads,
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        **versions,
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -70,6 +88,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def shown(value: object) -> str:
+    if value is None:
+        return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -1,0 +1,179 @@
+"""The pictures of docs/benchmarks.md: which there are, and how each is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+COLOURS = {"ours": "#0b6e4f", "plain": "#c77700", "engine": "#4a5a80"}
+KINDS = {"ours": "LatentGamma", "plain": "plain torch or scipy", "engine": "other engines"}
+LINES = ["#0b6e4f", "#c77700", "#4a5a80", "#a33b4e", "#7a4fa3"]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A name, a title and what draws it onto axes."""
+
+    name: str
+    title: str
+    draw: Callable[[Any], None]
+    height: float = 4.0
+
+    def save(self, folder: Path, suffix: str = "svg") -> None:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+
+        # The same figures give the same file.
+        with mpl.rc_context({"svg.hashsalt": self.name, "svg.fonttype": "none", "font.size": 10}):
+            figure = Figure(figsize=(7.5, self.height), layout="constrained")
+            axes = figure.add_subplot()
+            self.draw(axes)
+            axes.set_title(self.title, fontsize=11)
+            axes.spines[["top", "right"]].set_visible(False)
+            folder.mkdir(exist_ok=True)
+            plain = {"Date": None, "Creator": None} if suffix == "svg" else {}
+            figure.savefig(folder / f"{self.name}.{suffix}", metadata=plain, dpi=100)
+
+
+def of(name: str, rows: list[Row]) -> list[Picture]:
+    """The pictures of one benchmark that its rows suffice for."""
+    return PICTURES.get(name, lambda rows: [])(rows)
+
+
+# -------------------------------------------------------------------- drawing
+
+
+def lines(axes: Any, series: dict[str, list[tuple[float, float]]], x: str, y: str) -> None:
+    """Lines on two logarithmic axes."""
+    for colour, (label, points) in zip(LINES, series.items(), strict=False):
+        axes.plot(*zip(*sorted(points), strict=True), "o-", color=colour, label=label, markersize=4)
+    axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+    axes.grid(which="major", color="#dddddd", linewidth=0.7)
+    axes.legend(frameon=False)
+
+
+def bars(axes: Any, rows: list[tuple[str, float, str]], x: str) -> None:
+    """Horizontal bars on a logarithmic axis, the shortest on top; each says its length."""
+    labels, values, kinds = zip(*rows, strict=True)
+    places = range(len(rows))
+    axes.barh(places, values, color=[COLOURS[kind] for kind in kinds], height=0.7)
+    axes.set(xscale="log", xlabel=x, yticks=places, yticklabels=labels)
+    axes.set_xlim(min(values) / 2, max(values) * 6)
+    axes.invert_yaxis()
+    for place, value in zip(places, values, strict=True):
+        axes.text(value * 1.15, place, seconds(value), va="center", fontsize=8)
+    used = [kind for kind in KINDS if kind in kinds]
+    if len(used) > 1:
+        handles = [axes.barh([0], [0], color=COLOURS[kind]) for kind in used]
+        names = [KINDS[kind] for kind in used]
+        axes.legend(handles, names, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 0.02))
+
+
+def seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def series(rows: list[Row], line: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
+    """A line for each value of one column, from the rows that have both others."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.get(x) and row.get(y):
+            found.setdefault(row[line], []).append((row[x], row[y]))
+    return found
+
+
+# -------------------------------------------------------------------- which there are
+
+
+def closure(rows: list[Row]) -> list[Picture]:
+    points = series([row for row in rows if row.get("part") == "c"], "name", "R", "seconds")
+    if not points:
+        return []
+    title = "One closure of a random program, half of its atoms given"
+    return [
+        Picture("closure", title, lambda a: lines(a, points, "rules (as many atoms)", "seconds"))
+    ]
+
+
+def scale(rows: list[Row]) -> list[Picture]:
+    names = {"kernel": "LatentGamma, kernel", "csr": "torch CSR"}
+    named = [row | {"who": names.get(row["who"], row["who"])} for row in rows]
+    each = series(named, "who", "size", "ns_per_rule")
+    x = "rules (as many atoms)"
+    return [
+        Picture(
+            "scale",
+            "The sparse operator: time for one rule, example and step",
+            lambda a: lines(a, each, x, "nanoseconds"),
+        )
+    ]
+
+
+def sweep(rows: list[Row]) -> list[Picture]:
+    found = []
+    for batch in sorted({row["batch"] for row in rows}):
+        block = [row for row in rows if row["batch"] == batch]
+        points = series(block, "who", "size", "median_s")
+        found.append(
+            Picture(
+                f"sweep-{batch}",
+                f"32 steps for {batch} example{'s' if batch > 1 else ''}, by size and form",
+                lambda a, points=points: lines(a, points, "rules (as many atoms)", "seconds"),
+            )
+        )
+    return found
+
+
+def forward(rows: list[Row]) -> list[Picture]:
+    found = []
+    for batch in sorted({row["batch"] for row in rows}, reverse=True):
+        block = [row for row in rows if row["batch"] == batch and row.get("median_s")]
+        chosen = [(row["who"], row["median_s"], kind(row["who"])) for row in block]
+        chosen.sort(key=lambda bar: bar[1])
+        title = f"32 steps of G4, {batch} example{'s' if batch > 1 else ''}"
+        found.append(
+            Picture(
+                f"forward-{batch}", title, lambda a, c=chosen: bars(a, c, "seconds"), height=2.8
+            )
+        )
+    return found
+
+
+def kind(who: str) -> str:
+    return "ours" if "kernel" in who or "reference" in who or "model" in who else "plain"
+
+
+def peers(rows: list[Row]) -> list[Picture]:
+    titles = {"chain": "a chain of 500 atoms", "g4": "G4 (504 atoms, 648 rules)"}
+    found = []
+    for job in dict.fromkeys(row["job"] for row in rows):
+        chosen: list[tuple[str, float, str]] = []
+        for row in rows:
+            if row["job"] != job or not row["per_set_s"] or row["right"] is not True:
+                continue
+            if row["who"].startswith("PySAT"):
+                if any(label.startswith("PySAT") for label, _, _ in chosen):
+                    continue  # the rows are sorted: the first solver is the best one
+                row = row | {"who": f"{row['who']} (best of PySAT)"}
+            chosen.append((row["who"], row["per_set_s"], row["kind"]))
+        if chosen:
+            title = f"Time for the closure of one fact set of {titles.get(job, job)}"
+            draw: Callable[[Any], None] = lambda a, c=chosen: bars(a, c, "seconds for a set")  # noqa: E731
+            found.append(Picture(f"peers-{job}", title, draw, height=0.9 + 0.27 * len(chosen)))
+    return found
+
+
+PICTURES = {
+    "closure": closure,
+    "scale": scale,
+    "sweep": sweep,
+    "forward": forward,
+    "peers": peers,
+}
