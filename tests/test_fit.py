@@ -1,5 +1,7 @@
 """Learning: exact where the data identify the rules, honest where they do not."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -216,6 +218,122 @@ def test_learning_is_reproducible_and_reports():
     assert runs[0].program == runs[1].program
     assert runs[0].history == runs[1].history
     assert moments[-1].stage == "done"
+
+
+@pytest.mark.parametrize("method", ["symbolic", "gradient"])
+def test_the_new_rules_of_a_learning_curve_add_up_to_the_program(method):
+    after, known = step(PROGRAM, STATES), lg.Program.from_rules(PROGRAM.rules[:2], PROGRAM.atoms)
+    soon = lg.Homotopy(steps=40)
+    result = lg.fit(STATES, after, atoms=PROGRAM.atoms, method=method, homotopy=soon, known=known)
+    new = [rule for moment in result.history for rule in moment.new]
+    assert sorted(map(str, [*new, *known.rules])) == sorted(map(str, result.program.rules))
+    shares = [moment.explained for moment in result.history]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len({moment.rules for moment in result.history}) > 1
+
+
+def test_rules_from_closures_are_told_round_by_round():
+    program = lg.generators.chain(6)
+    closed = lg.closures(program, STATES[:, :6])
+    result = lg.fit(STATES[:, :6], closed, kind="closures", atoms=program.atoms)
+    new = {str(rule) for moment in result.history for rule in moment.new}
+    assert new >= {str(rule) for rule in result.program.rules}
+    assert result.history[0].explained < 1.0
+    assert result.history[-1].explained == 1.0
+
+
+def test_targets_that_look_like_closures_are_told():
+    def hinted(program, states, closed):
+        after = lg.closures(program, states) if closed else step(program, states)
+        notes = lg.fit(states, after, atoms=program.atoms).notes
+        return any("the targets look like closures" in note for note in notes)
+
+    for program in (PROGRAM, lg.generators.chain(8)):
+        assert hinted(program, STATES, closed=True)
+        assert not hinted(program, STATES, closed=False)
+    # Where no rule feeds another, one step is everything.
+    flat = lg.parse("b :- a. c :- a, d. f :- e, g. #external h.")
+    assert not hinted(flat, STATES, closed=True)
+
+
+def test_targets_that_are_no_closures_are_refused():
+    states = some_states(8, 200, 0, density=0.2)
+    with pytest.raises(lg.DataError, match="the targets are not closures: the facts of example"):
+        lg.fit(states, step(PROGRAM, states), kind="closures")
+    # The facts of the first lie in the closure of the second, which lacks c; then it is unknown.
+    facts, closed = [[0, 1, 0], [1, 0, 0]], [[0, 1, 1], [1, 1, 0]]
+    with pytest.raises(lg.DataError, match=r"example 0 are .* target of example 1, but 'c'"):
+        lg.fit(facts, closed, kind="closures", atoms=list("abc"))
+    closed[1][2] = np.nan
+    lg.fit(facts, closed, kind="closures", atoms=list("abc"))
+
+
+def test_rules_that_few_examples_bear_out_are_told():
+    states, after = [[1, 0, 0, 0], [0, 0, 1, 0]], [[1, 1, 0, 0], [0, 0, 1, 1]]
+    notes = lg.fit(states * 2, after * 2, atoms=list("abcd"), holdout=0).notes
+    assert any("fewer than 3 examples bear out 2 of 2 rules: b :- a. (2)" in n for n in notes)
+    assert not any("fewer than" in n for n in lg.fit(states * 3, after * 3, holdout=0).notes)
+
+
+def test_parquet_tables_are_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = tmp_path / "seen.parquet"
+    columns = {"a": [1, 1, 0, 0], "b": [True, False, True, False], "c": [0.0, 0.0, 0.0, 0.0]}
+    columns |= {"a'": [1, 1, 0, None], "b'": [1, 0, 1, 0], "c'": [1, 0, 0, 0]}
+    parquet.write_table(pyarrow.table(columns), table)
+    result = lg.fit(table, holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["c :- a, b."]
+    runs = {"trajectory": ["x", "x", "y", "y"], "a": [1, 1, 0, 0], "b": [0, 1, 0, 0]}
+    parquet.write_table(pyarrow.table(runs), table)
+    result = lg.fit(table, kind="trajectories", holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["b :- a."]
+    parquet.write_table(pyarrow.table({"a": ["x"], "a'": ["y"]}), table)
+    with pytest.raises(lg.DataError, match=r"seen\.parquet, column 'a': could not convert"):
+        lg.fit(table)
+    table.write_bytes(b"a,b")
+    with pytest.raises(lg.DataError, match=r"seen\.parquet is not a Parquet table"):
+        lg.fit(table)
+
+
+def test_without_pyarrow_the_remedy_is_named(tmp_path, monkeypatch):
+    table = tmp_path / "seen.parquet"
+    table.write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(lg.DataError, match=r'pip install "latentgamma\[parquet\]"'):
+        lg.fit(table)
+
+
+def test_arrays_that_numpy_saved_are_read(tmp_path):
+    states = np.array([[1, 0], [0, 0]])
+    after = np.array([[1, 1], [0, 0]])
+    np.save(tmp_path / "before.npy", states)
+    np.save(tmp_path / "after.npy", after)
+    np.savez(tmp_path / "both.npz", inputs=states, targets=after, atoms=np.array(["x", "y"]))
+    np.save(tmp_path / "runs.npy", np.stack([states, after], axis=1))
+    found = [
+        lg.fit(tmp_path / "before.npy", tmp_path / "after.npy"),
+        lg.fit(tmp_path / "both.npz"),
+        lg.fit(tmp_path / "runs.npy", kind="trajectories"),
+    ]
+    rules = [str(rule) for result in found for rule in result.program.rules]
+    assert rules == ["a1 :- a0.", "y :- x.", "a1 :- a0."]
+    (tmp_path / "bad.npy").write_bytes(b"no")
+    with pytest.raises(lg.DataError, match=r"bad\.npy is not an array that numpy saved"):
+        lg.fit(tmp_path / "bad.npy", tmp_path / "after.npy")
+    np.savez(tmp_path / "odd.npz", x=states)
+    with pytest.raises(lg.DataError, match=r"must hold 'inputs'.*but holds 'x'"):
+        lg.fit(tmp_path / "odd.npz")
+
+
+def test_trajectories_may_have_names(tmp_path):
+    table = tmp_path / "runs.csv"
+    table.write_text("trajectory,a,b\nmonday,1,0\nmonday,1,1\ntuesday,0,0\ntuesday,0,0\n")
+    result = lg.fit(table, kind="trajectories", holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["b :- a."]
+    with pytest.raises(lg.DataError, match="kind='trajectories'"):
+        lg.fit(table)
 
 
 def test_free_training_fits_and_is_not_aligned():

@@ -341,3 +341,21 @@ assert matplotlib.rcParams.copy() == before
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.png")], check=True)
+
+
+# ------------------------------------------------------------------ learning
+
+
+def test_a_learning_curve_shows_every_report(tmp_path):
+    states = np.random.default_rng(0).random((100, 8)) < 0.4
+    after = np.stack([BIRDS.mask(lg.step(BIRDS, BIRDS.mask(row.nonzero()[0]))) for row in
+                      np.pad(states, ((0, 0), (0, BIRDS.M - 8)))])  # fmt: skip
+    result = lg.fit(np.pad(states, ((0, 0), (0, BIRDS.M - 8))), after, atoms=BIRDS.atoms)
+    figure = plot.learning(result, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    upper, lower = figure.axes
+    assert upper.lines[0].get_ydata().tolist() == [m.explained for m in result.history]
+    assert lower.lines[0].get_ydata().tolist() == [m.rules for m in result.history]
+    assert any(f"{result.accuracy:.3f}" in text for text, _ in drawn_texts(figure))
+    assert_legible(figure)
+    assert_legible(plot.learning(lg.fit([[0]], [[0]])))

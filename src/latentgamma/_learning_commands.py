@@ -47,12 +47,15 @@ def learn(args: argparse.Namespace) -> int:
     checkpoint = _checkpoint(args)
     if checkpoint and args.fresh:
         discard(checkpoint)
-    if checkpoint and (pieces := finished_pieces(checkpoint)):
-        _remark(f"going on from {checkpoint}, with {pieces} pieces of work done")
+    resumed = finished_pieces(checkpoint) if checkpoint else 0
     try:
         with learning() as show:
 
             def progress(moment: Moment) -> None:
+                nonlocal resumed
+                if resumed:  # and it was found to fit
+                    _remark(f"going on from {checkpoint}, with {resumed} pieces of work done")
+                    resumed = 0
                 new = [str(rule) for rule in moment.new]
                 show(moment.stage, moment.explained, moment.rules, new)
 

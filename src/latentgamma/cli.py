@@ -198,8 +198,9 @@ def _learn_takes(parser: argparse.ArgumentParser) -> None:
     add("targets", metavar="TARGETS", nargs="?",
         help="a second table with what became of each example of the first")  # fmt: skip
     add("--kind", choices=get_args(Kind), default="transitions",
-        help="what the examples show: one step, everything that follows, or states in a row "
-             "(told apart by a column 'trajectory'); by default transitions")  # fmt: skip
+        help="what the examples show: one step, everything that follows, states in a row (told "
+             "apart by a column 'trajectory'), or closed sets alone; by default transitions"
+    )  # fmt: skip
     add("--target", metavar="A,B", action="append", default=[],
         help="the atoms that may have rules; by default all")  # fmt: skip
     add("--bodies", metavar="A,B", action="append", default=[],
