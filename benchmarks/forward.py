@@ -11,6 +11,7 @@ keeps its row and says why.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib.metadata
 import json
@@ -200,6 +201,8 @@ def forward(*, rounds: int = 5, steps: int = 32) -> list[Row]:
     served = lg.oracle(program, form="sparse")
     plain = lg.oracle(program, form="sparse", kernel="reference")
     exact = lg.oracle(program, form="sparse", kernel="reference", dtype=torch.float64)
+    full = lg.oracle(program, form="dense")
+    compiled = torch.compile(full, dynamic=False)  # by Inductor, for each batch anew
     p, rows_of = parameters(model), csr(model)
     rows = []
     for batch in (500, 1):
@@ -210,11 +213,19 @@ def forward(*, rounds: int = 5, steps: int = 32) -> list[Row]:
                 "kernel": lambda state=state: model(state, steps),
                 "kernel, fixed": lambda state=state: served(state, steps),
                 "dense": lambda state=state: dense(p, state, steps),
+                "dense model": lambda state=state: full(state, steps),
+                "dense model, compiled": lambda state=state: compiled(state, steps),
                 "csr": lambda state=state: rows_of(state, steps),
                 "reference": lambda state=state: plain(state, steps),
             }
+            start = time.perf_counter()
+            with contextlib.suppress(Exception):  # `compare` tells why
+                works["dense model, compiled"]()
+            took = time.perf_counter() - start
             found = compare("forward", works, rounds=rounds, batch=batch, steps=steps)
             for row in found:
+                if row["who"].endswith("compiled"):
+                    row["compile_s"] = took
                 if "failed" not in row:
                     row["error"] = float((works[row["who"]]().double() - want).abs().max())
         rows += found

@@ -70,7 +70,7 @@ def bars(axes: Any, rows: list[tuple[str, float, str]], x: str) -> None:
     if len(used) > 1:
         handles = [axes.barh([0], [0], color=COLOURS[kind]) for kind in used]
         names = [KINDS[kind] for kind in used]
-        axes.legend(handles, names, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 0.02))
+        axes.legend(handles, names, frameon=False, loc="upper right")
 
 
 def seconds(value: float) -> str:
@@ -106,7 +106,10 @@ def scale(rows: list[Row]) -> list[Picture]:
     names = {"kernel": "LatentGamma, kernel", "csr": "torch CSR"}
     named = [row | {"who": names.get(row["who"], row["who"])} for row in rows]
     each = series(named, "who", "size", "ns_per_rule")
-    x = "rules (as many atoms)"
+    batches = {row["size"]: row["batch"] for row in rows}
+    usual = max(batches.values())
+    odd = [f"{batch} at {size:.0e}" for size, batch in batches.items() if batch != usual]
+    x = f"rules (as many atoms); examples: {', '.join([str(usual), *odd])}"
     return [
         Picture(
             "scale",
