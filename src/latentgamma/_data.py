@@ -7,6 +7,7 @@ import importlib
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -263,6 +264,7 @@ def _table(path: Path) -> tuple[Values, list[str]]:
     return np.array(rows, np.float64).reshape(len(rows), len(names)), names
 
 
+@lru_cache(maxsize=1024)  # most cells are 0 or 1
 def _cell(text: str) -> float:
     word = text.strip().lower()
     if word in ("", "nan", "na", "?"):
