@@ -79,10 +79,10 @@ KEY = ("task", "program", "fact sets", "noise", "method", "seed")
 
 def rows() -> list[dict[str, Any]]:
     """Everything: other people's data, our own programs, and what must hold."""
-    from learn_real import rows as real
+    import learn_real
 
-    own = measured()
-    return [*real(), *own, *summary(own)]
+    table = [*learn_real.rows(), *measured()]
+    return [*table, *summary(table)]
 
 
 def measured(only: tuple[str, ...] = ()) -> list[dict[str, Any]]:
@@ -268,7 +268,9 @@ PROMISES = [
 
 def summary(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What must hold, and what was reached."""
-    found = []
+    import learn_real
+
+    found = learn_real.summary(table)
     for promise in PROMISES:
         for method in promise.methods:
             mine = [
@@ -423,7 +425,7 @@ def merged(path: Path, new: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for seed in one.seeds
     ]
     own = [kept[key] for key in order if key in kept]
-    return [*real, *own, *summary(own)]
+    return [*real, *own, *summary([*real, *own])]
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ def test_the_rows_of_a_table_tell_what_every_set_implies(name: str) -> None:
     "name", ["cana: yeast_cell_cycle", "cana: Lac Operon", "neet: s_cerevisiae", "neet: myeloid"]
 )
 def test_half_of_the_transitions_tell_all_of_a_network(name: str, method: str) -> None:
-    found = row(learn_real.boolean_network, name, method, 20)
+    found = row(learn_real.boolean_network, name, method, (20,))
     assert found["unseen lines"] == 0
     assert found["all right"]
-    assert found["rules"] == found["prime"] == found["primes there are"]
+    assert found["rules"] == found["of them prime"] == str(found["primes there are"])
     assert found["certified"]
 
 
