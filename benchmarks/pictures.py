@@ -11,6 +11,20 @@ Row = dict[str, Any]
 
 COLOURS = {"ours": "#0b6e4f", "plain": "#c77700", "engine": "#4a5a80"}
 KINDS = {"ours": "LatentGamma", "plain": "plain torch or scipy", "engine": "other engines"}
+#: How the contenders of the tables are called in a picture.
+NAMES = {
+    "kernel": "LatentGamma, sparse",
+    "kernel, fixed": "LatentGamma, sparse, fixed",
+    "reference": "LatentGamma, sparse, in plain torch",
+    "dense model": "LatentGamma, dense",
+    "dense model, compiled": "LatentGamma, dense, torch.compile",
+    "latentgamma": "LatentGamma",
+    "pysat minicard": "PySAT (minicard)",
+    "csr": "torch CSR",
+    "dense": "paper's formulas, torch",
+    "dense formulas": "paper's formulas, torch",
+    "dense formulas, compiled": "paper's formulas, torch.compile",
+}
 LINES = ["#0b6e4f", "#c77700", "#4a5a80", "#a33b4e", "#7a4fa3"]
 
 
@@ -63,7 +77,7 @@ def bars(axes: Any, rows: list[tuple[str, float, str]], x: str) -> None:
     axes.barh(places, values, color=[COLOURS[kind] for kind in kinds], height=0.7)
     axes.set(xscale="log", xlabel=x, yticks=places, yticklabels=labels)
     axes.set_xlim(min(values) / 2, max(values) * 6)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     for place, value in zip(places, values, strict=True):
         axes.text(value * 1.15, place, seconds(value), va="center", fontsize=8)
     used = [kind for kind in KINDS if kind in kinds]
@@ -85,7 +99,7 @@ def series(rows: list[Row], line: str, x: str, y: str) -> dict[str, list[tuple[f
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         if row.get(x) and row.get(y):
-            found.setdefault(row[line], []).append((row[x], row[y]))
+            found.setdefault(NAMES.get(row[line], row[line]), []).append((row[x], row[y]))
     return found
 
 
@@ -103,9 +117,7 @@ def closure(rows: list[Row]) -> list[Picture]:
 
 
 def scale(rows: list[Row]) -> list[Picture]:
-    names = {"kernel": "LatentGamma, kernel", "csr": "torch CSR"}
-    named = [row | {"who": names.get(row["who"], row["who"])} for row in rows]
-    each = series(named, "who", "size", "ns_per_rule")
+    each = series(rows, "who", "size", "ns_per_rule")
     batches = {row["size"]: row["batch"] for row in rows}
     usual = max(batches.values())
     odd = [f"{batch} at {size:.0e}" for size, batch in batches.items() if batch != usual]
@@ -138,7 +150,9 @@ def forward(rows: list[Row]) -> list[Picture]:
     found = []
     for batch in sorted({row["batch"] for row in rows}, reverse=True):
         block = [row for row in rows if row["batch"] == batch and row.get("median_s")]
-        chosen = [(row["who"], row["median_s"], kind(row["who"])) for row in block]
+        chosen = [
+            (NAMES.get(row["who"], row["who"]), row["median_s"], kind(row["who"])) for row in block
+        ]
         chosen.sort(key=lambda bar: bar[1])
         title = f"32 steps of G4, {batch} example{'s' if batch > 1 else ''}"
         found.append(

@@ -50,21 +50,12 @@ def how(name: str, about: Row) -> str:
 
 
 def tables(rows: list[Row]) -> str:
-    """The rows as Markdown, a table for each job or part."""
+    """The rows as Markdown, a table for each part, each job with contenders, or each set of columns."""
     blocks: dict[Any, list[Row]] = {}
     for row in rows:
-        key = row.get("job") if row.get("job") in SHARED else None
-        blocks.setdefault((key, row.get("part"), kind_of(row)), []).append(row)
+        key = row.get("part") or ("who" in row and row.get("job")) or tuple(row)
+        blocks.setdefault(key, []).append(row)
     return "\n".join(markdown(block) for block in blocks.values())
-
-
-#: Jobs whose rows lack a column here and there and still make one table.
-SHARED = {"forward", "backward", "chain", "scale", "memory", "sweep", "start", "kernels", "g4"}
-
-
-def kind_of(row: Row) -> Any:
-    """Rows of one kind share a table: those of one job or part, else those of the same columns."""
-    return row.get("job") in SHARED or row.get("part") or tuple(row)
 
 
 def markdown(rows: list[Row]) -> str:
