@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -137,3 +138,11 @@ def test_known_rules_hold_in_models() -> None:
 def test_what_models_cannot_tell_is_refused(options, message: str) -> None:
     with pytest.raises(lg.DataError, match=message):
         lg.fit(ROWS, **{"kind": "models", "atoms": list("abcd"), **options})
+
+
+def test_a_case_that_takes_too_long_is_stopped_and_the_next_one_runs() -> None:
+    limited = pytest.importorskip("limited").Limited
+    with limited() as call:
+        with pytest.raises(TimeoutError):
+            call(time.sleep, 60, seconds=0.2)
+        assert call(abs, -3, seconds=60) == 3
