@@ -36,6 +36,7 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 YARDSTICKS = {"closures": "times_closures", "sparse operator": "times_operator"}
 ROUNDS, SPENT = 50, 5.0  # at most so many rounds, and no new one after so many seconds
 MEMORY = 0.75  # of the machine's, for one contender
+TOTAL = 1200.0  # seconds for all contenders; who comes too late has a row that says so
 
 Row = dict[str, Any]
 
@@ -150,8 +151,12 @@ def worker(name: str, path: Path, sets: int, out: Path) -> None:
     os._exit(0)  # some engines hang or crash on their way out
 
 
-def run(who: Contender, path: Path, folder: Path, sets: int) -> tuple[Row, np.ndarray | None]:
+def run(
+    who: Contender, path: Path, folder: Path, sets: int, limit: float
+) -> tuple[Row, np.ndarray | None]:
     """The row and the answers of a contender, whatever becomes of its process."""
+    if limit <= 0:
+        return {"failed": "not run: the time for all contenders was used up"}, None
     out = folder / "answers.npz"
     out.unlink(missing_ok=True)
     command = [PYTHON, __file__, "--worker", who.name, str(path), str(sets), str(out)]
@@ -163,10 +168,10 @@ def run(who: Contender, path: Path, folder: Path, sets: int) -> tuple[Row, np.nd
         ) as process,
     ):
         try:
-            code = process.wait(timeout=who.limit)
+            code = process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            return {"failed": f"not done within {who.limit} s"}, None
+            return {"failed": f"not done within {limit:.0f} s"}, None
     if not out.exists():
         last = log.read_text(errors="replace").strip().splitlines()[-1:]
         return {"failed": f"exit code {code}: {' '.join(last)}"[:200]}, None
@@ -174,11 +179,11 @@ def run(who: Contender, path: Path, folder: Path, sets: int) -> tuple[Row, np.nd
         return json.loads(str(file["row"])), file["answers"]
 
 
-def compared(who: Contender, job: str, path: Path, folder: Path, expected: np.ndarray) -> Row:
+def compared(who: Contender, path: Path, expected: np.ndarray, limit: float) -> Row:
     """The row of a contender, every column in its place."""
     sets = min(who.sets, len(expected))
-    found, answers = run(who, path, folder, sets)
-    row: Row = {"job": job, "who": who.name, "kind": who.kind, "sets": sets}
+    found, answers = run(who, path, path.parent, sets, limit)
+    row: Row = {"job": path.stem, "who": who.name, "kind": who.kind, "sets": sets}
     row |= {"seconds": None, "best_s": None, "rounds": None, "per_set_s": None}
     row |= dict.fromkeys(YARDSTICKS.values())
     row |= {"build_s": None, "first_s": None, "right": None}
@@ -194,7 +199,7 @@ def rows(only: str = "", sets: int = 500, jobs: tuple[str, ...] = ("chain", "g4"
     """Every contender on every job, the quickest first; those that failed come last."""
     environment()
     os.environ.setdefault("RAYON_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "2"))
-    listed = []
+    listed, start = [], time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         expected = write_jobs(folder, sets)
@@ -203,8 +208,8 @@ def rows(only: str = "", sets: int = 500, jobs: tuple[str, ...] = ("chain", "g4"
             for who in CONTENDERS:
                 if only and who.name not in YARDSTICKS and only.lower() not in who.name.lower():
                     continue
-                path = folder / f"{job}.npz"
-                block.append(compared(who, job, path, folder, expected[job]))
+                limit = min(who.limit, start + TOTAL - time.perf_counter())
+                block.append(compared(who, folder / f"{job}.npz", expected[job], limit))
                 say(f"{job}: {who.name}: {block[-1]['failed'] or block[-1]['seconds']}")
             for row in block:
                 for yard, column in YARDSTICKS.items():

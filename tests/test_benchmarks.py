@@ -94,3 +94,27 @@ def test_peers_are_pinned() -> None:
     pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     ours = {line.split("==")[0] for line in pinned}
     assert [line for line in wanted if line.split("==")[0] in ours and line not in pinned] == []
+
+
+@pytest.fixture
+def peers(write_docs, monkeypatch):
+    import peers as module
+
+    monkeypatch.setattr(module, "PYTHON", Path(sys.executable))  # not the environment of the peers
+    return module
+
+
+def test_whatever_becomes_of_a_peer_it_has_a_row(peers, tmp_path: Path) -> None:
+    expected = peers.write_jobs(tmp_path, sets=3)["chain"]
+    path, who = tmp_path / "chain.npz", {who.name: who for who in peers.CONTENDERS}
+    answered = peers.compared(who["closures, first calls"], path, expected, 60)
+    assert answered["right"] is True
+    assert answered["seconds"] > 0
+    wrong = peers.compared(who["closures, first calls"], path, ~expected, 60)
+    assert wrong["right"] is False
+    late = peers.compared(who["closures, first calls"], path, expected, 0.01)
+    assert late["failed"] == "not done within 0 s"
+    stranger = peers.Contender("nobody", lambda job: None, "engine", "no-such-package", "")
+    missing = peers.compared(stranger, path, expected, 60)
+    assert missing["failed"].startswith("exit code 1")
+    assert list(answered) == list(wrong) == list(late) == list(missing)
