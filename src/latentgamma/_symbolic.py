@@ -272,8 +272,8 @@ def price(size: int, atoms: int) -> float:
 def chosen(task: Task, pool: Iterable[Body], keep: Sequence[Body] = ()) -> tuple[list[Body], Mask]:
     """Bodies from a pool that cover all it can, those worth most first; and the doubtful states.
 
-    None of the pool may lie inside a negative state. A positive state is doubtful when only
-    bodies cover it that cost more to write down than they explain. (positives,).
+    None of the pool may lie inside a negative state. A positive state is doubtful when the one
+    body that covers it costs more to write down than it alone explains. (positives,).
     """
     positives, weight = task.states[task.positive], task.counts[task.positive]
     atoms = int(task.allowed.sum())
@@ -296,12 +296,13 @@ def chosen(task: Task, pool: Iterable[Body], keep: Sequence[Body] = ()) -> tuple
         taken.append(best)
         left &= ~inside[best]
     bodies = needed(positives, [*keep, *(options[j] for j in taken)], keep=len(keep))
-    doubtful = np.ones(len(positives), np.bool_)
-    usually = -np.log(usual(task.states, task.positive, task.counts)[task.positive])
-    for body in bodies:
-        rows = covered(positives, body)
-        if body in keep or (usually * weight)[rows].sum() > price(len(body), atoms) + 3.0:
-            doubtful &= ~rows
+    doubtful = np.zeros(len(positives), np.bool_)
+    usually = -np.log(usual(task.states, task.positive, task.counts)[task.positive]) * weight
+    inside = np.array([covered(positives, body) for body in bodies]).reshape(-1, len(positives))
+    alone = inside & (inside.sum(0) == 1)
+    for j in range(len(keep), len(bodies)):
+        if usually[alone[j]].sum() <= price(len(bodies[j]), atoms) + 3.0:
+            doubtful |= alone[j]
     return bodies, doubtful
 
 
