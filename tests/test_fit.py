@@ -52,6 +52,8 @@ def test_wrong_labels_are_seen_through(method):
     result = lg.fit(states, labels, atoms=PROGRAM.atoms, noise="auto", method=method)
     assert same_step(result.program, PROGRAM)
     assert result.noise == pytest.approx(0.03, abs=0.01)
+    (note,) = (note for note in result.notes if "the true rules would get" in note)
+    assert result.training_accuracy == pytest.approx(float(note.split()[-6]), abs=0.05)
 
 
 def test_closures_with_wrong_entries_are_learned():

@@ -71,6 +71,11 @@ def explained(program: Program, data: Observations, kind: str, *, every_label: b
     return float((data.counts @ (derived & after)).sum() / total) if total else 1.0
 
 
+def at_best(data: Observations, noise: float) -> float:
+    """The share of examples that the true rules get right where labels are wrong."""
+    return float(np.average((1 - noise) ** (data.labels >= 0).sum(1), weights=data.counts))
+
+
 def evidence(
     rules: Sequence[Implication], found: Mapping[int, Found], data: Observations, kind: str
 ) -> tuple[Evidence, ...]:

@@ -17,6 +17,7 @@ from latentgamma._errors import DataError, unknown_atoms
 from latentgamma._evidence import (
     Evidence,
     accuracy,
+    at_best,
     clashing,
     evidence,
     explained,
@@ -247,6 +248,11 @@ def fit(
         "done", program.R, explained(program, training, task_kind, every_label=any_label), rules
     )
     account = evidence(rules, found, training, task_kind)
+    if share > 0:
+        notes.append(
+            f"with so many wrong labels the true rules would get {at_best(training, share):.2f} "
+            f"of the examples exactly right"
+        )
     if kind == "transitions":
         notes += looks_closed(rules, training)
     return FitResult(
