@@ -170,8 +170,10 @@ def run(
         try:
             code = process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
             return {"failed": f"not done within {limit:.0f} s"}, None
+        finally:
+            if process.poll() is None:  # too late, or this process was interrupted
+                os.killpg(process.pid, signal.SIGKILL)
     if not out.exists():
         last = log.read_text(errors="replace").strip().splitlines()[-1:]
         return {"failed": f"exit code {code}: {' '.join(last)}"[:200]}, None
