@@ -7,6 +7,7 @@ which is not timed. Imports stand inside, since a contender runs alone in a proc
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -339,7 +340,8 @@ def clingo_grounding(job: Job) -> tuple[Solve, Read]:
     return solve, read
 
 
-def egglog_relations(job: Job) -> tuple[Solve, Read]:
+def egglog_relations(job: Job, *, threads: str = "") -> tuple[Solve, Read]:
+    os.environ["RAYON_NUM_THREADS"] = threads or os.environ.get("RAYON_NUM_THREADS", "2")
     from egglog.bindings import EGraph
 
     folder = Path(tempfile.mkdtemp())
@@ -506,7 +508,6 @@ def pydatalog_variables(job: Job) -> tuple[Solve, Read]:
 
 
 def neuralogic_model(job: Job) -> tuple[Solve, Read]:
-    import os
     import shutil
 
     if not shutil.which("java") and "JAVA_HOME" not in os.environ:
@@ -618,6 +619,13 @@ CONTENDERS = [
         "all sets in one program, parsed and ground",
     ),
     Contender("egglog", egglog_relations, "engine", "egglog", "all sets in one run, rules as data"),
+    Contender(
+        "egglog, one thread",
+        lambda job: egglog_relations(job, threads="1"),
+        "engine",
+        "egglog",
+        "the same with one thread",
+    ),
     Contender("nemo", nemo_rules, "engine", "nemo-python", "all sets in one run, with parsing"),
     Contender(
         "ProbLog", problog_queries, "engine", "problog", "rules prepared, set by set", sets=10
