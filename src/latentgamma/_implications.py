@@ -16,7 +16,16 @@ import numpy as np
 
 from latentgamma._closure import closures
 from latentgamma._program import Mask, Program
-from latentgamma._symbolic import Body, Found, Task, covered, price, smallest_bodies, usual
+from latentgamma._symbolic import (
+    Body,
+    Found,
+    Task,
+    covered,
+    distinct,
+    price,
+    smallest_bodies,
+    usual,
+)
 
 #: One rule: its head, and its body.
 Implication: TypeAlias = tuple[int, Body]
@@ -56,8 +65,8 @@ def implications(
         report: told what is going on.
     """
     rules: list[Implication] = list(kept)
-    exact = np.unique(np.hstack([closed, known]), axis=0)
-    sets, told = exact[:, : facts.shape[1]], exact[:, facts.shape[1] :]
+    exact = distinct(np.hstack([closed, known]))[0]
+    sets, told = closed[exact], known[exact]
     for least in _ROUNDS:
         for _ in range(4):
             state = closures(as_program(rules, facts.shape[1]), facts)
@@ -198,7 +207,9 @@ def _tasks(
     for h in np.flatnonzero(missing.any(0)).tolist():
         if not allowed[h].any():
             continue
-        positives, counts = np.unique(state[missing[:, h]], axis=0, return_counts=True)
+        open_rows = state[missing[:, h]]
+        first, counts = distinct(open_rows)
+        positives = open_rows[first]
         negatives = sets[~sets[:, h] & told[:, h]]
         tasks.append(
             Task(

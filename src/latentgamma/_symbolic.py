@@ -72,6 +72,22 @@ def covered(states: Mask, body: Iterable[int]) -> Mask:
     return inside
 
 
+def distinct(rows: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each different row first stands, and how often it comes.
+
+    >>> first, counts = distinct(np.array([[True, False], [False, False], [True, False]]))
+    >>> sorted(zip(first.tolist(), counts.tolist()))
+    [(0, 2), (1, 1)]
+    """
+    packed = np.packbits(rows, axis=1)
+    words = np.zeros((len(rows), max(1, -(-packed.shape[1] // 8))), np.uint64)
+    words.view(np.uint8)[:, : packed.shape[1]] = packed
+    # Comparing whole words, or bytes in a row, is many times faster than one column after another.
+    keys = words[:, 0] if words.shape[1] == 1 else words.view(f"V{words.strides[0]}")[:, 0]
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    return first, counts
+
+
 # ------------------------------------------------------------------------ without noise
 
 
@@ -202,7 +218,7 @@ def smallest_bodies(lacks: Mask, most: int) -> list[Body]:
     if not lacks.any(1).all():
         return []
     # Rows that lack few atoms decide; looking at each different one once is enough.
-    lacks = np.unique(lacks, axis=0)
+    lacks = lacks[distinct(lacks)[0]]
     lacks = lacks[np.argsort(lacks.sum(1), kind="stable")]
     budget = [_SEARCH]
     for size in range(1, min(most, lacks.shape[1]) + 1):
