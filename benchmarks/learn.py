@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable
@@ -397,7 +398,8 @@ def main() -> int:
         new = measured(words)
     if given.json:
         new = merged(given.json, new)
-        about = {"benchmark": "learn", "threads": given.threads}
+        machine = {"machine": platform.machine(), "python": platform.python_version()}
+        about = {"benchmark": "learn", "threads": given.threads, **machine}
         given.json.write_text(
             json.dumps({"about": about, "rows": new}, indent=1, default=str), encoding="utf-8"
         )
