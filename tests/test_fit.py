@@ -88,8 +88,26 @@ def test_tensors_and_probabilities_are_taken():
     soft = torch.from_numpy(np.where(after, 0.97, 0.03))
     result = lg.fit(torch.from_numpy(STATES).float(), soft, atoms=PROGRAM.atoms)
     assert same_step(result.program, PROGRAM)
-    assert any("rounded" in note for note in result.notes)
-    assert lg.fit(STATES, soft, noise="auto").noise == pytest.approx(0.03)
+    assert any("3.00% of them round to the wrong side" in note for note in result.notes)
+    assert result.noise == lg.fit(STATES, soft, noise="auto").noise == pytest.approx(0.03)
+    result = lg.fit(np.where(STATES, 0.9, 0.0), after, atoms=PROGRAM.atoms)
+    assert any("of the inputs lie between 0 and 1, and were rounded" in n for n in result.notes)
+
+
+@pytest.mark.parametrize("method", ["symbolic", "gradient"])
+def test_probabilities_say_more_than_what_they_round_to(method):
+    # A network that sees a faint sign of each atom, and knows how often the atom follows.
+    states = some_states(8, 1500, 5)
+    after, rng = step(PROGRAM, states), np.random.default_rng(2)
+    sign = rng.normal(np.where(after, 1.2, -1.2))
+    often = np.array([after[~states[:, i], i].mean() for i in range(8)]).clip(0.01, 0.99)
+    likely = 1 / (1 + np.exp(-2.4 * sign) * (1 - often) / often)
+    likely[states] = 1.0
+    options = {"atoms": PROGRAM.atoms, "method": method}
+    assert same_step(lg.fit(states, likely, **options).program, PROGRAM)
+    share = (after != (likely > 0.5))[~states].mean()
+    rounded = lg.fit(states, likely > 0.5, noise=float(share), **options)
+    assert not same_step(rounded.program, PROGRAM)
 
 
 def test_a_table_brings_its_atoms(tmp_path):

@@ -201,6 +201,7 @@ def finished_pieces(path: Where) -> int:
 def fingerprint(data: Observations) -> str:
     """A short text that other data would not have."""
     digest = hashlib.sha256(json.dumps([data.atoms, data.states.shape, data.doubt]).encode())
-    for array in (np.packbits(data.states), data.labels, data.counts):
+    belief = () if data.belief is None else (data.belief,)
+    for array in (np.packbits(data.states), data.labels, data.counts, *belief):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]

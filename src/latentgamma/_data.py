@@ -34,7 +34,8 @@ class Observations:
 
     `states` and `labels` are what the values round to, repeated examples kept once with their
     `counts`; a label is 1, 0, or −1 where it is missing. `doubt` is how often a rounded label is
-    wrong if the targets are probabilities, and 0 if every one is 0 or 1. `notes` say what a
+    wrong if the targets are probabilities, and 0 if every one is 0 or 1. `belief` holds those
+    probabilities, or None. `notes` say what a
     learner cannot know from these.
     """
 
@@ -44,6 +45,7 @@ class Observations:
     counts: npt.NDArray[np.int64]  # (N,)
     notes: tuple[str, ...] = ()
     doubt: float = 0.0
+    belief: npt.NDArray[np.float32] | None = None  # (N, M)
 
     @property
     def N(self) -> int:
@@ -64,6 +66,7 @@ class Observations:
             self.counts[chosen],
             self.notes,
             self.doubt,
+            None if self.belief is None else self.belief[chosen],
         )
 
 
@@ -111,12 +114,16 @@ def observe(
     doubt = float(np.minimum(after, 1 - after)[known].mean()) if known.any() else 0.0
     states = before > 0.5
     labels = np.where(known, after > 0.5, -1).astype(np.int8)
+    notes = _notes(atoms, states, labels)
+    between = float(((before > 0) & (before < 1)).mean()) if before.size else 0.0
+    if between > 0:
+        notes = (*notes, f"{between:.1%} of the inputs lie between 0 and 1, and were rounded")
+    if doubt > 0:  # examples that round alike are different ones
+        counts = np.ones(len(states), np.int64)
+        return Observations(atoms, states, labels, counts, notes, doubt, after.astype(np.float32))
     both = np.hstack([states.astype(np.int8), labels])
-    unique, first, counts = _unique_rows(both)
-    del unique
-    return Observations(
-        atoms, states[first], labels[first], counts, _notes(atoms, states, labels), doubt
-    )
+    _, first, counts = _unique_rows(both)
+    return Observations(atoms, states[first], labels[first], counts, notes)
 
 
 def contradictions(data: Observations) -> list[tuple[int, int, int]]:

@@ -126,7 +126,8 @@ def fit(
     Args:
         inputs: states before, (N, M) in [0, 1]: an array, a tensor, rows, a data frame, or the
             path of a .csv or .parquet table with one column per atom, or of a .npy or .npz file.
-        targets: states after, likewise; NaN is a missing label. A table of inputs may bring
+        targets: states after, likewise; NaN is a missing label, and a number between 0 and 1 the
+            probability that the label is true, which is weighed as such. A table of inputs may bring
             them itself, in columns `a'` beside `a`.
         kind: "transitions", one step of the rules; "closures", everything that follows;
             "trajectories", arrays (steps, M) of successive states, without targets; "models",
@@ -284,7 +285,10 @@ def _from_transitions(
         positive = data.labels[rows, h] == 1
         if not allowed[h].any() or (not positive.any() and not mine):
             continue
-        tasks.append(Task(h, data.states[rows], positive, data.counts[rows], allowed[h], max_body))
+        belief = None if data.belief is None else data.belief[rows, h]
+        tasks.append(
+            Task(h, data.states[rows], positive, data.counts[rows], allowed[h], max_body, belief)
+        )
         known.append(mine)
     found = learner(tasks, 0.0, known)
     # Known rules of heads that nothing is learned about stay as they are.
@@ -311,6 +315,7 @@ def _from_closures(
             allowed,
             learner,
             noise=learner.noise,
+            belief=None if data.belief is None else data.belief[rows],
             max_body=min(max_body, 3),
             kept=start,
             report=learner.curve.tell_rules,
@@ -473,15 +478,12 @@ def _known(known: Program | None, data: Observations) -> list[Implication]:
 
 def _noise(data: Observations, noise: float | Literal["auto"]) -> tuple[float, list[str]]:
     """The share of wrong labels, and a note on where it comes from."""
-    if noise != "auto":
-        notes = []
-        if noise == 0.0 and data.doubt > 0:
-            notes.append("values between 0 and 1 were rounded, and taken as certain")
-        return float(noise), notes
     if data.doubt > 0:
-        return min(data.doubt, 0.45), [
+        return min(max(data.doubt, 0.0 if noise == "auto" else noise), 0.45), [
             f"the labels' own probabilities say that {data.doubt:.2%} of them round to the wrong side"
         ]
+    if noise != "auto":
+        return float(noise), []
     rate = flipped(np.repeat(data.states, data.counts, 0), np.repeat(data.labels, data.counts, 0))
     if rate is None:
         raise DataError(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from latentgamma._closure import closures
 from latentgamma._program import Mask, Program
@@ -102,6 +103,7 @@ def likely_implications(
     *,
     noise: float,
     max_body: int,
+    belief: npt.NDArray[np.float32] | None = None,
     kept: Sequence[Implication] = (),
     report: Report | None = None,
 ) -> list[Implication]:
@@ -124,7 +126,8 @@ def likely_implications(
             rows = ~state[:, h] & known[:, h]
             if allowed[h].any() and closed[rows, h].any():
                 counts = np.ones(int(rows.sum()), np.int64)
-                tasks.append(Task(h, state[rows], closed[rows, h], counts, allowed[h], max_body))
+                label, likely = closed[rows, h], None if belief is None else belief[rows, h]
+                tasks.append(Task(h, state[rows], label, counts, allowed[h], max_body, likely))
         new = [
             (task.head, body)
             for task, found in zip(tasks, learn(tasks, 0.0), strict=True)

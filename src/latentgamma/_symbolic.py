@@ -28,6 +28,8 @@ _KEPT = 2_000
 _PAIRS = 1e9
 #: Bodies that may come in, or change, while one head is weighed.
 _REVISIONS = 500
+#: No probability is taken for surer than this.
+_LEAST_DOUBT = 1e-3
 #: Proposals that are tried with one atom changed.
 _COMPLETED = 16
 #: Products that weighing every body of three atoms may take.
@@ -44,6 +46,8 @@ class Task:
     counts: npt.NDArray[np.int64]  # (n,)
     allowed: Mask  # (M,) the atoms that a body may use
     max_body: int
+    #: How likely the head followed, where labels are probabilities. (n,)
+    belief: npt.NDArray[np.float32] | None = None
 
     def covered(self, body: Iterable[int]) -> Mask:
         """The states that a body lies inside. (n,)."""
@@ -156,7 +160,7 @@ def alternatives(
 
 
 def usual(
-    states: Mask, positive: Mask, counts: npt.NDArray[np.int64], prior: float = 0.5
+    states: Mask, positive: npt.NDArray[Any], counts: npt.NDArray[np.int64], prior: float = 0.5
 ) -> npt.NDArray[np.float64]:
     """How often the head follows in states of about the same size. (n,)."""
     sizes = states.sum(1)
@@ -351,6 +355,11 @@ class _Weighing:
     ) -> None:
         self.task, self.known = task, list(known)
         self.noise = min(max(noise, 1e-4), 0.45)
+        if task.belief is None:
+            self.truth, self.base = np.where(task.positive, 1 - self.noise, self.noise), 0.5
+        else:
+            self.truth = np.clip(task.belief.astype(np.float64), _LEAST_DOUBT, 1 - _LEAST_DOUBT)
+            self.base = float(np.average(self.truth, weights=task.counts))
         self.bodies: list[Body] = list(known)
         self.proposals = proposals
         self.columns = np.flatnonzero(task.allowed & task.states.any(0))
@@ -373,18 +382,19 @@ class _Weighing:
         It is measured against how often the head follows in states of about that size, or,
         `flat`, in all of them.
         """
-        positive, counts = self.task.positive, self.task.counts
-        rate = np.full(len(positive), 0.5)
+        q, counts = self.truth, self.task.counts
+        rate = np.full(len(q), 0.5)
         rows = self.task.states[open_rows]
         if flat:
             rows = np.zeros_like(rows)
-        rate[open_rows] = usual(rows, positive[open_rows], counts[open_rows], self.noise)
-        rate = np.clip(rate, self.noise, 1 - self.noise)
-        gain = np.where(
-            positive,
-            np.log((1 - self.noise) / rate),
-            np.log(self.noise / (1 - rate)),
-        )
+        if self.task.belief is None:
+            seen = usual(rows, self.task.positive[open_rows], counts[open_rows], self.noise)
+            rate[open_rows] = np.clip((seen - self.noise) / (1 - 2 * self.noise), 0, 1)
+        else:
+            rate[open_rows] = usual(rows, q[open_rows], counts[open_rows], self.noise)
+        # How much likelier the label is if the head follows than if it does so at that rate.
+        true, false = q / self.base, (1 - q) / (1 - self.base)
+        gain = np.log(true / (rate * true + (1 - rate) * false))
         return np.where(open_rows, gain * counts, 0.0)
 
     def add(self) -> bool:

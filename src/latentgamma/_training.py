@@ -152,9 +152,7 @@ def train(
         batch = min(_BATCH * 2**turn, _MOST_EXAMPLES)
         parts = _parts(at_work, batch, _ROOM.get(torch.device(device).type, _ROOM["cuda"]))
         for number, part in enumerate(parts, start=1):
-            anneal = partial(
-                _anneal, part, homotopy, noise=noise, batch=batch, device=torch.device(device)
-            )
+            anneal = partial(_anneal, part, homotopy, batch=batch, device=torch.device(device))
             orders = keep(f"{turn + 1}/{number}", anneal)
             for head, learned in zip(part, orders, strict=True):
                 head.verify([np.array(order, np.int64) for order in learned])
@@ -174,6 +172,9 @@ class _Head:
         self.positives = task.states[task.positive]
         self.negatives = task.states[~task.positive]
         self.weights = task.counts[task.positive]
+        self.rows = np.flatnonzero(task.positive), np.flatnonzero(~task.positive)
+        flat = np.where(task.positive, 1 - noise, noise).astype(np.float32)
+        self.labels = flat if task.belief is None else task.belief
         self.bodies: list[Body] = list(known)
         self.pool: dict[Body, None] = {}
         self.hard = np.zeros(len(self.negatives), np.bool_)
@@ -217,8 +218,11 @@ class _Head:
                 atoms = np.sort(rng.choice(atoms, _LARGEST_SEED, replace=False))
             self.seeds.append(atoms)
 
-    def batch(self, size: int) -> tuple[Mask, Mask]:
-        """Positive and negative states to train on; half of the latter near misses of a seed."""
+    def batch(self, size: int) -> tuple[Mask, int, npt.NDArray[np.float32]]:
+        """States to train on, how many come first that are positive, and all their labels.
+
+        Half of the negative ones are near misses of a seed.
+        """
         positives = _some(np.flatnonzero(self.open), size, self.rng)
         hard = _some(np.flatnonzero(self.hard), size // 2, self.rng)
         near: list[npt.NDArray[np.int64]] = [hard]
@@ -229,7 +233,8 @@ class _Head:
                 near.append(np.argpartition(lacking, min(each, len(lacking) - 1))[:each])
         spare = _some(np.arange(len(self.negatives)), size, self.rng)
         negatives = np.unique(np.concatenate([*near, spare]))
-        return self.positives[positives], self.negatives[negatives]
+        rows = np.concatenate([self.rows[0][positives], self.rows[1][negatives]])
+        return self.task.states[rows], len(positives), self.labels[rows]
 
     def verify(self, learned: list[npt.NDArray[np.int64]]) -> None:
         """Take what each slot learned, its atoms in the order of their weight."""
@@ -326,7 +331,6 @@ def _anneal(
     heads: list[_Head],
     homotopy: Homotopy,
     *,
-    noise: float,
     batch: int,
     device: torch.device,
 ) -> list[list[list[int]]]:
@@ -340,7 +344,7 @@ def _anneal(
     optimiser = torch.optim.Adam([logits], lr=0.1)
     for step in range(homotopy.steps):
         optimiser.zero_grad()
-        loss = _loss(logits, examples, homotopy.at(step), noise)
+        loss = _loss(logits, examples, homotopy.at(step))
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     weight = torch.where(examples.real, logits.detach(), -torch.inf).cpu().numpy()  # (L, m)
@@ -363,13 +367,13 @@ class _Examples(NamedTuple):
     real: Tensor  # (L, m) false where a short seed is filled up
     head: Tensor  # (L,) which head a slot belongs to
     slots: Tensor  # (H,) how many slots a head has
-    target: Tensor  # (H, B) 1 for a positive example
+    target: Tensor  # (H, B) how likely the head followed
     weight: Tensor  # (H, B) its weight, 0 where a short batch is filled up
 
     @classmethod
     def of(cls, heads: list[_Head], batch: int) -> _Examples:
         batches = [head.batch(batch) for head in heads]
-        B = max(len(p) + len(n) for p, n in batches)
+        B = max(len(states) for states, _, _ in batches)
         m = max(1, max((len(s) for head in heads for s in head.seeds), default=1))
         L, H = sum(len(head.seeds) for head in heads), len(heads)
         lacking = np.zeros((L, B, m), np.float32)
@@ -377,10 +381,9 @@ class _Examples(NamedTuple):
         owner = np.zeros(L, np.int64)
         target, weight = np.zeros((H, B), np.float32), np.zeros((H, B), np.float32)
         slot = 0
-        for h, (head, (positives, negatives)) in enumerate(zip(heads, batches, strict=True)):
-            states = np.concatenate([positives, negatives])
-            n, count = len(positives), len(states)
-            target[h, :n] = 1.0
+        for h, (head, (states, n, labels)) in enumerate(zip(heads, batches, strict=True)):
+            count = len(states)
+            target[h, :count] = labels
             # Each class has the same say, however many examples it has.
             weight[h, :n] = 0.5 / max(1, n)
             weight[h, n:count] = 0.5 / max(1, count - n)
@@ -397,7 +400,7 @@ class _Examples(NamedTuple):
         return _Examples(*(tensor.to(device) for tensor in self))
 
 
-def _loss(logits: Tensor, examples: _Examples, stage: Stage, noise: float) -> Tensor:
+def _loss(logits: Tensor, examples: _Examples, stage: Stage) -> Tensor:
     """Class-balanced cross-entropy of the heads, and the price of their bodies."""
     body = torch.sigmoid(logits) * examples.real  # u (L, m)
     # With b = Σu − ½ the margin is ½ less the weight of what the example lacks.
@@ -410,7 +413,7 @@ def _loss(logits: Tensor, examples: _Examples, stage: Stage, noise: float) -> Te
     evidence = evidence - offset[:, None]  # φ (H, B)
     follows = logsigmoid(stage.gate * evidence) + logsigmoid(evidence)  # log g Γ
     fails = torch.log(-torch.expm1(follows.clamp(max=-1e-6)))
-    target = examples.target * (1 - 2 * noise) + noise
+    target = examples.target
     entropy = -(target * follows + (1 - target) * fails) * examples.weight
     price = stage.sparsity * body.sum() + stage.decision * (body * (1 - body)).sum()
     return entropy.sum() + price
