@@ -78,7 +78,7 @@ def small(batches: tuple[int, ...] = (1, 500, 16_384), steps: int = 32) -> list[
             torch.autograd.grad((ours(start, steps) * weight).sum(), wanted)  # noqa: B023
 
         def once() -> None:
-            ours(start, steps)  # noqa: B023
+            ours(start, steps)
 
         trained, kept = milliseconds(both), milliseconds(once)
         rows.append(

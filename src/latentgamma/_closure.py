@@ -30,6 +30,8 @@ FactSets: TypeAlias = "npt.NDArray[Any] | Iterable[Facts]"
 _TILE_WIDTH = 8
 # The state of the tiles that one call of a loop works on, in bytes: a part of the cache.
 _TILE_BYTES = 1 << 17
+# Bytes of facts and closures for which starting one more thread pays.
+_WORTH_A_THREAD = 1 << 22
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -297,6 +299,7 @@ def _closures_compiled(program: Program, given: Mask, closed: Mask, threads: int
     """Fill `closed`; the rows that did not settle, for which see the loop `close`."""
     N, M = given.shape
     blocks = graph_of(program).blocks
+    threads = min(threads, 1 + N * (M + program.size // 64) // _WORTH_A_THREAD)
     width = min(_TILE_WIDTH, -(-N // (64 * threads)))
     lanes = 64 * width
     tiles = min(max(1, _TILE_BYTES // (8 * width * M)), -(-N // (lanes * threads)))
