@@ -508,7 +508,7 @@ import torch
 from latentgamma import _kernels_cpu, _run_cpu, generators, oracle
 model = oracle(generators.g4())
 model(torch.zeros(20, model.M), 2).sum().backward()
-for kernel in (_kernels_cpu.forward_tile, _kernels_cpu.backward_tile):
+for kernel in (_kernels_cpu.forward_tiles, _kernels_cpu.backward_tile):
     assert kernel.stats.cache_hits and not kernel.stats.cache_misses, kernel.stats
 """
 
@@ -520,6 +520,30 @@ def test_a_second_process_compiles_nothing() -> None:
     model(torch.zeros(20, model.M), 2).sum().backward()
     done = subprocess.run(
         [sys.executable, "-c", _SECOND], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+_FORKED = """
+import os, numpy, torch
+from latentgamma import _run_cpu, generators, oracle
+torch.set_num_threads(3)
+model = oracle(generators.g4(), form="sparse")
+# Comparing is left to numpy, too: torch's own threads do not outlive a fork.
+facts = numpy.arange(200 * model.M, dtype=numpy.float32).reshape(200, model.M) % 7 < 2
+state = torch.from_numpy(facts.astype(numpy.float32))
+with torch.no_grad():
+    before = model(state, 6)
+    assert _run_cpu._POOLS  # threads are at work, which a child does not have
+    if (child := os.fork()) == 0:
+        os._exit(0 if (model(state, 6).numpy() == before.numpy()).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKED], capture_output=True, text=True, check=False, timeout=15
     )
     assert done.returncode == 0, done.stderr
 

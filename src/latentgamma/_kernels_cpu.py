@@ -165,6 +165,24 @@ def _weighted(values: Array, weights: Array, low: int, high: int, parts: Array, 
     put(parts, block, part)
 
 
+@compiled
+def pack(rows: Array, fill: float, tile: Array) -> None:
+    """Fill a tile (n, TILE) with up to TILE rows of n numbers, and with `fill` beyond them."""
+    for i in range(len(tile)):
+        for lane in range(len(rows)):
+            tile[i, lane] = rows[lane, i]
+        for lane in range(len(rows), TILE):
+            tile[i, lane] = fill
+
+
+@compiled
+def unpack(tile: Array, rows: Array) -> None:
+    """Fill up to TILE rows of n numbers with the first lanes of a tile (n, TILE)."""
+    for i in range(len(tile)):
+        for lane in range(len(rows)):
+            rows[lane, i] = tile[i, lane]
+
+
 # -------------------------------------------------------------------- forward
 
 
@@ -281,6 +299,38 @@ def forward_tile(
         rules_forward(0, rule_blocks, now, sums, bodies, reach, send_off, firing, firing[:0], parts)
         total(parts, rule_blocks, sums)
         atoms_forward(0, atom_blocks, now, after, firing, sums, into, offset, gating, parts)
+
+
+@compiled
+def forward_tiles(
+    first: int,
+    last: int,
+    steps: int,
+    given: Array,
+    result: Array,
+    kept: Array,
+    bodies: Arrays,
+    reach: Arrays,
+    send_off: Array,
+    into: Arrays,
+    offset: Array,
+    gating: Gating,
+    firing: Array,
+    parts: Array,
+    sums: Array,
+) -> None:
+    """All steps of some tiles, from the rows of `given` (B, M) to those of `result`.
+
+    `kept` has room for the states of every tile, or for those of one, which all of them use.
+    """
+    for tile in range(first, last):
+        low, high = tile * TILE, min(tile * TILE + TILE, len(given))
+        states = kept[tile % len(kept)]
+        pack(given[low:high], 1.0, states[0])
+        forward_tile(
+            steps, states, bodies, reach, send_off, into, offset, gating, firing, parts, sums
+        )
+        unpack(states[len(states) - 1], result[low:high])
 
 
 # -------------------------------------------------------------------- backward
@@ -583,24 +633,6 @@ def backward_tile(
 
 
 # -------------------------------------------------------------------- tiles
-
-
-@compiled
-def pack(rows: Array, fill: float, tile: Array) -> None:
-    """Fill a tile (n, TILE) with up to TILE rows of n numbers, and with `fill` beyond them."""
-    for i in range(len(tile)):
-        for lane in range(len(rows)):
-            tile[i, lane] = rows[lane, i]
-        for lane in range(len(rows), TILE):
-            tile[i, lane] = fill
-
-
-@compiled
-def unpack(tile: Array, rows: Array) -> None:
-    """Fill up to TILE rows of n numbers with the first lanes of a tile (n, TILE)."""
-    for i in range(len(tile)):
-        for lane in range(len(rows)):
-            rows[lane, i] = tile[i, lane]
 
 
 @compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -292,12 +292,12 @@ class LatentGamma(nn.Module):
                 f"state.to(model.device)"
             )
         if state.numel() and values_can_be_read(state):
-            low, high = torch.aminmax(state.detach())
-            if not (low >= 0) & (high <= 1):  # NaN fails both
+            low, high = _range(state.detach())
+            if not (low >= 0 and high <= 1):  # NaN fails both
                 found = (
                     "there is a NaN among these"
-                    if low.isnan()
-                    else f"these reach from {low.item():.6g} to {high.item():.6g}"
+                    if math.isnan(low)
+                    else f"these reach from {low:.6g} to {high:.6g}"
                 )
                 raise StateError(f"the values of a state lie in [0, 1], but {found}")
         return state
@@ -542,6 +542,17 @@ def one_of(what: str, value: str, allowed: tuple[str, ...]) -> Any:
 def _check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
         raise ModelError(f"{what} must have the shape {shape}, not {tuple(tensor.shape)}")
+
+
+def _range(values: Tensor) -> tuple[float, float]:
+    """The least and the greatest value; NaN if any is."""
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        # torch would wake its threads for this, and they would then keep the kernel's waiting.
+        with suppress(RuntimeError):  # under a transform of torch.func there is no array
+            array = values.numpy()
+            return float(array.min()), float(array.max())
+    low, high = torch.aminmax(values)
+    return float(low), float(high)
 
 
 def _checked_steps(steps: int) -> int:

@@ -10,6 +10,7 @@ atoms is decided as sharply as a body of two, in float32 too.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
@@ -120,6 +121,15 @@ def add_at(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
     # On a GPU index_add is a race of atomics; index_put sorts.
     sums = start.movedim(-1, 0).index_put((index,), values.movedim(-1, 0), accumulate=True)
     return sums.movedim(0, -1)
+
+
+def _exp(values: Tensor) -> Tensor:
+    """Return e to the power of these, in float64.
+
+    `torch.exp` wakes a team of threads for any number of values, which then stand in the way of
+    the kernel's threads, and do not outlive a fork.
+    """
+    return torch.exp2(values * math.log2(math.e))
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -263,9 +273,9 @@ class SparseRules(AbstractRules):
         with torch.no_grad():  # any shift gives the same softmax; the largest logit is safe
             top = background.masked_fill(crowded, -torch.inf)
             top = top.scatter_reduce(0, rows, logits, "amax")
-        on = torch.exp(logits - take(top, rows))  # (head literals,)
+        on = _exp(logits - take(top, rows))  # (head literals,)
         # A rule that routes to every atom has no background, and its logit no effect.
-        off = torch.exp((background - top).masked_fill(crowded, -torch.inf))  # (R,)
+        off = _exp((background - top).masked_fill(crowded, -torch.inf))  # (R,)
         norm = add_at(self.head_rest * off, rows, on)
         off = off / norm
         return on / take(norm, rows) - take(off, rows), off

@@ -8,9 +8,9 @@ on one tile, each on its blocks of rules and atoms.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ from latentgamma._lanes import TILE
 _FEW = 3
 #: Numbers to work out, below which a second thread costs more than it brings.
 _WORTH_A_THREAD = 1 << 18
+#: Pieces of work for each thread.
+_PIECES = 4
 #: Bytes of a cache line.
 _LINE = 64
 #: Numbers of one tile's state from which on threads share a tile: no cache would hold it.
@@ -87,7 +89,15 @@ def forward(
         _forward_tile(tiles, bundles, steps, states, team)
         tiles.empty(states[-1], result[first:last])
 
-    tiles.run(one, steps)
+    def some(first: int, last: int) -> None:
+        _, R, bodies, _, reach, send, into, offset, gating = bundles
+        room = tiles.rows((1, 1), layout.M) if kept is None else kept
+        kernels.forward_tiles(
+            *(first, last, steps, given, result, room, bodies, reach, send[0], into, offset),
+            *(gating, tiles.rows((), R), tiles.parts(), tiles.sums()),
+        )
+
+    tiles.run(one, steps, some if tiles.lanes == TILE else None)
     return torch.from_numpy(result), None if kept is None else torch.from_numpy(kept)
 
 
@@ -284,33 +294,56 @@ class _Tiles:
         else:
             kernels.unpack(tile, examples)
 
-    def run(self, one: Callable[[int, _Team], None], steps: int) -> None:
-        """Call `one` for every tile, on as many threads as torch may use."""
+    def run(
+        self,
+        one: Callable[[int, _Team], None],
+        steps: int,
+        some: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Call `one` for every tile, on as many threads as torch may use.
+
+        `some`, if there is such a function, does several tiles in one go where no threads share
+        one: the fewer calls, the less the threads wait for the interpreter.
+        """
         threads = torch.get_num_threads()
         if threads == 1 or self.number * self.lanes * self._size * steps < _WORTH_A_THREAD:
             threads = 1
         if threads > 1 and self.lanes * self._size >= _SHARED_TILE:
-            with ThreadPoolExecutor(threads - 1) as pool:
-                team = _Team(pool, threads)
-                for tile in range(self.number):
-                    one(tile, team)
+            team = _Team(_pool(threads - 1), threads)
+            for tile in range(self.number):
+                one(tile, team)
             return
         alone = _Team(None, 1)
-        ticket = count()
+        threads = min(threads, self.number)
+        # Several pieces for each thread: one that starts late takes fewer.
+        size = max(1, self.number // (_PIECES * threads)) if threads > 1 else max(1, self.number)
+        starts = iter(range(0, self.number, size))
 
         def work() -> None:
-            while (tile := next(ticket)) < self.number:
-                one(tile, alone)
+            for first in starts:  # the threads share it
+                last = min(first + size, self.number)
+                if some is not None:
+                    some(first, last)
+                    continue
+                for tile in range(first, last):
+                    one(tile, alone)
 
-        threads = min(threads, self.number)
-        if threads <= 1:
-            work()
-            return
-        with ThreadPoolExecutor(threads - 1) as pool:
-            others = [pool.submit(work) for _ in range(threads - 1)]
-            work()
-            for other in others:
+        others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+        work()
+        for other in others:
+            if not other.cancel():
                 other.result()
+
+
+#: Threads that wait for work. A child process has none of its parent's.
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+os.register_at_fork(after_in_child=_POOLS.clear)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    if threads not in _POOLS:
+        _POOLS.setdefault(threads, ThreadPoolExecutor(threads, "latentgamma"))
+    return _POOLS[threads]
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
