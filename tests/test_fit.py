@@ -56,6 +56,21 @@ def test_wrong_labels_are_seen_through(method):
     assert result.training_accuracy == pytest.approx(float(note.split()[-6]), abs=0.05)
 
 
+@pytest.mark.parametrize("method", ["symbolic", "gradient"])
+def test_what_always_follows_is_a_rule_without_a_body_under_wrong_labels_too(method):
+    program = lg.parse("animal. bird :- feathers. flies :- bird, light. #external often.")
+    rng = np.random.default_rng(3)
+    states = rng.random((600, program.M)) < 0.4
+    states[:, program.index["often"]] = False
+    labels = step(program, states)
+    # Nine times in ten is not always, whatever three wrong labels in a hundred can do.
+    labels[:, program.index["often"]] = rng.random(600) < 0.9
+    labels ^= rng.random(labels.shape) < 0.03
+    result = lg.fit(states, labels, atoms=program.atoms, noise=0.03, method=method)
+    assert set(result.program.rules) >= set(program.rules)
+    assert all(one.rule.body or one.rule.heads == ("animal",) for one in result.evidence)
+
+
 def test_closures_with_wrong_entries_are_learned():
     program = lg.generators.chain(10)
     rng = np.random.default_rng(1)

@@ -344,7 +344,7 @@ def likeliest(
         if not (search.add() or search.revise()):
             break
         search.drop()
-    return Found(search.bodies)
+    return Found([*known, ()] if search.always() else search.bodies)
 
 
 class _Weighing:
@@ -365,6 +365,24 @@ class _Weighing:
         self.columns = np.flatnonzero(task.allowed & task.states.any(0))
         self.X = task.states[:, self.columns].astype(np.float32)  # (n, m)
         self.spent: set[Body] = set()
+
+    def always(self) -> bool:
+        """Whether the head follows whatever the state, as far as wrong labels allow.
+
+        No body can show that: next to how often the head follows, it has nothing to add.
+        """
+        n, wrong = self.task.counts.sum(), self.task.counts[~self.task.positive].sum()
+        if wrong > self.noise * n + 3 * math.sqrt(self.noise * n):
+            return False
+        return self._likelihood([()]) > self._likelihood(self.bodies)
+
+    def _likelihood(self, bodies: Sequence[Body]) -> float:
+        """How likely the labels are under these bodies alone, less their price, in nats."""
+        inside = np.zeros(len(self.truth), np.bool_)
+        for body in bodies:
+            inside |= self.task.covered(body)
+        fits = np.where(inside, self.truth, 1 - self.truth)
+        return float(self.task.counts @ np.log(fits)) - sum(self.price(len(b)) for b in bodies)
 
     def price(self, size: int) -> float:
         return math.log(max(2, len(self.columns))) * size + 1.0
