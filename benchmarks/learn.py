@@ -34,7 +34,7 @@ from latentgamma._extraction import minimal
 from latentgamma._symbolic import covered, smallest_bodies
 from limited import Limited
 
-THREE, FIVE = (10, 11, 12), (10, 11, 12, 13, 14)
+THREE, FIVE = (30, 31, 32), (30, 31, 32, 33, 34)
 BOTH = ("gradient", "symbolic")
 #: Seconds that one case may take.
 SECONDS = 600.0

@@ -21,10 +21,10 @@ from latentgamma._flat import Flat, Kernel, Layout, flatten, make_layout, plain_
 from latentgamma._rerun import has_memory, is_constant
 from latentgamma._rules import AbstractRules, Numbers, SparseRules
 
-#: Programs with fewer atoms, rules and literals than this run as fast without compiled code,
-#: and without the second that loading it takes. The size of a batch has no say in it: an
-#: example's value must not depend on the others of its batch.
-_LEAST_SIZE = 512
+#: Programs with fewer atoms, rules and literals than this do without compiled code, and without
+#: the second that loading it takes. The size of a batch has no say in it: an example's value
+#: must not depend on the others of its batch.
+_LEAST_SIZE = 128
 
 
 #: Where numbers that stay as they are may be kept, multiplied out for each dtype of states.
