@@ -18,7 +18,7 @@ from latentgamma._stages import Gate
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
 
 #: Up to this many entries one small matrix product beats gathering and scattering literals.
-_DENSE_UP_TO = 1 << 12
+_DENSE_UP_TO = 1 << 9
 
 
 def oracle(
