@@ -392,3 +392,64 @@ def test_an_annealing_tunes_a_model():
     assert model.threshold.detach().numpy() == pytest.approx(body.numpy() - 0.5, abs=1e-5)
     with pytest.raises(lg.ModelError, match="at least one step"):
         lg.Homotopy(steps=0)
+
+
+# ------------------------------------------------------------------------ edges of noise and doubt
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_head_without_labels_keeps_its_known_rules_and_gets_no_other(soft):
+    states = some_states(4, 60, 1)
+    labels = np.where(states, 1.0, 0.0)
+    labels[:, 3] = np.maximum(labels[:, 3], states[:, 0])
+    if soft:
+        labels = labels.clip(0.05, 0.95)
+    labels[:, 2] = np.nan
+    known = lg.parse("c :- a, b.")
+    result = lg.fit(states, labels, atoms="abch", known=known, noise=0.05)
+    assert [str(rule) for rule in result.program.rules] == ["c :- a, b.", "h :- a."]
+
+
+def test_one_soft_label_leaves_the_noise_of_the_others():
+    states, rng = some_states(8, 400, 6, density=0.5), np.random.default_rng(6)
+    labels = states.copy()
+    labels[:, 7] |= states[:, 0] & states[:, 1]
+    labels = (labels ^ (rng.random(labels.shape) < 0.2)).astype(float)
+    labels[np.flatnonzero(labels[:, 3])[0], 3] = 0.9
+    result = lg.fit(states, labels, atoms="abcdefgh", noise=0.2, heads="h")
+    assert [str(rule) for rule in result.program.rules] == ["h :- a, b."]
+
+
+def test_a_largest_body_of_no_atoms_is_kept_to_with_noise():
+    labels = step(PROGRAM, STATES)
+    result = lg.fit(STATES, labels, atoms=PROGRAM.atoms, noise=0.05, max_body=0)
+    assert all(not rule.body for rule in result.program.rules)
+
+
+def test_a_probability_as_good_as_certain_is_taken_as_certain():
+    labels = step(PROGRAM, STATES).astype(float)
+    labels[labels == 1] -= 1e-9
+    assert lg.fit(STATES, labels, atoms=PROGRAM.atoms).noise == 0
+
+
+def test_numbers_of_numpy_can_be_kept_in_a_checkpoint(tmp_path):
+    after = step(PROGRAM, STATES)
+    lg.fit(
+        STATES, after, seed=np.int64(3), max_body=np.int64(3), checkpoint=tmp_path / "fit.learning"
+    )
+
+
+def test_archives_and_tables_that_cannot_be_meant(tmp_path):
+    np.save(tmp_path / "one.npy", STATES)
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    with pytest.raises(lg.DataError, match=r"name it \.npy"):
+        lg.fit(tmp_path / "one.npz")
+    np.savez(tmp_path / "two.npz", inputs=STATES, targets=STATES, atoms=np.array("abc"))
+    with pytest.raises(lg.DataError, match="'atoms' must be a list of names"):
+        lg.fit(tmp_path / "two.npz")
+    np.savez(tmp_path / "three.npz", inputs=STATES)
+    with pytest.raises(lg.DataError, match="must come alone"):
+        lg.fit(tmp_path / "three.npz", STATES)
+    (tmp_path / "four.csv").write_text("a,a',a''\n1,1,0\n")
+    with pytest.raises(lg.DataError, match="stands alone"):
+        lg.fit(tmp_path / "four.csv")

@@ -182,6 +182,7 @@ def test_a_network_that_is_not_proved_is_code_1(learn, chain):
         (["chain.csv", "--target", "d"], "--target name an atom these data do not have: 'd'"),
         (["chain.csv", "--explain", "d"], "--explain name an atom"),
         (["chain.csv", "--forbid", "a"], "HEAD:ATOM"),
+        (["chain.csv", "--forbid", ":a"], "HEAD:ATOM"),
         (["chain.csv", "--forbid", "a:z"], "'z'"),
         (["chain.csv", "--noise", "most"], "a share from 0 to 1"),
         (["chain.csv", "--noise", "0.7"], "from 0 to 0.5"),
@@ -293,3 +294,22 @@ def test_a_terminal_shows_the_rules_as_they_come_and_the_output_stays_clean(seen
     assert "% explained" in shown
     assert "round 1" in shown
     assert "+ bird :- has_feathers." in shown
+
+
+def test_models_are_all_used_unless_some_are_kept_aside_on_purpose(learn, tmp_path):
+    rows = np.unique(np.random.default_rng(0).random((60, 6)) < 0.6, axis=0)
+    table = tmp_path / "models.csv"
+    lines = [",".join("abcdef"), *(",".join(map(str, row)) for row in rows.astype(int))]
+    table.write_text("\n".join(lines))
+    program = lg.parse(learn(str(table), "--kind", "models")[0])
+    index = [program.index[name] for name in "abcdef"]
+    closed = lg.closures(program, rows[:, np.argsort(index)])
+    assert (closed[:, index] == rows).all()
+
+
+def test_a_name_with_a_colon_can_be_forbidden(learn, tmp_path):
+    table = tmp_path / "names.csv"
+    table.write_text("x:y,x:y',wet,wet'\n1,1,0,1\n0,0,0,0\n1,1,1,1\n0,0,1,1\n")
+    assert rules(learn(str(table), "--holdout", "0")[0]) == ["wet :- 'x:y'."]
+    for pair in ("wet:x:y", "wet:'x:y'"):
+        assert rules(learn(str(table), "--holdout", "0", "--forbid", pair)[0]) == []

@@ -21,6 +21,8 @@ Kind: TypeAlias = Literal["transitions", "closures", "trajectories", "models"]
 Values: TypeAlias = npt.NDArray[np.float64]
 Labels: TypeAlias = npt.NDArray[np.int8]
 
+#: A probability this near to 0 or 1 is taken for it: some sums of ones come out like that.
+_AS_GOOD_AS = 1e-6
 #: In one table, a column with this mark at its end holds what became of the atom.
 NEXT = "'"
 #: In a table of trajectories, the column that says which one a row belongs to.
@@ -111,6 +113,7 @@ def observe(
     _check_range("inputs", before, atoms, missing=False)
     _check_range("targets", after, atoms, missing=True)
     known = ~np.isnan(after)
+    after = np.where(np.abs(after - np.round(after)) < _AS_GOOD_AS, np.round(after), after)
     doubt = float(np.minimum(after, 1 - after)[known].mean()) if known.any() else 0.0
     states = before > 0.5
     labels = np.where(known, after > 0.5, -1).astype(np.int8)
@@ -199,6 +202,8 @@ def _archive(path: Path) -> tuple[Any, Any, list[str] | None]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
+    except TypeError:
+        raise DataError(f"{path.name} holds one array: name it .npy") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path.name} is not what numpy.savez writes: {error}") from None
     if "inputs" not in arrays or set(arrays) - {"inputs", "targets", "atoms"}:
@@ -206,7 +211,12 @@ def _archive(path: Path) -> tuple[Any, Any, list[str] | None]:
             f"{path.name} must hold 'inputs', and can hold 'targets' and 'atoms', but holds "
             f"{', '.join(map(repr, arrays)) or 'nothing'}"
         )
-    names = [str(name) for name in arrays["atoms"]] if "atoms" in arrays else None
+    names = None
+    if "atoms" in arrays:
+        listed = arrays["atoms"]
+        if listed.ndim != 1 or listed.dtype.kind not in "US":
+            raise DataError(f"{path.name}: 'atoms' must be a list of names")
+        names = [str(name) for name in listed.astype("U")]
     return arrays["inputs"], arrays.get("targets"), names
 
 
@@ -237,6 +247,8 @@ def _parquet(path: Path) -> tuple[Values, list[str]]:
 
 def _table(path: Path) -> tuple[Values, list[str]]:
     if path.suffix not in (".csv", ".parquet"):
+        if path.suffix == ".npz":
+            raise DataError(f"{path.name} must come alone: a .npz file has its own targets")
         raise DataError(
             f"examples come as a .csv, .parquet, .npy or .npz file, and {path.name!r} is none"
         )
@@ -291,7 +303,7 @@ def _one_table(source: Any) -> tuple[Values, Values, list[str]]:
     place = {name: i for i, name in enumerate(names)}
     if len(place) != len(names):
         raise DataError("a column's name stands twice in the table")
-    lost = [name for name in names if name.endswith(NEXT) and name[:-1] not in place]
+    lost = [name for name in names if name.endswith(NEXT) and name[:-1] not in base]
     if lost or len(base) == len(names):
         advice = f"; if it holds trajectories say so, with kind={RUNS!r}" if RUN in names else ""
         raise DataError(

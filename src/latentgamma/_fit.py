@@ -142,7 +142,8 @@ def fit(
         heads: the atoms that may have rules; by default all.
         bodies: the atoms that rules may use; by default all.
         forbidden: pairs (head, atom): the atom is in no body of the head.
-        max_body: the largest body; by default 8, and from models any.
+        max_body: the largest body; by default 8, and from models any. From closures with wrong
+            labels it is at most 3.
         holdout: the share of examples kept aside to measure `accuracy`; by default a tenth, and
             of models none.
         homotopy: the annealing of the gradient learner.
@@ -172,6 +173,8 @@ def fit(
     holdout = 0.1 if holdout is None else holdout
     task_kind = "closures" if kind == "closures" else "transitions"
     share, notes = _noise(data, noise)
+    if data.belief is not None and noise != "auto":  # what the labels do not say themselves
+        data = replace(data, belief=data.belief * np.float32(1 - 2 * noise) + np.float32(noise))
     if share == 0.0:
         _refuse_contradictions(data)
         if task_kind == "closures":
@@ -207,14 +210,14 @@ def fit(
             "kind": kind,
             "method": chosen,
             "noise": share,
-            "seed": seed,
+            "seed": int(seed),
             "known": None if known is None else [str(rule) for rule in known.rules],
             "refine": refine,
             "heads": heads,
             "bodies": bodies,
             "forbidden": [list(pair) for pair in forbidden],
-            "max_body": max_body,
-            "holdout": holdout,
+            "max_body": int(max_body),
+            "holdout": float(holdout),
         }
         if chosen == "gradient":
             from latentgamma._training import Homotopy
@@ -283,7 +286,7 @@ def _from_transitions(
         mine = [body for head, body in start if head == h]
         rows = ~data.states[:, h] & (data.labels[:, h] >= 0)
         positive = data.labels[rows, h] == 1
-        if not allowed[h].any() or (not positive.any() and not mine):
+        if not allowed[h].any() or not (positive.any() or (mine and len(positive))):
             continue
         belief = None if data.belief is None else data.belief[rows, h]
         tasks.append(
@@ -371,6 +374,7 @@ def _from_models(
     curve.tell_rules("done", rules, 1.0)
     account = evidence(rules, {}, told, "closures")
     alone = sum(one.support == 0 for one in account)
+    rounded = [note for note in data.notes if note.endswith("rounded")]
     notes = [f"{alone} rules say what no row has together: there, everything follows"]
     return FitResult(
         program=program,
@@ -379,7 +383,7 @@ def _from_models(
         accuracy=accuracy(program, held, "closures"),
         evidence=account,
         unexplained={},
-        notes=tuple(notes if alone else []),
+        notes=(*rounded, *(notes if alone else ())),
         history=tuple(curve.history),
         method="symbolic",
         reason="models determine their rules: search is exact",

@@ -120,7 +120,7 @@ def likely_implications(
     for _ in range(_NOISY_ROUNDS):
         state = closures(as_program(rules, M), given)
         if report is not None:
-            report("rules", rules, float((state == closed)[known].mean()))
+            report("rules", rules, float((state == closed)[known].mean() if known.any() else 1.0))
         tasks = []
         for h in range(M):
             rows = ~state[:, h] & known[:, h]

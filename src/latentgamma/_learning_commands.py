@@ -76,9 +76,14 @@ def learn(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _interrupted(checkpoint)
     _save(args, result)
-    _show(args, result, heads)
-    if checkpoint:
+    try:
+        _show(args, result, heads)
         sys.stdout.flush()  # only what has arrived is done
+    except BrokenPipeError:  # whoever reads has seen enough
+        if checkpoint:
+            discard(checkpoint)
+        raise
+    if checkpoint:
         discard(checkpoint)
     return 0 if result.certificate.holds else 1
 
@@ -129,11 +134,19 @@ def _pairs(texts: Iterable[str], atoms: Sequence[str]) -> list[tuple[str, str]]:
         if ":" not in text:
             raise Problem(f"--forbid takes HEAD:ATOM, not {text!r}")
         # A name may have a colon in it, so take the place where both sides are names.
-        cuts = [n for n, mark in enumerate(text) if mark == ":"]
-        known = [n for n in cuts if text[:n].strip() in atoms and text[n + 1 :].strip() in atoms]
-        cut = (known or cuts)[0]
-        head, atom = (_atoms([part], atoms, "--forbid") for part in (text[:cut], text[cut + 1 :]))
-        pairs += [(h, a) for h in head for a in atom]
+        found, problems = None, []
+        for cut in (n for n, mark in enumerate(text) if mark == ":"):
+            sides = text[:cut], text[cut + 1 :]
+            if not all(side.strip() for side in sides):
+                raise Problem(f"--forbid takes HEAD:ATOM, not {text!r}")
+            try:
+                found = [_atoms([side], atoms, "--forbid") for side in sides]
+                break
+            except (Problem, lg.LatentGammaError) as problem:
+                problems.append(problem)
+        if found is None:
+            raise problems[0]
+        pairs += [(h, a) for h in found[0] for a in found[1]]
     return pairs
 
 

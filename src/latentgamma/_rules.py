@@ -223,6 +223,7 @@ class SparseRules(AbstractRules):
     head_rule: Tensor
     head_atom: Tensor
     head_rest: Tensor
+    _single = False
 
     def __init__(
         self,

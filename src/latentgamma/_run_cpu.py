@@ -337,7 +337,8 @@ class _Tiles:
 
 #: Threads that wait for work. A child process has none of its parent's.
 _POOLS: dict[int, ThreadPoolExecutor] = {}
-os.register_at_fork(after_in_child=_POOLS.clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_POOLS.clear)
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:

@@ -372,17 +372,21 @@ class _Weighing:
         No body can show that: next to how often the head follows, it has nothing to add.
         """
         n, wrong = self.task.counts.sum(), self.task.counts[~self.task.positive].sum()
+        if not self.task.positive.any() or () in self.bodies:
+            return False
         if wrong > self.noise * n + 3 * math.sqrt(self.noise * n):
             return False
-        return self._likelihood([()]) > self._likelihood(self.bodies)
+        return self._likelihood([*self.known, ()]) > self._likelihood(self.bodies)
 
     def _likelihood(self, bodies: Sequence[Body]) -> float:
-        """How likely the labels are under these bodies alone, less their price, in nats."""
+        """How likely the labels are under these bodies alone, less the price of new ones."""
         inside = np.zeros(len(self.truth), np.bool_)
         for body in bodies:
             inside |= self.task.covered(body)
         fits = np.where(inside, self.truth, 1 - self.truth)
-        return float(self.task.counts @ np.log(fits)) - sum(self.price(len(b)) for b in bodies)
+        return float(self.task.counts @ np.log(fits)) - sum(
+            self.price(len(b)) for b in bodies if b not in self.known
+        )
 
     def price(self, size: int) -> float:
         return math.log(max(2, len(self.columns))) * size + 1.0
@@ -433,7 +437,8 @@ class _Weighing:
                 for b in self.proposals
                 if b not in self.bodies and b not in self.spent
             ]
-            options += self._completed(worth, sorted(options)[-_COMPLETED:])
+            changed = self._completed(worth, sorted(options)[-_COMPLETED:])
+            options += [option for option in changed if option[1] not in self.spent]
         else:
             options = self._best(worth)
         gain, body = max(options, default=(0.0, ()))
@@ -447,7 +452,7 @@ class _Weighing:
         rows = np.flatnonzero(worth)
         X, w = self.X[rows], worth[rows].astype(np.float32)
         options: list[tuple[float, Body]] = [(float(w.sum()) - self.price(0), ())]
-        if not len(self.columns):
+        if self.task.max_body < 1 or not len(self.columns):
             return options
         singles = X.T @ w
         i = int(singles.argmax())

@@ -215,8 +215,8 @@ def _learn_takes(parser: argparse.ArgumentParser) -> None:
     add("--known", metavar="RULES", help="rules that are there from the start")
     add("--refine", action="store_true", help="known rules go if the examples speak against them")
     add("--seed", type=_whole, default=0, metavar="N", help="of everything random; by default 0")
-    add("--holdout", type=_share, default=0.1, metavar="SHARE",
-        help="the share of the examples kept aside to measure accuracy; by default 0.1"
+    add("--holdout", type=_share, metavar="SHARE",
+        help="the share of the examples kept aside to measure accuracy; by default 0.1, of models none"
     )  # fmt: skip
     add("--device", default="cpu", help="where training runs; by default cpu")
     add("-o", "--output", metavar="RULES",
