@@ -35,6 +35,8 @@ _MOST_EXAMPLES = 384
 _LARGEST_SEED = 64
 #: Atoms of a slot that are tried in pairs, the heaviest ones.
 _HEAVY = 8
+#: Rounds without a new body after which states without one are given up.
+_PATIENCE = 4
 #: Slots that one head may have in a round.
 _MOST_SLOTS = 24
 #: Numbers that one tensor of examples may hold, by device; annealing so many takes seconds.
@@ -126,7 +128,7 @@ def train(
     homotopy: Homotopy | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    rounds: int = 8,
+    rounds: int = 10,
     slots: int = 4,
     report: Report | None = None,
     keep: Keep = no_journal,
@@ -209,8 +211,11 @@ class _Head:
             keys = sizes * rng.exponential(size=len(rows))
             rows = rows[np.argsort(keys)[:count]]
         else:
-            rows = rows[np.argsort(sizes, kind="stable")][: 4 * count]
-            rows = np.concatenate([rows[:1], rng.permutation(rows[1:])])[:count]
+            # States without any body come before those with a doubtful one, small before large.
+            lost = self.lost[rows]
+            rows = rows[np.lexsort((rng.random(len(rows)), sizes, ~lost))][: 4 * count]
+            sure = 1 if lost.all() else min(int(lost.sum()), count // 2)
+            rows = np.concatenate([rows[:sure], rng.permutation(rows[sure:])])[:count]
         self.seeds = []
         for row in rows:
             atoms = np.flatnonzero(self.positives[row] & self.task.allowed)
@@ -263,7 +268,8 @@ class _Head:
         # A state that only a doubtful body explains is tried again.
         self.open |= doubtful
         self.fruitless = self.fruitless + 1 if set(self.bodies) == before else 0
-        self.settled = self.fruitless >= 2
+        # Where a state has no body at all, there is one to be found.
+        self.settled = self.fruitless >= (2 if not self.lost.any() else _PATIENCE)
 
     def _pairs(self, heavy: npt.NDArray[np.int64]) -> Iterator[Body]:
         """A slot's heavy atoms, each with the other that explains most open states beside it.
