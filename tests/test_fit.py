@@ -265,7 +265,9 @@ def test_the_new_rules_of_a_learning_curve_add_up_to_the_program(method):
     shares = [moment.explained for moment in result.history]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
-    assert len({moment.rules for moment in result.history}) > 1
+    counts = [moment.rules for moment in result.history]
+    assert counts == sorted(counts)
+    assert counts[-1] == result.program.R
 
 
 def test_rules_from_closures_are_told_round_by_round():
