@@ -162,8 +162,8 @@ def about_learn(rows: list[Row]) -> list[str]:
     aims = [row for row in rows if "must hold" in row and row["holds"] != ""]
     missed = [f"{row['must hold']} ({row['method']})" for row in aims if not row["holds"]]
     return [
-        "Programs of our generators, with seeds that no learner was developed on, and other people's"
-        " data. Exact: the rules are the true ones. Equivalent: the closures are the same for every"
+        "Other people's data, and programs of our generators, these with seeds that no learner was"
+        " developed on. Exact: the rules are the true ones. Equivalent: the closures are the same for every"
         " fact set. Accuracy: the share of 1,000 fresh fact sets whose whole closure is right. The"
         " examples identify a rule when some of them need it, and no other body as short explains"
         " these without being refuted; wrong labels are left out of that count.",
