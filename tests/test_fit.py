@@ -455,3 +455,15 @@ def test_archives_and_tables_that_cannot_be_meant(tmp_path):
     (tmp_path / "four.csv").write_text("a,a',a''\n1,1,0\n")
     with pytest.raises(lg.DataError, match="stands alone"):
         lg.fit(tmp_path / "four.csv")
+
+
+def test_states_without_any_body_are_tried_before_those_with_a_doubtful_one():
+    from latentgamma._symbolic import Task
+    from latentgamma._training import _Head
+
+    states = np.eye(200, dtype=bool)  # all of one size, so that nothing else decides
+    every = np.ones(200, np.bool_)
+    head = _Head(Task(0, states, every, np.ones(200, np.int64), every, 8), [], 0.0)
+    head.lost[:-3] = False
+    head.choose(8)
+    assert {197, 198, 199} <= {int(atom) for seed in head.seeds for atom in seed}
