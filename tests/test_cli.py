@@ -23,12 +23,6 @@ ANIMALS = str(EXAMPLES / "animals.lp")
 SEEN = "has_feathers,swims,black_and_white"
 
 
-@pytest.fixture(autouse=True)
-def _plain_output(monkeypatch):
-    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def cli(capsys):
     """Run a command here; gives the exit code, the output and the errors."""

@@ -23,12 +23,6 @@ SEEN = EXAMPLES / "animals_transitions.csv"
 CHAIN = "a,b,c,a',b',c'\n1,0,0,1,1,0\n0,1,0,0,1,1\n0,0,1,0,0,1\n0,0,0,0,0,0\n"
 
 
-@pytest.fixture(autouse=True)
-def _plain_output(monkeypatch):
-    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def learn(capsys, tmp_path, monkeypatch):
     """Run the command in an empty folder; gives the output and the errors."""

@@ -26,6 +26,8 @@ _ONE_LAUNCH_UP_TO = 4096
 _TILE = 4
 #: How many rules or atoms such a thread block may take at a time, a thread for each.
 _ROWS = (128, 256, 512)
+#: How many it takes on the way back, where each needs more registers.
+_ROWS_BACK = 256
 
 
 class Literals(NamedTuple):
@@ -180,7 +182,7 @@ def _back_tiles(
 ) -> tuple[Tensor, Flat]:
     B, (M, R), tile = given.shape[1], (structure.M, structure.R), kept.shape[-1]
     tiles, steps = kept.shape[1], len(kept) - 1
-    rows = 256
+    rows = _ROWS_BACK
     fire, dmargin = (given.new_empty((tiles, max(1, R), tile)) for _ in range(2))
     dphi, d_state = (given.new_empty((tiles, M, tile)) for _ in range(2))
     parts = Flat(*(given.new_zeros((tiles, max(1, x.numel()))) for x in c))
