@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,18 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import DataError
+from latentgamma._example_files import RUN, Values, archive_in, array_in, table_in
 from latentgamma._program import Mask
 
 Kind: TypeAlias = Literal["transitions", "closures", "trajectories", "models"]
-Values: TypeAlias = npt.NDArray[np.float64]
 Labels: TypeAlias = npt.NDArray[np.int8]
 
 #: A probability this near to 0 or 1 is taken for it: some sums of ones come out like that.
 _AS_GOOD_AS = 1e-6
 #: In one table, a column with this mark at its end holds what became of the atom.
 NEXT = "'"
-#: In a table of trajectories, the column that says which one a row belongs to.
-RUN = "trajectory"
 RUNS = "trajectories"
 
 
@@ -37,8 +31,7 @@ class Observations:
     `states` and `labels` are what the values round to, repeated examples kept once with their
     `counts`; a label is 1, 0, or −1 where it is missing. `doubt` is how often a rounded label is
     wrong if the targets are probabilities, and 0 if every one is 0 or 1. `belief` holds those
-    probabilities, or None. `notes` say what a
-    learner cannot know from these.
+    probabilities, or None. `notes` say what a learner cannot know from these.
     """
 
     atoms: tuple[str, ...]
@@ -86,7 +79,7 @@ def observe(
     an array; a .npz file has `inputs`, and can have `targets` and `atoms`, the names.
     """
     if targets is None and isinstance(inputs, (str, Path)) and Path(inputs).suffix == ".npz":
-        inputs, targets, inside = _archive(Path(inputs))
+        inputs, targets, inside = archive_in(Path(inputs))
         atoms = inside if atoms is None else atoms
     if kind == "trajectories":
         before, after, names = _trajectories(inputs, targets)
@@ -154,8 +147,8 @@ def _matrix(what: str, source: Any) -> tuple[Values, list[str] | None]:
     names: list[str] | None = None
     if isinstance(source, (str, Path)):
         if Path(source).suffix == ".npy":
-            return _matrix(what, _array(Path(source)))
-        return _table(Path(source))
+            return _matrix(what, array_in(Path(source)))
+        return table_in(Path(source))
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):
         names = [str(name) for name in source.columns]
         source = source.to_numpy()
@@ -179,118 +172,6 @@ def _with_numbered_runs(rows: Any, column: int) -> Any:
     number = {name: n for n, name in enumerate(dict.fromkeys(names))}
     rows[:, column] = [number[name] for name in names]
     return rows
-
-
-def _there(path: Path) -> None:
-    if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(f"cannot read {str(path)!r}: {what}")
-
-
-def _array(path: Path) -> npt.NDArray[Any]:
-    _there(path)
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path.name} is not an array that numpy saved: {error}") from None
-    return np.asarray(loaded)
-
-
-def _archive(path: Path) -> tuple[Any, Any, list[str] | None]:
-    """The inputs, the targets if there are any, and the names if there are any."""
-    _there(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except TypeError:
-        raise DataError(f"{path.name} holds one array: name it .npy") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path.name} is not what numpy.savez writes: {error}") from None
-    if "inputs" not in arrays or set(arrays) - {"inputs", "targets", "atoms"}:
-        raise DataError(
-            f"{path.name} must hold 'inputs', and can hold 'targets' and 'atoms', but holds "
-            f"{', '.join(map(repr, arrays)) or 'nothing'}"
-        )
-    names = None
-    if "atoms" in arrays:
-        listed = arrays["atoms"]
-        if listed.ndim != 1 or listed.dtype.kind not in "US":
-            raise DataError(f"{path.name}: 'atoms' must be a list of names")
-        names = [str(name) for name in listed.astype("U")]
-    return arrays["inputs"], arrays.get("targets"), names
-
-
-def _parquet(path: Path) -> tuple[Values, list[str]]:
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise DataError(
-            f"{path.name}: reading Parquet needs pyarrow; "
-            f'pip install "latentgamma[parquet]", or save the table as CSV'
-        ) from None
-    try:
-        table = parquet.read_table(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path.name} is not a Parquet table: {error}") from None
-    columns = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        values = column.to_pylist()
-        if name == RUN:
-            number = {run: n for n, run in enumerate(dict.fromkeys(values))}
-            values = [number[run] for run in values]
-        try:
-            columns.append(np.array([np.nan if v is None else v for v in values], np.float64))
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{path.name}, column {name!r}: {error}") from None
-    return np.stack(columns, axis=1) if columns else np.zeros((0, 0)), list(table.column_names)
-
-
-def _table(path: Path) -> tuple[Values, list[str]]:
-    if path.suffix not in (".csv", ".parquet"):
-        if path.suffix == ".npz":
-            raise DataError(f"{path.name} must come alone: a .npz file has its own targets")
-        raise DataError(
-            f"examples come as a .csv, .parquet, .npy or .npz file, and {path.name!r} is none"
-        )
-    _there(path)
-    if path.suffix == ".parquet":
-        return _parquet(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = list(csv.reader(file))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path.name} is not a CSV table in UTF-8: {error}") from None
-    if not lines:
-        raise DataError(f"{path.name} is empty; the first line names the atoms")
-    names = [name.strip() for name in lines[0]]
-    run = names.index(RUN) if RUN in names else None
-    runs: dict[str, int] = {}
-    rows = []
-    for number, line in enumerate(lines[1:], start=2):
-        if not line:
-            continue
-        if len(line) != len(names):
-            raise DataError(
-                f"{path.name}:{number}: expected {len(names)} cells, one per column, "
-                f"but found {len(line)}"
-            )
-        if run is not None:  # a trajectory may be called anything
-            line[run] = str(runs.setdefault(line[run].strip(), len(runs)))
-        try:
-            rows.append([_cell(text) for text in line])
-        except ValueError as error:
-            raise DataError(f"{path.name}:{number}: {error}") from None
-    return np.array(rows, np.float64).reshape(len(rows), len(names)), names
-
-
-@lru_cache(maxsize=1024)  # most cells are 0 or 1
-def _cell(text: str) -> float:
-    word = text.strip().lower()
-    if word in ("", "nan", "na", "?"):
-        return np.nan
-    if word in ("true", "false"):
-        return float(word == "true")
-    return float(word)
 
 
 def _one_table(source: Any) -> tuple[Values, Values, list[str]]:
@@ -324,7 +205,7 @@ def _trajectories(source: Any, targets: Any) -> tuple[Values, Values, list[str] 
         raise DataError("trajectories bring their own targets: pass the states alone")
     names: list[str] | None = None
     if isinstance(source, (str, Path)) and Path(source).suffix == ".npy":
-        source = _array(Path(source))
+        source = array_in(Path(source))
     if isinstance(source, (str, Path)) or hasattr(source, "columns"):
         values, columns = _matrix("trajectories", source)
         names = columns or []
