@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import latentgamma as lg
-from latentgamma._extraction import minimal
-from latentgamma._symbolic import covered, smallest_bodies
+from latentgamma._learning.exact_search import covered, smallest_bodies
+from latentgamma._learning.extraction import minimal
 from limited import Limited
 
 THREE, FIVE = (30, 31, 32), (30, 31, 32, 33, 34)

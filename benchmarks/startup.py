@@ -21,7 +21,7 @@ FACTS = "has_feathers,swims,black_and_white"
 
 COMMAND = f"""
 import sys
-from latentgamma.cli import main
+from latentgamma._cli.main import main
 code = main(["closure", {str(ANIMALS)!r}, "--facts", {FACTS!r}])
 print("torch" in sys.modules, "numba" in sys.modules, file=sys.stderr)
 sys.exit(code)

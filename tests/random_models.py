@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from latentgamma import LatentGamma, Program
-from latentgamma._rules import AbstractRules, SparseRules
+from latentgamma._model.rules import AbstractRules, SparseRules
 from paper_reference import Parameters
 
 #: How each form of the rules is made from the sparse one. A new form joins the contract here.

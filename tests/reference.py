@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from latentgamma import Program, _graph
+from latentgamma import Program
+from latentgamma._logic import dependency_graph
 
 
 def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset[str]]:
@@ -38,12 +39,12 @@ def random_program(
 @contextmanager
 def path(kind: str) -> Iterator[None]:
     """Answer by the plain loops alone, or by the compiled ones alone."""
-    before = _graph._PLAIN_WORK
-    _graph._PLAIN_WORK = {"plain": 10**15, "compiled": -1}[kind]
+    before = dependency_graph._PLAIN_WORK
+    dependency_graph._PLAIN_WORK = {"plain": 10**15, "compiled": -1}[kind]
     try:
         yield
     finally:
-        _graph._PLAIN_WORK = before
+        dependency_graph._PLAIN_WORK = before
 
 
 PATHS = ("plain", "compiled")

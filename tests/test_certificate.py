@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import latentgamma as lg
-from latentgamma._certificate import lower_end, upper_end, window
-from latentgamma._constants import ClosedForm
-from latentgamma._paper import paper_window
-from latentgamma._program import Program
+from latentgamma._certificate.certificate import lower_end, upper_end, window
+from latentgamma._certificate.constants import ClosedForm
+from latentgamma._certificate.paper_window import paper_window
+from latentgamma._program.program import Program
 from latentgamma.generators import clique, ladder, random
 
 
@@ -179,7 +179,7 @@ def test_the_lower_end_is_exact_on_ladders(k: int, t_min: int) -> None:
 
 
 def test_the_coarser_ways_to_the_lower_end_are_never_earlier(monkeypatch) -> None:
-    import latentgamma._certificate as room
+    import latentgamma._certificate.certificate as room
 
     reading = ClosedForm(ladder(10, 5), lg.Constants.paper(), dtype="float64").reading()
     exact = lower_end(reading, 10)
@@ -191,7 +191,7 @@ def test_the_coarser_ways_to_the_lower_end_are_never_earlier(monkeypatch) -> Non
 
 
 def test_the_single_bound_is_never_later_than_one_for_each_atom(monkeypatch) -> None:
-    import latentgamma._certificate as room
+    import latentgamma._certificate.certificate as room
 
     for seed in range(20):
         program = small_program(np.random.default_rng(seed))

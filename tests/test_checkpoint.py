@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma import _training
-from latentgamma._checkpoint import Journal, discard, finished_pieces
-from latentgamma._symbolic import Task
+from latentgamma._learning import gradient_learner
+from latentgamma._learning.exact_search import Task
+from latentgamma._learning.journal import Journal, discard, finished_pieces
 
 ABOUT = {"data": "d", "seed": 0, "heads": None}
 PROGRAM = lg.generators.random(8, 10, seed=1)
@@ -51,7 +51,7 @@ CASES = {
 def test_going_on_ends_as_if_there_had_been_no_break(tmp_path, monkeypatch, case):
     options, data = CASES[case]
     if case == "gradient":
-        monkeypatch.setattr(_training, "_parts", one_by_one)  # many pieces a round
+        monkeypatch.setattr(gradient_learner, "_parts", one_by_one)  # many pieces a round
     observed = examples(**data)
     path = tmp_path / "fit.learning"
     expected = told(lg.fit(*observed, **options))
@@ -69,7 +69,7 @@ def test_going_on_ends_as_if_there_had_been_no_break(tmp_path, monkeypatch, case
 def test_what_is_finished_is_not_done_again(tmp_path, monkeypatch):
     observed, path = examples(), tmp_path / "fit.learning"
     first = lg.fit(*observed, checkpoint=path)
-    monkeypatch.setattr("latentgamma._learner.cover", None)  # calling it would fail
+    monkeypatch.setattr("latentgamma._learning.head_learner.cover", None)  # calling it would fail
     assert told(lg.fit(*observed, checkpoint=path)) == told(first)
     with pytest.raises(TypeError):
         lg.fit(*observed)
@@ -111,9 +111,9 @@ def test_it_does_not_matter_which_heads_are_trained_together(monkeypatch):
         if after[rows, h].any()
     ]  # fmt: skip
     soon = lg.Homotopy(steps=30)
-    together = _training.train(tasks, homotopy=soon, seed=1)
-    monkeypatch.setattr(_training, "_parts", one_by_one)
-    assert _training.train(tasks, homotopy=soon, seed=1) == together
+    together = gradient_learner.train(tasks, homotopy=soon, seed=1)
+    monkeypatch.setattr(gradient_learner, "_parts", one_by_one)
+    assert gradient_learner.train(tasks, homotopy=soon, seed=1) == together
 
 
 @pytest.mark.parametrize(

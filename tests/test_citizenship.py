@@ -26,7 +26,7 @@ from latentgamma import (
     oracle,
     parse,
 )
-from latentgamma._operator import GROUPS
+from latentgamma._model.module import GROUPS
 from random_models import FORMS, GATES, RUNS, random_model, random_program, random_states
 
 every_form = pytest.mark.parametrize("form", FORMS)

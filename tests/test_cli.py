@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import latentgamma as lg
-from latentgamma import _commands
-from latentgamma._fact_text import facts_in_file, named, split_facts
-from latentgamma.cli import main
+from latentgamma._cli import commands
+from latentgamma._cli.main import main
+from latentgamma._program.fact_text import facts_in_file, named, split_facts
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ANIMALS = str(EXAMPLES / "animals.lp")
@@ -364,7 +364,7 @@ def test_long_runs_show_a_few_steps_with_those_that_matter(cli):
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_the_gradients_of_a_run_are_those_of_the_report(cli, form):
-    from latentgamma._gradient_report import gradient_report
+    from latentgamma._model.gradient_report import gradient_report
 
     options = ("--facts", SEEN, "--steps", 4, "--form", form, "--json")
     exact = json.loads(cli("run", ANIMALS, *options, "--gradient", "exact")[0])["gradient"]
@@ -496,7 +496,7 @@ def test_an_interrupt_is_130_without_a_traceback(cli, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_commands.lg, "closure", interrupted)
+    monkeypatch.setattr(commands.lg, "closure", interrupted)
     out, err = cli("closure", ANIMALS, code=130)
     assert (out, err) == ("", "latentgamma: interrupted\n")
 
@@ -534,7 +534,7 @@ def test_that_a_heavy_import_would_be_seen(tmp_path):
 
 def heavy_imports(*args):
     code = (
-        "import sys; from latentgamma.cli import main; main(sys.argv[1:]); "
+        "import sys; from latentgamma._cli.main import main; main(sys.argv[1:]); "
         "sys.stderr.write(' '.join({'torch', 'numba', 'matplotlib'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code, *map(str, args)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pysat.solvers import Solver
 
 from latentgamma import FactsError, Program, closure, closures, depth_bound, step
-from latentgamma._closure import close_integers
+from latentgamma._logic.closure import close_integers
 from reference import PATHS, path, random_program, reference_levels
 
 
@@ -384,9 +384,9 @@ def test_a_small_program_waits_for_no_compiler():
 def test_one_that_is_asked_often_is_compiled(monkeypatch: pytest.MonkeyPatch):
     program = chain(10)
     used = []
-    monkeypatch.setattr("latentgamma._graph._PLAIN_WORK", 100)
+    monkeypatch.setattr("latentgamma._logic.dependency_graph._PLAIN_WORK", 100)
     monkeypatch.setattr(
-        "latentgamma._closure.compiled", lambda loop: used.append(loop.__name__) or loop
+        "latentgamma._logic.closure.compiled", lambda loop: used.append(loop.__name__) or loop
     )
     answers = [closure(program, [0]) for _ in range(5)]
     assert "spread" in used

@@ -8,7 +8,7 @@ from itertools import chain, combinations
 import pytest
 
 import latentgamma as lg
-from latentgamma._complexity import lower_bound_bits, parameter_count, upper_bound_bits
+from latentgamma._model.complexity import lower_bound_bits, parameter_count, upper_bound_bits
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])

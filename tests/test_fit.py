@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma._data import observe
+from latentgamma._learning.observations import observe
 
 
 def step(program, states):
@@ -458,8 +458,8 @@ def test_archives_and_tables_that_cannot_be_meant(tmp_path):
 
 
 def test_states_without_any_body_are_tried_before_those_with_a_doubtful_one():
-    from latentgamma._symbolic import Task
-    from latentgamma._training import _Head
+    from latentgamma._learning.exact_search import Task
+    from latentgamma._learning.gradient_learner import _Head
 
     states = np.eye(200, dtype=bool)  # all of one size, so that nothing else decides
     every = np.ones(200, np.bool_)

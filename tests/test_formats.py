@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Program, ProgramError, load, save
-from latentgamma import _syntax as syntax
 from latentgamma._errors import LatentGammaError, ParseError
-from latentgamma._formats import SUFFIXES, dumps, read
+from latentgamma._program import rule_text as syntax
+from latentgamma._program.files import SUFFIXES, dumps, read
 
 ALL = [suffix + packed for suffix in SUFFIXES for packed in ("", ".gz")]
 names = st.one_of(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from latentgamma import generators
 from latentgamma._errors import ProgramError
-from latentgamma._program import Program
+from latentgamma._program.program import Program
 
 # M, R, k, rho_max, productive roots, leaves, depth from each productive root.
 PAPER = {

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import latentgamma as lg
 from latentgamma import Constants, FactsError, LatentGamma, ModelError, Program, generators, oracle
-from latentgamma._gradient_report import gradient_report
-from latentgamma._rules import SparseRules
-from latentgamma._stages import weakest_link
+from latentgamma._model.gradient_report import gradient_report
+from latentgamma._model.rules import SparseRules
+from latentgamma._model.stages import weakest_link
 from random_models import FORMS, GATES, random_model, random_program, random_states
 
 MEMORY = ("states", "sqrt", "all")

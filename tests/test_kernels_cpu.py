@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 import latentgamma as lg
-from latentgamma import _fused, _kernels_cpu, _run_cpu
-from latentgamma._flat import Flat, flatten, make_layout, plain_step
-from latentgamma._fused import Run, kernel_for, layout_of
-from latentgamma._lanes import compiled, exp_minus_abs, group, put_group
-from latentgamma._operator import LatentGamma
-from latentgamma._program import Program
-from latentgamma._rules import Numbers, SparseRules, Support, Weights
-from latentgamma._stages import weakest_link
+from latentgamma._model.kernels import autograd, cpu_kernels, cpu_launch
+from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
+from latentgamma._model.kernels.inputs import Flat, flatten, make_layout, plain_step
+from latentgamma._model.kernels.simd import compiled, exp_minus_abs, group, put_group
+from latentgamma._model.module import LatentGamma
+from latentgamma._model.rules import Numbers, SparseRules, Support, Weights
+from latentgamma._model.stages import weakest_link
+from latentgamma._program.program import Program
 from random_models import random_model, random_program, random_states
 
 
 @pytest.fixture(autouse=True)
 def every_size_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fused, "_LEAST_SIZE", 0)
+    monkeypatch.setattr(autograd, "_LEAST_SIZE", 0)
 
 
 def ragged(seed: int, *, atoms: int, rules: int, longest: int) -> Program:
@@ -120,7 +120,7 @@ def compare(
     start = state.to(dtype).requires_grad_()
     wide = start.detach().double().requires_grad_()
     run = Run(
-        _run_cpu,
+        cpu_launch,
         layout_of(rules),
         steps,
         bump=model.gate_kind == "bump",
@@ -169,7 +169,7 @@ def _exps(x: np.ndarray, out: np.ndarray) -> None:
 @compiled
 def _sigmoids(x: np.ndarray, out: np.ndarray) -> None:
     for g in range(x.size // 16):
-        put_group(out, g, _kernels_cpu._sigmoid(group(x, g)))
+        put_group(out, g, cpu_kernels._sigmoid(group(x, g)))
 
 
 def all_scales(dtype: type) -> np.ndarray:
@@ -247,7 +247,7 @@ def test_whole_and_broken_gates_agree_with_the_reference(
 ) -> None:
     model = soft(ragged(3, atoms=20, rules=30, longest=5))
     numbers = leaves(model, dtype)._replace(gate=torch.tensor(beta, dtype=dtype))
-    run = Run(_run_cpu, layout_of(model.rules), 5, bump=False, proof=None)  # type: ignore[arg-type]
+    run = Run(cpu_launch, layout_of(model.rules), 5, bump=False, proof=None)  # type: ignore[arg-type]
     state = high_states(model, 9).to(dtype)
     got, want = run(numbers, state), state.double()
     for _ in range(5):
@@ -358,10 +358,10 @@ def test_a_gradient_can_be_differentiated_again() -> None:
     layout = layout_of(model.rules)  # type: ignore[arg-type]
     flat = [x.detach().requires_grad_() for x in flatten(layout, model.numbers(), torch.float64)]
     state = high_states(model, 2).requires_grad_()
-    run = Run(_run_cpu, layout, 2, bump=False, proof=None)
+    run = Run(cpu_launch, layout, 2, bump=False, proof=None)
 
     def final(state: Tensor, *flat: Tensor) -> Tensor:
-        result: Tensor = _fused._Final.apply(run, state, *flat)  # type: ignore[no-untyped-call]
+        result: Tensor = autograd._Final.apply(run, state, *flat)  # type: ignore[no-untyped-call]
         return result
 
     # The floor of 0.05 keeps the differences inside [0, 1].
@@ -405,13 +405,13 @@ def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch, gradient: str, b
         return [states, *grads]
 
     threads = torch.get_num_threads()
-    monkeypatch.setattr(_run_cpu, "_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu_launch, "_WORTH_A_THREAD", 0)
     try:
         torch.set_num_threads(1)
         alone = run()
         torch.set_num_threads(3)
         for shared in (1 << 62, 0):  # threads take tiles; threads share each tile
-            monkeypatch.setattr(_run_cpu, "_SHARED_TILE", shared)
+            monkeypatch.setattr(cpu_launch, "_SHARED_TILE", shared)
             assert all(map(torch.equal, alone, run()))
     finally:
         torch.set_num_threads(threads)
@@ -441,7 +441,7 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **options: object) -> None:
         raise _RefusedError
 
-    monkeypatch.setattr(_run_cpu, "forward", refuse)
+    monkeypatch.setattr(cpu_launch, "forward", refuse)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own jvp
@@ -468,7 +468,7 @@ def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
 def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     small, large = drawn(random_program(0)), soft(ragged(0, atoms=200, rules=200, longest=9))
-    for model, kernel in ((small, None), (large, _run_cpu)):
+    for model, kernel in ((small, None), (large, cpu_launch)):
         state = random_states(model, 2)
         assert kernel_for(model.rules, state, model.numbers().tensors()) is kernel
 
@@ -505,16 +505,17 @@ def test_a_moved_support_is_seen() -> None:
 
 _SECOND = """
 import torch
-from latentgamma import _kernels_cpu, _run_cpu, generators, oracle
+from latentgamma import generators, oracle
+from latentgamma._model.kernels import cpu_kernels, cpu_launch
 model = oracle(generators.g4())
 model(torch.zeros(20, model.M), 2).sum().backward()
-for kernel in (_kernels_cpu.forward_tiles, _kernels_cpu.backward_tile):
+for kernel in (cpu_kernels.forward_tiles, cpu_kernels.backward_tile):
     assert kernel.stats.cache_hits and not kernel.stats.cache_misses, kernel.stats
 """
 
 
 def test_a_second_process_compiles_nothing() -> None:
-    if not isinstance(_kernels_cpu.forward_tile, numba.core.registry.CPUDispatcher):
+    if not isinstance(cpu_kernels.forward_tile, numba.core.registry.CPUDispatcher):
         pytest.skip("numba is off")
     model = lg.oracle(lg.generators.g4())
     model(torch.zeros(20, model.M), 2).sum().backward()
@@ -526,7 +527,8 @@ def test_a_second_process_compiles_nothing() -> None:
 
 _FORKED = """
 import os, numpy, torch
-from latentgamma import _run_cpu, generators, oracle
+from latentgamma import generators, oracle
+from latentgamma._model.kernels import cpu_launch
 torch.set_num_threads(3)
 model = oracle(generators.g4(), form="sparse")
 # Comparing is left to numpy, too: torch's own threads do not outlive a fork.
@@ -534,7 +536,7 @@ facts = numpy.arange(200 * model.M, dtype=numpy.float32).reshape(200, model.M) %
 state = torch.from_numpy(facts.astype(numpy.float32))
 with torch.no_grad():
     before = model(state, 6)
-    assert _run_cpu._POOLS  # threads are at work, which a child does not have
+    assert cpu_launch._POOLS  # threads are at work, which a child does not have
     if (child := os.fork()) == 0:
         os._exit(0 if (model(state, 6).numpy() == before.numpy()).all() else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma._flat import Flat, flatten, make_layout, plain_step
-from latentgamma._program import Program
+from latentgamma._model.kernels.inputs import Flat, flatten, make_layout, plain_step
+from latentgamma._program.program import Program
 from latentgamma.generators import g4
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-from latentgamma import _run_cuda
+from latentgamma._model.kernels import cuda_launch
 
 
 def ragged(seed: int, M: int, R: int, most: int) -> Program:
@@ -78,15 +78,15 @@ def test_value_and_gradients(M: int, R: int, most: int, B: int, steps: int, gate
     )
     numbers = Flat(*(x.detach().float().cuda().contiguous() for x in flat))
     given = state.detach().float().cuda()
-    final, _ = _run_cuda.forward(there, numbers, given, steps, bump=bump, keep=False)
-    again, kept = _run_cuda.forward(there, numbers, given, steps, bump=bump, keep=True)
+    final, _ = cuda_launch.forward(there, numbers, given, steps, bump=bump, keep=False)
+    again, kept = cuda_launch.forward(there, numbers, given, steps, bump=bump, keep=True)
     assert torch.equal(final, again)
     assert (final.double().cpu() - states[-1]).abs().max() < 1e-5
-    run = _run_cuda.trajectory(there, kept, B)
+    run = cuda_launch.trajectory(there, kept, B)
     assert (run.double().cpu() - torch.stack(states)).abs().max() < 1e-5
     for sent, exact in ((weight[-1:], last), (weight, every)):
         arguments = (there, numbers, kept, sent.float().cuda())
-        found = [_run_cuda.backward(*arguments, bump=bump, proof=False, learn=True) for _ in "12"]
+        found = [cuda_launch.backward(*arguments, bump=bump, proof=False, learn=True) for _ in "12"]
         ours = [found[0][0], *found[0][1]]
         twin = [found[1][0], *found[1][1]]
         for name, mine, other, theirs in zip(

@@ -14,36 +14,55 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "latentgamma"
 
 
-def rows() -> list[list[str]]:
-    """The rooms of each row of the map, from top to bottom."""
+def table() -> list[tuple[list[str], list[str]]]:
+    """The rows of the table in CONTRIBUTING.md: packages, and the modules listed for them."""
     lines = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
-    return [re.findall(r"`(\w+)`", line) for line in lines if re.match(r"\| [a-z].*`", line)]
+    cells = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
+    return [(re.findall(r"`(\w+)`", row[0]), re.findall(r"`(\w+)`", row[-1])) for row in cells]
 
 
-def imports(room: str) -> set[str]:
-    """The rooms that a room imports when it is itself imported."""
+def imports(path: Path) -> set[str]:
+    """The packages that a file imports, also inside functions and for types only."""
     found = set()
-    tree = ast.parse((PACKAGE / f"{room}.py").read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module == "latentgamma":
-            found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("latentgamma."):
-            found.add(node.module.split(".")[1])
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} has a relative import"
+            if node.module == "latentgamma":
+                found |= {name.name if is_part(name.name) else "__init__" for name in node.names}
+            elif (node.module or "").startswith("latentgamma."):
+                found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            parts = [name.name.split(".") for name in node.names]
+            found |= {[*p, "__init__"][1] for p in parts if p[0] == "latentgamma"}
     return found
 
 
-def test_every_room_is_on_the_map_once() -> None:
-    listed = [room for row in rows() for room in row]
-    assert sorted(listed) == sorted(path.stem for path in PACKAGE.glob("*.py"))
+def is_part(name: str) -> bool:
+    """Whether the name is a package or a module directly below the library."""
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()
 
 
-def test_rooms_import_from_their_own_row_and_those_above() -> None:
-    height = {room: i for i, row in enumerate(rows()) for room in row}
+def files(part: str) -> list[Path]:
+    return sorted((PACKAGE / part).rglob("*.py")) or [PACKAGE / f"{part}.py"]
+
+
+def test_every_package_and_every_module_is_in_the_table() -> None:
+    parts = {p.stem for p in PACKAGE.glob("*.py")}
+    parts |= {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    assert sorted(part for row, _ in table() for part in row) == sorted(parts)
+    for row, modules in table():
+        paths = [path for part in row if (PACKAGE / part).is_dir() for path in files(part)]
+        assert sorted(modules) == sorted(p.stem for p in paths if p.stem != "__init__")
+
+
+def test_a_package_imports_only_from_packages_above_it() -> None:
+    height = {part: i for i, (row, _) in enumerate(table()) for part in row}
     wrong = {
-        (room, other)
-        for room in height
-        for other in imports(room)
-        if other in height and height[other] > height[room]
+        (part, other)
+        for part in height
+        for path in files(part)
+        for other in imports(path)
+        if height[other] > height[part]
     }
     assert not wrong
 

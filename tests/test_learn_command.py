@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma import _learning_commands
-from latentgamma.cli import main
+from latentgamma._cli import learn as learn_command
+from latentgamma._cli.main import main
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ANIMALS = lg.load(EXAMPLES / "animals.lp")
@@ -218,7 +218,7 @@ def interrupted_after(count, monkeypatch):
 
         return fit(*args, progress=stop, **options)
 
-    monkeypatch.setattr(_learning_commands.lg, "fit", broken)
+    monkeypatch.setattr(learn_command.lg, "fit", broken)
 
 
 @pytest.mark.parametrize("output", [(), ("-o", "rules.lp")])
@@ -253,7 +253,7 @@ def test_a_fresh_start_forgets_what_was_kept(learn, chain, monkeypatch):
 
 
 def test_an_interrupt_before_anything_is_finished_leaves_nothing(learn, chain, monkeypatch):
-    monkeypatch.setattr("latentgamma._learner.cover", interrupt)
+    monkeypatch.setattr("latentgamma._learning.head_learner.cover", interrupt)
     _, err = learn(chain, code=130)
     assert err == "latentgamma: interrupted, before anything was finished\n"
     assert os.listdir() == ["chain.csv"]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Constants, LatentGamma, Program, generators, oracle
-from latentgamma._rules import DenseRules, SparseRules
-from latentgamma._stages import bump, update
+from latentgamma._model.rules import DenseRules, SparseRules
+from latentgamma._model.stages import bump, update
 from random_models import FORMS, GATES, random_model, random_program, random_states
 
 every_form = pytest.mark.parametrize("form", FORMS)

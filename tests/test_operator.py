@@ -26,8 +26,8 @@ from latentgamma import (
     oracle,
     parse,
 )
-from latentgamma import _operator as stages
-from latentgamma._rules import DenseRules, SparseRules
+from latentgamma._model import module as stages
+from latentgamma._model.rules import DenseRules, SparseRules
 from random_models import FORMS, GATES, paper_parameters, random_model, random_program
 
 PAPER = Constants.paper()

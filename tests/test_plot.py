@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import latentgamma as lg
 from latentgamma import plot
-from latentgamma._constants import ClosedForm
-from latentgamma._layout import layered
-from latentgamma._paper import paper_window
+from latentgamma._certificate.constants import ClosedForm
+from latentgamma._certificate.paper_window import paper_window
+from latentgamma.plot.graph_layout import layered
 
 matplotlib = pytest.importorskip("matplotlib")
 BIRDS = lg.parse(

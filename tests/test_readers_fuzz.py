@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Program
-from latentgamma import _syntax as syntax
 from latentgamma._errors import LatentGammaError
-from latentgamma._formats import SUFFIXES, dumps, read
+from latentgamma._program import rule_text as syntax
+from latentgamma._program.files import SUFFIXES, dumps, read
 
 PROGRAMS = [
     Program.from_rules(

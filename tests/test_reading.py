@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma._constants import ClosedForm
-from latentgamma._program import Program
-from latentgamma._reading import Reading, Rounding, row_min, sigmoid
+from latentgamma._certificate.constants import ClosedForm
+from latentgamma._certificate.step_bounds import Reading, Rounding, row_min, sigmoid
+from latentgamma._program.program import Program
 from latentgamma.generators import random
 
 

@@ -16,11 +16,11 @@ from rich.console import Console
 
 import latentgamma as lg
 from latentgamma import report
-from latentgamma._findings import findings
-from latentgamma._results import Validation
-from latentgamma._svg import _png, heat_map, program_map
-from latentgamma._tables import tables
-from latentgamma.cli import main
+from latentgamma._cli.main import main
+from latentgamma.report.differences import findings
+from latentgamma.report.svg import _png, heat_map, program_map
+from latentgamma.report.tables import tables
+from latentgamma.validation.results import Validation
 from small_validation import small
 
 VOID = {"meta", "link", "input", "br", "image"}

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import latentgamma as lg
-from latentgamma._robustness import (
+from latentgamma._model.noise import (
     critical_sigma,
     flip_bound,
     flip_probability,
     misroute_bound,
     perturb,
 )
-from latentgamma._rules import DenseRules
+from latentgamma._model.rules import DenseRules
 
 PROGRAM = lg.parse("c :- a, b. d :- c. e :- d, a. f :- b.")
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.func import functional_call
 
 import paper_reference as paper
-from latentgamma import LatentGamma, Program, _fused
-from latentgamma import _operator as stages
-from latentgamma._rules import SparseRules
+from latentgamma import LatentGamma, Program
+from latentgamma._model import module as stages
+from latentgamma._model.kernels import autograd
+from latentgamma._model.rules import SparseRules
 from random_models import (
     FORMS,
     GATES,
@@ -39,7 +40,7 @@ every_gate = pytest.mark.parametrize("gate", GATES)
 @pytest.fixture(autouse=True, scope="module")
 def _small_programs_are_compiled_too() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fused, "_LEAST_SIZE", 0)
+        patch.setattr(autograd, "_LEAST_SIZE", 0)
         yield
 
 

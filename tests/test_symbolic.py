@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentgamma import DataError, closures, equivalent
-from latentgamma._contexts import canonical_base, common, rules_of_models
-from latentgamma._implications import _paying, as_program, implications, irredundant
-from latentgamma._symbolic import (
+from latentgamma._learning.exact_search import (
     Task,
     alternatives,
     cover,
@@ -19,6 +17,8 @@ from latentgamma._symbolic import (
     needed,
     smallest_bodies,
 )
+from latentgamma._learning.from_closures import _paying, as_program, implications, irredundant
+from latentgamma._learning.from_models import canonical_base, common, rules_of_models
 
 
 def all_states(M):

@@ -6,11 +6,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Program, ProgramError, Rule, parse
-from latentgamma import _syntax as syntax
 from latentgamma._errors import ParseError
-from latentgamma._formats import read
-from latentgamma._names import quote
-from latentgamma._scan import scan_rules
+from latentgamma._program import rule_text as syntax
+from latentgamma._program.fast_scanner import scan_rules
+from latentgamma._program.files import read
+from latentgamma._program.names import quote
 
 TRICKY = [
     *["a", "_a", "not", "not(a)", "nota", "X", "_", "_X", "3", "3a", "-3", "é", "É", "٣", "a²"],

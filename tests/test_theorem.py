@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 import latentgamma as lg
-from latentgamma._constants import ClosedForm
-from latentgamma._program import Program
-from latentgamma._reading import Rounding
+from latentgamma._certificate.constants import ClosedForm
+from latentgamma._certificate.step_bounds import Rounding
+from latentgamma._program.program import Program
 from latentgamma.generators import clique, disjunctive, g1, ladder
 
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma import _cases, validation
-from latentgamma._cases import case_of, state_of
-from latentgamma._noise_trials import _accuracy
-from latentgamma._printed import EDGE_CASES, GRAPHS, SIGMAS
-from latentgamma._results import Validation
-from latentgamma._robustness import perturb
+from latentgamma import validation
+from latentgamma._model.noise import perturb
+from latentgamma.validation import cases
+from latentgamma.validation.cases import case_of, state_of
+from latentgamma.validation.noise_trials import _accuracy
+from latentgamma.validation.printed import EDGE_CASES, GRAPHS, SIGMAS
+from latentgamma.validation.results import Validation
 from small_validation import small
 
 # ------------------------------------------------------------------ all of it
@@ -133,12 +134,12 @@ def test_expressivity_counts_every_atom_of_every_example() -> None:
 
 def test_expressivity_sees_constants_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     weak = replace(lg.Constants.paper(), sharpness=1.0)
-    monkeypatch.setattr(_cases, "constants_of", lambda kind, program: weak)
+    monkeypatch.setattr(cases, "constants_of", lambda kind, program: weak)
     found = validation.expressivity(("g1",), examples=50)
     assert not found.holds
     assert all(row.accuracy < 1 and row.fpr > 0 for row in found.rows)
     lagging = replace(lg.Constants.paper(), body=0.5)
-    monkeypatch.setattr(_cases, "constants_of", lambda kind, program: lagging)
+    monkeypatch.setattr(cases, "constants_of", lambda kind, program: lagging)
     found = validation.expressivity(("g1",), examples=50)
     assert all(row.accuracy < 1 and row.t_conv == -1 for row in found.rows)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from latentgamma._closure import Closure, closure, closures, depth_bound, step
 from latentgamma._errors import (
     CertificateError,
     DataError,
@@ -20,62 +19,62 @@ from latentgamma._errors import (
     ProgramError,
     StateError,
 )
-from latentgamma._formats import load, save
-from latentgamma._program import Program, Rule
-from latentgamma._proof import Derivation, derivation
-from latentgamma._syntax import parse
-from latentgamma._why_not import WhyNot, why_not
+from latentgamma._logic.closure import Closure, closure, closures, depth_bound, step
+from latentgamma._logic.derivation import Derivation, derivation
+from latentgamma._logic.why_not import WhyNot, why_not
+from latentgamma._program.files import load, save
+from latentgamma._program.program import Program, Rule
+from latentgamma._program.rule_text import parse
+from latentgamma._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from latentgamma import generators, plot, report, validation
-    from latentgamma._certificate import Certificate, certify
-    from latentgamma._complexity import lower_bound_bits, parameter_count
-    from latentgamma._constants import Constants
-    from latentgamma._equivalence import equivalent
-    from latentgamma._extraction import Alignment, alignment, extract
-    from latentgamma._fit import FitResult, fit
-    from latentgamma._gradient_report import GradientReport, gradient_report
-    from latentgamma._operator import LatentGamma
-    from latentgamma._oracle import oracle
-    from latentgamma._paper import PaperWindow, paper_window
-    from latentgamma._robustness import (
+    from latentgamma._certificate.certificate import Certificate, certify
+    from latentgamma._certificate.constants import Constants
+    from latentgamma._certificate.paper_window import PaperWindow, paper_window
+    from latentgamma._learning.extraction import Alignment, alignment, extract
+    from latentgamma._learning.fit import FitResult, fit
+    from latentgamma._learning.gradient_learner import Homotopy
+    from latentgamma._logic.equivalence import equivalent
+    from latentgamma._model.complexity import lower_bound_bits, parameter_count
+    from latentgamma._model.gradient_report import GradientReport, gradient_report
+    from latentgamma._model.module import LatentGamma
+    from latentgamma._model.noise import (
         critical_sigma,
         flip_bound,
         flip_probability,
         misroute_bound,
         perturb,
     )
-    from latentgamma._training import Homotopy
-    from latentgamma._trajectory import Trajectory
-
-__version__ = "0.1.0"
+    from latentgamma._model.oracle import oracle
+    from latentgamma._model.trajectory import Trajectory
 
 #: Where each name lives that is imported only when it is used.
 _LATER = {
-    "Certificate": "_certificate",
-    "certify": "_certificate",
-    "Constants": "_constants",
-    "equivalent": "_equivalence",
-    "extract": "_extraction",
-    "alignment": "_extraction",
-    "Alignment": "_extraction",
-    "fit": "_fit",
-    "FitResult": "_fit",
-    "Homotopy": "_training",
-    "LatentGamma": "_operator",
-    "Trajectory": "_trajectory",
-    "oracle": "_oracle",
-    "paper_window": "_paper",
-    "PaperWindow": "_paper",
-    "gradient_report": "_gradient_report",
-    "GradientReport": "_gradient_report",
-    "perturb": "_robustness",
-    "flip_bound": "_robustness",
-    "flip_probability": "_robustness",
-    "misroute_bound": "_robustness",
-    "critical_sigma": "_robustness",
-    "parameter_count": "_complexity",
-    "lower_bound_bits": "_complexity",
+    "Certificate": "_certificate.certificate",
+    "certify": "_certificate.certificate",
+    "Constants": "_certificate.constants",
+    "equivalent": "_logic.equivalence",
+    "extract": "_learning.extraction",
+    "alignment": "_learning.extraction",
+    "Alignment": "_learning.extraction",
+    "fit": "_learning.fit",
+    "FitResult": "_learning.fit",
+    "Homotopy": "_learning.gradient_learner",
+    "LatentGamma": "_model.module",
+    "Trajectory": "_model.trajectory",
+    "oracle": "_model.oracle",
+    "paper_window": "_certificate.paper_window",
+    "PaperWindow": "_certificate.paper_window",
+    "gradient_report": "_model.gradient_report",
+    "GradientReport": "_model.gradient_report",
+    "perturb": "_model.noise",
+    "flip_bound": "_model.noise",
+    "flip_probability": "_model.noise",
+    "misroute_bound": "_model.noise",
+    "critical_sigma": "_model.noise",
+    "parameter_count": "_model.complexity",
+    "lower_bound_bits": "_model.complexity",
     "generators": "",
     "plot": "",
     "report": "",
@@ -143,12 +142,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    room = _LATER.get(name)
-    if room is None:
+    module = _LATER.get(name)
+    if module is None:
         raise AttributeError(f"module 'latentgamma' has no attribute {name!r}")
-    if room == "":
+    if module == "":
         return importlib.import_module(f"latentgamma.{name}")
-    value = getattr(importlib.import_module(f"latentgamma.{room}"), name)
+    value = getattr(importlib.import_module(f"latentgamma.{module}"), name)
     globals()[name] = value
     return value
 

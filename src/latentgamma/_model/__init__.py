@@ -1,0 +1,1 @@
+"""The operator as a `torch.nn.Module`."""

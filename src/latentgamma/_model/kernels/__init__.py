@@ -1,0 +1,1 @@
+"""Fast execution of several steps of the sparse form."""

@@ -1,0 +1,131 @@
+"""From a program to the model whose parameters are written down from it."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from latentgamma._certificate.constants import ClosedForm, Constants, Heads
+from latentgamma._errors import ModelError
+from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, one_of
+from latentgamma._model.rules import AbstractRules, SparseRules
+from latentgamma._model.stages import Gate
+from latentgamma._program.program import Program
+
+Form: TypeAlias = Literal["auto", "dense", "sparse"]
+
+#: Up to this many entries one small matrix product beats gathering and scattering literals.
+_DENSE_UP_TO = 1 << 9
+
+
+def oracle(
+    program: Program,
+    constants: Constants | None = None,
+    *,
+    form: Form = "auto",
+    gate: Gate = "sigmoid",
+    gradient: Gradient = "exact",
+    heads: Heads = "equal",
+    kernel: KernelChoice = "auto",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> LatentGamma:
+    """The model whose parameters are the closed form of a program.
+
+    Args:
+        program: any definite program, several heads a rule and facts included.
+        constants: by default `Constants.certified(program)`, under which the model is exact
+            from step D to a million and beyond, for every fact set.
+        form: "sparse" costs as much as the program has literals; "dense" gives every pair of
+            rule and atom its own logits; "auto" is dense for tiny programs only.
+        gate: "sigmoid", or "bump", whose underivable atoms never rise at all.
+        gradient: "exact" or "proof", see `LatentGamma`.
+        heads: how rules with several heads share; "paper" is the construction of its Appendix G.
+        kernel: "auto", or "reference" to do without compiled kernels, see `LatentGamma`.
+        dtype: of the states; parameters are float32 or wider.
+        device: where the model lives.
+
+    >>> from latentgamma import parse
+    >>> model = oracle(parse("bird :- penguin. animal :- bird."))
+    >>> model(model.state(["penguin"])) > 0.5
+    tensor([True, True, True])
+    """
+    one_of("form", form, get_args(Form))
+    one_of("heads", heads, get_args(Heads))
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point or dtype.itemsize < 2:
+        raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
+    name = str(dtype).removeprefix("torch.")
+    if constants is None:
+        constants = Constants.certified(program, dtype=name)
+    wide = dtype if dtype.itemsize >= 4 else torch.float32
+    closed = ClosedForm(program, constants, heads=heads)
+    dense = form == "dense" or (form == "auto" and program.R * program.M <= _DENSE_UP_TO)
+    if dense:
+        refuse_if_too_large(program.R, program.M, wide, device)
+    rules: AbstractRules = _sparse_rules(program, constants, wide)
+    # Written down on the host, and moved as a whole.
+    with torch.device("cpu"):
+        model = LatentGamma(
+            rules.to_dense() if dense else rules,
+            threshold=torch.tensor(closed.threshold, dtype=wide),
+            sharpness=torch.tensor(closed.sharpness, dtype=wide),
+            confidence=torch.tensor(closed.confidence, dtype=wide),
+            gain=torch.tensor(closed.gain, dtype=wide),
+            offset=torch.tensor(closed.offset, dtype=wide),
+            gate=torch.tensor(constants.gate, dtype=wide),
+            gate_kind=gate,
+            gradient=gradient,
+            kernel=kernel,
+            program=program,
+        )
+    return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
+
+
+def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:
+    bodies, heads, R = len(program.body_indices), len(program.head_indices), program.R
+
+    def full(count: int, value: float) -> Tensor:
+        return torch.full((count,), value, dtype=dtype, device="cpu")
+
+    return SparseRules(
+        SparseRules.support_of(program),
+        M=program.M,
+        body_logits=full(bodies, constants.body),
+        body_background=full(R, -constants.body),
+        head_logits=full(heads, constants.head),
+        head_background=full(R, 0.0),
+    )
+
+
+def refuse_if_too_large(
+    R: int, M: int, dtype: torch.dtype, device: torch.device | str | None
+) -> None:
+    """Raise a ModelError if the dense form of R rules over M atoms does not fit in memory."""
+    # Logits and weights, of bodies and of heads.
+    needed = 4 * R * M * dtype.itemsize
+    if device is not None and torch.device(device).type == "cuda":
+        available = torch.cuda.mem_get_info(device)[0]
+    else:
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise ModelError(
+            f"the dense form of this program needs {_bytes(needed)}, and there are "
+            f'{_bytes(available)}; use form="sparse"'
+        )
+
+
+def _bytes(count: float) -> str:
+    """A number of bytes as a person writes it.
+
+    >>> _bytes(3.9e12)
+    '3.9 TB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

@@ -1,0 +1,269 @@
+"""A whole model in one safetensors file: its numbers, its program and its options.
+
+Nothing in such a file is code, so opening one from a stranger is safe. What does not fit
+together is refused: a file is read as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentgamma._errors import ModelError, ProgramError
+from latentgamma._model.module import STATE_DTYPES, Gradient, LatentGamma, one_of
+from latentgamma._model.rules import AbstractRules, DenseRules, SparseRules, Support
+from latentgamma._model.stages import Gate
+from latentgamma._program.program import Program
+
+_FORMAT = "latentgamma-model"
+_VERSION = "1"
+_FORMS = ("dense", "sparse")
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
+
+Tensors: TypeAlias = dict[str, Tensor]
+
+
+def save_model(model: LatentGamma, path: str | Path) -> None:
+    """Write a model, its program and its options to one file, at once or not at all."""
+    from safetensors.torch import save_file
+
+    if not isinstance(model.rules, (DenseRules, SparseRules)):
+        raise ModelError(
+            f"a file holds dense or sparse rules, not {type(model.rules).__name__}; use "
+            f"model.rules.to_dense()"
+        )
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    if model.program is not None:
+        tensors |= _program_tensors(model.program)
+    options = {
+        "form": "dense" if isinstance(model.rules, DenseRules) else "sparse",
+        "gate": model.gate_kind,
+        "gradient": model.gradient,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "program": model.program is not None,
+    }
+    metadata = {"format": _FORMAT, "version": _VERSION, "options": json.dumps(options)}
+    unfinished = Path(f"{path}.part")
+    try:
+        save_file(tensors, unfinished, metadata)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
+    """The model that `save_model` wrote; a file that does not fit is refused."""
+    try:
+        tensors, metadata = _read(path)
+        model = _model(tensors, _options(metadata))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    return model.to(device)
+
+
+def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ModelError(f"cannot read a model: {reason}") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, ValueError) as error:
+        raise ModelError(f"this is not a safetensors file ({error})") from None
+
+
+# -------------------------------------------------------------------- options
+
+
+def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
+    if metadata.get("format") != _FORMAT:
+        raise ModelError("this safetensors file does not hold a LatentGamma model")
+    if metadata.get("version") != _VERSION:
+        raise ModelError(
+            f"this model file has version {metadata.get('version')}, but this release reads "
+            f"version {_VERSION}; save it again with a release that fits"
+        )
+    try:
+        options = json.loads(metadata["options"])
+        if set(options) != {"form", "gate", "gradient", "dtype", "program"}:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise ModelError("the options of this model file cannot be read") from None
+    one_of("form", options["form"], _FORMS)
+    one_of("gate", options["gate"], get_args(Gate))
+    one_of("gradient", options["gradient"], get_args(Gradient))
+    one_of("dtype", options["dtype"], tuple(_DTYPES))
+    if not isinstance(options["program"], bool):
+        raise ModelError("the options of this model file cannot be read")
+    return dict(options)
+
+
+# -------------------------------------------------------------------- numbers
+
+
+def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
+    numbers = {name: t for name, t in tensors.items() if not name.startswith("program.")}
+    rest = {name: t for name, t in tensors.items() if name.startswith("program.")}
+    shapes = _shapes(numbers, options["form"])
+    _check(numbers, shapes)
+    if options["program"]:
+        program = _program(rest, len(numbers["offset"]))
+    else:
+        program = None
+        _check_names(rest, set())
+    one = torch.ones_like(numbers["gain_raw"])
+    R = len(numbers["threshold"])
+    model = LatentGamma(
+        _rules(numbers, options["form"]),
+        threshold=numbers["threshold"],
+        offset=numbers["offset"],
+        # The raw parameters behind these four come next, bit by bit.
+        sharpness=one.expand(R),
+        confidence=(one / 2).expand(R),
+        gain=one,
+        gate=2 * one,
+        gate_kind=options["gate"],
+        gradient=options["gradient"],
+        program=program,
+    )
+    model.load_state_dict(numbers)
+    return model.to(_DTYPES[options["dtype"]])
+
+
+def _rules(numbers: Tensors, form: str) -> AbstractRules:
+    part = {name.removeprefix("rules."): t for name, t in numbers.items()}
+    if form == "dense":
+        return DenseRules(part["body_logits"], part["head_logits"])
+    return SparseRules(
+        Support(*(part[name] for name in Support._fields)),
+        M=len(part["offset"]),
+        body_logits=part["body_logits"],
+        body_background=part["body_background"],
+        head_logits=part["head_logits"],
+        head_background=part["head_background"],
+    )
+
+
+def _shapes(numbers: Tensors, form: str) -> dict[str, tuple[int, ...]]:
+    """The tensors that a model of this form has, and their shapes; M, R and so on from them."""
+
+    def length(name: str) -> int:
+        return len(numbers[name]) if name in numbers and numbers[name].dim() == 1 else -1
+
+    M, R = length("offset"), length("threshold")
+    shapes: dict[str, tuple[int, ...]] = {
+        "threshold": (R,),
+        "sharpness_raw": (R,),
+        "confidence_raw": (R,),
+        "gain_raw": (),
+        "offset": (M,),
+        "gate_raw": (),
+    }
+    if form == "dense":
+        return shapes | {"rules.body_logits": (R, M), "rules.head_logits": (R, M)}
+    for part in ("body", "head"):
+        literals = length(f"rules.{part}_logits")
+        shapes[f"rules.{part}_background"] = (R,)
+        for name in ("logits", "rule", "atom"):
+            shapes[f"rules.{part}_{name}"] = (literals,)
+    return shapes
+
+
+def _check(numbers: Tensors, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    _check_names(numbers, set(shapes))
+    wide = numbers["offset"].dtype
+    if wide not in (torch.float32, torch.float64):
+        raise ModelError(f"parameters are float32 or float64, but 'offset' is {wide}")
+    for name, shape in shapes.items():
+        tensor = numbers[name]
+        if -1 in shape or tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"tensor {name!r} has the shape {tuple(tensor.shape)}, which does not fit"
+            )
+        indices = name.endswith(("_rule", "_atom"))
+        expected = torch.int64 if indices else wide
+        if tensor.dtype != expected:
+            raise ModelError(f"tensor {name!r} is {tensor.dtype}, but must be {expected}")
+        if not indices and not tensor.isfinite().all():
+            raise ModelError(f"tensor {name!r} holds a NaN or an infinity")
+    M, R = len(numbers["offset"]), len(numbers["threshold"])
+    for part in ("body", "head"):
+        if f"rules.{part}_rule" in shapes:
+            _check_pairs(part, numbers[f"rules.{part}_rule"], numbers[f"rules.{part}_atom"], R, M)
+
+
+def _check_pairs(part: str, rule: Tensor, atom: Tensor, R: int, M: int) -> None:
+    for name, indices, end in (("rule", rule, R), ("atom", atom, M)):
+        if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < end):
+            raise ModelError(f"tensor 'rules.{part}_{name}' has an index outside 0…{end - 1}")
+    if len(torch.unique(rule * M + atom)) != len(rule):
+        raise ModelError(f"some rule has the same atom twice in its {part}")
+
+
+def _check_names(tensors: Tensors, expected: set[str]) -> None:
+    for names, problem in (
+        (expected - set(tensors), "are missing"),
+        (set(tensors) - expected, "do not belong to a model of this form"),
+    ):
+        if names:
+            shown = ", ".join(repr(name) for name in sorted(names)[:4])
+            raise ModelError(f"the tensors {shown} {problem}")
+
+
+# -------------------------------------------------------------------- the program
+
+
+def _program_tensors(program: Program) -> Tensors:
+    """The program as index arrays, its names as one run of bytes."""
+    names = [name.encode("utf-8", "surrogatepass") for name in program.atoms]
+    ends = np.cumsum([len(name) for name in names], dtype=np.int64)
+    arrays = {
+        "body_indptr": program.body_indptr,
+        "body_indices": program.body_indices,
+        "head_indptr": program.head_indptr,
+        "head_indices": program.head_indices,
+        "names": np.frombuffer(b"".join(names), np.uint8),
+        "name_ends": ends,
+    }
+    return {f"program.{key}": torch.from_numpy(np.array(array)) for key, array in arrays.items()}
+
+
+def _program(tensors: Tensors, M: int) -> Program:
+    keys = ("body_indptr", "body_indices", "head_indptr", "head_indices", "names", "name_ends")
+    _check_names(tensors, {f"program.{key}" for key in keys})
+    part = {key: tensors[f"program.{key}"].numpy() for key in keys}
+    ends, blob = part["name_ends"], part["names"]
+    starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+    if (
+        ends.dtype != np.int64
+        or blob.dtype != np.uint8
+        or ends.shape != (M,)
+        or blob.ndim != 1
+        or np.any(ends < starts)
+        or (ends[-1] if M else 0) != len(blob)
+    ):
+        raise ModelError("the names of the atoms cannot be read")
+    data = blob.tobytes()
+    try:
+        atoms = [
+            data[start:end].decode("utf-8", "surrogatepass")
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+        return Program.from_arrays(
+            part["body_indptr"], part["body_indices"],
+            part["head_indices"], part["head_indptr"], atoms=atoms,
+        )  # fmt: skip
+    except (ProgramError, UnicodeDecodeError) as error:
+        raise ModelError(f"the program does not fit: {error}") from None

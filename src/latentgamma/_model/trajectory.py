@@ -1,0 +1,59 @@
+"""What a run leaves: every state, and what can be read off them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from latentgamma._errors import ModelError
+from latentgamma._program.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Every state of a run, the first one included.
+
+    `states` has shape (T + 1, …, M).
+    """
+
+    states: Tensor
+    program: Program | None = None
+
+    @property
+    def steps(self) -> int:
+        """T, the number of applications of the operator."""
+        return len(self.states) - 1
+
+    @property
+    def final(self) -> Tensor:
+        """The state after the last step. (…, M)."""
+        return self.states[-1]
+
+    @property
+    def support(self) -> Tensor:
+        """Which atoms are above one half, at every step. (T + 1, …, M)."""
+        return self.states > 0.5
+
+    @property
+    def crossing(self) -> Tensor:
+        """The first step at which each atom is above one half, −1 where it never is. (…, M)."""
+        above = self.support
+        return torch.where(above.any(0), above.to(torch.int64).argmax(0), -1)
+
+    def names(self, step: int = -1) -> frozenset[str]:
+        """The names of the atoms above one half after a step, for a single trajectory."""
+        if self.program is None:
+            raise ModelError("this trajectory belongs to a model without a program: no names")
+        return self.program.names(self.states[step].detach().double().cpu().numpy())
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.states)
+
+    def __getitem__(self, step: int) -> Tensor:
+        return self.states[step]

@@ -1,0 +1,97 @@
+"""Facts as people type them: between commas, or in a file."""
+
+from __future__ import annotations
+
+from latentgamma._errors import FactsError
+from latentgamma._program.names import UnreadableName, read_name
+from latentgamma._program.program import Program
+from latentgamma._program.rule_text import parse
+from latentgamma._program.source_text import decoded
+
+
+def split_facts(text: str) -> list[str]:
+    """The names between commas, as written; commas in parentheses or quotes do not count.
+
+    >>> split_facts("bird, edge(a,b), 'night train, late'")
+    ['bird', 'edge(a,b)', "'night train, late'"]
+    """
+    if not text.strip():
+        return []
+    names = []
+    start = 0
+    while True:
+        end = _end_of_name(text, start)
+        name = text[start:end].strip()
+        if not name:
+            raise FactsError(f"there is no name between two commas of the facts {text!r}")
+        names.append(name)
+        if end == len(text):
+            return names
+        start = end + 1
+
+
+def _end_of_name(text: str, start: int) -> int:
+    """Where the name at `start` ends: at a comma, or at the end of the text."""
+    at = start + len(text[start:]) - len(text[start:].lstrip())
+    if text[at : at + 1] in {"'", '"'}:
+        at = _end_of_quote(text, at)
+    depth = 0
+    while at < len(text):
+        mark = text[at]
+        if mark == "," and depth == 0:
+            return at
+        if mark in {"'", '"'} and depth:
+            at = _end_of_quote(text, at)
+            continue
+        depth = max(0, depth + (mark == "(") - (mark == ")"))
+        at += 1
+    if depth:
+        raise FactsError(f"a '(' is never closed in the facts {text!r}")
+    return at
+
+
+def _end_of_quote(text: str, at: int) -> int:
+    mark, start = text[at], at
+    at += 1
+    while at < len(text):
+        if text[at] == mark:
+            return at + 1
+        at += 2 if text[at] == "\\" else 1
+    raise FactsError(f"a quote ({mark}) is never closed in the facts {text[start:]!r}")
+
+
+def named(program: Program, written: str) -> str:
+    """The atom that is meant: the name itself, or what rule text would make of it.
+
+    A name that the program does not have comes back as it is, for an error to show.
+
+    >>> from latentgamma import parse
+    >>> program = parse("edge(a,b). 'night train'.")
+    >>> named(program, "edge( a, b )"), named(program, "night train")
+    ('edge(a,b)', 'night train')
+    """
+    if written in program.index:
+        return written
+    try:
+        name, end = read_name(written)
+    except UnreadableName:
+        return written
+    return name if end == len(written) else written
+
+
+def facts_in_file(program: Program, data: bytes, path: str) -> list[str]:
+    """The facts in a file: one name a line, or rule text.
+
+    It is rule text if its first line that is no comment ends with a full stop.
+    """
+    text = decoded(data, path)
+    lines = [line.strip() for line in text.split("\n")]
+    names = [line for line in lines if line and not line.startswith("%")]
+    if not names:
+        return []
+    if not names[0].partition("%")[0].rstrip().endswith("."):
+        return [named(program, line) for line in names]
+    stated = parse(text, path=path)
+    for j in stated.body_sizes.nonzero()[0][:1].tolist():
+        raise FactsError(f"{path}: '{stated.rules[j]}' is a rule, not a fact; add it to the rules")
+    return [name for name in stated.atoms if name in stated.facts]

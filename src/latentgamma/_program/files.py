@@ -1,0 +1,145 @@
+"""Programs as files: rule text (.lp .pl .dl), DIMACS (.cnf) and JSON, each also as .gz."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+
+from latentgamma._errors import ParseError, ProgramError
+from latentgamma._program.dimacs import read_dimacs, write_dimacs
+from latentgamma._program.json_format import read_json, write_json
+from latentgamma._program.program import Program
+from latentgamma._program.rule_text import read_rule_bytes
+from latentgamma._program.source_text import decoded
+
+_RULE_TEXT = (".lp", ".pl", ".dl")
+#: The suffixes a program's file can have; each may be followed by .gz.
+SUFFIXES = (*_RULE_TEXT, ".cnf", ".json")
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """The program in a file, read as its suffix says.
+
+    Args:
+        path: a file that ends in .lp, .pl or .dl (rule text), .cnf (DIMACS) or .json, and
+            after that perhaps in .gz.
+    """
+    shown = _shown_path(path, "load")
+    try:
+        with open(path, "rb") as file:
+            suffix = _suffix_of(shown)
+            data = file.read()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if isinstance(error, ProgramError):
+            raise
+        raise ProgramError(f"cannot read {shown!r}: {_reason(error)}") from None
+    return read(data, suffix, path=shown)
+
+
+def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
+    """The program in these bytes, read as the suffix says.
+
+    >>> print(read(b"bird :- penguin."))
+    bird :- penguin.
+
+    Args:
+        data: the content of a file.
+        suffix: what its name would end in: .lp .pl .dl .cnf .json, or one of them and .gz.
+        path: what an error calls it.
+    """
+    if not isinstance(data, bytes):
+        raise ProgramError(f"read takes bytes, not {type(data).__name__}; use parse for text")
+    suffix = _suffix_of(suffix if suffix.startswith(".") else f".{suffix}")
+    if suffix.endswith(".gz"):
+        data, suffix = _uncompressed(data, path), suffix.removesuffix(".gz")
+    if suffix in _RULE_TEXT:
+        return read_rule_bytes(data, path)
+    text = decoded(data, path)
+    if not text.strip():
+        return Program.from_rules([])
+    return read_json(text, path) if suffix == ".json" else read_dimacs(text, path)
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """Write a program to a file that `load` reads back as the same program.
+
+    Args:
+        program: what to write.
+        path: where to; its suffix says how, as in `load`.
+    """
+    shown = _shown_path(path, "save")
+    suffix = _suffix_of(shown)
+    data = dumps(program, suffix.removesuffix(".gz")).encode()
+    if suffix.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)  # the same program gives the same file
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except (OSError, ValueError) as error:
+        raise ProgramError(f"cannot write {shown!r}: {_reason(error)}") from None
+
+
+def dumps(program: Program, suffix: str = ".lp") -> str:
+    """The text of a program as a file with this suffix has it.
+
+    >>> print(dumps(Program.from_rules([("bird", ["penguin"])]), ".cnf"), end="")
+    c 1 bird
+    c 2 penguin
+    p cnf 2 1
+    1 -2 0
+    """
+    suffix = _suffix_of(suffix if suffix.startswith(".") else f".{suffix}")
+    if suffix in _RULE_TEXT:
+        text = str(program)
+        return f"{text}\n" if text else ""
+    if suffix == ".json":
+        return write_json(program)
+    if suffix == ".cnf":
+        return write_dimacs(program)
+    raise ProgramError(f"dumps writes text, and {suffix} is compressed; use save")
+
+
+def is_rule_text(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of this name holds plain rule text; a name that says nothing is refused."""
+    return _suffix_of(_shown_path(path, "is_rule_text")) in _RULE_TEXT
+
+
+def _suffix_of(name: str) -> str:
+    lower = name.lower()
+    packed = ".gz" if lower.endswith(".gz") else ""
+    for suffix in SUFFIXES:
+        if lower.endswith(suffix + packed):
+            return suffix + packed
+    raise ProgramError(
+        f"{name!r} does not say what it holds; its name must end in {', '.join(SUFFIXES)}, "
+        "or in one of them and .gz"
+    )
+
+
+def _uncompressed(data: bytes, path: str) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except EOFError:
+        problem = "the compressed data ends too early; the file is truncated"
+    except (OSError, zlib.error):
+        problem = "the compressed data is damaged"
+        if not data.startswith(b"\x1f\x8b"):
+            problem = "this is not gzip data; leave .gz out of its name if it is plain"
+    raise ParseError(problem, path=path)
+
+
+def _shown_path(path: object, function: str) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ProgramError(f"{function} takes a path, not {type(path).__name__}")
+    return os.fsdecode(path)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file or folder"
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder, not a file"
+    if isinstance(error, PermissionError):
+        return "permission is denied"
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,204 @@
+"""What rule text must not contain, recognised by how it is written, and what to do instead."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Literal, TypeAlias
+
+from latentgamma._errors import ParseError
+from latentgamma._program.source_text import error_at
+
+#: What the reader was ready for: a statement, an atom among the heads (the first one after
+#: '=>' is 'derived') or in the body, what comes after such an atom, the '.' of a
+#: declaration, or a part of a term.
+Due: TypeAlias = Literal[
+    "statement", "head", "derived", "condition", "heads", "body", "end", "term"
+]
+
+_NOT_DEFINITE = "is not part of a definite program"
+_CONSTRAINT = (
+    f"a constraint (a rule without a head) {_NOT_DEFINITE}; "
+    "give it a head such as 'bad', and ask whether 'bad' is derived"
+)
+_GROUND = "ground the rules first, for example with 'clingo --text'"
+_ATOM_DUE = "statement head derived condition"
+_ATOM_SEEN = "heads body"
+
+# (what the reader was ready for, what stands there instead, what that is and what to do);
+# the first that fits is told.
+_CONSTRUCTS = tuple(
+    (frozenset(due.split()), re.compile(pattern).match, problem)
+    for due, pattern, problem in (
+        ("statement", r":-|<-", _CONSTRAINT),
+        ("derived", r"\.", _CONSTRAINT),
+        (
+            "statement",
+            r":~",
+            f"a weak constraint {_NOT_DEFINITE}; leave preferences to the code that asks",
+        ),
+        (
+            "statement",
+            r"\?-",
+            "a query is not part of a program; ask for the closure or a derivation instead",
+        ),
+        (
+            "statement",
+            r"#\w+|\.[A-Za-z]\w*",
+            "the directive {found} is not known; leave it out (only '#external a.' is read)",
+        ),
+        ("statement", r"\*/", "'*/' closes no comment; comments in '/* */' do not nest"),
+        (
+            "statement head derived heads",
+            r"(?:[0-9]++\s*+)?\{",
+            f"a choice ('{{{{…}}}}') {_NOT_DEFINITE}; give the chosen atoms as facts when asking",
+        ),
+        (
+            "condition body",
+            r"(?:[0-9]++\s*+)?\{|#(?:count|sum\+?|min|max|minimize|maximize)\b",
+            f"an aggregate ({{found}}) {_NOT_DEFINITE}; "
+            "write one rule for each set of atoms that meets it",
+        ),
+        (
+            _ATOM_DUE,
+            r"#\w+",
+            "{found} is not an atom; leave it out",
+        ),
+        (_ATOM_DUE, r"!(?=\s*+[,.])", f"a cut ('!') {_NOT_DEFINITE}; leave it out"),
+        (
+            _ATOM_DUE,
+            r"not(?!\w)|\\\+|[-~!¬]",
+            f"negation ({{found}}) {_NOT_DEFINITE}; give the opposite a name of its own, "
+            "such as 'not_a', and state it as a fact where it holds",
+        ),
+        (
+            _ATOM_DUE,
+            r"[0-9]++(?:\.[0-9]++)?\s*+::",
+            f"a probability ({{found}}) {_NOT_DEFINITE}; write the plain rule without it",
+        ),
+        (_ATOM_SEEN, r"::", f"a probability ('::') {_NOT_DEFINITE}; write the plain rule"),
+        (
+            f"{_ATOM_DUE} {_ATOM_SEEN} term",
+            r"(?:[0-9]++\s*+)?\.\.",
+            f"an interval ('..') stands for many rules; {_GROUND}",
+        ),
+        (
+            f"{_ATOM_DUE} term",
+            r"[0-9]*+\.[0-9]",
+            "a decimal number is not a name; put it in quotes",
+        ),
+        (
+            f"{_ATOM_DUE} term",
+            r"(?:_*+[A-Z]|_)\w*+\s*+(?:[!=<>\\]=|=(?!>)|[<>](?!-)|is\b)",
+            f"a comparison {_NOT_DEFINITE}; {_GROUND}",
+        ),
+        (
+            f"{_ATOM_DUE} term",
+            r"(?:_*+[A-Z]|_)\w*+",
+            f"{{found}} is a variable; {_GROUND}, or put it in quotes if it is a name",
+        ),
+        (
+            f"{_ATOM_DUE} term",
+            r"[0-9]\w*",
+            "{found} starts with a digit but is not a number; put it in quotes",
+        ),
+        (
+            "heads",
+            r"[;|∨]|\\/",
+            f"a disjunction ({{found}}) {_NOT_DEFINITE}; "
+            "if every one of the heads follows, separate them by ','",
+        ),
+        (
+            "condition body",
+            r"[;|∨]|\\/",
+            "{found} means 'and' to some readers and 'or' to others; "
+            "write ',' for 'and', and one rule for each alternative for 'or'",
+        ),
+        ("term", r"\[", "a list is not known here; write it as a term, or put it in quotes"),
+        (
+            "term",
+            r"[;|]",
+            f"a pool of arguments ({{found}}) stands for many rules; {_GROUND}",
+        ),
+        (f"{_ATOM_SEEN} end", r"[&∧]|/\\", "{found} is not known here; write ',' for 'and'"),
+        (_ATOM_SEEN, r"<->|<=>", "an equivalence is two rules; write one for each direction"),
+        (_ATOM_SEEN, r"-->", "a grammar rule is not known here; write ':-' for a rule"),
+        (
+            _ATOM_SEEN,
+            r"[!=<>\\]=|=|[<>]|is\b",
+            f"a comparison ({{found}}) {_NOT_DEFINITE}; {_GROUND}",
+        ),
+        (
+            f"{_ATOM_SEEN} term",
+            r"[-+*/\\^?]",
+            f"arithmetic ({{found}}) is not known here; {_GROUND}",
+        ),
+        (
+            f"{_ATOM_SEEN} end",
+            r":(?!-)",
+            f"a condition on an atom (':') {_NOT_DEFINITE}; {_GROUND}",
+        ),
+        (_ATOM_SEEN, r"\(", "write the arguments right after the name, without a space"),
+    )
+)
+
+_EXPECTED = {
+    "statement": "a rule",
+    "head": "an atom",
+    "derived": "an atom",
+    "condition": "an atom",
+    "heads": "',' or ':-' or '.' after an atom",
+    "body": "',' or '.' after an atom",
+    "end": "'.' after the one atom of '#external'",
+    "term": "an argument",
+}
+_blanks = re.compile(r"[ \t\n]*+").match
+_shown = re.compile(r"\w++|:-|<-|=>|->|.").match
+
+
+def explained(
+    text: str, at: int, due: Due, path: str, *, sign: str = "", seen: int | None = None
+) -> ParseError:
+    """The error for what stands at or after this place, where `due` was expected.
+
+    Args:
+        text: the whole text.
+        at: where it stands, blanks aside.
+        due: what was expected there.
+        path: what the error calls the text.
+        sign: the comma, arrow or directive after which an atom was expected.
+        seen: where the token before ends, if a comment is between.
+    """
+    seen = at if seen is None else seen
+    blanks = _blanks(text, at)
+    start = blanks.end() if blanks else at
+    for places, matches, problem in _CONSTRUCTS:
+        if due in places and (match := matches(text, start)):
+            found = f"'{_shortened(match[0])}'"
+            return error_at(text, start, problem.format(found=found), path)
+    expected = _EXPECTED[due]
+    if due == "term" and text[:start].rstrip(" \t\n")[-1:] not in {"(", ","}:
+        expected = "',' or ')' in a term"
+    elif due in {"head", "derived", "condition"}:
+        expected += f" after {sign!r}"
+    if start == len(text):
+        expected = "'.' at the end of a rule" if due in {"heads", "body", "end"} else expected
+        return error_at(text, seen, f"expected {expected} but the text ends", path)
+    problem = f"expected {expected} but found {_named(text, start)}"
+    if due in {"heads", "body"} and "\n" in text[seen:start]:
+        problem += "; is the '.' of the rule before it missing?"
+    return error_at(text, start, problem, path)
+
+
+def _named(text: str, at: int) -> str:
+    """What stands at this place, as an error shows it."""
+    match = _shown(text, at)
+    found = _shortened(match[0]) if match else ""
+    if len(found) == 1 and not (" " < found <= "~"):
+        name = unicodedata.name(found, "a control character")
+        return f"{found!r} (U+{ord(found):04X}, {name})"
+    return f"'{found}'"
+
+
+def _shortened(found: str) -> str:
+    return found if len(found) <= 40 else f"{found[:40]}…"

@@ -1,0 +1,381 @@
+"""The paper's experiments, one function a phase: A to F as in the paper, and G, ours.
+
+Each returns a frozen result; `run_validation` does them all. One seed gives one result, bit for
+bit: graphs, fact sets and noise are drawn from it, and every job computes on one thread, however
+many run side by side.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentgamma import generators
+from latentgamma._certificate.certificate import certify
+from latentgamma._certificate.constants import Heads
+from latentgamma._certificate.paper_window import paper_window
+from latentgamma._errors import DataError
+from latentgamma._logic.closure import closure, closures, depth_bound
+from latentgamma._model.complexity import lower_bound_bits, parameter_count, upper_bound_bits
+from latentgamma._model.oracle import oracle
+from latentgamma._program.program import Program
+from latentgamma.validation.cases import (
+    GRAPHS,
+    KINDS,
+    STEPS,
+    Device,
+    Progress,
+    case_of,
+    constants_of,
+    each,
+    finite,
+    numbers,
+    productive_roots,
+    state_of,
+)
+from latentgamma.validation.noise_trials import robustness
+from latentgamma.validation.printed import EXAMPLES, TRAJECTORIES
+from latentgamma.validation.results import (
+    FORMAT,
+    ConstantsRow,
+    Construction,
+    EdgeCase,
+    EdgeCases,
+    Expressivity,
+    ExpressivityRow,
+    GraphRow,
+    MultiHead,
+    MultiHeadRow,
+    Picture,
+    Structure,
+    StructureRow,
+    Timing,
+    Validation,
+    WindowRow,
+    Windows,
+)
+
+__all__ = [
+    "GRAPHS", "STEPS", "Timing", "Validation", "run_validation",
+    "construction", "expressivity", "robustness", "structure", "edge_cases", "multi_head",
+    "windows", "picture",
+]  # fmt: skip
+
+_Found = TypeVar("_Found")
+
+
+# -------------------------------------------------------------------- A
+
+
+def construction(
+    graphs: Sequence[str] = GRAPHS, *, seed: int = 0, progress: Progress | None = None
+) -> Construction:
+    """Phase A: the figures of each graph, and the constants its parameters are made of."""
+
+    def job(name: str) -> tuple[GraphRow, tuple[ConstantsRow, ...]]:
+        program = case_of(name, seed, 0).program
+        M, R, k = program.M, program.R, program.k
+        row = GraphRow(
+            name, M, R, k, program.rho_max,
+            len(productive_roots(program)), len(program.leaves), depth_bound(program),
+            parameter_count(program), parameter_count(program, "sparse"),
+            lower_bound_bits(M, R, k), lower_bound_bits(M, R, k, printed=True),
+            upper_bound_bits(M, R, k),
+        )  # fmt: skip
+        return row, tuple(_constants_row(name, kind, program) for kind in KINDS)
+
+    found = each(job, graphs, "A construction", progress)
+    return Construction(
+        tuple(row for row, _ in found), tuple(row for _, rows in found for row in rows)
+    )
+
+
+def _constants_row(name: str, kind: str, program: Program) -> ConstantsRow:
+    c = constants_of(kind, program)
+    promise = paper_window(program, c)
+    return ConstantsRow(
+        name, kind, c.body, c.head, c.sharpness, c.confidence, c.gain, c.gate,
+        c.gamma_plus, c.gamma_minus, promise.star, promise.star_holds,
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------- B
+
+
+def expressivity(
+    graphs: Sequence[str] = GRAPHS,
+    *,
+    seed: int = 0,
+    device: Device = "cpu",
+    examples: int = EXAMPLES,
+    progress: Progress | None = None,
+) -> Expressivity:
+    """Phase B: the operator against the symbolic closure, on random sets of 2 to 8 facts."""
+
+    def job(item: tuple[str, str]) -> ExpressivityRow:
+        name, kind = item
+        case = case_of(name, seed, examples)
+        model = case.oracle(kind, device)
+        states = model.iterate(state_of(case.facts, model), STEPS).states  # (T + 1, N, M)
+        wanted = torch.from_numpy(case.closures).to(device)
+        above = states > 0.5
+        exact = (above == wanted).all(-1)  # (T + 1, N)
+        first = torch.where(exact.any(0), exact.to(torch.int8).argmax(0), -1)
+        final = above[-1]
+        false = ((final & ~wanted).sum(-1) / (~wanted).sum(-1).clamp(min=1)).max()
+        missed = ((~final & wanted).sum(-1) / wanted.sum(-1).clamp(min=1)).max()
+        return ExpressivityRow(
+            name, kind, examples, STEPS,
+            accuracy=_share(exact[-1]),
+            fpr=false.item(),
+            fnr=missed.item(),
+            t_conv=-1 if bool((first < 0).any()) else int(first.max()),
+            t_conv_mean=float(first.double().mean()),
+            depth=max(closure(case.program, row).depth for row in case.facts),
+            leak=float(torch.where(wanted, 0.0, states[-1]).max()),
+        )  # fmt: skip
+
+    items = [(name, kind) for name in graphs for kind in KINDS]
+    return Expressivity(each(job, items, "B expressivity", progress))
+
+
+def _share(right: Tensor) -> float:
+    return int(right.sum()) / right.numel()
+
+
+# -------------------------------------------------------------------- D, E, F
+
+
+def structure(
+    graphs: Sequence[str] = GRAPHS,
+    *,
+    seed: int = 0,
+    device: Device = "cpu",
+    states: int = EXAMPLES,
+    trajectories: int = TRAJECTORIES,
+    progress: Progress | None = None,
+) -> Structure:
+    """Phase D: Lemma 5.1 and Propositions 5.2 and 5.4 on random states, without any tolerance."""
+
+    def job(name: str) -> StructureRow:
+        case = case_of(name, seed, 0)
+        model = case.oracle("paper", device, torch.float64)
+        rng = numbers(seed, "states", name)
+        drawn = rng.random((2, states, case.program.M))
+        low, share = (torch.from_numpy(x).to(device) for x in drawn)
+        high = low + (1 - low) * share
+        after, above = model(low, steps=1), model(high, steps=1)
+        run = model.iterate(low[:trajectories], STEPS).states  # (T + 1, N, M)
+        bounded = (run[1:] >= run[:-1]).all(-1).all(0) & (run <= 1).all(-1).all(0)
+        return StructureRow(
+            name, states,
+            rising=int((after >= low).all(-1).sum()),
+            ordered=int((after <= above).all(-1).sum()),
+            trajectories=trajectories,
+            bounded=int(bounded.sum()),
+        )  # fmt: skip
+
+    return Structure(each(job, graphs, "D structure", progress))
+
+
+def edge_cases(
+    graphs: Sequence[str] = GRAPHS,
+    *,
+    seed: int = 0,
+    device: Device = "cpu",
+    progress: Progress | None = None,
+) -> EdgeCases:
+    """Phase E: no facts, single productive roots, all of them, and single leaves."""
+
+    def job(name: str) -> tuple[EdgeCase, ...]:
+        case = case_of(name, seed, 0)
+        program, roots = case.program, productive_roots(case.program)
+        sets: list[tuple[str, tuple[str, ...]]] = [("empty", ())]
+        sets += [("root", (root,)) for root in roots[:5]]
+        sets += [("all roots", tuple(roots))]
+        sets += [("leaf", (leaf,)) for leaf in program.leaves[:5]]
+        model = case.oracle("paper", device)
+        facts = np.stack([program.mask(facts) for _, facts in sets])
+        above = (model(state_of(facts, model), steps=STEPS) > 0.5).cpu().numpy()
+        wanted = closures(program, facts)
+        shared, either = (above & wanted).sum(-1), (above | wanted).sum(-1)
+        return tuple(
+            EdgeCase(name, kind, given, int(right), int(both) / int(any_) if any_ else 1.0)
+            for (kind, given), right, both, any_ in zip(
+                sets, wanted.sum(-1), shared, either, strict=True
+            )
+        )
+
+    found = each(job, graphs, "E edge cases", progress)
+    return EdgeCases(tuple(row for rows in found for row in rows))
+
+
+def multi_head(
+    *, seed: int = 0, device: Device = "cpu", progress: Progress | None = None
+) -> MultiHead:
+    """Phase F: rules with two and three heads, shared as in Appendix G, and equally."""
+    program = generators.disjunctive(seed=seed)
+    mixed = Program.from_rules([("x", ["a"]), (["x", "y", "z"], ["b"])])
+    facts = np.stack([program.mask(program.body_of(j)) for j in range(program.R)])
+    wanted = closures(program, facts)
+    heads_of = np.stack([program.mask(program.heads_of(j)) for j in range(program.R)])
+
+    def job(item: tuple[Heads, str]) -> MultiHeadRow:
+        heads, kind = item
+        constants = constants_of(kind, program)
+        model = oracle(program, constants, heads=heads, form="dense", device=device)
+        states = model.iterate(state_of(facts, model), STEPS).states.cpu().numpy()
+        exact = ((states > 0.5) == wanted).all(-1)  # (T + 1, R)
+        small = oracle(mixed, constants_of(kind, mixed), heads=heads, form="dense", device=device)
+        reached = small(small.state(["b"]), steps=STEPS)[mixed.index["x"]]
+        certificate = certify(model, program)
+        return MultiHeadRow(
+            heads, kind, program.R,
+            active=int(((states[-1] > 0.5) | ~heads_of).all(-1).sum()),
+            exact=int(exact[-1].sum()),
+            t_conv=int(exact.argmax(0).max()) if exact.any(0).all() else -1,
+            certified=certificate.holds,
+            t_max=finite(certificate.t_max) if certificate.holds else None,
+            mixed=float(reached),
+            steps=STEPS,
+        )  # fmt: skip
+
+    items: list[tuple[Heads, str]] = [
+        ("paper", "paper"),
+        ("equal", "paper"),
+        ("equal", "certified"),
+    ]
+    return MultiHead(each(job, items, "F several heads", progress))
+
+
+# -------------------------------------------------------------------- G
+
+
+def windows(
+    graphs: Sequence[str] = GRAPHS,
+    *,
+    seed: int = 0,
+    device: Device = "cpu",
+    progress: Progress | None = None,
+) -> Windows:
+    """Phase G: the certified window of each graph beside the one that the paper promises."""
+
+    def job(item: tuple[str, str]) -> WindowRow:
+        name, kind = item
+        case = case_of(name, seed, 15)
+        model = case.oracle(kind, device)
+        certificate = certify(model, case.program)
+        facts = np.concatenate((case.facts, np.zeros((1, case.program.M), np.bool_)))
+        wanted = torch.from_numpy(closures(case.program, facts)).to(device)
+        state, done, measured = state_of(facts, model), 0, []
+        for target in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+            state, done = model(state, steps=target - done), target
+            measured.append((target, float(torch.where(wanted, 0.0, state).max())))
+        return WindowRow(
+            name, kind,
+            promised=finite(paper_window(case.program, constants_of(kind, case.program)).t_max),
+            t_min=finite(certificate.t_min), t_max=finite(certificate.t_max),
+            depth=certificate.depth, leak=certificate.leak, holds=certificate.holds,
+            bound=_thinned(certificate.curve), measured=tuple(measured),
+        )  # fmt: skip
+
+    items = [(name, kind) for name in graphs for kind in KINDS]
+    return Windows(each(job, items, "G windows", progress))
+
+
+def _thinned(
+    curve: Sequence[tuple[float, float]], points: int = 48
+) -> tuple[tuple[float, float], ...]:
+    """About so many points of a curve, evenly spaced in the logarithm of the steps."""
+    inner = [point for point in curve if point[0] >= 1]
+    if len(inner) <= points:
+        return tuple(inner)
+    steps = np.array([point[0] for point in inner])
+    wish = np.geomspace(steps[0], steps[-1], points)
+    places = sorted({*np.searchsorted(steps, wish).tolist(), len(inner) - 1} - {len(inner)})
+    return tuple(inner[i] for i in places)
+
+
+# -------------------------------------------------------------------- all of it
+
+
+def picture(name: str, seed: int = 0, device: Device = "cpu") -> Picture:
+    """A graph to draw, and a run from the first half of its productive roots."""
+    case = case_of(name, seed, 0)
+    program, roots = case.program, productive_roots(case.program)
+    facts = program.mask(roots[: (len(roots) + 1) // 2])
+    model = case.oracle("paper", device)
+    with torch.no_grad():
+        states = model.iterate(state_of(facts, model), STEPS).states.double().cpu().numpy()
+    return Picture(
+        name, program.atoms,
+        tuple(tuple(program.heads_of(j).tolist()) for j in range(program.R)),
+        tuple(tuple(program.body_of(j).tolist()) for j in range(program.R)),
+        tuple(np.flatnonzero(facts).tolist()),
+        tuple(tuple(row.tolist()) for row in np.rint(100 * states).astype(int)),
+    )  # fmt: skip
+
+
+def run_validation(
+    graphs: Sequence[str] = GRAPHS,
+    *,
+    seed: int = 0,
+    device: Device = "cpu",
+    progress: Progress | None = None,
+) -> tuple[Validation, Timing]:
+    """Everything that the paper's experiments show, and how long it took.
+
+    Args:
+        graphs: some of "g1", "g2", "g3", "g4".
+        seed: decides the graphs, the fact sets and the noise.
+        device: where the models run.
+        progress: called as each job is done, with the phase and how far it is.
+    """
+    chosen = tuple(graphs)
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(GRAPHS):
+        raise DataError(f"graphs are some of {', '.join(GRAPHS)}, each once, not {chosen!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise DataError(f"seed is a whole number from 0 on, not {seed!r}")
+    watch = _Watch()
+    found = Validation(
+        FORMAT, seed, chosen,
+        watch("A", construction(chosen, seed=seed, progress=progress)),
+        watch("B", expressivity(chosen, seed=seed, device=device, progress=progress)),
+        watch("C", robustness(chosen, seed=seed, device=device, progress=progress)),
+        watch("D", structure(chosen, seed=seed, device=device, progress=progress)),
+        watch("E", edge_cases(chosen, seed=seed, device=device, progress=progress)),
+        watch("F", multi_head(seed=seed, device=device, progress=progress)),
+        watch("G", windows(chosen, seed=seed, device=device, progress=progress)),
+        tuple(picture(name, seed, device) for name in chosen),
+    )  # fmt: skip
+    return found, watch.timing(str(device))
+
+
+class _Watch:
+    """Wall time by phase: call it with what a phase found, right after."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._last = self._wall
+        self._phases: list[tuple[str, float]] = []
+
+    def __call__(self, phase: str, found: _Found) -> _Found:
+        now = time.perf_counter()
+        self._phases.append((phase, now - self._last))
+        self._last = now
+        return found
+
+    def timing(self, device: str) -> Timing:
+        return Timing(
+            device,
+            time.perf_counter() - self._wall,
+            time.process_time() - self._cpu,
+            1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            tuple(self._phases),
+        )

@@ -1,0 +1,333 @@
+"""What the validation finds, phase by phase: frozen values that go to JSON and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from latentgamma._errors import DataError
+from latentgamma.validation.frozen_json import from_json, to_json
+
+#: Written into every results file; a reader refuses another one.
+FORMAT = "latentgamma-validation-1"
+
+
+# -------------------------------------------------------------------- A: the closed form
+
+
+@dataclass(frozen=True)
+class GraphRow:
+    """A program's figures, and what its parameters cost."""
+
+    graph: str
+    M: int
+    R: int
+    k: int
+    rho_max: int
+    productive_roots: int
+    leaves: int
+    depth: int  # no fact set takes more steps
+    dense: int  # parameters, 2RM + 3R + M
+    sparse: int  # parameters, one per literal and 5R + M
+    bits: float  # the proved lower bound of Theorem 8.1
+    bits_printed: float  # its formula as printed, which is no bound
+    bits_enough: float  # what suffices to number all programs of this size
+
+
+@dataclass(frozen=True)
+class ConstantsRow:
+    """The constants of one construction, and what the paper asks of them."""
+
+    graph: str
+    constants: str  # "paper" or "certified"
+    body: float
+    head: float
+    sharpness: float
+    confidence: float
+    gain: float
+    gate: float
+    gamma_plus: float
+    gamma_minus: float
+    star: float  # 4kM e^{−η}, which (★) wants at most 1
+    star_holds: bool
+
+
+@dataclass(frozen=True)
+class Construction:
+    """Phase A: the programs, and the parameters written down from them."""
+
+    graphs: tuple[GraphRow, ...]
+    constants: tuple[ConstantsRow, ...]
+
+
+# -------------------------------------------------------------------- B: expressivity
+
+
+@dataclass(frozen=True)
+class ExpressivityRow:
+    """How the operator did on the fact sets of one graph, after `steps` steps."""
+
+    graph: str
+    constants: str
+    examples: int
+    steps: int
+    accuracy: float  # share of examples with every atom right
+    fpr: float  # the largest of any example
+    fnr: float  # the largest of any example
+    t_conv: int  # the last example's first step with the right support; −1 if one never has it
+    t_conv_mean: float
+    depth: int  # the largest D of any example
+    leak: float  # the largest value of an underivable atom after the last step
+
+
+@dataclass(frozen=True)
+class Expressivity:
+    """Phase B, Table 1: the operator against the symbolic closure."""
+
+    rows: tuple[ExpressivityRow, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every atom of every example was right."""
+        return all(row.accuracy == 1.0 for row in self.rows)
+
+
+# -------------------------------------------------------------------- C: robustness
+
+
+@dataclass(frozen=True)
+class NoiseRow:
+    """One level of noise on one graph; the tuples have one entry per perturbation."""
+
+    graph: str
+    sigma: float
+    bound: float  # Theorem 7.1's, also the number of events to expect
+    probability: float | None  # the exact one, of at least one sign change; None for heads
+    accuracies: tuple[float, ...]
+    events: tuple[int, ...]  # sign changes, or rules whose largest head logit is another's
+    certified: tuple[bool, ...]
+    covered: tuple[bool, ...]  # whether the certificate covers the number of steps run
+    t_max: tuple[float | None, ...]  # of those certified; None where nothing is proved
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over the perturbations."""
+        return sum(self.accuracies) / len(self.accuracies)
+
+    @property
+    def certified_share(self) -> float:
+        """The share of the perturbed models that are still proved right."""
+        return sum(self.certified) / len(self.certified)
+
+
+@dataclass(frozen=True)
+class CriticalRow:
+    """Where a graph's accuracy should fall, and where it does."""
+
+    graph: str
+    logits: int  # RM
+    predicted: float  # RM·Φ(−η/σ) = 1
+    last_good: float | None  # the largest tested σ up to which accuracy stays at least 0.95
+    curve: tuple[tuple[float, float], ...]  # (σ, probability that no sign changes)
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """Phase C, Table 3: Gaussian noise on body logits, and on head logits."""
+
+    steps: int
+    body: tuple[NoiseRow, ...]
+    head: tuple[NoiseRow, ...]
+    critical: tuple[CriticalRow, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether no noisy model was wrong that its certificate says is right."""
+        return all(
+            accuracy == 1.0
+            for row in (*self.body, *self.head)
+            for accuracy, covered in zip(row.accuracies, row.covered, strict=True)
+            if covered
+        )
+
+
+# -------------------------------------------------------------------- D, E, F
+
+
+@dataclass(frozen=True)
+class StructureRow:
+    """How many random states, pairs and trajectories obey the laws, in float64, exactly."""
+
+    graph: str
+    states: int
+    rising: int  # Lemma 5.1: no value falls
+    ordered: int  # Proposition 5.4: a larger state goes to a larger one
+    trajectories: int
+    bounded: int  # Proposition 5.2: rising, and never above one
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Phase D, Table 2: the laws that hold for any parameters."""
+
+    rows: tuple[StructureRow, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every law held every time."""
+        return all(
+            row.rising == row.ordered == row.states and row.bounded == row.trajectories
+            for row in self.rows
+        )
+
+
+@dataclass(frozen=True)
+class EdgeCase:
+    """One fact set at the edge of what there is."""
+
+    graph: str
+    case: str  # "empty", "root", "all roots" or "leaf"
+    facts: tuple[str, ...]
+    closure: int  # the number of atoms it should derive, facts included
+    jaccard: float
+
+
+@dataclass(frozen=True)
+class EdgeCases:
+    """Phase E: nothing, single roots, all roots, single leaves."""
+
+    rows: tuple[EdgeCase, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all cases came out exactly."""
+        return all(row.jaccard == 1.0 for row in self.rows)
+
+
+@dataclass(frozen=True)
+class MultiHeadRow:
+    """Rules with several heads, each rule's body as the facts."""
+
+    heads: str  # "paper" or "equal"
+    constants: str
+    rules: int
+    active: int  # rules with all heads active
+    exact: int  # rules from whose body the whole closure came out, and nothing else
+    t_conv: int
+    certified: bool
+    t_max: float | None
+    mixed: float  # 'x :- a. x, y, z :- b.': x from b alone, after `steps` steps
+    steps: int
+
+
+@dataclass(frozen=True)
+class MultiHead:
+    """Phase F: the extension to several heads a rule."""
+
+    rows: tuple[MultiHeadRow, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether our construction activates all heads of all rules, the mixed ones too."""
+        ours = [row for row in self.rows if row.heads == "equal"]
+        return all(row.active == row.exact == row.rules and row.mixed > 0.5 for row in ours)
+
+
+# -------------------------------------------------------------------- G: windows
+
+
+@dataclass(frozen=True)
+class WindowRow:
+    """The window that the paper promises for a graph, and the one that is proved."""
+
+    graph: str
+    constants: str
+    promised: float | None  # ⌊log 2 / c_max⌋; None beyond any number
+    t_min: float | None
+    t_max: float | None
+    depth: int
+    leak: float
+    holds: bool
+    bound: tuple[tuple[float, float], ...]  # (steps, bound on every underivable atom)
+    measured: tuple[tuple[int, float], ...]  # (steps, largest underivable atom seen)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Phase G, ours: what is proved of each graph, beside what the paper promises."""
+
+    rows: tuple[WindowRow, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every graph is certified, from its depth on with the certified constants."""
+        return all(
+            row.holds and (row.constants != "certified" or row.t_min == row.depth)
+            for row in self.rows
+        )
+
+
+# -------------------------------------------------------------------- pictures, and all of it
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A program to draw, and one run of it to show."""
+
+    graph: str
+    atoms: tuple[str, ...]
+    heads: tuple[tuple[int, ...], ...]
+    bodies: tuple[tuple[int, ...], ...]
+    facts: tuple[int, ...]
+    states: tuple[tuple[int, ...], ...]  # in percent, one row per step
+
+
+@dataclass(frozen=True)
+class Validation:
+    """All that the validation found. One seed gives one of these, bit for bit."""
+
+    format: str
+    seed: int
+    graphs: tuple[str, ...]
+    construction: Construction
+    expressivity: Expressivity
+    robustness: Robustness
+    structure: Structure
+    edge_cases: EdgeCases
+    multi_head: MultiHead
+    windows: Windows
+    pictures: tuple[Picture, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that should hold on every machine and seed does."""
+        return (
+            self.expressivity.holds
+            and self.robustness.holds
+            and self.structure.holds
+            and self.edge_cases.holds
+            and self.multi_head.holds
+            and self.windows.holds
+        )
+
+    def to_json(self) -> str:
+        """This as JSON text; wall times are no part of it."""
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> Validation:
+        """What `to_json` wrote; a DataError says what does not fit."""
+        found = from_json(Validation, text)
+        if found.format != FORMAT:
+            raise DataError(f"this file has format {found.format!r}, but {FORMAT!r} is expected")
+        return found
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a validation took, which differs from run to run and is kept apart."""
+
+    device: str
+    wall: float
+    cpu: float
+    peak_memory: float  # bytes
+    phases: tuple[tuple[str, float], ...]  # wall seconds
