@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import latentgamma as lg
+from latentgamma._atomic_write import write_text
 from latentgamma._cli.console import Screen, progress, working
 from latentgamma._cli.formatting import (
     Run,
@@ -74,7 +75,7 @@ def explain(args: argparse.Namespace) -> int:
     if proof is None:
         return 1
     if args.dot:
-        Path(args.dot).write_text(proof.to_dot() + "\n", encoding="utf-8")
+        write_text(args.dot, proof.to_dot() + "\n")
     if args.plot:
         lg.plot.derivation(proof, args.plot)
     if args.json:

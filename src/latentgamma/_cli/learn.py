@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import latentgamma as lg
+from latentgamma._atomic_write import write_text
 from latentgamma._cli.commands import Problem, check_picture
 from latentgamma._cli.console import Screen, learning, working
 from latentgamma._cli.validate import check_device
@@ -188,7 +189,7 @@ def _save(args: argparse.Namespace, result: FitResult) -> None:
     if args.output:
         if is_rule_text(args.output):
             text = "\n".join([*_text(result), ""])
-            Path(args.output).write_text(text, encoding="utf-8")
+            write_text(args.output, text)
         else:
             lg.save(result.program, args.output)
     if args.model:

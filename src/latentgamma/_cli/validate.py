@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from latentgamma._atomic_write import write_text
 from latentgamma._cli.console import Screen
 from latentgamma._errors import DataError
 
@@ -45,7 +46,7 @@ def report(args: argparse.Namespace) -> int:
 
     results, timing = report.load(args.results)
     out = Path(args.out) if args.out else Path(args.results).with_name("report.html")
-    out.write_text(report.render_html(results, timing), encoding="utf-8")
+    write_text(out, report.render_html(results, timing))
     _show(results, timing, args.json)
     if not args.json:
         sys.stdout.write(f"{out}\n")

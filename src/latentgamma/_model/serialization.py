@@ -7,7 +7,6 @@ together is refused: a file is read as a whole or not at all.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma._atomic_write import atomic_write
 from latentgamma._errors import ModelError, ProgramError
 from latentgamma._model.module import STATE_DTYPES, Gradient, LatentGamma, one_of
 from latentgamma._model.rules import AbstractRules, DenseRules, SparseRules, Support
@@ -32,6 +32,7 @@ Tensors: TypeAlias = dict[str, Tensor]
 
 def save_model(model: LatentGamma, path: str | Path) -> None:
     """Write a model, its program and its options to one file, at once or not at all."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     if not isinstance(model.rules, (DenseRules, SparseRules)):
@@ -50,12 +51,12 @@ def save_model(model: LatentGamma, path: str | Path) -> None:
         "program": model.program is not None,
     }
     metadata = {"format": _FORMAT, "version": _VERSION, "options": json.dumps(options)}
-    unfinished = Path(f"{path}.part")
     try:
-        save_file(tensors, unfinished, metadata)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"cannot write {str(path)!r}: {reason}") from None
 
 
 def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:

@@ -6,6 +6,7 @@ import gzip
 import os
 import zlib
 
+from latentgamma._atomic_write import write_bytes
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._program.dimacs import read_dimacs, write_dimacs
 from latentgamma._program.json_format import read_json, write_json
@@ -74,8 +75,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     if suffix.endswith(".gz"):
         data = gzip.compress(data, mtime=0)  # the same program gives the same file
     try:
-        with open(path, "wb") as file:
-            file.write(data)
+        write_bytes(path, data)
     except (OSError, ValueError) as error:
         raise ProgramError(f"cannot write {shown!r}: {_reason(error)}") from None
 

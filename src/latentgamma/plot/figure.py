@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from latentgamma._atomic_write import atomic_write
 from latentgamma._program.names import quote
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def finished(figure: Figure, path: Where) -> Figure:
     """The figure, saved where a path is given."""
     if path is not None:
         check_path(path)
-        figure.savefig(path)
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, format=Path(path).suffix.removeprefix(".").lower())
     return figure
 
 

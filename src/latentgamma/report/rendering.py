@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from latentgamma._atomic_write import write_text
 from latentgamma._errors import DataError
 from latentgamma.report.differences import findings
 from latentgamma.report.page import SCRIPT, STYLE
@@ -52,7 +53,7 @@ def save(results: Validation, timing: Timing | None, out: str | Path) -> dict[st
     if timing is not None:
         texts["timing.json"] = to_json(timing)
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     return {name: folder / name for name in texts}
 
 
