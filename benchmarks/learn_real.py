@@ -13,7 +13,7 @@ Triples: an example is a pair of entities; the bodies are the relations from one
 inverses, and the paths of two relations; the heads are the relations. Support and confidence of
 the rules are compared with those counted by matrix products.
 
-pip install --no-deps cana neet pykeen
+pip install "latentgamma[realdata]"
 """
 
 from __future__ import annotations
