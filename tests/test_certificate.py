@@ -453,3 +453,83 @@ def test_a_models_own_certificate_sees_values_that_change_places() -> None:
     changed = model.certificate()
     logits[0], logits[1] = 6.0, -5.0  # the same sum, elsewhere
     assert model.certificate() is not changed
+
+
+# -------------------------------------------------------------------- soft inputs
+
+
+def soft_inputs(facts: np.ndarray, delta: float, rng: np.random.Generator) -> torch.Tensor:
+    """Inputs at the corners of the tolerance and inside of it, for each fact set."""
+    corner = np.where(facts, 1 - delta, delta)
+    inside = np.where(facts, 1 - delta * rng.random(facts.shape), delta * rng.random(facts.shape))
+    return torch.from_numpy(np.stack([corner, inside]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_inside_the_window_every_soft_input_is_exact(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    held = 0
+    for _ in range(60):
+        program = small_program(rng, 5)
+        dtype = [torch.float64, torch.float32][int(rng.integers(2))]
+        model = lg.oracle(program, soft_constants(rng), dtype=dtype)
+        model = shaken(model, float(rng.uniform(0, 0.2)), generator)
+        delta = float(rng.choice([0.01, 0.05, 0.1, 0.2]))
+        certificate = lg.certify(model, program, tolerance=delta)
+        if not certificate.holds:
+            continue
+        held += 1
+        assert certificate.tolerance == delta
+        facts = all_states(program.M)
+        wanted = torch.from_numpy(lg.closures(program, facts))
+        first = int(certificate.t_min)
+        last = int(min(certificate.t_max, first + 200))
+        with torch.no_grad():
+            run = model.iterate(soft_inputs(facts, delta, rng).to(dtype), last)
+        assert bool((run.support[first:] == wanted).all())
+    assert held > 10
+
+
+def test_the_tolerance_is_the_largest_that_is_certified() -> None:
+    for program in (lg.parse("b :- a. c :- b."), clique(5), ladder(3, 4)):
+        model = lg.oracle(program)
+        depth = lg.depth_bound(program)
+        delta = lg.tolerance(model, program, steps=depth)
+        assert 0 < delta < 0.5
+        assert lg.certify(model, program, tolerance=delta).covers(depth)
+        assert not lg.certify(model, program, tolerance=min(0.499, 1.01 * delta)).covers(depth)
+
+
+def test_a_tolerance_shrinks_the_window() -> None:
+    program = clique(6)
+    model = lg.oracle(program)
+    ends = [lg.certify(model, program, tolerance=d).t_max for d in (0.0, 0.01, 0.1)]
+    assert ends[0] >= ends[1] >= ends[2]
+    assert ends[0] > ends[2]
+    for wrong in (-0.1, 0.5, math.nan):
+        with pytest.raises(lg.ModelError, match="tolerance"):
+            lg.certify(model, program, tolerance=wrong)
+
+
+def test_a_tolerance_of_a_model_that_is_not_certified_is_refused() -> None:
+    program = clique(80)
+    model = lg.oracle(program, lg.Constants.paper())
+    with pytest.raises(lg.CertificateError, match="outside of the window"):
+        lg.tolerance(model, program, steps=1000, depth=1)
+    with pytest.raises(lg.CertificateError, match="nothing is proved"):
+        lg.tolerance(model, program)
+
+
+def test_fact_sets_give_the_depth() -> None:
+    program = lg.parse("b :- a. c :- b. d :- c. a :- d.")
+    model = lg.oracle(program)
+    assert lg.certify(model, program).depth > 2
+    assert lg.certify(model, program, facts=[["c"], ["b"]]).depth == 3
+    assert lg.certify(model, program, facts=[["a", "c"]]).depth == 1
+    assert lg.certify(model, program, facts=["a", "b", "c", "d"]).depth == 0
+    renumbered = Program.from_rules(program.rules, atoms=program.atoms[::-1])
+    mask = np.array([name in ("a", "c") for name in renumbered.atoms])
+    assert lg.certify(model, renumbered, facts=mask[None]).depth == 1
+    with pytest.raises(lg.ModelError, match="not both"):
+        lg.certify(model, program, facts=[["a"]], depth=2)

@@ -29,7 +29,7 @@ from latentgamma._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from latentgamma import generators, plot, report, validation
-    from latentgamma._certificate.certificate import Certificate, certify
+    from latentgamma._certificate.certificate import Certificate, certify, tolerance
     from latentgamma._certificate.constants import Constants
     from latentgamma._certificate.paper_window import PaperWindow, paper_window
     from latentgamma._learning.extraction import Alignment, alignment, extract
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 _LATER = {
     "Certificate": "_certificate.certificate",
     "certify": "_certificate.certificate",
+    "tolerance": "_certificate.certificate",
     "Constants": "_certificate.constants",
     "equivalent": "_logic.equivalence",
     "extract": "_learning.extraction",
@@ -107,6 +108,7 @@ __all__ = [
     "Trajectory",
     "certify",
     "Certificate",
+    "tolerance",
     "gradient_report",
     "GradientReport",
     # the paper

@@ -26,8 +26,9 @@ import numpy.typing as npt
 
 from latentgamma._certificate.step_bounds import Array, Reading, row_min
 from latentgamma._errors import CertificateError, ModelError
-from latentgamma._logic.closure import closure, depth_bound
+from latentgamma._logic.closure import FactSets, closure, depth_bound
 from latentgamma._logic.equivalence import not_entailed
+from latentgamma._program.facts import fact_masks
 from latentgamma._program.program import Program
 
 #: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
@@ -81,6 +82,8 @@ class Certificate:
     weakest_atom: str | None
     dtype: str
     differences: tuple[str, ...] = ()
+    #: Facts may be as low as 1 − tolerance at the start, and other atoms as high as tolerance.
+    tolerance: float = 0.0
     #: (steps, bound on every underivable atom after them), to draw.
     curve: tuple[tuple[float, float], ...] = ()
 
@@ -114,6 +117,7 @@ class Certificate:
             "weakest_atom": self.weakest_atom,
             "differences": list(self.differences),
             "dtype": self.dtype,
+            "tolerance": self.tolerance,
         }
 
     def _margins(self) -> list[tuple[str, float]]:
@@ -141,7 +145,14 @@ class Readable(Protocol):
         """The rules over these atoms that the rows look like, and which rows they are."""
 
 
-def certify(model: Readable, program: Program, *, depth: int | None = None) -> Certificate:
+def certify(
+    model: Readable,
+    program: Program,
+    *,
+    depth: int | None = None,
+    facts: FactSets | None = None,
+    tolerance: float = 0.0,
+) -> Certificate:
     """The window in which the model provably equals the program, for every fact set.
 
     Args:
@@ -151,6 +162,13 @@ def certify(model: Readable, program: Program, *, depth: int | None = None) -> C
             and these are compared with the program by entailment.
         depth: for fact sets whose closure takes at most so many steps; by default
             `depth_bound(program)`, which no fact set exceeds.
+        facts: fact sets whose depths take the place of that bound: the window then holds for
+            every fact set that is no deeper than the deepest of these.
+        tolerance: the window holds for every input whose facts are at least 1 − tolerance and
+            whose other atoms are at most tolerance; at least 0 and below one half.
+
+    Raises:
+        ModelError: if the atoms differ, or an argument is out of range.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -160,10 +178,17 @@ def certify(model: Readable, program: Program, *, depth: int | None = None) -> C
     """
     if depth is not None and depth < 0:
         raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
+    if not 0 <= tolerance < 0.5:
+        raise ModelError(f"tolerance is a number from 0 to below 0.5, not {tolerance!r}")
+    if facts is not None:
+        if depth is not None:
+            raise ModelError("give depth or facts, not both: facts stand for the depth they have")
+        sets = np.atleast_2d(fact_masks(program, facts))
+        depth = max((closure(program, row).depth for row in sets), default=0)
     program = _over(program, model.atoms)
     aligned = None
     if model.R == program.R:
-        aligned = window(model.reading(program), depth=depth)
+        aligned = window(model.reading(program), depth=depth, tolerance=tolerance)
         if aligned.holds:
             return aligned
     looks, rows = model.rows(program.atoms)
@@ -171,7 +196,7 @@ def certify(model: Readable, program: Program, *, depth: int | None = None) -> C
     if differences:
         shown = "; ".join(differences[:3])
         more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
-        blank = aligned or window(model.reading(looks, rows), depth=0)
+        blank = aligned or window(model.reading(looks, rows), depth=0, tolerance=tolerance)
         return replace(
             blank,
             status=Status.DIFFERS,
@@ -182,7 +207,7 @@ def certify(model: Readable, program: Program, *, depth: int | None = None) -> C
     if aligned is not None and looks == program:
         return aligned
     # The same closures, though not row by row; its own rules may take more steps.
-    own = window(model.reading(looks, rows), depth=None)
+    own = window(model.reading(looks, rows), depth=None, tolerance=tolerance)
     return own if own.holds or aligned is None else aligned
 
 
@@ -209,7 +234,62 @@ def _differences(looks: Program, program: Program) -> list[str]:
     return lost + extra
 
 
-def window(reading: Reading, *, depth: int | None = None) -> Certificate:
+def tolerance(
+    model: Readable,
+    program: Program,
+    *,
+    steps: int | None = None,
+    depth: int | None = None,
+    facts: FactSets | None = None,
+) -> float:
+    """The largest tolerance, to within a part in 1,000, at which the model is still certified.
+
+    Args:
+        model: any LatentGamma, from `oracle`, perturbed or trained.
+        program: the program to hold it against.
+        steps: the number of steps that the window must cover; by default any window will do.
+        depth: as in `certify`.
+        facts: as in `certify`.
+
+    Returns:
+        A number δ below one half for which `certify(model, program, tolerance=δ)` holds, and
+        covers `steps`.
+
+    Raises:
+        CertificateError: if the model is not certified for exact inputs.
+
+    >>> import latentgamma as lg
+    >>> program = lg.parse("bird :- penguin. animal :- bird.")
+    >>> model = lg.oracle(program)
+    >>> delta = lg.tolerance(model, program, steps=2)
+    >>> 0.1 < delta < 0.5
+    True
+    >>> lg.certify(model, program, tolerance=delta).covers(2)
+    True
+    """
+
+    def enough(delta: float) -> bool:
+        found = certify(model, program, depth=depth, facts=facts, tolerance=delta)
+        return found.holds if steps is None else found.covers(steps)
+
+    if not enough(0.0):
+        found = certify(model, program, depth=depth, facts=facts).require()
+        raise CertificateError(
+            f"step {steps} lies outside of the window even for exact inputs: {found}"
+        )
+    low, high = 0.0, 0.5
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2 if low > 0 else high / 8
+        if middle < 1e-9:
+            break
+        if enough(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def window(reading: Reading, *, depth: int | None = None, tolerance: float = 0.0) -> Certificate:
     """The certificate of weights that stand rule by rule for a program."""
     program = reading.program
     every = f"for every fact set of depth at most {depth}"
@@ -218,8 +298,8 @@ def window(reading: Reading, *, depth: int | None = None) -> Certificate:
         every = f"for every fact set (none is deeper than {depth})"
     if not reading.in_range:
         return _undefined(reading, depth)
-    t_max, leaks, curve = upper_end(reading)
-    t_min = lower_end(reading, depth)
+    t_max, leaks, curve = upper_end(reading, tolerance)
+    t_min = lower_end(reading, depth, tolerance)
     margins, weakest_rule, weakest_atom = _margins(reading)
     names = (
         None if weakest_rule is None else str(program.rules[weakest_rule]),
@@ -243,10 +323,11 @@ def window(reading: Reading, *, depth: int | None = None) -> Certificate:
     else:
         status = Status.HOLDS
         end = "for ever" if math.isinf(t_max) else f"to step {t_max:,.0f}"
-        message = f"exact from step {t_min:,.0f} {end}, {every}, in {reading.rounding.dtype}"
+        soft = f" and inputs within {tolerance:g} of 0 and 1" if tolerance else ""
+        message = f"exact from step {t_min:,.0f} {end}, {every}{soft}, in {reading.rounding.dtype}"
     return Certificate(
         t_min, t_max, depth, float(leaks.max(initial=0.0)), margins, status, message,
-        *names, reading.rounding.dtype, curve=tuple(curve),
+        *names, reading.rounding.dtype, tolerance=tolerance, curve=tuple(curve),
     )  # fmt: skip
 
 
@@ -267,7 +348,9 @@ def _undefined(reading: Reading, depth: int) -> Certificate:
 # -------------------------------------------------------------------- the two ends
 
 
-def upper_end(reading: Reading) -> tuple[float, Array, list[tuple[float, float]]]:
+def upper_end(
+    reading: Reading, tolerance: float = 0.0
+) -> tuple[float, Array, list[tuple[float, float]]]:
     """t_max, the leak of each atom in the first step, and the worst bound against time.
 
     Steps are taken in strides. Suppose that over a stride no leak exceeds today's by more than
@@ -290,10 +373,10 @@ def upper_end(reading: Reading) -> tuple[float, Array, list[tuple[float, float]]
         return risen if refined else np.full(1, risen.max())
 
     finest = float(np.clip(100.0 * (program.size + program.M) / _BUDGET, 0.01, 0.25))
-    bound = np.zeros(program.M if refined else 1)
+    bound = np.full(program.M if refined else 1, tolerance)
     first = rate = leaks(bound)
     steps, stride = 0.0, 1.0
-    curve = [(0.0, 0.0)]
+    curve = [(0.0, tolerance)]
     while rate.any():
         faster = 2.0
         if stride > 1:
@@ -328,26 +411,26 @@ def _after(bound: Array, share: Array, steps: float) -> Array:
     return np.minimum(1.0, np.maximum(bound, risen * (1 + 1e-12)))
 
 
-def lower_end(reading: Reading, depth: int) -> float:
+def lower_end(reading: Reading, depth: int, tolerance: float = 0.0) -> float:
     """t_min: the first step by which every atom of at most this depth is above one half."""
     if depth == 0 or reading.program.R == 0:
         return 0.0
     literals = reading.program.size
-    if reproduces(reading):
+    if reproduces(reading, tolerance):
         return float(depth)
     if depth * (depth + 32) * literals <= _BUDGET:
-        return _march(reading.gain_below, depth, reading.rounding.stored)
+        return _march(reading.gain_below, depth, reading.rounding.stored, tolerance)
     grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, 33, 4097)))
     chunks = np.array_split(grid, math.ceil(len(grid) * literals / 1e6))
     values = np.concatenate([reading.gain_below(chunk) for chunk in chunks])
     if depth * (depth + 32) <= _BUDGET:
         # f rises, so its value at the grid point below is a bound.
         below: Callable[[Array], Array] = lambda x: values[np.searchsorted(grid, x, "right") - 1]  # noqa: E731
-        return _march(below, depth, reading.rounding.stored)
-    return depth * _lag(grid, values, reading.rounding.stored)
+        return _march(below, depth, reading.rounding.stored, tolerance)
+    return depth * _lag(grid, values, reading.rounding.stored, tolerance)
 
 
-def reproduces(reading: Reading) -> bool:
+def reproduces(reading: Reading, tolerance: float = 0.0) -> bool:
     """Whether some level x > ½ of the bodies brings every head to x in one step: f(x) ≥ x.
 
     Then atoms of depth d are there after d steps, for every d.
@@ -356,23 +439,23 @@ def reproduces(reading: Reading) -> bool:
     def reached(x: float) -> float:
         return float(reading.gain_below(np.array([x]))[0]) * (1 - 2 * reading.rounding.stored)
 
-    x = 1.0
+    x = 1.0 - tolerance
     for _ in range(64):
-        x = reached(x) * (1 - 1e-9)
         if x <= 0.5:
             return False
         if reached(x) >= x:
             return True
+        x = reached(x) * (1 - 1e-9)
     return False
 
 
-def _march(gain: Callable[[Array], Array], depth: int, stored: float) -> float:
+def _march(gain: Callable[[Array], Array], depth: int, stored: float, tolerance: float) -> float:
     """x_d ← x_d + (1 − x_d) f(x_{d−1}), until the last level is above one half."""
     level = np.zeros(depth + 1)
-    level[0] = 1.0
+    level[0] = 1.0 - tolerance
     steps, most = 0, 64 * (depth + 16)
     # Each level at its best, given the one below it at its best all along: is it hopeless?
-    best = np.ones(1)
+    best = level[:1]
     for _ in range(depth):
         with np.errstate(divide="ignore"):  # a share of one is there at once
             best = -np.expm1(most * np.log1p(-np.minimum(1.0, gain(best))))
@@ -389,12 +472,12 @@ def _march(gain: Callable[[Array], Array], depth: int, stored: float) -> float:
     return float(steps)
 
 
-def _lag(grid: Array, values: Array, stored: float) -> float:
+def _lag(grid: Array, values: Array, stored: float, tolerance: float) -> float:
     """The fewest steps in which some level above one half reproduces itself."""
     level = np.zeros_like(grid)
     for steps in range(1, 65):
         level = (level + (1 - level) * values) * (1 - 2 * stored)
-        if np.any((grid > 0.5) & (level >= grid)):
+        if np.any((grid > 0.5) & (grid <= 1.0 - tolerance) & (level >= grid)):
             return float(steps)
     return math.inf
 
