@@ -16,7 +16,7 @@ import pytest
 import latentgamma as lg
 from latentgamma._cli import commands
 from latentgamma._cli.main import main
-from latentgamma._program.fact_text import facts_in_file, named, split_facts
+from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ANIMALS = str(EXAMPLES / "animals.lp")
@@ -160,8 +160,10 @@ def test_every_name_can_be_given_as_rule_text_writes_it():
     ]
     program = lg.Program.from_rules([("h", names)])
     written = str(program).split(":-", 1)[1].strip().removesuffix(".")
-    assert [named(program, one) for one in split_facts(written)] == sorted(names, key=names.index)
-    assert [named(program, name) for name in names] == names
+    assert [atom_name(program, one) for one in split_facts(written)] == sorted(
+        names, key=names.index
+    )
+    assert [atom_name(program, name) for name in names] == names
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def test_fact_sets_come_in_many_forms():
         [set(row) for row in indices],
         [np.array(row) for row in indices],
         [{"a", "b"}, frozenset({"a"})],
-        [["a", indices[0][1]], "a"],
+        [["a", indices[0][1]], ["a"]],
         (iter(facts) for facts in (["a", "b"], ["a"])),
         [program.mask(["a", "b"]), program.mask("a")],
         [program.mask(["a", "b"]).tolist(), program.mask("a").tolist()],
@@ -297,24 +297,16 @@ def test_facts_that_are_not_facts():
         closure(program, np.array([0, 2]))
     with pytest.raises(FactsError, match="fact index -1 is outside"):
         closure(program, np.array([-1]))
-    with pytest.raises(FactsError, match=r"shape \(2,\), but got \(3,\)"):
-        closure(program, np.zeros(3, bool))
     with pytest.raises(FactsError, match=r"fact set 1: .*'penguim'"):
         closures(program, [["penguin"], ["penguim"]])
     with pytest.raises(FactsError, match="fact set 2: fact index 5 is outside"):
         closures(program, [[0], [1], [5]])
     with pytest.raises(FactsError, match=r"fact set 0: fact index \d+ is outside"):
         closures(program, [[2**70]])
-    with pytest.raises(FactsError, match="fact set 0: a fact is a name or an index"):
+    with pytest.raises(FactsError, match="fact set 0: a state has one entry for each atom"):
         closures(program, [[0.5]])
-    with pytest.raises(FactsError, match=r"shape \(N, 2\), but these have shape \(2,\)"):
-        closures(program, np.zeros(2, bool))
-    with pytest.raises(FactsError, match=r"shape \(N, 2\), but these have shape \(4, 3\)"):
+    with pytest.raises(FactsError, match=r"shape \(N, 2\), but this array has shape \(4, 3\)"):
         closures(program, np.zeros((4, 3), bool))
-    with pytest.raises(FactsError, match="for a single set use closure"):
-        closures(program, "penguin")
-    with pytest.raises(FactsError, match="for a single set use closure"):
-        closures(program, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="threads must be at least 1, but is 0"):
         closures(program, [], threads=0)
 

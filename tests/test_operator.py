@@ -349,13 +349,13 @@ class TestState:
         [
             (["pinguin"], r"'pinguin' \(did you mean 'penguin'\?\)"),
             ([["bird"], ["tern"]], r"fact set 1: facts name an atom .*'tern'"),
-            ([["bird"], "penguin"], "names or indices, or fact sets one after another, not both"),
+            ([["bird"], "penguin"], "one fact set, or a collection of fact sets, but not both"),
             ([3], r"fact index 3 is outside 0…2"),
-            ([1.0], "a fact is a name or an index"),
-            (np.array([0.0, 1.0, 0.0]), r"boolean and has the shape \(N, 3\).*float64"),
-            (np.array([[0, 1, 0]]), r"boolean and has the shape \(N, 3\).*int64"),
+            ([1.0], r"a state has one entry for each atom, shape \(3,\)"),
+            (np.array([0.0, 1.5, 0.0]), r"the value 1\.5; the values of a state lie"),
+            (np.array([[0, 2, 0]]), "neither a state"),
             (np.zeros((2, 4), np.bool_), r"shape \(2, 4\)"),
-            ([True, False], r"shape \(3,\), but got \(2,\)"),
+            ([True, False], r"shape \(3,\), but this array has shape \(2,\)"),
         ],
     )
     def test_what_is_refused(self, facts: Any, message: str) -> None:

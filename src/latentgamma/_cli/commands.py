@@ -20,7 +20,7 @@ from latentgamma._cli.formatting import (
     show_run,
     show_why_not,
 )
-from latentgamma._program.fact_text import facts_in_file, named, split_facts
+from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
 from latentgamma._program.files import read
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def explain(args: argparse.Namespace) -> int:
     check_picture(args.plot)
     program = _program(args)
     facts = _facts(args, program)
-    atom = named(program, args.atom.strip())
+    atom = atom_name(program, args.atom.strip())
     screen = Screen()
     with working("looking for a proof"):
         account = lg.why_not(program, facts, atom)
@@ -195,7 +195,7 @@ def _program(args: argparse.Namespace) -> Program:
 
 
 def _facts(args: argparse.Namespace, program: Program) -> list[str]:
-    facts = [named(program, name) for text in args.facts for name in split_facts(text)]
+    facts = [atom_name(program, name) for text in args.facts for name in split_facts(text)]
     for path in args.facts_file:
         if path == "-" and args.rules == "-":
             raise Problem("rules and facts cannot both come from the standard input")

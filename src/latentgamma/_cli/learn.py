@@ -17,7 +17,7 @@ from latentgamma._cli.validate import check_device
 from latentgamma._errors import unknown_atoms
 from latentgamma._learning.journal import discard, finished_pieces
 from latentgamma._learning.observations import observe
-from latentgamma._program.fact_text import named, split_facts
+from latentgamma._program.fact_text import atom_name, split_facts
 from latentgamma._program.files import is_rule_text
 from latentgamma._program.names import quote
 
@@ -122,7 +122,7 @@ def _options(args: argparse.Namespace, data: Observations) -> dict[str, Any]:
 
 def _atoms(texts: Iterable[str], atoms: Sequence[str], option: str) -> list[str]:
     program = lg.Program.from_rules([], atoms)
-    names = [named(program, name) for text in texts for name in split_facts(text)]
+    names = [atom_name(program, name) for text in texts for name in split_facts(text)]
     if unknown := [name for name in names if name not in program.index]:
         message = str(unknown_atoms(unknown, atoms, what=option))
         raise Problem(message.replace("this program does", "these data do"))

@@ -7,24 +7,21 @@ by the compiled loops of `_propagate`. Both give the same answers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._errors import FactsError
 from latentgamma._logic import loops
 from latentgamma._logic.dependency_graph import frozen, graph_of
 from latentgamma._logic.loops import compiled
+from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_rows
 from latentgamma._program.names import quote
-from latentgamma._program.program import Facts, Indices, Mask, Offsets, Program
-
-#: Many fact sets: one boolean row for each, or one `Facts` after another.
-FactSets: TypeAlias = "npt.NDArray[Any] | Iterable[Facts]"
+from latentgamma._program.program import Indices, Offsets, Program
 
 # A tile of fact sets has up to this many words of 64: one cache line for each atom.
 _TILE_WIDTH = 8
@@ -125,7 +122,7 @@ def step(program: Program, facts: Facts = ()) -> frozenset[str]:
     >>> sorted(step(program, ["penguin"]))
     ['bird', 'penguin']
     """
-    mask = fact_mask(program, facts)
+    mask = fact_mask(program, facts).copy()
     true = np.concatenate(([0], np.cumsum(mask[program.body_indices])))
     fires = np.diff(true[program.body_indptr]) == program.body_sizes
     mask[program.head_indices[np.repeat(fires, program.head_sizes)]] = True
@@ -168,13 +165,13 @@ def closures(
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, but is {threads}")
-    given, ours = _fact_rows(program, fact_sets)
+    given = fact_rows(program, fact_sets)
     N, M = given.shape
     if N == 0 or M == 0:
         return given.copy()
     if graph_of(program).plain(program.size * (1 + N // 1024) + N * M // 64):
         return _closures_plainly(program, given)
-    closed = given if ours else np.empty((N, M), np.bool_)
+    closed = np.empty((N, M), np.bool_)
     # What comes back lies between the facts and their closure, mostly at the closure.
     for row in _closures_compiled(program, given, closed, threads or _processors()):
         closed[row] = closure_of_mask(program, closed[row]).state
@@ -192,68 +189,6 @@ def depth_bound(program: Program) -> int:
     2
     """
     return graph_of(program).order.bound
-
-
-# ------------------------------------------------------------------------ facts
-
-
-def fact_mask(program: Program, facts: Facts) -> Mask:
-    """One boolean per atom, as `Program.mask`, without a Python object per index."""
-    if isinstance(facts, np.ndarray) and facts.ndim == 1 and facts.dtype.kind in "iu":
-        mask = np.zeros(program.M, np.bool_)
-        if not facts.size:
-            return mask
-        if facts.min() >= 0 and facts.max() < program.M:
-            mask[facts] = True
-            return mask
-    return program.mask(facts)
-
-
-def _fact_rows(program: Program, fact_sets: FactSets) -> tuple[Mask, bool]:
-    """The fact sets as boolean rows, and whether they are ours to write to."""
-    if isinstance(fact_sets, np.ndarray) and fact_sets.dtype.kind == "b":
-        if fact_sets.ndim != 2 or fact_sets.shape[1] != program.M:
-            raise FactsError(
-                f"boolean fact sets have one row per set and one column per atom, shape "
-                f"(N, {program.M}), but these have shape {fact_sets.shape}"
-            )
-        return fact_sets, False
-    if isinstance(fact_sets, str) or not isinstance(fact_sets, Iterable):
-        raise FactsError(
-            f"fact sets are one set of facts after another, or a boolean array of shape "
-            f"(N, {program.M}), not {fact_sets!r}; for a single set use closure"
-        )
-    sets = list(fact_sets)
-    rows = np.zeros((len(sets), program.M), np.bool_)
-    flat = _flat_indices(program, sets)
-    if flat is not None:
-        row = np.repeat(np.arange(len(sets)), np.fromiter(map(len, sets), np.int64, len(sets)))  # type: ignore[arg-type]
-        rows[row, flat] = True
-        return rows, True
-    for r, facts in enumerate(sets):
-        try:
-            rows[r] = fact_mask(program, facts)
-        except FactsError as error:
-            raise FactsError(f"fact set {r}: {error}") from None
-    return rows, True
-
-
-def _flat_indices(program: Program, sets: list[Any]) -> npt.NDArray[np.int64] | None:
-    """The indices of all sets after one another, or None where some set needs a closer look."""
-    if not set(map(type, sets)) <= {list, tuple, set, frozenset}:
-        return None
-    flat = list(chain.from_iterable(sets))
-    kinds = set(map(type, flat))
-    try:
-        if kinds == {str}:
-            flat = list(map(program.index.__getitem__, flat))
-        elif not kinds <= {int, np.int64, np.int32}:
-            return None
-        indices = np.array(flat, np.int64)
-    except (KeyError, OverflowError):
-        return None
-    inside = not indices.size or (indices.min() >= 0 and indices.max() < program.M)
-    return indices if inside else None
 
 
 # ------------------------------------------------------------------------ parts

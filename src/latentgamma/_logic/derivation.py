@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._errors import FactsError, unknown_atoms
 from latentgamma._logic.closure import Closure, closure
+from latentgamma._program.facts import Facts, atom_index
 from latentgamma._program.names import quote
-from latentgamma._program.program import Facts, Indices, Program
+from latentgamma._program.program import Indices, Program
 
 # A branch deeper than this goes on in a tree of its own, or a long chain would run off the page.
 _DEEPEST = 24
@@ -195,25 +195,6 @@ def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[
             needed |= fresh
             stack += fresh
     return needed
-
-
-# ------------------------------------------------------------------------ words
-
-
-def atom_index(program: Program, atom: str | int) -> int:
-    """The index of an atom that someone asks about."""
-    if isinstance(atom, str):
-        index = program.index.get(atom)
-        if index is None:
-            raise unknown_atoms([atom], program.atoms, what="questions")
-        return index
-    if isinstance(atom, bool) or not isinstance(atom, (int, np.integer)):
-        raise FactsError(
-            f"the atom asked about is a name or an index, not {atom!r} ({type(atom).__name__})"
-        )
-    if not 0 <= atom < program.M:
-        raise FactsError(f"atom index {atom} is outside 0…{program.M - 1}")
-    return int(atom)
 
 
 def _dot(name: str) -> str:

@@ -72,7 +72,7 @@ def not_entailed(program: Program, rules: Program) -> np.ndarray[tuple[int], np.
     batch = max(1, _BATCH // max(1, program.M))
     for start in range(0, len(open_rules), batch):
         part = open_rules[start : start + batch]
-        sets = [[int(i) for i in translated[rules.body_of(j)] if i >= 0] for j in part]
+        sets = [{int(i) for i in translated[rules.body_of(j)] if i >= 0} for j in part]
         true = closures(program, sets)
         for row, j in zip(true, part, strict=True):
             given = set(rules.body_of(j).tolist())

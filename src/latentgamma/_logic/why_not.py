@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.closure import Closure, close_integers, closure
+from latentgamma._logic.closure import Closure, close_integers, closure, closure_of_mask
 from latentgamma._logic.dependency_graph import graph_of
-from latentgamma._logic.derivation import atom_index, atoms_needed, reasons_of
+from latentgamma._logic.derivation import atoms_needed, reasons_of
 from latentgamma._logic.loops import Cells, compiled
+from latentgamma._program.facts import Facts, Mask, atom_index
 from latentgamma._program.names import quote
-from latentgamma._program.program import Facts, Indices, Mask, Offsets, Program
+from latentgamma._program.program import Indices, Offsets, Program
 
 # The price of assuming an atom that a rule could derive: any number of roots is cheaper.
 _LAST_RESORT = 1e9
@@ -190,12 +191,12 @@ def _smallest(part: Program, repair: set[int]) -> set[int]:
     if len(repair) == 1:
         return repair
     # Only rules that fire from all of the repair can fire from less: mostly a small program.
-    firing, numbers = _firing_part(part, closure(part, np.array(sorted(repair))))
+    firing, numbers = _firing_part(part, closure_of_mask(part, part.mask(repair)))
     kept = set(np.flatnonzero(np.isin(numbers, list(repair))).tolist())
     for i in sorted(kept - _indispensable(firing, sorted(kept))):
         if i not in kept:
             continue
-        known = closure(firing, np.array(sorted(kept - {i})))
+        known = closure_of_mask(firing, firing.mask(kept - {i}))
         if known.state[0]:  # keep only what a proof from the rest uses
             reasons = reasons_of(known)
             kept = {k for k in atoms_needed(firing, reasons, 0) if reasons[k] < 0}

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._errors import FactsError, ModelError, unknown_atoms
+from latentgamma._errors import FactsError, ModelError
 from latentgamma._logic.closure import Closure, closure
 from latentgamma._model.module import Gradient, LatentGamma
-from latentgamma._program.program import Facts, Mask, Program
+from latentgamma._program.facts import Facts, Mask, atom_index
+from latentgamma._program.program import Program
 
 #: Without a choice of atoms, one atom is looked at for each of about so many depths.
 _DEPTHS = 12
@@ -119,10 +120,7 @@ def _roots(program: Program) -> tuple[str, ...]:
 
 def _indices(program: Program, atoms: Iterable[str]) -> list[int]:
     names = [atoms] if isinstance(atoms, str) else list(atoms)
-    unknown = [name for name in names if name not in program.index]
-    if unknown:
-        raise unknown_atoms(unknown, program.atoms, what="atoms")
-    return [program.index[name] for name in names]
+    return [atom_index(program, name, what="atoms") for name in names]
 
 
 def _one_for_each_depth(closed: Closure) -> list[int]:

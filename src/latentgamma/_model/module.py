@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
@@ -28,8 +28,8 @@ from latentgamma._model.rules import AbstractRules, Numbers, SparseRules, Suppor
 from latentgamma._model.stages import Gate, fire, gate, match, route, update, weakest_link
 from latentgamma._model.trajectory import Trajectory
 from latentgamma._model.weight_reader import read_model, rows_of
-from latentgamma._program.facts import fact_masks
-from latentgamma._program.program import Facts, Program
+from latentgamma._program.facts import Facts, FactSets, fact_values
+from latentgamma._program.program import Program
 
 Gradient: TypeAlias = Literal["exact", "proof"]
 #: What the forward pass keeps for the backward: the states, about √T of them, or everything.
@@ -241,11 +241,12 @@ class LatentGamma(nn.Module):
 
     # ------------------------------------------------------------ states
 
-    def state(self, facts: Facts | Iterable[Facts]) -> Tensor:
+    def state(self, facts: Facts | FactSets) -> Tensor:
         """The state of a fact set (M,), or of many (N, M), on this model's device and dtype.
 
-        A fact set is a name, an index, several of them, or one boolean for each atom. Many of
-        them are an iterable of fact sets, or a boolean array of shape (N, M).
+        A fact set is a name, an index, several of them, one boolean or one value between 0 and 1
+        for each atom, or a dictionary from names to values. Many of them are an iterable of fact
+        sets, or an array of shape (N, M).
 
         >>> import latentgamma as lg
         >>> model = lg.oracle(lg.parse("bird :- penguin."))
@@ -254,11 +255,16 @@ class LatentGamma(nn.Module):
         >>> model.state([["penguin"], []])
         tensor([[0., 1.],
                 [0., 0.]])
+        >>> model.state({"penguin": 0.75})
+        tensor([0.0000, 0.7500])
+
+        Raises:
+            FactsError: if these are not facts of the program.
+            ModelError: if the model has no program.
         """
         program = self._need_program("to name facts")
-        given = facts.detach().cpu().numpy() if isinstance(facts, Tensor) else facts
-        masks = torch.from_numpy(fact_masks(program, given))
-        return masks.to(device=self.device, dtype=self.dtype)
+        values = torch.from_numpy(fact_values(program, facts))
+        return values.to(device=self.device, dtype=self.dtype)
 
     def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
         """The atoms above one half: of one state a set, of a batch (N, M) a list of sets."""

@@ -1,9 +1,9 @@
-"""Facts as people type them: between commas, or in a file."""
+"""Facts from the command line: names between commas, or in a file."""
 
 from __future__ import annotations
 
 from latentgamma._errors import FactsError
-from latentgamma._program.names import UnreadableName, read_name
+from latentgamma._program.facts import find_name
 from latentgamma._program.program import Program
 from latentgamma._program.rule_text import parse
 from latentgamma._program.source_text import decoded
@@ -60,29 +60,27 @@ def _end_of_quote(text: str, at: int) -> int:
     raise FactsError(f"a quote ({mark}) is never closed in the facts {text[start:]!r}")
 
 
-def named(program: Program, written: str) -> str:
-    """The atom that is meant: the name itself, or what rule text would make of it.
+def atom_name(program: Program, text: str) -> str:
+    """The name of the atom that a text means: the text itself, or what rule text makes of it.
 
-    A name that the program does not have comes back as it is, for an error to show.
+    A text that names no atom comes back as it is, for an error to show.
 
-    >>> from latentgamma import parse
     >>> program = parse("edge(a,b). 'night train'.")
-    >>> named(program, "edge( a, b )"), named(program, "night train")
+    >>> atom_name(program, "edge( a, b )"), atom_name(program, "night train")
     ('edge(a,b)', 'night train')
     """
-    if written in program.index:
-        return written
-    try:
-        name, end = read_name(written)
-    except UnreadableName:
-        return written
-    return name if end == len(written) else written
+    index = find_name(program, text)
+    return text if index is None else program.atoms[index]
 
 
 def facts_in_file(program: Program, data: bytes, path: str) -> list[str]:
-    """The facts in a file: one name a line, or rule text.
+    """The names of the facts in a file that has one name on each line, or rule text.
 
-    It is rule text if its first line that is no comment ends with a full stop.
+    It is rule text if its first line that is not a comment ends with a full stop.
+
+    Raises:
+        FactsError: if the file contains a rule.
+        ParseError: if it is not rule text, or not UTF-8.
     """
     text = decoded(data, path)
     lines = [line.strip() for line in text.split("\n")]
@@ -90,7 +88,7 @@ def facts_in_file(program: Program, data: bytes, path: str) -> list[str]:
     if not names:
         return []
     if not names[0].partition("%")[0].rstrip().endswith("."):
-        return [named(program, line) for line in names]
+        return [atom_name(program, line) for line in names]
     stated = parse(text, path=path)
     for j in stated.body_sizes.nonzero()[0][:1].tolist():
         raise FactsError(f"{path}: '{stated.rules[j]}' is a rule, not a fact; add it to the rules")

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import FactsError, ProgramError, unknown_atoms
+from latentgamma._program.facts import Facts as Facts  # noqa: PLC0414 - an alias re-exports
+from latentgamma._program.facts import FactSets, fact_mask, fact_values
+from latentgamma._program.facts import Mask as Mask  # noqa: PLC0414
 from latentgamma._program.names import quote, rule_text
 
 Indices: TypeAlias = npt.NDArray[np.int32]
 Offsets: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
-#: Names, indices, or one boolean per atom; a single name or index stands for itself.
-Facts: TypeAlias = "str | int | Iterable[str] | Iterable[int] | npt.NDArray[Any]"
 #: A rule as a plain pair: the head (or heads), then the body.
 Pair: TypeAlias = "tuple[str | Iterable[str], str | Iterable[str]]"
 
@@ -298,50 +298,29 @@ class Program:
     # ---------------------------------------------------------------- facts and states
 
     def mask(self, facts: Facts = ()) -> Mask:
-        """One boolean per atom, from names, indices or a boolean array. Shape (M,)."""
-        if isinstance(facts, (str, int, np.integer)) and not isinstance(facts, bool):
-            facts = [facts]  # type: ignore[assignment]
-        if isinstance(facts, np.ndarray) and facts.dtype.kind == "b":
-            return self._checked_mask(facts)
-        items = facts.tolist() if isinstance(facts, np.ndarray) else list(facts)  # type: ignore[arg-type]
-        if items and all(isinstance(item, (bool, np.bool_)) for item in items):
-            return self._checked_mask(np.asarray(items))
-        mask = np.zeros(self.M, np.bool_)
-        unknown = []
-        for item in items:
-            if isinstance(item, str):
-                i = self.index.get(item)
-                if i is None:
-                    unknown.append(item)
-                else:
-                    mask[i] = True
-            elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
-                if not 0 <= item < self.M:
-                    raise FactsError(f"fact index {item} is outside 0…{self.M - 1}")
-                mask[item] = True
-            else:
-                raise FactsError(
-                    f"a fact is a name or an index, or facts are one boolean per atom, "
-                    f"but this one is {item!r} ({type(item).__name__})"
-                )
-        if unknown:
-            raise unknown_atoms(unknown, self.atoms)
-        return mask
+        """One boolean for each atom, from one fact set in any form. Shape (M,).
 
-    def _checked_mask(self, mask: Mask) -> Mask:
-        if mask.shape != (self.M,):
-            raise FactsError(
-                f"boolean facts need one entry per atom, shape ({self.M},), but got {mask.shape}"
-            )
-        return mask.copy()
+        >>> Program.from_rules([("bird", ["penguin"])]).mask(["penguin"])
+        array([False,  True])
 
-    def state(self, facts: Facts = ()) -> npt.NDArray[np.float64]:
-        """The state vector of a fact set: 1 where it is true, 0 elsewhere. Shape (M,).
-
-        >>> Program.from_rules([("bird", ["penguin"])]).state(["penguin"])
-        array([0., 1.])
+        Raises:
+            FactsError: if these are not facts of this program, or a value is neither 0 nor 1.
         """
-        return self.mask(facts).astype(np.float64)
+        return fact_mask(self, facts).copy()
+
+    def state(self, facts: Facts | FactSets = ()) -> npt.NDArray[np.float64]:
+        """The values of one fact set, shape (M,), or of many, shape (N, M), between 0 and 1.
+
+        >>> program = Program.from_rules([("bird", ["penguin"])])
+        >>> program.state(["penguin"])
+        array([0., 1.])
+        >>> program.state({"penguin": 0.7})
+        array([0. , 0.7])
+
+        Raises:
+            FactsError: if these are not facts of this program, or a value lies outside [0, 1].
+        """
+        return fact_values(self, facts)
 
     def names(self, state: npt.ArrayLike) -> frozenset[str]:
         """The atoms above one half in a state (or true in a boolean one)."""
