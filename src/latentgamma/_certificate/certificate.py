@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from latentgamma._certificate.step_bounds import Array, Reading, row_min
 from latentgamma._errors import CertificateError, ModelError
-from latentgamma._logic.closure import FactSets, closure, depth_bound
+from latentgamma._logic.closure import closure, depth_bound
 from latentgamma._logic.equivalence import not_entailed
-from latentgamma._program.facts import fact_masks
+from latentgamma._program.facts import FactSets, fact_masks
 from latentgamma._program.program import Program
 
 #: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
