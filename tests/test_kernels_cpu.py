@@ -16,11 +16,11 @@ import latentgamma as lg
 from latentgamma._model.kernels import autograd, cpu_kernels, cpu_launch
 from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
 from latentgamma._model.kernels.inputs import Flat, flatten, make_layout, plain_step
-from latentgamma._model.kernels.simd import compiled, exp_minus_abs, group, put_group
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.rules import Numbers, SparseRules, Support, Weights
 from latentgamma._model.stages import weakest_link
 from latentgamma._program.program import Program
+from latentgamma._simd import compiled, exp_minus_abs, group, log, put_group
 from random_models import random_model, random_program, random_states
 
 
@@ -179,6 +179,23 @@ def all_scales(dtype: type) -> np.ndarray:
     tiny = np.geomspace(1e-38, top, 1 << 15)
     x = np.concatenate([steps, tiny]).astype(dtype)
     return np.concatenate([x, -x])
+
+
+@compiled
+def _logs(x: np.ndarray, out: np.ndarray) -> None:
+    for g in range(x.size // 16):
+        put_group(out, g, log(group(x, g)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_log_keeps_its_digits_also_beside_one(dtype: type) -> None:
+    beside = 1 + np.finfo(dtype).eps * np.arange(-1000, 1000)
+    x = np.concatenate([np.geomspace(1e-37, 1e37, 1 << 16), np.linspace(0.5, 2, 48), beside])
+    x = np.resize(x.astype(dtype), (len(x) // 16) * 16)
+    found = np.empty_like(x)
+    _logs(x, found)
+    exact = np.log(x.astype(np.longdouble))
+    assert np.all(np.abs(found - exact) <= 4 * np.finfo(dtype).eps / 2 * np.abs(exact))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._model.kernels.simd import (
+from latentgamma._simd import (
     TILE,
     compiled,
     exp_minus_abs,

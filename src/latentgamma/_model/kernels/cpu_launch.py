@@ -20,7 +20,7 @@ from torch import Tensor
 from latentgamma._model.kernels import cpu_kernels as kernels
 from latentgamma._model.kernels.cpu_kernels import BLOCK, HIGHEST_POWER, Array, Arrays, Gating
 from latentgamma._model.kernels.inputs import Flat, Layout
-from latentgamma._model.kernels.simd import TILE
+from latentgamma._simd import TILE
 
 #: Up to this many examples go one by one, their exponentials taken side by side by rule.
 _FEW = 3
