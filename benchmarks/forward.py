@@ -132,7 +132,7 @@ def dense(
 def csr(model: lg.LatentGamma) -> Callable[[Tensor, int], Tensor]:
     """The sparse form on torch's compressed rows; states are (M, B) inside."""
     with torch.no_grad():
-        n, rules = model.numbers(), model.rules
+        n, rules = model.step_parameters(), model.rules
         w, M, R, dtype = n.weights, model.M, model.R, n.threshold.dtype
         body = torch.sparse_coo_tensor(
             torch.stack([rules.body_rule, rules.body_atom]), w.body.to(dtype), (R, M)

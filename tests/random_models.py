@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from latentgamma import LatentGamma, Program
-from latentgamma._model.rules import AbstractRules, SparseRules
+from latentgamma._model.rules import AbstractRules
+from latentgamma._model.sparse_rules import SparseRules
 from paper_reference import Parameters
 
 #: How each form of the rules is made from the sparse one. A new form joins the contract here.
@@ -67,7 +68,7 @@ def random_model(
         return low + (high - low) * torch.rand(shape, generator=rng, dtype=torch.float64)
 
     rules = SparseRules(
-        SparseRules.support_of(program),
+        SparseRules.literals_of(program),
         M=M,
         body_logits=normal(len(program.body_indices)),
         body_background=normal(R) - 1,

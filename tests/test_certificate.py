@@ -413,7 +413,7 @@ def test_what_strays_is_bounded_with_the_rounding_of_its_argument(argument: floa
     with torch.no_grad():
         model.rules.head_logits.zero_()
         model.threshold.fill_(1 - argument / 5)
-        numbers = model.numbers()
+        numbers = model.step_parameters()
         slack = float((numbers.weights.body_total - numbers.threshold.double()).detach())
     reach = float(numbers.sharpness) * slack
     exact = float(numbers.amplitude) * math.exp(reach) / (1 + math.exp(reach)) / 2

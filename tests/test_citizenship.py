@@ -246,7 +246,7 @@ class TestCopies:
 def test_numbers_of_another_program_are_refused() -> None:
     model = oracle(parse("b :- a. c :- b."), form="sparse")
     other = oracle(Program.from_rules([("b", ["a"]), ("c", ["a"])], "bac"), form="sparse")
-    with pytest.raises(RuntimeError, match="these numbers belong to another program"):
+    with pytest.raises(RuntimeError, match="these values belong to another program"):
         model.load_state_dict(other.state_dict())
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma._model.rules import DenseRules
+from latentgamma._model.dense_rules import DenseRules
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import latentgamma as lg
 from latentgamma import Constants, FactsError, LatentGamma, ModelError, Program, generators, oracle
 from latentgamma._model.gradient_report import gradient_report
-from latentgamma._model.rules import SparseRules
-from latentgamma._model.stages import weakest_link
+from latentgamma._model.proof_gradient import min_max_step
+from latentgamma._model.sparse_rules import SparseRules
 from random_models import FORMS, GATES, random_model, random_program, random_states
 
 MEMORY = ("states", "sqrt", "all")
@@ -242,7 +242,7 @@ class TestAlongProofs:
 
     def test_it_is_the_slope_of_min_and_max(self) -> None:
         program = random_program(11)
-        literals = SparseRules.support_of(program)
+        literals = SparseRules.literals_of(program)
         rng = np.random.default_rng(0)
         for _ in range(20):
             state = torch.from_numpy(rng.permutation(np.linspace(0.01, 0.99, program.M)))
@@ -260,7 +260,7 @@ class TestAlongProofs:
             expected = [
                 s if s > 0.5 else max(s, b) for s, b in zip(state.tolist(), best, strict=True)
             ]
-            assert weakest_link(state, literals, program.R).tolist() == expected
+            assert min_max_step(state, literals, program.R).tolist() == expected
 
     def test_parameters_get_the_local_derivative(self) -> None:
         # One step: nothing has come along a proof yet, so parameters see the exact derivative.

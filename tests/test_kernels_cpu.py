@@ -17,8 +17,8 @@ from latentgamma._model.kernels import autograd, cpu_kernels, cpu_launch
 from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
 from latentgamma._model.kernels.inputs import Flat, flatten, make_layout, plain_step
 from latentgamma._model.module import LatentGamma
-from latentgamma._model.rules import Numbers, SparseRules, Support, Weights
-from latentgamma._model.stages import weakest_link
+from latentgamma._model.rules import Literals, StepParameters, Weights
+from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
 from latentgamma._simd import compiled, exp_minus_abs, group, log, put_group
 from random_models import random_model, random_program, random_states
@@ -78,9 +78,9 @@ def high_states(model: LatentGamma, batch: int, seed: int = 0) -> Tensor:
     return random_states(model, batch, seed=seed) ** 0.2
 
 
-def leaves(model: LatentGamma, dtype: torch.dtype) -> Numbers:
+def leaves(model: LatentGamma, dtype: torch.dtype) -> StepParameters:
     """The numbers of a model, rounded to a dtype, as tensors that collect gradients."""
-    numbers = model.numbers()
+    numbers = model.step_parameters()
 
     def leaf(tensor: Tensor, kind: torch.dtype) -> Tensor:
         return tensor.detach().to(dtype).to(kind).requires_grad_()
@@ -93,11 +93,11 @@ def leaves(model: LatentGamma, dtype: torch.dtype) -> Numbers:
         leaf(head, dtype),
         leaf(head_off, dtype),
     )
-    return Numbers(weights, *(leaf(tensor, dtype) for tensor in numbers[1:6]))
+    return StepParameters(weights, *(leaf(tensor, dtype) for tensor in numbers[1:6]))
 
 
-def widened(numbers: Numbers) -> Numbers:
-    return numbers.of([t.detach().double().requires_grad_() for t in numbers.tensors()])
+def widened(numbers: StepParameters) -> StepParameters:
+    return numbers.with_tensors([t.detach().double().requires_grad_() for t in numbers.tensors()])
 
 
 def compare(
@@ -114,9 +114,8 @@ def compare(
     """Hold the kernel to the float64 reference: the states, and the gradient of every number."""
     rules = model.rules
     assert isinstance(rules, SparseRules)
-    proof = rules.support() if model.gradient == "proof" else None
-    mine = leaves(model, dtype)._replace(proof=proof)
-    theirs = widened(mine)._replace(proof=proof)
+    mine = leaves(model, dtype)
+    theirs = widened(mine)
     start = state.to(dtype).requires_grad_()
     wide = start.detach().double().requires_grad_()
     run = Run(
@@ -124,7 +123,6 @@ def compare(
         layout_of(rules),
         steps,
         bump=model.gate_kind == "bump",
-        proof=None if proof is None else lambda s: weakest_link(s, proof, model.R),
         sqrt=sqrt,
     )
     states = [wide]
@@ -140,7 +138,7 @@ def compare(
     given = torch.randn(got.shape, generator=rng, dtype=torch.float64)
     got.backward(given.to(dtype))
     want.backward(given.to(dtype).double())
-    names = [*Weights._fields, *Numbers._fields[1:6], "state"]
+    names = [*Weights._fields, *StepParameters._fields[1:6], "state"]
     for name, a, b in zip(names, [*mine.tensors(), start], [*theirs.tensors(), wide], strict=True):
         if b.grad is None or b.numel() == 0 or float(b.grad.norm()) == 0:
             assert a.grad is None or float(a.grad.norm()) == 0, name
@@ -264,26 +262,12 @@ def test_whole_and_broken_gates_agree_with_the_reference(
 ) -> None:
     model = soft(ragged(3, atoms=20, rules=30, longest=5))
     numbers = leaves(model, dtype)._replace(gate=torch.tensor(beta, dtype=dtype))
-    run = Run(cpu_launch, layout_of(model.rules), 5, bump=False, proof=None)  # type: ignore[arg-type]
+    run = Run(cpu_launch, layout_of(model.rules), 5, bump=False)  # type: ignore[arg-type]
     state = high_states(model, 9).to(dtype)
     got, want = run(numbers, state), state.double()
     for _ in range(5):
         want = model._step(widened(numbers), want)
     torch.testing.assert_close(got.double(), want, rtol=0, atol=value)
-
-
-@BOTH
-@pytest.mark.parametrize("batch", [2, 18])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_proof_gradient_is_that_of_the_reference(
-    dtype: torch.dtype, value: float, slope: float, seed: int, batch: int
-) -> None:
-    program = random_program(seed, atoms=14, rules=20)
-    model = drawn(program, gradient="proof", seed=seed)
-    # One step for the ties of 0 and 1, several for the way back through true atoms.
-    for steps in (1, 4):
-        state = random_states(model, batch, seed=seed)
-        compare(model, state, steps, dtype, value=value, slope=slope)
 
 
 def test_a_proof_gradient_arrives_undiminished_at_the_facts_of_a_chain() -> None:
@@ -341,7 +325,7 @@ def test_a_support_in_any_order_gives_the_same() -> None:
     body = torch.randperm(len(rules.body_rule), generator=rng)
     head = torch.randperm(len(rules.head_rule), generator=rng)
     shuffled = SparseRules(
-        Support(
+        Literals(
             rules.body_rule[body],
             rules.body_atom[body],
             rules.head_rule[head],
@@ -363,8 +347,8 @@ def test_a_support_in_any_order_gives_the_same() -> None:
 def test_the_multiplied_numbers_make_the_same_step() -> None:
     model = soft(ragged(9, atoms=25, rules=30, longest=6))
     rules = model.rules
-    layout = make_layout(rules.support(), M=rules.M, R=rules.R)
-    flat = flatten(layout, model.numbers(), torch.float64)
+    layout = make_layout(rules.literals(), M=rules.M, R=rules.R)
+    flat = flatten(layout, model.step_parameters(), torch.float64)
     state = high_states(model, 3)
     got = plain_step(layout, flat, state, bump=False)
     torch.testing.assert_close(got, model.step(state), rtol=0, atol=1e-14)
@@ -373,9 +357,11 @@ def test_the_multiplied_numbers_make_the_same_step() -> None:
 def test_a_gradient_can_be_differentiated_again() -> None:
     model = soft(ragged(2, atoms=5, rules=6, longest=3))
     layout = layout_of(model.rules)  # type: ignore[arg-type]
-    flat = [x.detach().requires_grad_() for x in flatten(layout, model.numbers(), torch.float64)]
+    flat = [
+        x.detach().requires_grad_() for x in flatten(layout, model.step_parameters(), torch.float64)
+    ]
     state = high_states(model, 2).requires_grad_()
-    run = Run(cpu_launch, layout, 2, bump=False, proof=None)
+    run = Run(cpu_launch, layout, 2, bump=False)
 
     def final(state: Tensor, *flat: Tensor) -> Tensor:
         result: Tensor = autograd._Final.apply(run, state, *flat)  # type: ignore[no-untyped-call]
@@ -487,7 +473,7 @@ def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch
     small, large = drawn(random_program(0)), soft(ragged(0, atoms=200, rules=200, longest=9))
     for model, kernel in ((small, None), (large, cpu_launch)):
         state = random_states(model, 2)
-        assert kernel_for(model.rules, state, model.numbers().tensors()) is kernel
+        assert kernel_for(model.rules, state, model.step_parameters().tensors()) is kernel
 
 
 def test_an_unknown_kernel_is_refused() -> None:

@@ -57,8 +57,8 @@ CASES = [
 @pytest.mark.parametrize(("M", "R", "most", "B", "steps"), CASES)
 def test_value_and_gradients(M: int, R: int, most: int, B: int, steps: int, gate: str) -> None:
     model, bump = shaken(ragged(M + R, M, R, most), R, gate), gate == "bump"
-    layout = make_layout(model.rules.support(), M=M, R=R)
-    flat = Flat(*(x.detach() for x in flatten(layout, model.numbers(), torch.float64)))
+    layout = make_layout(model.rules.literals(), M=M, R=R)
+    flat = Flat(*(x.detach() for x in flatten(layout, model.step_parameters(), torch.float64)))
     flat = Flat(*(x.requires_grad_() for x in flat))
     generator = torch.Generator().manual_seed(1)
     state = torch.rand(B, M, generator=generator, dtype=torch.float64).requires_grad_()
@@ -74,7 +74,7 @@ def test_value_and_gradients(M: int, R: int, most: int, B: int, steps: int, gate
     )
 
     there = make_layout(
-        type(model.rules.support())(*(x.cuda() for x in model.rules.support())), M=M, R=R
+        type(model.rules.literals())(*(x.cuda() for x in model.rules.literals())), M=M, R=R
     )
     numbers = Flat(*(x.detach().float().cuda().contiguous() for x in flat))
     given = state.detach().float().cuda()
@@ -86,7 +86,7 @@ def test_value_and_gradients(M: int, R: int, most: int, B: int, steps: int, gate
     assert (run.double().cpu() - torch.stack(states)).abs().max() < 1e-5
     for sent, exact in ((weight[-1:], last), (weight, every)):
         arguments = (there, numbers, kept, sent.float().cuda())
-        found = [cuda_launch.backward(*arguments, bump=bump, proof=False, learn=True) for _ in "12"]
+        found = [cuda_launch.backward(*arguments, bump=bump, learn=True) for _ in "12"]
         ours = [found[0][0], *found[0][1]]
         twin = [found[1][0], *found[1][1]]
         for name, mine, other, theirs in zip(

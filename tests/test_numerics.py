@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Constants, LatentGamma, Program, generators, oracle
-from latentgamma._model.rules import DenseRules, SparseRules
+from latentgamma._model.dense_rules import DenseRules
+from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import bump, update
 from random_models import FORMS, GATES, random_model, random_program, random_states
 
@@ -178,7 +179,7 @@ def test_totals_do_not_lose_what_is_small() -> None:
     # One true atom among two million: in single precision 2²¹ − 1 and 2²¹ are close neighbours.
     M = 1 << 21
     rules = SparseRules(
-        SparseRules.support_of(Program.from_arrays([0, 1], [0], [1], atoms=M)),
+        SparseRules.literals_of(Program.from_arrays([0, 1], [0], [1], atoms=M)),
         M=M,
         body_logits=torch.tensor([0.0]),
         body_background=torch.tensor([0.0]),  # every atom weighs one half
@@ -215,7 +216,7 @@ def test_sparse_becomes_dense_without_loss() -> None:
     assert isinstance(dense, DenseRules)
     assert dense.to_dense() is dense
     assert isinstance(model.rules, SparseRules)
-    held = model.rules.support()
+    held = model.rules.literals()
     assert torch.equal(dense.body_logits[held.body_rule, held.body_atom], model.rules.body_logits)
     assert torch.equal(dense.head_logits[held.head_rule, held.head_atom], model.rules.head_logits)
 

@@ -27,7 +27,8 @@ from latentgamma import (
     parse,
 )
 from latentgamma._model import module as stages
-from latentgamma._model.rules import DenseRules, SparseRules
+from latentgamma._model.dense_rules import DenseRules
+from latentgamma._model.sparse_rules import SparseRules
 from random_models import FORMS, GATES, paper_parameters, random_model, random_program
 
 PAPER = Constants.paper()
@@ -199,7 +200,7 @@ class TestWhereThePaperFails:
     def test_the_largest_share_is_the_wrong_threshold_for_several_heads(self, form: str) -> None:
         program = Program.from_rules([("h", ["a"]), (("h", "p", "q"), ["b"])])
         model = oracle(program, PAPER, form=form, heads="paper", dtype=torch.float64)
-        numbers = model.numbers()
+        numbers = model.step_parameters()
         state = model.state(["b"])
         rules = model.rules
         with torch.no_grad():

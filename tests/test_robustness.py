@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import latentgamma as lg
+from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.noise import (
     critical_sigma,
     flip_bound,
@@ -18,7 +19,6 @@ from latentgamma._model.noise import (
     misroute_bound,
     perturb,
 )
-from latentgamma._model.rules import DenseRules
 
 PROGRAM = lg.parse("c :- a, b. d :- c. e :- d, a. f :- b.")
 

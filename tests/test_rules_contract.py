@@ -16,7 +16,7 @@ import paper_reference as paper
 from latentgamma import LatentGamma, Program
 from latentgamma._model import module as stages
 from latentgamma._model.kernels import autograd
-from latentgamma._model.rules import SparseRules
+from latentgamma._model.sparse_rules import SparseRules
 from random_models import (
     FORMS,
     GATES,
@@ -68,7 +68,7 @@ class TestValue:
         state = random_states(model, seed=seed)
         reference, s = paper_parameters(model), state.tolist()
         with torch.no_grad():
-            numbers = model.numbers()
+            numbers = model.step_parameters()
             a = stages.match(model.rules, numbers, state)
             fired = stages.fire(numbers, a)
             phi = stages.route(model.rules, numbers, fired)
@@ -114,7 +114,7 @@ class TestValue:
         dense = random_model(program, form="dense", gate=gate, seed=seed)
         state = random_states(model, 3, seed=seed)
         torch.testing.assert_close(model(state, 4), dense(state, 4), rtol=0, atol=1e-13)
-        numbers, twin = model.numbers(), dense.numbers()
+        numbers, twin = model.step_parameters(), dense.step_parameters()
         pairs = itertools.product(range(model.R), range(model.M))
         rule, atom = torch.tensor([*pairs], dtype=torch.int64).reshape(-1, 2).T
         for at in ("body_at", "head_at"):
@@ -159,7 +159,7 @@ class TestGradient:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)
         if not isinstance(model.rules, SparseRules):
             return
-        held = model.rules.support()
+        held = model.rules.literals()
         for part, rule, atom in (
             ("body", held.body_rule, held.body_atom),
             ("head", held.head_rule, held.head_atom),
@@ -321,12 +321,12 @@ class TestStructure:
         above[::2] = 1.0
         with torch.no_grad():
             # Atoms at one stay there; offsets stop the others where they are: a fixed point.
-            numbers = model.numbers()
+            numbers = model.step_parameters()
             firing = stages.fire(numbers, stages.match(model.rules, numbers, above))
             evidence = stages.route(model.rules, numbers, firing)
             model.offset.copy_(torch.where(above < 1, model.offset + evidence + 40.0, -0.5))
             torch.testing.assert_close(model.step(above), above, rtol=0, atol=1e-15)
-            states = model.iterate(start, 50).states
+            states = model.iterate(start, 200).states
         assert (states <= above + 1e-13).all()
         assert (states[-1][::2] > 0.9).all()
 
@@ -339,18 +339,18 @@ def test_the_support_is_where_weights_stand_out(form: str) -> None:
     program = Program.from_rules([(("c", "d"), ["a", "b"]), ("a", []), ("b", ["d", "c", "a"])])
     model = random_model(program, form=form, spread=0.1)
     if isinstance(model.rules, SparseRules):
-        found = model.rules.support()
+        found = model.rules.literals()
     else:  # read off the logits, so they must say something
         rules = SparseRules(
-            SparseRules.support_of(program),
+            SparseRules.literals_of(program),
             M=program.M,
             body_logits=torch.full((5,), 4.0),
             body_background=torch.full((3,), -4.0),
             head_logits=torch.full((4,), 5.0),
             head_background=torch.zeros(3),
         )
-        found = FORMS[form](rules).support()
-    expected = SparseRules.support_of(program)
+        found = FORMS[form](rules).literals()
+    expected = SparseRules.literals_of(program)
     for rule, atom, rule_, atom_ in (
         (found.body_rule, found.body_atom, expected.body_rule, expected.body_atom),
         (found.head_rule, found.head_atom, expected.head_rule, expected.head_atom),

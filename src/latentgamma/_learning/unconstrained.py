@@ -8,8 +8,8 @@ import torch
 
 from latentgamma._learning.extraction import extract
 from latentgamma._learning.observations import Observations
+from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.module import LatentGamma
-from latentgamma._model.rules import DenseRules
 from latentgamma._program.program import Program
 
 _STEPS = 600

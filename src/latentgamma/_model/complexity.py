@@ -18,8 +18,8 @@ from __future__ import annotations
 import math
 
 from latentgamma._errors import ProgramError
+from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.module import LatentGamma, one_of
-from latentgamma._model.rules import DenseRules
 from latentgamma._program.program import Program
 
 
@@ -42,7 +42,7 @@ def parameter_count(what: LatentGamma | Program, form: str | None = None) -> int
     R, M = what.R, what.M
     if isinstance(what, LatentGamma):
         form = form or ("dense" if isinstance(what.rules, DenseRules) else "sparse")
-        support = what.rules.support()
+        support = what.rules.literals()
         literals = len(support.body_atom) + len(support.head_atom)
     else:
         literals = what.size

@@ -12,20 +12,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from latentgamma._certificate.certificate import Certificate, certify
 from latentgamma._certificate.step_bounds import Reading
 from latentgamma._errors import ModelError, StateError
+from latentgamma._model.constrained_parameters import (
+    above_one,
+    open_unit,
+    positive,
+    raw_above,
+    raw_open_unit,
+)
 from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
 from latentgamma._model.kernels.inputs import Flat
-from latentgamma._model.recompute import (
-    can_be_rerun,
-    run_keeping_states,
-    values_can_be_read,
-)
-from latentgamma._model.rules import AbstractRules, Numbers, SparseRules, Support
-from latentgamma._model.stages import Gate, fire, gate, match, route, update, weakest_link
+from latentgamma._model.proof_gradient import min_max_step
+from latentgamma._model.recompute import run_keeping_states
+from latentgamma._model.rules import AbstractRules, Literals, StepParameters
+from latentgamma._model.sparse_rules import SparseRules
+from latentgamma._model.stages import GateKind, fire, gate, match, route, update
+from latentgamma._model.tracing import can_be_rerun, values_can_be_read
 from latentgamma._model.trajectory import Trajectory
 from latentgamma._model.weight_reader import read_model, rows_of
 from latentgamma._program.facts import Facts, FactSets, fact_values
@@ -95,7 +100,7 @@ class LatentGamma(nn.Module):
         gain: Tensor,
         offset: Tensor,
         gate: Tensor,
-        gate_kind: Gate = "sigmoid",
+        gate_kind: GateKind = "sigmoid",
         gradient: Gradient = "exact",
         kernel: KernelChoice = "auto",
         program: Program | None = None,
@@ -109,20 +114,20 @@ class LatentGamma(nn.Module):
         _check_shape("gain", gain, ())
         _check_shape("offset", offset, (rules.M,))
         _check_shape("gate", gate, ())
-        self.gate_kind: Gate = one_of("gate", gate_kind, get_args(Gate))
+        self.gate_kind: GateKind = one_of("gate", gate_kind, get_args(GateKind))
         self.gradient = gradient
         self.kernel = kernel
         self.program = program
         self.rules = rules
         self.threshold = nn.Parameter(threshold)
-        self.sharpness_raw = nn.Parameter(_inverse_softplus("sharpness", sharpness, 0.0))
-        self.confidence_raw = nn.Parameter(_inverse_sigmoid(confidence))
-        self.gain_raw = nn.Parameter(_inverse_softplus("gain", gain, 0.0))
+        self.sharpness_raw = nn.Parameter(raw_above("sharpness", sharpness, 0.0))
+        self.confidence_raw = nn.Parameter(raw_open_unit("confidence", confidence))
+        self.gain_raw = nn.Parameter(raw_above("gain", gain, 0.0))
         self.offset = nn.Parameter(offset)
-        self.gate_raw = nn.Parameter(_inverse_softplus("gate", gate, 1.0))
+        self.gate_raw = nn.Parameter(raw_above("gate", gate, 1.0))
         self._state_dtype = threshold.dtype
         self._certified: tuple[object, Certificate] | None = None
-        self._fixed: tuple[Numbers, dict[torch.dtype, Flat]] | None = None
+        self._fixed: tuple[StepParameters, dict[torch.dtype, Flat]] | None = None
 
     # ------------------------------------------------------------ numbers
 
@@ -147,23 +152,22 @@ class LatentGamma(nn.Module):
     @property
     def sharpness(self) -> Tensor:
         """τ > 0, one per rule. (R,)."""
-        return _positive(self.sharpness_raw)
+        return positive(self.sharpness_raw)
 
     @property
     def confidence(self) -> Tensor:
         """ρ in (0, 1), one per rule. (R,)."""
-        limits = torch.finfo(self.confidence_raw.dtype)
-        return torch.sigmoid(self.confidence_raw).clamp(limits.tiny, 1 - limits.eps)
+        return open_unit(self.confidence_raw)
 
     @property
     def gain(self) -> Tensor:
         """τ_nor > 0. ()."""
-        return _positive(self.gain_raw)
+        return positive(self.gain_raw)
 
     @property
     def gate(self) -> Tensor:
         """β > 1. ()."""
-        return (1 + _positive(self.gate_raw)).clamp(min=1 + torch.finfo(self.gate_raw.dtype).eps)
+        return above_one(self.gate_raw)
 
     @property
     def M(self) -> int:
@@ -185,21 +189,21 @@ class LatentGamma(nn.Module):
         """The dtype of the states that `state` makes."""
         return self._state_dtype
 
-    def numbers(self) -> Numbers:
+    def step_parameters(self) -> StepParameters:
         """The parameters as a step uses them, differentiable."""
-        return Numbers(
+        return StepParameters(
             self.rules.read(),
             self.threshold,
             self.sharpness,
             self.gain * self.confidence,
             self.offset,
             self.gate,
-            self.rules.support() if self._flows_along_proofs() else None,
+            self.rules.literals() if self._flows_along_proofs() else None,
         )
 
-    def _read(self) -> tuple[Numbers, dict[torch.dtype, Flat] | None]:
+    def _read(self) -> tuple[StepParameters, dict[torch.dtype, Flat] | None]:
         """The numbers of a step, and where a kernel may keep its form of them."""
-        return (self.numbers(), None) if self._fixed is None else self._fixed
+        return (self.step_parameters(), None) if self._fixed is None else self._fixed
 
     @contextmanager
     def fixed(self) -> Iterator[LatentGamma]:
@@ -214,8 +218,11 @@ class LatentGamma(nn.Module):
         True
         """
         with torch.no_grad():
-            numbers = self.numbers()
-            self._fixed = numbers.of([tensor.detach() for tensor in numbers.tensors()]), {}
+            numbers = self.step_parameters()
+            self._fixed = (
+                numbers.with_tensors([tensor.detach() for tensor in numbers.tensors()]),
+                {},
+            )
         try:
             yield self
         finally:
@@ -312,9 +319,9 @@ class LatentGamma(nn.Module):
 
     def step(self, state: Tensor) -> Tensor:
         """The state after one application of the operator. (…, M)."""
-        return self._step(self.numbers(), self._checked(state))
+        return self._step(self.step_parameters(), self._checked(state))
 
-    def _step(self, numbers: Numbers, state: Tensor) -> Tensor:
+    def _step(self, numbers: StepParameters, state: Tensor) -> Tensor:
         source = state if numbers.proof is None else state.detach()
         # Sixteen-bit states are stored as such and computed with in float32.
         exact = source.to(torch.promote_types(source.dtype, torch.float32))
@@ -322,7 +329,7 @@ class LatentGamma(nn.Module):
         evidence = route(self.rules, numbers, fire(numbers, activation))
         after = update(exact, gate(self.gate_kind, numbers.gate, evidence)).to(state.dtype)
         if numbers.proof is not None and torch.is_grad_enabled():
-            slope = weakest_link(state, numbers.proof, self.R)
+            slope = min_max_step(state, numbers.proof, self.R)
             after = after + (slope - slope.detach())  # exactly zero: a slope without a value
         return after
 
@@ -363,24 +370,26 @@ class LatentGamma(nn.Module):
         states = [state, *self._run(numbers, state, steps, kept)]
         return Trajectory(torch.stack(states), self.program)
 
-    def _fused(self, numbers: Numbers, state: Tensor, steps: int, memory: Memory) -> Run | None:
+    def _fused(
+        self, numbers: StepParameters, state: Tensor, steps: int, memory: Memory
+    ) -> Run | None:
         """How to run these steps as one kernel, or None where plain torch has to."""
-        if self.kernel == "reference" or memory == "all" or steps == 0:
+        if self.kernel == "reference" or memory == "all" or steps == 0 or numbers.proof is not None:
             return None
         kernel = kernel_for(self.rules, state, numbers.tensors())
         if kernel is None or not isinstance(self.rules, SparseRules):
             return None
-        proof = numbers.proof
         return Run(
             kernel,
             layout_of(self.rules),
             steps,
             bump=self.gate_kind == "bump",
-            proof=None if proof is None else lambda s: weakest_link(s, proof, self.R),
             sqrt=memory == "sqrt",
         )
 
-    def _run(self, numbers: Numbers, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
+    def _run(
+        self, numbers: StepParameters, state: Tensor, steps: int, memory: Memory
+    ) -> Iterator[Tensor]:
         """The states after each step; in "sqrt" mode those after each of about √T segments."""
         if memory == "all" or not can_be_rerun(state, *numbers.tensors()):
             for _ in range(steps):
@@ -391,10 +400,10 @@ class LatentGamma(nn.Module):
             yield from self._rerun(numbers, state, steps, stride)
 
     def _rerun(
-        self, numbers: Numbers, state: Tensor, steps: int, stride: int
+        self, numbers: StepParameters, state: Tensor, steps: int, stride: int
     ) -> tuple[Tensor, ...]:
         def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
-            return self._step(numbers.of(tensors), before)
+            return self._step(numbers.with_tensors(tensors), before)
 
         return run_keeping_states(step, numbers.tensors(), state, steps, stride)
 
@@ -406,7 +415,7 @@ class LatentGamma(nn.Module):
                 "are traced, exported or transformed by torch.func; pass steps="
             )
         closed = _ClosedUnder(self._need_program("to know when to stop; pass steps="), state.device)
-        numbers = self.numbers()
+        numbers = self.step_parameters()
         rerun = memory != "all" and can_be_rerun(state, *numbers.tensors())
         for _ in range(self._longest_run()):
             # An example that is done stays as it is, whatever the others of its batch do.
@@ -449,7 +458,7 @@ class LatentGamma(nn.Module):
         with torch.no_grad():
             return read_model(
                 self.rules,
-                self.numbers(),
+                self.step_parameters(),
                 program,
                 rows,
                 bump=self.gate_kind == "bump",
@@ -464,7 +473,7 @@ class LatentGamma(nn.Module):
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
         """The rules that the rows look like, and which rows they are; idle rows are left out."""
         with torch.no_grad():
-            return rows_of(self.rules, self.numbers(), atoms)
+            return rows_of(self.rules, self.step_parameters(), atoms)
 
     def closure(self, facts: Facts) -> frozenset[str]:
         """The names of the atoms that the network derives from these facts.
@@ -525,7 +534,7 @@ class _ClosedUnder:
     """Whether each support of a batch is closed under a program."""
 
     def __init__(self, program: Program, device: torch.device) -> None:
-        self._literals = Support(*(i.to(device) for i in SparseRules.support_of(program)))
+        self._literals = Literals(*(i.to(device) for i in SparseRules.literals_of(program)))
         self._R = program.R
 
     def __call__(self, support: Tensor) -> Tensor:  # (…, M) -> (…)
@@ -566,26 +575,3 @@ def _checked_steps(steps: int) -> int:
     if not whole or steps < 0:
         raise StateError(f"steps is a whole number from 0 on, or None, not {steps!r}")
     return int(steps)
-
-
-# -------------------------------------------------------------------- numbers kept in a domain
-
-
-def _positive(raw: Tensor) -> Tensor:
-    """log(1 + eˣ), which is positive; where that underflows, the smallest positive number."""
-    # From 40 on the logarithm is x itself to the last digit, in every dtype.
-    return softplus(raw, threshold=40.0).clamp(min=torch.finfo(raw.dtype).tiny)
-
-
-def _inverse_softplus(what: str, value: Tensor, floor: float) -> Tensor:
-    excess = value.detach().double() - floor
-    if not bool((excess > 0).all()) or not bool(excess.isfinite().all()):
-        raise ModelError(f"{what} must be a finite number above {floor:g}")
-    return (excess + torch.log(-torch.expm1(-excess))).to(value.dtype)
-
-
-def _inverse_sigmoid(value: Tensor) -> Tensor:
-    wide = value.detach().double()
-    if not bool(((wide > 0) & (wide < 1)).all()):
-        raise ModelError("confidence must lie strictly between 0 and 1")
-    return torch.logit(wide).to(value.dtype)

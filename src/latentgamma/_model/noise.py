@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from latentgamma._errors import ModelError
+from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.oracle import refuse_if_too_large
-from latentgamma._model.rules import DenseRules
 
 
 def perturb(

@@ -11,8 +11,9 @@ from torch import Tensor
 from latentgamma._certificate.constants import ClosedForm, Constants, Heads
 from latentgamma._errors import ModelError
 from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, one_of
-from latentgamma._model.rules import AbstractRules, SparseRules
-from latentgamma._model.stages import Gate
+from latentgamma._model.rules import AbstractRules
+from latentgamma._model.sparse_rules import SparseRules
+from latentgamma._model.stages import GateKind
 from latentgamma._program.program import Program
 
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
@@ -26,7 +27,7 @@ def oracle(
     constants: Constants | None = None,
     *,
     form: Form = "auto",
-    gate: Gate = "sigmoid",
+    gate: GateKind = "sigmoid",
     gradient: Gradient = "exact",
     heads: Heads = "equal",
     kernel: KernelChoice = "auto",
@@ -92,7 +93,7 @@ def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) ->
         return torch.full((count,), value, dtype=dtype, device="cpu")
 
     return SparseRules(
-        SparseRules.support_of(program),
+        SparseRules.literals_of(program),
         M=program.M,
         body_logits=full(bodies, constants.body),
         body_background=full(R, -constants.body),

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 
 #: One step: the tensors it computes with, and a state; the next state comes back.
 Step: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
@@ -109,46 +108,3 @@ def _plus(total: Tensor | None, more: Tensor | None) -> Tensor | None:
     if total is None or more is None:
         return more if total is None else total
     return total + more
-
-
-# -------------------------------------------------------------------- what can be done here
-
-
-def can_be_rerun(*tensors: Tensor) -> bool:
-    """Whether a backward pass may come that needs a function of these tensors, and can rerun it.
-
-    A compiler decides for itself what to keep. The transforms of `torch.func` are over by the
-    time of the backward pass, and with them the stand-ins they put in the place of tensors.
-    """
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return False
-    if not any(tensor.requires_grad for tensor in tensors):
-        return False
-    return all(has_memory(t) and is_constant(t) for t in tensors)
-
-
-def is_constant(tensor: Tensor) -> bool:
-    """Whether no forward-mode derivative travels with this tensor."""
-    return unpack_dual(tensor).tangent is None  # type: ignore[no-untyped-call]
-
-
-def values_can_be_read(tensor: Tensor) -> bool:
-    """Whether looking at the values is possible here: not while tracing, mapping or capturing."""
-    if torch.compiler.is_compiling() or tensor.device.type == "meta" or not has_memory(tensor):
-        return False
-    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def has_memory(tensor: Tensor) -> bool:
-    """Whether this is a plain tensor, and not the stand-in of a tracer or of `torch.func`.
-
-    >>> has_memory(torch.zeros(2))
-    True
-    >>> torch.func.vmap(lambda x: x + has_memory(x))(torch.zeros(2))
-    tensor([0., 0.])
-    """
-    try:
-        tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True

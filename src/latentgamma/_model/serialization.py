@@ -17,9 +17,11 @@ from torch import Tensor
 
 from latentgamma._atomic_write import atomic_write
 from latentgamma._errors import ModelError, ProgramError
+from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.module import STATE_DTYPES, Gradient, LatentGamma, one_of
-from latentgamma._model.rules import AbstractRules, DenseRules, SparseRules, Support
-from latentgamma._model.stages import Gate
+from latentgamma._model.rules import AbstractRules, Literals
+from latentgamma._model.sparse_rules import SparseRules
+from latentgamma._model.stages import GateKind
 from latentgamma._program.program import Program
 
 _FORMAT = "latentgamma-model"
@@ -103,7 +105,7 @@ def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         raise ModelError("the options of this model file cannot be read") from None
     one_of("form", options["form"], _FORMS)
-    one_of("gate", options["gate"], get_args(Gate))
+    one_of("gate", options["gate"], get_args(GateKind))
     one_of("gradient", options["gradient"], get_args(Gradient))
     one_of("dtype", options["dtype"], tuple(_DTYPES))
     if not isinstance(options["program"], bool):
@@ -148,7 +150,7 @@ def _rules(numbers: Tensors, form: str) -> AbstractRules:
     if form == "dense":
         return DenseRules(part["body_logits"], part["head_logits"])
     return SparseRules(
-        Support(*(part[name] for name in Support._fields)),
+        Literals(*(part[name] for name in Literals._fields)),
         M=len(part["offset"]),
         body_logits=part["body_logits"],
         body_background=part["body_background"],

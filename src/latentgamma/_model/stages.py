@@ -1,4 +1,4 @@
-"""The five stages of the operator as five short functions, and the slope of the proof gradient.
+"""The five stages of the operator as five short functions.
 
 The legend, in the paper's letters: η body logits, ψ head logits, b threshold, τ sharpness,
 ρ confidence, τ_nor gain, θ offset, β gate, s state, a activation, φ evidence.
@@ -11,28 +11,29 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from latentgamma._model.rules import AbstractRules, Numbers, Support, take
+from latentgamma._model.rules import AbstractRules, StepParameters
 
-Gate: TypeAlias = Literal["sigmoid", "bump"]
+#: The kind of gate: how a step turns evidence into the part of the way to go. β is a parameter.
+GateKind: TypeAlias = Literal["sigmoid", "bump"]
 
 
-def match(rules: AbstractRules, numbers: Numbers, state: Tensor) -> Tensor:
+def match(rules: AbstractRules, parameters: StepParameters, state: Tensor) -> Tensor:
     """Stage 1: a_j = σ(τ_j (bs_j − b_j)), how far each rule's body is satisfied. (…, R)."""
-    margin = rules.match(state, numbers.weights, numbers.threshold)
-    return torch.sigmoid(numbers.sharpness.to(state.dtype) * margin)
+    margin = rules.match(state, parameters.weights, parameters.threshold)
+    return torch.sigmoid(parameters.sharpness.to(state.dtype) * margin)
 
 
-def fire(numbers: Numbers, activation: Tensor) -> Tensor:
+def fire(parameters: StepParameters, activation: Tensor) -> Tensor:
     """Stage 3: τ_nor ρ_j a_j, what each rule has to give to its heads. (…, R)."""
-    return numbers.amplitude.to(activation.dtype) * activation
+    return parameters.amplitude.to(activation.dtype) * activation
 
 
-def route(rules: AbstractRules, numbers: Numbers, firing: Tensor) -> Tensor:
+def route(rules: AbstractRules, parameters: StepParameters, firing: Tensor) -> Tensor:
     """Stages 2 and 4: φ_i = Σ_j v_ji τ_nor ρ_j a_j − θ_i, the evidence for each atom. (…, M)."""
-    return rules.route(firing, numbers.weights) - numbers.offset.to(firing.dtype)
+    return rules.route(firing, parameters.weights) - parameters.offset.to(firing.dtype)
 
 
-def gate(kind: Gate, sharpness: Tensor, evidence: Tensor) -> Tensor:
+def gate(kind: GateKind, sharpness: Tensor, evidence: Tensor) -> Tensor:
     """Stage 4: g_i Γ_i, the part of the way to one that each atom goes in this step. (…, M)."""
     scaled = sharpness.to(evidence.dtype) * evidence
     if kind == "sigmoid":
@@ -54,27 +55,3 @@ def bump(x: Tensor) -> Tensor:
 def update(state: Tensor, share: Tensor) -> Tensor:
     """Stage 5: s_i ← s_i + (1 − s_i) g_i Γ_i. (…, M)."""
     return state + (1 - state) * share
-
-
-# -------------------------------------------------------------------- the proof gradient
-
-
-def weakest_link(state: Tensor, support: Support, R: int) -> Tensor:
-    """One step in min/max logic: an atom is as true as its best rule, a rule as its weakest atom.
-
-    Its value is not used, only its slope: an atom that is already true passes its gradient on
-    to itself, another one to the weakest body atoms of its best rules, ties in equal shares.
-    So what leaves an atom arrives undiminished at the facts of its proof. (…, M).
-    """
-    batch = state.shape[:-1]
-    # Start values that no atom can tie with: a tie would take a share of the gradient.
-    body = support.body_rule.expand(*batch, -1)
-    rules = state.new_full((*batch, R), 2.0).scatter_reduce(
-        -1, body, take(state, support.body_atom), "amin"
-    )
-    rules = torch.clamp(rules, max=1.0)  # an empty body is true
-    head = support.head_atom.expand(*batch, -1)
-    derived = state.new_full(state.shape, -1.0).scatter_reduce(
-        -1, head, take(rules, support.head_rule), "amax"
-    )
-    return torch.where(state > 0.5, state, torch.maximum(state, derived))

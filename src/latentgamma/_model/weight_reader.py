@@ -11,13 +11,15 @@ from torch import Tensor
 
 from latentgamma._certificate.step_bounds import STAGE, Array, Reading, Rounding
 from latentgamma._errors import ModelError
-from latentgamma._model.rules import AbstractRules, DenseRules, Numbers, SparseRules
+from latentgamma._model.dense_rules import DenseRules
+from latentgamma._model.rules import AbstractRules, StepParameters
+from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
 
 
 def read_model(
     rules: AbstractRules,
-    numbers: Numbers,
+    numbers: StepParameters,
     program: Program,
     rows: npt.NDArray[np.int64] | None,
     *,
@@ -32,7 +34,7 @@ def read_model(
             raise ModelError(f"the model has {rules.R} rows, but the program {program.R} rules")
         rows = np.arange(program.R)
     row = torch.from_numpy(rows).to(numbers.offset.device)
-    literals = SparseRules.support_of(program)
+    literals = SparseRules.literals_of(program)
     body_rule, body_atom, head_rule, head_atom = (x.to(row.device) for x in literals)
     weights = numbers.weights
     body = rules.body_at(weights, row[body_rule], body_atom)
@@ -53,7 +55,7 @@ def read_model(
     if isinstance(rules, DenseRules):
         match_terms, route_terms = np.full(rules.R, rules.M), np.full(rules.M, rules.R)
     else:
-        held = rules.support()
+        held = rules.literals()
         match_terms = torch.bincount(held.body_rule, minlength=rules.R).cpu().numpy() + 2
         route_terms = torch.bincount(held.head_atom, minlength=rules.M).cpu().numpy() + 2
     return Reading(
@@ -78,14 +80,14 @@ def read_model(
 
 
 def rows_of(
-    rules: AbstractRules, numbers: Numbers, atoms: Sequence[str]
+    rules: AbstractRules, numbers: StepParameters, atoms: Sequence[str]
 ) -> tuple[Program, npt.NDArray[np.int64]]:
     """The rules that rows look like, and which rows they are.
 
     A row's body are the atoms it weighs above one half; its heads are the atoms that it brings
     above their offset by itself once its body is true. Rows without a head are idle.
     """
-    weights, held = numbers.weights, rules.support()
+    weights, held = numbers.weights, rules.literals()
     body = rules.body_at(weights, held.body_rule, held.body_atom)
     strong = body > 0.5
     body_rule, body_atom = held.body_rule[strong], held.body_atom[strong]
@@ -115,12 +117,12 @@ def _csr(rule: Tensor, atom: Tensor, R: int) -> tuple[Array, Array]:
     return indptr.cpu().numpy(), atom[order].cpu().numpy()
 
 
-def _route_double(rules: AbstractRules, numbers: Numbers, firing: Tensor) -> Tensor:
+def _route_double(rules: AbstractRules, numbers: StepParameters, firing: Tensor) -> Tensor:
     wide = type(numbers.weights)(*(tensor.double() for tensor in numbers.weights))
     return rules.route(firing, wide)
 
 
-def _mixed_signs(rules: AbstractRules, numbers: Numbers, unit: float) -> tuple[Array, Array]:
+def _mixed_signs(rules: AbstractRules, numbers: StepParameters, unit: float) -> tuple[Array, Array]:
     """Rounding of the sparse sums where a literal weighs less than the background.
 
     Their terms then have both signs, and their error is no longer relative to their value.
@@ -128,7 +130,7 @@ def _mixed_signs(rules: AbstractRules, numbers: Numbers, unit: float) -> tuple[A
     zero = np.zeros(rules.R), np.zeros(rules.M)
     if not isinstance(rules, SparseRules):
         return zero
-    weights, held = numbers.weights, rules.support()
+    weights, held = numbers.weights, rules.literals()
     R, M = rules.R, rules.M
     lost = torch.zeros(R, dtype=torch.float64, device=held.body_rule.device)
     lost.index_add_(0, held.body_rule, weights.body.double().clamp(max=0).abs())

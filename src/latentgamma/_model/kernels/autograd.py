@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from latentgamma._model.kernels.inputs import Flat, Kernel, Layout, flatten, make_layout, plain_step
-from latentgamma._model.recompute import has_memory, is_constant
-from latentgamma._model.rules import AbstractRules, Numbers, SparseRules
+from latentgamma._model.rules import AbstractRules, StepParameters
+from latentgamma._model.sparse_rules import SparseRules
+from latentgamma._model.tracing import has_memory, is_constant
 
 #: Programs with fewer atoms, rules and literals than this do without compiled code, and without
 #: the second that loading it takes. The size of a batch has no say in it: an example's value
@@ -39,12 +40,10 @@ class Run:
     layout: Layout
     steps: int
     bump: bool
-    #: The slope of the proof gradient as plain torch, (…, M) -> (…, M); None for the exact one.
-    proof: Callable[[Tensor], Tensor] | None
     #: Whether the states within a segment of about √T steps are recomputed on the way back.
     sqrt: bool = False
 
-    def __call__(self, numbers: Numbers, state: Tensor, held: Held = None) -> Tensor:
+    def __call__(self, numbers: StepParameters, state: Tensor, held: Held = None) -> Tensor:
         """The state after all steps. (…, M)."""
         flat = self._flattened(numbers, state.dtype, held)
         batch = state.reshape(math.prod(state.shape[:-1]), self.layout.M)
@@ -53,14 +52,14 @@ class Run:
         final: Tensor = _Final.apply(self, batch, *flat)  # type: ignore[no-untyped-call]
         return final.reshape(state.shape)
 
-    def trajectory(self, numbers: Numbers, state: Tensor, held: Held = None) -> Tensor:
+    def trajectory(self, numbers: StepParameters, state: Tensor, held: Held = None) -> Tensor:
         """Every state of the run, the first one included. (T + 1, …, M)."""
         flat = self._flattened(numbers, state.dtype, held)
         batch = state.reshape(math.prod(state.shape[:-1]), self.layout.M)
         states: Tensor = _Every.apply(self, batch, *flat)  # type: ignore[no-untyped-call]
         return states.reshape(self.steps + 1, *state.shape)
 
-    def _flattened(self, numbers: Numbers, dtype: torch.dtype, held: Held) -> Flat:
+    def _flattened(self, numbers: StepParameters, dtype: torch.dtype, held: Held) -> Flat:
         if held is None:
             return flatten(self.layout, numbers, dtype)
         if dtype not in held:
@@ -89,7 +88,7 @@ class Run:
         self, flat: Flat, kept: list[Tensor], given: Tensor, *, learn: bool
     ) -> tuple[Tensor, Flat | None]:
         """The gradients of the state and of the numbers."""
-        options = {"bump": self.bump, "proof": self.proof is not None, "learn": learn}
+        options = {"bump": self.bump, "learn": learn}
         if not self.sqrt:
             return self.kernel.backward(self.layout, flat, kept[0], given, **options)
         sums: Flat | None = None
@@ -114,12 +113,7 @@ class Run:
         """Every state of the run in plain torch, which can be differentiated again and again."""
         states = [state]
         for _ in range(self.steps):
-            source = state if self.proof is None else state.detach()
-            after = plain_step(self.layout, flat, source, bump=self.bump)
-            if self.proof is not None:
-                slope = self.proof(state)
-                after = after + (slope - slope.detach())
-            state = after
+            state = plain_step(self.layout, flat, state, bump=self.bump)
             states.append(state)
         return states
 
@@ -236,7 +230,7 @@ _LAYOUTS: WeakKeyDictionary[SparseRules, tuple[object, Layout]] = WeakKeyDiction
 
 def layout_of(rules: SparseRules) -> Layout:
     """The literals of these rules as compressed rows, sorted once and kept while they stay."""
-    support = rules.support()
+    support = rules.literals()
     version = tuple((x.data_ptr(), x._version, len(x)) for x in support)
     held = _LAYOUTS.get(rules)
     if held is None or held[0] != version:

@@ -40,7 +40,6 @@ from latentgamma._simd import (
     row,
     row_of,
     where_above,
-    where_equal,
     where_reaches,
     widen,
 )
@@ -347,7 +346,6 @@ def atoms_backward(
     offset: Array,
     gating: Gating,
     back: Array,
-    straight: bool,
     evidence: Array,
     parts: Array,
     grad_offset: Array,
@@ -355,7 +353,7 @@ def atoms_backward(
 ) -> None:
     """dL/dφ in `evidence`, from dL/d after in `back`; parts[block] = Σ_i dL/dφ_i.
 
-    If `straight`, `back` becomes what goes straight to the state, not through any rule.
+    `back` becomes what goes straight to the state, not through any rule.
     """
     gate, power, bump = gating
     sharp = state.dtype.type(gate)
@@ -387,8 +385,7 @@ def atoms_backward(
             pull = come * (1.0 - group(state, g)) * share  # dL/d log share
             put_group(evidence, g, pull * fma(steep, sharp, rest))
             steeper = steeper + widen(pull * steep * phi)
-            if straight:
-                put_group(back, g, come * (1.0 - share))
+            put_group(back, g, come * (1.0 - share))
         part = row_of(parts, 0.0)
         for i in range(low, high):
             part = part + widen(row(evidence, i))
@@ -457,93 +454,6 @@ def uses_backward(
         put(back, i, row(back, i) + _gathered(i, slope, uses, common, ahead))
 
 
-# -------------------------------------------------------------------- the proof gradient
-
-
-@compiled
-def weakest_body(first: int, last: int, state: Array, bodies: Arrays, truth: Array) -> None:
-    """truth_j = the least state of the rule's body, 1 where it is empty."""
-    ptr, atom = bodies
-    for j in range(first * BLOCK, min(last * BLOCK, len(ptr) - 1)):
-        least = row_of(truth, 1.0)
-        for p in range(ptr[j], ptr[j + 1]):
-            s = row(state, atom[p])
-            least = where_above(least, s, s, least)
-        put(truth, j, least)
-
-
-@compiled
-def best_rule(
-    first: int,
-    last: int,
-    state: Array,
-    into: Arrays,
-    truth: Array,
-    back: Array,
-    best: Array,
-    handed: Array,
-) -> None:
-    """What each atom hands to each of its best rules, and what it keeps in `back`.
-
-    A true atom keeps everything, another one hands it on; where its state equals the truth of
-    its best rule, it keeps half.
-    """
-    ptr, rule, _ = into
-    for i in range(first * BLOCK, min(last * BLOCK, len(ptr) - 1)):
-        top = row_of(best, -1.0)
-        for p in range(ptr[i], ptr[i + 1]):
-            t = row(truth, rule[p])
-            top = where_above(t, top, t, top)
-        ties = row_of(best, 0.0)
-        for p in range(ptr[i], ptr[i + 1]):
-            ties = ties + where_equal(row(truth, rule[p]), top, 1.0, 0.0)
-        s, come = row(state, i), row(back, i)
-        part = where_above(top, s, 1.0, where_equal(top, s, 0.5, 0.0))
-        part = where_above(s, 0.5, 0.0, part)
-        put(best, i, top)
-        put(handed, i, come * part / where_above(ties, 0.0, ties, 1.0))
-        put(back, i, come * (1.0 - part))
-
-
-@compiled
-def through_rules(
-    first: int,
-    last: int,
-    state: Array,
-    bodies: Arrays,
-    heads: Arrays,
-    truth: Array,
-    best: Array,
-    handed: Array,
-    share: Array,
-) -> None:
-    """share_j = what a rule passes on to each of the weakest atoms of its body."""
-    body_ptr, body_atom = bodies
-    head_ptr, head_atom = heads
-    for j in range(first * BLOCK, min(last * BLOCK, len(body_ptr) - 1)):
-        mine = row(truth, j)
-        come, ties = row_of(truth, 0.0), row_of(truth, 0.0)
-        for p in range(head_ptr[j], head_ptr[j + 1]):
-            i = head_atom[p]
-            come = come + where_equal(row(best, i), mine, row(handed, i), 0.0)
-        for p in range(body_ptr[j], body_ptr[j + 1]):
-            ties = ties + where_equal(row(state, body_atom[p]), mine, 1.0, 0.0)
-        put(share, j, come / where_above(ties, 0.0, ties, 1.0))
-
-
-@compiled
-def to_weakest(
-    first: int, last: int, state: Array, uses: Arrays, truth: Array, share: Array, back: Array
-) -> None:
-    """Add to `back` what the rules pass on to each atom that is the weakest of their body."""
-    ptr, rule, _ = uses
-    for i in range(first * BLOCK, min(last * BLOCK, len(ptr) - 1)):
-        s, come = row(state, i), row(back, i)
-        for p in range(ptr[i], ptr[i + 1]):
-            come = come + where_equal(row(truth, rule[p]), s, row(share, rule[p]), 0.0)
-        put(back, i, come)
-
-
 # -------------------------------------------------------------------- all steps back
 
 
@@ -553,7 +463,6 @@ def backward_tile(
     states: Array,
     given: Array,
     back: Array,
-    proof: bool,
     bodies: Arrays,
     heads: Arrays,
     uses: Arrays,
@@ -571,62 +480,51 @@ def backward_tile(
     """All steps of one tile backwards: `back` goes from dL/d states[T] to dL/d states[0].
 
     `given` holds dL/d states[t] of the states before the last, if they count. `room` is
-    work space: firing, slope, evidence, best, handed, and the parts of sums.
+    work space: firing, slope, evidence, and the parts of sums.
     """
-    firing, slope, evidence, best, handed, parts = room
+    firing, slope, evidence, parts = room
     lacking, pulled = sums
-    learn = len(grad_offset) > 0
     atoms, rules = len(offset), len(send[0])
     atom_blocks, rule_blocks = blocks_of(atoms), blocks_of(rules)
     for t in range(steps - 1, -1, -1):
         now = states[t]
-        if learn or not proof:
-            missing(0, atom_blocks, atoms, now, parts)
-            total(parts, atom_blocks, lacking)
-            rules_forward(
-                0, rule_blocks, now, lacking, bodies, reach, send[0], firing, slope, parts
-            )
-            total(parts, rule_blocks, pulled)
-            atoms_backward(
-                0,
-                atom_blocks,
-                now,
-                firing,
-                pulled,
-                into,
-                offset,
-                gating,
-                back,
-                not proof,
-                evidence,
-                parts,
-                grad_offset,
-                grad_gate,
-            )
-            total(parts, atom_blocks, pulled)
-            rules_backward(
-                0,
-                rule_blocks,
-                now,
-                sums,
-                bodies,
-                heads,
-                reach[1],
-                send,
-                firing,
-                slope,
-                evidence,
-                parts,
-                grads,
-            )
-        if proof:
-            weakest_body(0, rule_blocks, now, bodies, firing)
-            best_rule(0, atom_blocks, now, into, firing, back, best, handed)
-            through_rules(0, rule_blocks, now, bodies, heads, firing, best, handed, slope)
-            to_weakest(0, atom_blocks, now, uses, firing, slope, back)
-        else:
-            total(parts, rule_blocks, pulled)
-            uses_backward(0, atom_blocks, pulled, uses, slope, back)
+        missing(0, atom_blocks, atoms, now, parts)
+        total(parts, atom_blocks, lacking)
+        rules_forward(0, rule_blocks, now, lacking, bodies, reach, send[0], firing, slope, parts)
+        total(parts, rule_blocks, pulled)
+        atoms_backward(
+            0,
+            atom_blocks,
+            now,
+            firing,
+            pulled,
+            into,
+            offset,
+            gating,
+            back,
+            evidence,
+            parts,
+            grad_offset,
+            grad_gate,
+        )
+        total(parts, atom_blocks, pulled)
+        rules_backward(
+            0,
+            rule_blocks,
+            now,
+            sums,
+            bodies,
+            heads,
+            reach[1],
+            send,
+            firing,
+            slope,
+            evidence,
+            parts,
+            grads,
+        )
+        total(parts, rule_blocks, pulled)
+        uses_backward(0, atom_blocks, pulled, uses, slope, back)
         if len(given) > 0:
             for g in range(_groups(back, len(back))):
                 put_group(back, g, group(back, g) + group(given[t], g))

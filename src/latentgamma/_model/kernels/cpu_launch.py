@@ -117,7 +117,6 @@ def backward(
     given: Tensor,
     *,
     bump: bool,
-    proof: bool,
     learn: bool,
 ) -> tuple[Tensor, Flat | None]:
     """The gradient of the first state (B, M); and, to learn, of the numbers."""
@@ -142,9 +141,7 @@ def backward(
         for t in range(len(come) - 1):
             tiles.fill(come[t, first:last], 0.0, every[t])
         lanes = tuple(tiles.rows((), size if learn else 0) for size in sizes)
-        _backward_tile(
-            tiles, bundles, states[tile], every, back, proof, uses, lanes, gates[tile], team
-        )
+        _backward_tile(tiles, bundles, states[tile], every, back, uses, lanes, gates[tile], team)
         tiles.empty(back, result[first:last])
         if learn:
             ends = np.cumsum(sizes)
@@ -192,7 +189,6 @@ def _backward_tile(
     states: Array,
     given: Array,
     back: Array,
-    proof: bool,
     uses: Arrays,
     lanes: Arrays,
     grad_gate: Array,
@@ -200,50 +196,42 @@ def _backward_tile(
 ) -> None:
     M, R, bodies, heads, reach, send, into, offset, gating = bundles
     *grads, grad_offset = lanes
-    steps, learn = len(states) - 1, len(grad_offset) > 0
+    steps = len(states) - 1
     firing, slope = tiles.rows((), R), tiles.rows((), R)
     evidence = tiles.rows((), M)
-    best, handed = (tiles.rows((), M if proof else 0) for _ in range(2))
     parts, lacking, pulled = tiles.parts(), tiles.sums(), tiles.sums()
     if team.size == 1:
-        room = (firing, slope, evidence, best, handed, parts)
+        room = (firing, slope, evidence, parts)
         kernels.backward_tile(
-            *(steps, states, given, back, proof, bodies, heads, uses, into, reach, send),
+            *(steps, states, given, back, bodies, heads, uses, into, reach, send),
             *(offset, gating, room, (lacking, pulled), tuple(grads), grad_offset, grad_gate),
         )
         return
     for t in reversed(range(steps)):
         now = states[t]
-        if learn or not proof:
-            team.blocks(kernels.missing, M, M, now, parts)
-            team.total(parts, M, lacking)
-            team.blocks(
-                kernels.rules_forward,
-                R,
-                *(now, lacking, bodies, reach, send[0], firing, slope, parts),
-            )
-            team.total(parts, R, pulled)
-            team.blocks(
-                kernels.atoms_backward,
-                M,
-                *(now, firing, pulled, into, offset, gating, back, not proof),
-                *(evidence, parts, grad_offset, grad_gate),
-            )
-            team.total(parts, M, pulled)
-            team.blocks(
-                kernels.rules_backward,
-                R,
-                *(now, (lacking, pulled), bodies, heads, reach[1], send),
-                *(firing, slope, evidence, parts, tuple(grads)),
-            )
-        if proof:
-            team.blocks(kernels.weakest_body, R, now, bodies, firing)
-            team.blocks(kernels.best_rule, M, now, into, firing, back, best, handed)
-            team.blocks(kernels.through_rules, R, now, bodies, heads, firing, best, handed, slope)
-            team.blocks(kernels.to_weakest, M, now, uses, firing, slope, back)
-        else:
-            team.total(parts, R, pulled)
-            team.blocks(kernels.uses_backward, M, pulled, uses, slope, back)
+        team.blocks(kernels.missing, M, M, now, parts)
+        team.total(parts, M, lacking)
+        team.blocks(
+            kernels.rules_forward,
+            R,
+            *(now, lacking, bodies, reach, send[0], firing, slope, parts),
+        )
+        team.total(parts, R, pulled)
+        team.blocks(
+            kernels.atoms_backward,
+            M,
+            *(now, firing, pulled, into, offset, gating, back),
+            *(evidence, parts, grad_offset, grad_gate),
+        )
+        team.total(parts, M, pulled)
+        team.blocks(
+            kernels.rules_backward,
+            R,
+            *(now, (lacking, pulled), bodies, heads, reach[1], send),
+            *(firing, slope, evidence, parts, tuple(grads)),
+        )
+        team.total(parts, R, pulled)
+        team.blocks(kernels.uses_backward, M, pulled, uses, slope, back)
         if len(given):
             back += given[t]
 

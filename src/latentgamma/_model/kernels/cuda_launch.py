@@ -17,8 +17,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from latentgamma._model.kernels import cuda_kernels as kernels
 from latentgamma._model.kernels.inputs import Flat, Layout
-from latentgamma._model.rules import Support
-from latentgamma._model.stages import weakest_link
 
 #: Up to this many atoms or rules one thread block runs all steps of its tile.
 _ONE_LAUNCH_UP_TO = 4096
@@ -356,43 +354,8 @@ def backward(
     given: Tensor,
     *,
     bump: bool,
-    proof: bool,
     learn: bool,
 ) -> tuple[Tensor, Flat | None]:
     """The gradient of the first state (B, M); and, to learn, of the numbers."""
-    structure = _structure_of(layout)
-    if not proof:
-        grad, sums = back(structure, flat, kept, given, bump=bump)
-        return grad, sums if learn else None
-    return _along_proofs(layout, structure, flat, kept, given, bump=bump, learn=learn)
-
-
-def _along_proofs(
-    layout: Layout,
-    structure: Structure,
-    flat: Flat,
-    kept: Tensor,
-    given: Tensor,
-    *,
-    bump: bool,
-    learn: bool,
-) -> tuple[Tensor, Flat | None]:
-    """Step by step: the state's gradient from min/max logic, the numbers' from the kernel."""
-    support = Support(
-        layout.body_rule.long(),
-        layout.body_atom.long(),
-        layout.head_rule.long(),
-        layout.head_atom.long(),
-    )
-    states = unpacked(structure, kept, given.shape[1])
-    grad, sums = given[-1], None
-    for t in reversed(range(len(states) - 1)):
-        if learn:
-            part = back(structure, flat, kept[t : t + 2], grad[None], bump=bump)[1]
-            sums = part if sums is None else Flat(*map(torch.add, sums, part))
-        with torch.enable_grad():
-            before = states[t].detach().requires_grad_()
-            (grad,) = torch.autograd.grad(weakest_link(before, support, layout.R), before, grad)
-        if len(given) > 1:
-            grad = grad + given[t]
-    return grad, sums
+    grad, sums = back(_structure_of(layout), flat, kept, given, bump=bump)
+    return grad, sums if learn else None

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from latentgamma._model.rules import Numbers, Support
+from latentgamma._model.rules import Literals, StepParameters
 
 
 class Layout(NamedTuple):
@@ -75,20 +75,18 @@ class Kernel(Protocol):
         given: Tensor,
         *,
         bump: bool,
-        proof: bool,
         learn: bool,
     ) -> tuple[Tensor, Flat | None]:
         """The gradient of the first state (B, M); and, to learn, of the numbers.
 
         `given` (1, B, M) is the gradient of the last state, or (T + 1, B, M) of every one.
-        With `proof` the state's gradient flows along proofs instead.
         """
 
 
 # -------------------------------------------------------------------- the layout
 
 
-def make_layout(support: Support, *, M: int, R: int) -> Layout:
+def make_layout(support: Literals, *, M: int, R: int) -> Layout:
     """The literals of a support as compressed rows."""
     largest = max(M, R, len(support.body_rule), len(support.head_rule))
     kind = torch.int32 if largest < 2**31 - 1 else torch.int64
@@ -117,7 +115,7 @@ def _offsets(index: Tensor, count: int, kind: torch.dtype) -> Tensor:
 # -------------------------------------------------------------------- the numbers
 
 
-def flatten(layout: Layout, numbers: Numbers, dtype: torch.dtype) -> Flat:
+def flatten(layout: Layout, numbers: StepParameters, dtype: torch.dtype) -> Flat:
     """The numbers of a step, multiplied out, differentiable."""
     weights = numbers.weights
     sharpness, amplitude = numbers.sharpness.to(dtype), numbers.amplitude.to(dtype)
