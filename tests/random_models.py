@@ -1,12 +1,10 @@
-"""Programs, parameters and states to try laws on, drawn from a seed or by hypothesis."""
+"""Models with random parameters, and random states for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 from latentgamma import LatentGamma, Program
@@ -22,29 +20,6 @@ FORMS: dict[str, Callable[[SparseRules], AbstractRules]] = {
 #: The forms, and the sparse one run by compiled kernels where there are some for it.
 RUNS = (*FORMS, "compiled")
 GATES = ("sigmoid", "bump")
-
-
-def random_program(seed: int, *, atoms: int = 6, rules: int = 8, heads: int = 3) -> Program:
-    """A program with bodies of every size, empty and full ones included, and several heads."""
-    rng = np.random.default_rng(seed)
-    names = [f"a{i}" for i in range(atoms)]
-
-    def some(least: int, most: int) -> list[str]:
-        return [str(x) for x in rng.choice(names, rng.integers(least, most + 1), replace=False)]
-
-    pairs = [(some(1, min(heads, atoms)), some(0, atoms)) for _ in range(rules)]
-    return Program.from_rules(pairs, atoms=names)
-
-
-@st.composite
-def programs(draw: st.DrawFn, *, largest: int = 6, heads: int = 3) -> Program:
-    M = draw(st.integers(1, largest))
-    names = [f"a{i}" for i in range(M)]
-    subset = st.lists(st.sampled_from(names), max_size=M, unique=True)
-    rule = st.tuples(
-        st.lists(st.sampled_from(names), min_size=1, max_size=min(heads, M), unique=True), subset
-    )
-    return Program.from_rules(draw(st.lists(rule, max_size=8)), atoms=names)
 
 
 def random_model(

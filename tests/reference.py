@@ -1,11 +1,9 @@
-"""What a closure is, in ten lines of sets, and random programs to try it on."""
+"""What a closure is, in ten lines of sets, and how to choose the code that computes it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-
-import numpy as np
 
 from latentgamma import Program
 from latentgamma._logic import dependency_graph
@@ -19,21 +17,6 @@ def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset
         known |= new
         levels.append(frozenset(new))
     return levels
-
-
-def random_program(
-    rng: np.random.Generator, M: int, R: int, *, k: int = 3, heads: int = 3
-) -> Program:
-    """Bodies of 0 to k atoms, mostly one head; repeated atoms and rules, and loops, all occur."""
-    sizes = rng.integers(0, k + 1, R)
-    widths = np.where(rng.random(R) < 0.8, 1, rng.integers(1, heads + 1, R))
-    return Program.from_arrays(
-        np.concatenate(([0], np.cumsum(sizes))),
-        rng.integers(0, max(M, 1), sizes.sum()),
-        rng.integers(0, max(M, 1), widths.sum()),
-        np.concatenate(([0], np.cumsum(widths))),
-        atoms=M,
-    )
 
 
 @contextmanager

@@ -27,7 +27,8 @@ from latentgamma import (
     parse,
 )
 from latentgamma._model.module import GROUPS
-from random_models import FORMS, GATES, RUNS, random_model, random_program, random_states
+from random_models import FORMS, GATES, RUNS, random_model, random_states
+from random_programs import random_program
 
 every_form = pytest.mark.parametrize("form", FORMS)
 

@@ -15,7 +15,8 @@ from pysat.solvers import Solver
 
 from latentgamma import FactsError, Program, closure, closures, depth_bound, step
 from latentgamma._logic.closure import close_integers
-from reference import PATHS, path, random_program, reference_levels
+from random_programs import programs, random_program
+from reference import PATHS, path, reference_levels
 
 
 def every_fact_set(M: int) -> np.ndarray:
@@ -23,16 +24,8 @@ def every_fact_set(M: int) -> np.ndarray:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
-    names = [f"p{i}" for i in range(draw(st.integers(1, 30)))]
-    atom = st.sampled_from(names)
-    rule = st.tuples(st.lists(atom, min_size=1, max_size=3), st.lists(atom, max_size=4))
-    return Program.from_rules(draw(st.lists(rule, max_size=40)), atoms=names)
-
-
-@st.composite
 def questions(draw: st.DrawFn) -> tuple[Program, list[list[str]]]:
-    program = draw(programs())
+    program = draw(programs(atoms=30, rules=40, body=4))
     facts = st.lists(st.sampled_from(program.atoms), max_size=8)
     return program, draw(st.lists(facts, max_size=80))
 
@@ -59,7 +52,7 @@ def test_every_fact_set_of_thousands_of_small_programs():
     rng = np.random.default_rng(0)
     for _ in range(2_000):
         M = int(min(rng.integers(0, 9, 2)))
-        program = random_program(rng, M, int(rng.integers(0, 2 * M + 1)))
+        program = random_program(rng, M, int(rng.integers(0, 2 * M + 1)), body=3)
         fact_sets = every_fact_set(M)
         expected = [reference_levels(program, program.names(row)) for row in fact_sets]
         for kind in PATHS:
@@ -103,7 +96,7 @@ def test_a_closure_is_closed_monotone_and_least(question: tuple[Program, list[li
 @pytest.mark.parametrize("R", [1_000, 10_000, 100_000])
 def test_equals_pysat_and_clingo(R: int):
     rng = np.random.default_rng(R)
-    program = random_program(rng, R, R, k=4)
+    program = random_program(rng, R, R, body=4)
     facts = rng.choice(R, R // 3, replace=False).tolist()
     rules = [(program.heads_of(j).tolist(), program.body_of(j).tolist()) for j in range(R)]
     with Solver("minicard") as solver:
@@ -140,8 +133,8 @@ def test_both_paths_agree_where_the_loops_turn():
     ]
     funnel = Program.from_arrays([0, n, n + 1], np.append(np.arange(n), n), [n, n + 1])
     spray = Program.from_arrays([0, 1], [0], np.arange(1, n), [0, n - 1])
-    sparse = random_program(rng, 20_000, 20_000, k=2)
-    wide = random_program(rng, 5_000, 40_000, k=6)
+    sparse = random_program(rng, 20_000, 20_000, body=2)
+    wide = random_program(rng, 5_000, 40_000, body=6)
     for program in (*stars, funnel, spray, sparse, wide, chain(n), ring(n)):
         for share in (0.0, 0.001, 0.1, 0.5, 1.0):
             facts = rng.choice(program.M, int(program.M * share), replace=False)
@@ -230,7 +223,7 @@ def test_a_closure_cannot_be_changed_and_changes_nothing():
 
 
 def test_a_program_that_was_asked_can_be_pickled():
-    program = random_program(np.random.default_rng(2), 20, 30)
+    program = random_program(np.random.default_rng(2), 20, 30, body=3)
     before = closure(program, [0])
     for kind in PATHS:
         with path(kind):
@@ -253,7 +246,7 @@ def test_a_long_closure_prints_short():
 @pytest.mark.parametrize("N", [1, 63, 64, 65, 511, 513, 1_500])
 def test_any_number_of_fact_sets(kind: str, N: int):
     rng = np.random.default_rng(N)
-    program = random_program(rng, 40, 60, k=2)
+    program = random_program(rng, 40, 60, body=2)
     fact_sets = rng.random((N, 40)) < 0.1
     with path("plain"):
         expected = np.array([closure(program, row).state for row in fact_sets])
@@ -324,7 +317,7 @@ def test_a_cycle_that_does_not_settle_is_finished_set_by_set(kind: str):
 
 def test_threads_may_ask_at_the_same_time():
     rng = np.random.default_rng(3)
-    program = random_program(rng, 50, 80, k=2)
+    program = random_program(rng, 50, 80, body=2)
     fact_sets = rng.random((2_000, 50)) < 0.1
     with path("plain"):
         expected = closures(program, fact_sets)

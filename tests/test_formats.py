@@ -12,6 +12,7 @@ from latentgamma import Program, ProgramError, load, save
 from latentgamma._errors import LatentGammaError, ParseError
 from latentgamma._program import rule_text as syntax
 from latentgamma._program.files import SUFFIXES, dumps, read
+from random_programs import programs
 
 ALL = [suffix + packed for suffix in SUFFIXES for packed in ("", ".gz")]
 names = st.one_of(
@@ -20,14 +21,6 @@ names = st.one_of(
     ),
     st.text(min_size=1),
 )
-
-
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    atoms = draw(st.lists(names, min_size=1, max_size=6, unique=True))
-    some = st.lists(st.sampled_from(atoms), max_size=4)
-    rules = draw(st.lists(st.tuples(some.filter(bool), some), max_size=6))
-    return Program.from_rules(rules, atoms if draw(st.booleans()) else None)
 
 
 EXAMPLE = Program.from_rules(
@@ -51,7 +44,7 @@ def test_a_saved_program_is_loaded_as_the_same_program(suffix: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@given(program=programs())
+@given(program=programs(names=names))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_dumped_program_is_read_as_the_same_program(suffix: str, program: Program) -> None:
     assert read(dumps(program, suffix).encode(), suffix) == program

@@ -18,7 +18,8 @@ from latentgamma import Constants, FactsError, LatentGamma, ModelError, Program,
 from latentgamma._model.gradient_report import gradient_report
 from latentgamma._model.proof_gradient import min_max_step
 from latentgamma._model.sparse_rules import SparseRules
-from random_models import FORMS, GATES, random_model, random_program, random_states
+from random_models import FORMS, GATES, random_model, random_states
+from random_programs import random_program
 
 MEMORY = ("states", "sqrt", "all")
 

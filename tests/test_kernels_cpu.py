@@ -21,31 +21,13 @@ from latentgamma._model.rules import Literals, StepParameters, Weights
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
 from latentgamma._simd import compiled, exp_minus_abs, group, log, put_group
-from random_models import random_model, random_program, random_states
+from random_models import random_model, random_states
+from random_programs import random_program
 
 
 @pytest.fixture(autouse=True)
 def every_size_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autograd, "_LEAST_SIZE", 0)
-
-
-def ragged(seed: int, *, atoms: int, rules: int, longest: int) -> Program:
-    """A program with bodies of 0 to `longest` atoms and one to three heads."""
-    rng = np.random.default_rng(seed)
-
-    def some(low: int, high: int) -> list[int]:
-        count = int(rng.integers(low, min(high, atoms) + 1))
-        return [int(x) for x in rng.choice(atoms, count, replace=False)]
-
-    bodies = [some(0, longest) for _ in range(rules)]
-    heads = [some(1, 3) for _ in range(rules)]
-    return Program.from_arrays(
-        np.cumsum([0, *map(len, bodies)]),
-        np.array([i for body in bodies for i in body], dtype=np.int64),
-        np.array([i for head in heads for i in head], dtype=np.int64),
-        np.cumsum([0, *map(len, heads)]),
-        atoms=atoms,
-    )
 
 
 def drawn(program: Program, **options: Any) -> LatentGamma:
@@ -242,7 +224,7 @@ def test_ragged_programs_agree_with_the_reference(
     longest: int,
     batch: int,
 ) -> None:
-    model = soft(ragged(atoms, atoms=atoms, rules=rules, longest=longest), gate=gate)
+    model = soft(random_program(atoms, atoms, rules, body=longest), gate=gate)
     compare(model, high_states(model, batch), 3, dtype, value=value, slope=slope)
 
 
@@ -251,7 +233,7 @@ def test_ragged_programs_agree_with_the_reference(
 def test_random_numbers_agree_with_the_reference(
     dtype: torch.dtype, value: float, slope: float, seed: int
 ) -> None:
-    model = drawn(random_program(seed, atoms=11, rules=17), seed=seed)
+    model = drawn(random_program(seed, 11, 17), seed=seed)
     compare(model, random_states(model, 19, seed=seed), 3, dtype, value=value, slope=slope)
 
 
@@ -260,7 +242,7 @@ def test_random_numbers_agree_with_the_reference(
 def test_whole_and_broken_gates_agree_with_the_reference(
     dtype: torch.dtype, value: float, slope: float, beta: float
 ) -> None:
-    model = soft(ragged(3, atoms=20, rules=30, longest=5))
+    model = soft(random_program(3, 20, 30, body=5))
     numbers = leaves(model, dtype)._replace(gate=torch.tensor(beta, dtype=dtype))
     run = Run(cpu_launch, layout_of(model.rules), 5, bump=False)  # type: ignore[arg-type]
     state = high_states(model, 9).to(dtype)
@@ -286,7 +268,7 @@ def test_a_proof_gradient_arrives_undiminished_at_the_facts_of_a_chain() -> None
 def test_every_state_of_a_run_passes_its_gradient_on(
     dtype: torch.dtype, value: float, slope: float, batch: int
 ) -> None:
-    model = soft(ragged(5, atoms=33, rules=41, longest=7))
+    model = soft(random_program(5, 33, 41, body=7))
     state = high_states(model, batch)
     compare(model, state, 5, dtype, value=value, slope=slope, every=True)
 
@@ -296,7 +278,7 @@ def test_every_state_of_a_run_passes_its_gradient_on(
 def test_keeping_few_states_changes_no_gradient(
     dtype: torch.dtype, value: float, slope: float, steps: int
 ) -> None:
-    model = soft(ragged(6, atoms=33, rules=41, longest=7))
+    model = soft(random_program(6, 33, 41, body=7))
     compare(model, high_states(model, 5), steps, dtype, value=value, slope=slope, sqrt=True)
 
 
@@ -307,7 +289,7 @@ def test_keeping_few_states_changes_no_gradient(
         Program.from_rules([], atoms=["a", "b"]),
         Program.from_rules([], atoms=[]),
         Program.from_rules([(["a"], [])], atoms=["a"]),
-        ragged(1, atoms=16, rules=16, longest=3),
+        random_program(1, 16, 16, body=3),
     ],
     ids=["no rules", "nothing", "one fact", "whole groups"],
 )
@@ -318,7 +300,7 @@ def test_the_smallest_programs_and_batches(program: Program, batch: int) -> None
 
 
 def test_a_support_in_any_order_gives_the_same() -> None:
-    model = soft(ragged(8, atoms=25, rules=30, longest=6))
+    model = soft(random_program(8, 25, 30, body=6))
     rules = model.rules
     assert isinstance(rules, SparseRules)
     rng = torch.Generator().manual_seed(0)
@@ -345,7 +327,7 @@ def test_a_support_in_any_order_gives_the_same() -> None:
 
 
 def test_the_multiplied_numbers_make_the_same_step() -> None:
-    model = soft(ragged(9, atoms=25, rules=30, longest=6))
+    model = soft(random_program(9, 25, 30, body=6))
     rules = model.rules
     layout = make_layout(rules.literals(), M=rules.M, R=rules.R)
     flat = flatten(layout, model.step_parameters(), torch.float64)
@@ -355,7 +337,7 @@ def test_the_multiplied_numbers_make_the_same_step() -> None:
 
 
 def test_a_gradient_can_be_differentiated_again() -> None:
-    model = soft(ragged(2, atoms=5, rules=6, longest=3))
+    model = soft(random_program(2, 5, 6, body=3))
     layout = layout_of(model.rules)  # type: ignore[arg-type]
     flat = [
         x.detach().requires_grad_() for x in flatten(layout, model.step_parameters(), torch.float64)
@@ -378,7 +360,7 @@ def test_a_gradient_can_be_differentiated_again() -> None:
 
 def test_states_never_fall_and_stay_within_bounds() -> None:
     for gate in ("sigmoid", "bump"):
-        model = drawn(random_program(5, atoms=30, rules=60), gate=gate, dtype=torch.float32)
+        model = drawn(random_program(5, 30, 60), gate=gate, dtype=torch.float32)
         states = model.iterate(random_states(model, 40), 50).states
         assert (states[1:] >= states[:-1]).all()
         assert states.min() >= 0
@@ -387,7 +369,7 @@ def test_states_never_fall_and_stay_within_bounds() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_an_example_has_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
-    model = soft(ragged(4, atoms=300, rules=290, longest=9)).to(dtype)
+    model = soft(random_program(4, 300, 290, body=9)).to(dtype)
     state = high_states(model, 37).to(dtype)
     together = model(state, 6)
     for first, last in ((0, 1), (5, 7), (3, 20), (36, 37)):
@@ -397,7 +379,7 @@ def test_an_example_has_the_same_bits_in_every_batch(dtype: torch.dtype) -> None
 @pytest.mark.parametrize("gradient", ["exact", "proof"])
 @pytest.mark.parametrize("batch", [1, 40])
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch, gradient: str, batch: int) -> None:
-    model = soft(ragged(4, atoms=700, rules=600, longest=9)).to(torch.float32)
+    model = soft(random_program(4, 700, 600, body=9)).to(torch.float32)
     model.gradient = gradient  # type: ignore[assignment]
     state = high_states(model, batch).float()
 
@@ -470,7 +452,7 @@ def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
 
 def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    small, large = drawn(random_program(0)), soft(ragged(0, atoms=200, rules=200, longest=9))
+    small, large = drawn(random_program(0)), soft(random_program(0, 200, 200, body=9))
     for model, kernel in ((small, None), (large, cpu_launch)):
         state = random_states(model, 2)
         assert kernel_for(model.rules, state, model.step_parameters().tensors()) is kernel
@@ -482,7 +464,7 @@ def test_an_unknown_kernel_is_refused() -> None:
 
 
 def test_kernel_and_reference_give_the_same_parameter_gradients() -> None:
-    model = drawn(random_program(1, atoms=12, rules=20))
+    model = drawn(random_program(1, 12, 20))
     state = random_states(model, 20)
     grads = []
     for choice in ("auto", "reference"):
@@ -495,7 +477,7 @@ def test_kernel_and_reference_give_the_same_parameter_gradients() -> None:
 
 
 def test_a_moved_support_is_seen() -> None:
-    model = drawn(random_program(2, atoms=9, rules=12))
+    model = drawn(random_program(2, 9, 12))
     state = random_states(model, 5)
     model(state, 2)
     rules = model.rules

@@ -12,7 +12,8 @@ from latentgamma import Constants, LatentGamma, Program, generators, oracle
 from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import bump, update
-from random_models import FORMS, GATES, random_model, random_program, random_states
+from random_models import FORMS, GATES, random_model, random_states
+from random_programs import random_program
 
 every_form = pytest.mark.parametrize("form", FORMS)
 every_gate = pytest.mark.parametrize("gate", GATES)

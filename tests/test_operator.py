@@ -29,7 +29,8 @@ from latentgamma import (
 from latentgamma._model import module as stages
 from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.sparse_rules import SparseRules
-from random_models import FORMS, GATES, paper_parameters, random_model, random_program
+from random_models import FORMS, GATES, paper_parameters, random_model
+from random_programs import random_program
 
 PAPER = Constants.paper()
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latentgamma import Derivation, FactsError, Program, WhyNot, closure, derivation, why_not
-from reference import PATHS, path, random_program, reference_levels
+from random_programs import random_program
+from reference import PATHS, path, reference_levels
 
 
 def check_derivation(program: Program, facts: Collection[str], proof: Derivation) -> None:
@@ -78,7 +79,7 @@ def test_every_atom_of_random_programs_has_a_proof_or_a_reason(kind: str):
     proofs = reasons = 0
     for _ in range(300):
         M = int(rng.integers(1, 12))
-        program = random_program(rng, M, int(rng.integers(0, 3 * M)))
+        program = random_program(rng, M, int(rng.integers(0, 3 * M)), body=3)
         facts = program.names(rng.random(M) < 0.25)
         derived = frozenset().union(*reference_levels(program, facts))
         with path(kind):
@@ -98,7 +99,7 @@ def test_every_atom_of_random_programs_has_a_proof_or_a_reason(kind: str):
 @given(st.data())
 def test_names_and_indices_ask_the_same(data: st.DataObject):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    program = random_program(rng, 20, 40)
+    program = random_program(rng, 20, 40, body=3)
     facts = rng.choice(20, 5, replace=False)
     i = data.draw(st.integers(0, 19))
     name = program.atoms[i]

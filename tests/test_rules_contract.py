@@ -17,16 +17,8 @@ from latentgamma import LatentGamma, Program
 from latentgamma._model import module as stages
 from latentgamma._model.kernels import autograd
 from latentgamma._model.sparse_rules import SparseRules
-from random_models import (
-    FORMS,
-    GATES,
-    RUNS,
-    paper_parameters,
-    programs,
-    random_model,
-    random_program,
-    random_states,
-)
+from random_models import FORMS, GATES, RUNS, paper_parameters, random_model, random_states
+from random_programs import programs, random_program
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 LAW = settings(deadline=None, max_examples=20, derandomize=True)
@@ -136,7 +128,7 @@ class TestValue:
 @every_gate
 class TestGradient:
     def test_it_is_what_finite_differences_say(self, form: str, gate: str) -> None:
-        model = random_model(random_program(3, atoms=3, rules=3), form=form, gate=gate, seed=3)
+        model = random_model(random_program(3, 3, 3), form=form, gate=gate, seed=3)
         names = [name for name, _ in model.named_parameters()]
         # Away from the ends of [0, 1], which finite differences would step over.
         state = 0.1 + 0.8 * random_states(model, 2, seed=3)

@@ -11,6 +11,7 @@ from latentgamma._program import rule_text as syntax
 from latentgamma._program.fast_scanner import scan_rules
 from latentgamma._program.files import read
 from latentgamma._program.names import quote
+from random_programs import programs
 
 TRICKY = [
     *["a", "_a", "not", "not(a)", "nota", "X", "_", "_X", "3", "3a", "-3", "é", "É", "٣", "a²"],
@@ -34,18 +35,10 @@ def scanned(text: str) -> Program | None:
 plain_names = st.sampled_from(["a", "b", "c", "_d1", "edge(a,b)", "é", "42"])
 
 
-@st.composite
-def programs(draw: st.DrawFn, names: st.SearchStrategy[str] = names) -> Program:
-    atoms = draw(st.lists(names, min_size=1, max_size=6, unique=True))
-    some = st.lists(st.sampled_from(atoms), max_size=4)
-    rules = draw(st.lists(st.tuples(some.filter(bool), some), max_size=6))
-    return Program.from_rules(rules, atoms if draw(st.booleans()) else None)
-
-
 # ---------------------------------------------------------------- laws
 
 
-@given(programs())
+@given(programs(names=names))
 @settings(max_examples=300, deadline=None)
 def test_what_is_printed_is_read_as_the_same_program(program: Program) -> None:
     assert parse(str(program)) == program
@@ -81,7 +74,7 @@ def test_declarations_are_printed_only_when_the_order_needs_them() -> None:
     assert str(Rule(("X", "b"), frozenset({"d", "c"}))) == "'X', b :- c, d."
 
 
-@given(programs(plain_names))
+@given(programs(names=plain_names))
 @settings(max_examples=50, deadline=None)
 def test_clingo_reads_what_is_printed(program: Program) -> None:
     text = "".join(f"{line}\n" for line in str(program).splitlines() if "42" not in line)
@@ -342,7 +335,7 @@ def test_compiled_code_may_stop_anywhere(size: int, end: str) -> None:
     assert_compiled_code_agrees(f"h :- {text[13:]}")
 
 
-@given(programs(plain_names), st.sampled_from(["\n", "\r\n", " ", "% comment, é.\n"]))
+@given(programs(names=plain_names), st.sampled_from(["\n", "\r\n", " ", "% comment, é.\n"]))
 @settings(max_examples=200, deadline=None)
 def test_compiled_code_reads_plain_texts(program: Program, gap: str) -> None:
     text = str(program).replace(", ", f",{gap}").replace(".\n", f".{gap}")
