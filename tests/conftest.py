@@ -1,7 +1,17 @@
 """What every test starts from."""
 
+import os
+import random
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import settings
+
+# The same examples on every run. HYPOTHESIS_PROFILE=search draws new ones.
+settings.register_profile("fixed", derandomize=True, database=None)
+settings.register_profile("search", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,3 +25,11 @@ def _plain_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output is the same whatever the terminal of the person who runs the tests."""
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seeds() -> None:
+    """A test that draws without a generator of its own draws the same numbers on every run."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)

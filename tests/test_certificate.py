@@ -15,17 +15,12 @@ from latentgamma._certificate.constants import ClosedForm
 from latentgamma._certificate.paper_window import paper_window
 from latentgamma._program.program import Program
 from latentgamma.generators import clique, ladder, random
+from random_programs import random_program
 
 
 def small_program(rng: np.random.Generator, most_atoms: int = 7) -> Program:
-    """A program with ragged bodies, several heads, facts, loops and repeated rules."""
     M = int(rng.integers(1, most_atoms + 1))
-    rules = []
-    for _ in range(int(rng.integers(1, 2 * M + 2))):
-        heads = rng.choice(M, size=min(M, int(rng.choice([1, 1, 1, 2, 3]))), replace=False)
-        body = rng.choice(M, size=min(M, int(rng.choice([0, 1, 1, 2, 2, 3, 4]))), replace=False)
-        rules.append(([f"a{i}" for i in heads], [f"a{i}" for i in body]))
-    return Program.from_rules(rules, atoms=[f"a{i}" for i in range(M)])
+    return random_program(rng, M, int(rng.integers(1, 2 * M + 2)), body=4)
 
 
 def all_states(M: int) -> np.ndarray:

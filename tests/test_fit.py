@@ -436,9 +436,12 @@ def test_a_probability_as_good_as_certain_is_taken_as_certain():
 
 def test_numbers_of_numpy_can_be_kept_in_a_checkpoint(tmp_path):
     after = step(PROGRAM, STATES)
-    lg.fit(
-        STATES, after, seed=np.int64(3), max_body=np.int64(3), checkpoint=tmp_path / "fit.learning"
-    )
+    checkpoint = tmp_path / "fit.learning"
+    first = lg.fit(STATES, after, seed=np.int64(3), max_body=np.int64(3), checkpoint=checkpoint)
+    kept = checkpoint.read_bytes()
+    again = lg.fit(STATES, after, seed=3, max_body=3, checkpoint=checkpoint)
+    assert again.program == first.program == lg.fit(STATES, after, seed=3, max_body=3).program
+    assert checkpoint.read_bytes() == kept  # the same options: nothing is learned again
 
 
 def test_archives_and_tables_that_cannot_be_meant(tmp_path):
