@@ -67,6 +67,68 @@ def test_a_package_imports_only_from_packages_above_it() -> None:
     assert not wrong
 
 
+# A name is looked up in one of these. Public packages are used with their name in front, as in
+# `lg.plot.window`; the functions of `commands` are called after the commands that they run, and
+# the two launchers are one interface.
+SEPARATE = {"commands", "cpu_launch", "cuda_launch", "cpu_kernels", "cuda_kernels"}
+# To be mended: names with two meanings, and modules that are too long.
+TWO_MEANINGS = {
+    "GradientRow",
+    "Layout",
+    "Literals",
+    "Run",
+    "Structure",
+    "_Reader",
+    "compiled",
+    "explained",
+}
+LONG = {
+    "_simd",
+    "facts",
+    "certificate",
+    "exact_search",
+    "fit",
+    "fast_scanner",
+    "gradient_learner",
+    "module",
+    "program",
+    "cpu_kernels",
+    "cuda_kernels",
+}
+
+
+def definitions() -> dict[str, list[str]]:
+    """Where every class and every public function at the top of a module is defined."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        package = path.relative_to(PACKAGE).parts[0]
+        where = path.stem if path.stem in SEPARATE else "" if package[0] == "_" else package
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+            elif public:
+                found.setdefault(f"{where}.{node.name}", []).append(str(path.relative_to(PACKAGE)))
+    return found
+
+
+def test_no_name_has_two_meanings() -> None:
+    twice = {name.strip("."): where for name, where in definitions().items() if len(where) > 1}
+    assert {name: where for name, where in twice.items() if name not in TWO_MEANINGS} == {}
+
+
+def test_a_module_has_at_most_400_lines_or_a_reason_in_its_docstring() -> None:
+    long = {}
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        reason = "more than 400 lines" in " ".join(
+            (ast.get_docstring(ast.parse(text)) or "").split()
+        )
+        if text.count("\n") > 400 and not reason:
+            long[path.stem] = text.count("\n")
+    assert {name: lines for name, lines in long.items() if name not in LONG} == {}
+
+
 def loaded_after(code: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
