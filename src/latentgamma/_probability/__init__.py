@@ -1,0 +1,1 @@
+"""The probability of an atom over all worlds of independent facts and groups."""

@@ -1,0 +1,215 @@
+"""Chooses for every output the cheapest way to its probability, exact ways first.
+
+1. One sum-product pass, where the check of `sum_product` proves it exact.
+2. A table of all worlds of the variables that the output depends on, within a budget.
+3. Sampled worlds: unbiased, with a standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentgamma._errors import ModelError
+from latentgamma._probability.enumeration import WorldTable, world_table
+from latentgamma._probability.passes import pass_log_values, pass_values
+from latentgamma._probability.relevant_rules import relevant_rules
+from latentgamma._probability.sampling import sampled_probabilities
+from latentgamma._probability.sum_product import SumProduct, sum_product
+from latentgamma._probability.variables import Variables
+from latentgamma._program.program import Program
+
+# Probabilities below this are computed again in the log domain: factors may have underflowed.
+_SMALLEST = 1e-200
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """How the probability of each output is computed.
+
+    `passed`, `tabled` and `sampled` are places in the list of outputs; `reasons` says why an
+    output has no sum-product pass.
+    """
+
+    program: Program
+    variables: Variables
+    outputs: tuple[int, ...]
+    circuit: SumProduct
+    passed: tuple[int, ...]
+    tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
+    sampled: tuple[int, ...]
+    reasons: dict[int, str]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every output is computed exactly."""
+        return not self.sampled
+
+    def __str__(self) -> str:
+        lines = []
+        if self.passed:
+            lines.append(
+                f"{_outputs(len(self.passed))}: one sum-product pass over "
+                f"{len(self.circuit.body_ptr) - 1} rules, proved exact"
+            )
+        for places, table in self.tables:
+            reason = self.reasons[self.outputs[places[0]]]
+            lines.append(
+                f"{_outputs(len(places))}: exact, by a table of {len(table.holds)} worlds "
+                f"(no pass: {reason})"
+            )
+        if self.sampled:
+            reason = self.reasons[self.outputs[self.sampled[0]]]
+            lines.append(
+                f"{_outputs(len(self.sampled))}: estimated from sampled worlds (no pass: {reason})"
+            )
+        return "\n".join(lines)
+
+    def probabilities(
+        self, inputs: Tensor, worlds: int = 64, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the probability of each output, shape (B, outputs), in float64.
+
+        Args:
+            inputs: Probabilities of the input atoms in the order of `variables.atoms`, (B, n).
+            worlds: Worlds drawn for each example, where an output is sampled.
+            generator: The source of randomness for them.
+        """
+        parts: list[tuple[Sequence[int], Tensor]] = []
+        if self.passed:
+            used = torch.from_numpy(self.circuit.input_places.astype(np.int64)).to(inputs.device)
+            if inputs.is_cuda:
+                tiny = torch.finfo(torch.float64).tiny
+                logs = pass_log_values(self.circuit, inputs[:, used].double().clamp(min=tiny).log())
+                value = logs.exp()
+            else:
+                value = pass_values(self.circuit, inputs[:, used])
+            parts.append((self.passed, self._read(value, 0.0, 1.0)))
+        parts += [(places, table.probabilities(inputs)) for places, table in self.tables]
+        if self.sampled:
+            atoms = [self.outputs[place] for place in self.sampled]
+            estimate = sampled_probabilities(
+                self.program, self.variables, atoms, inputs, worlds, generator
+            )
+            parts.append((self.sampled, estimate))
+        return _in_order(parts)
+
+    def log_probabilities(
+        self, log_inputs: Tensor, worlds: int = 64, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the log-probability of each output, also where it underflows as a number."""
+        linear = self.probabilities(log_inputs.exp(), worlds, generator)
+        logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
+        logs = torch.where(linear > 0, logs, -torch.inf)
+        if not self.passed or bool((linear[:, list(self.passed)].detach() >= _SMALLEST).all()):
+            return logs
+        used = torch.from_numpy(self.circuit.input_places.astype(np.int64)).to(logs.device)
+        value = pass_log_values(self.circuit, log_inputs[:, used].double())
+        stable = _in_order(
+            [
+                (self.passed, self._read(value, -torch.inf, 0.0)),
+                *((places, logs[:, list(places)]) for places, _ in self.tables),
+                *([(self.sampled, logs[:, list(self.sampled)])] if self.sampled else []),
+            ]
+        )
+        return torch.where(linear >= _SMALLEST, logs, stable)
+
+    def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
+        """The columns of the outputs of the pass."""
+        ends = value.new_tensor([impossible, certain]).expand(len(value), 2)
+        columns = torch.from_numpy(self.circuit.outputs.astype(np.int64)).to(value.device)
+        # -1 is certain and -2 impossible: the last two columns of the extended matrix.
+        return torch.cat((value, ends), 1)[:, columns]
+
+
+def plan_ladder(
+    program: Program,
+    variables: Variables,
+    outputs: Sequence[int],
+    *,
+    budget: int = 1 << 16,
+    method: str = "auto",
+) -> Ladder:
+    """Return how the probability of each output is computed.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        outputs: The atoms whose probability is asked for.
+        budget: The most worlds of a table.
+        method: "auto", or one of "pass", "table" and "sample" to use that one alone.
+
+    Raises:
+        ModelError: The method that was asked for is not exact here, or goes over the budget.
+    """
+    atoms = list(outputs)
+    rules = relevant_rules(program, variables, atoms)
+    circuit, reasons = sum_product(program, variables, rules, atoms)
+    if method == "pass" and reasons:
+        atom, reason = next(iter(reasons.items()))
+        raise ModelError(
+            f"no sum-product pass is proved exact for {program.atoms[atom]!r}: {reason}"
+        )
+    if method in ("table", "sample"):
+        reasons = dict.fromkeys(atoms, f'method="{method}" was asked for')
+        circuit, _ = sum_product(program, variables, rules, [])
+    passed = tuple(p for p, atom in enumerate(atoms) if atom not in reasons)
+    clusters: dict[tuple[int, ...], list[int]] = {}
+    sampled: list[int] = []
+    for place, atom in enumerate(atoms):
+        if atom not in reasons:
+            continue
+        used = tuple(sorted(_support(variables, rules.bodies, atom)))
+        size = int(np.prod([variables.sizes[v] for v in used], dtype=object)) if used else 1
+        if method == "sample" or (method == "auto" and size > budget):
+            sampled.append(place)
+        elif size > budget:
+            raise ModelError(
+                f"{program.atoms[atom]!r} depends on {size} worlds, more than the budget of "
+                f'{budget}: raise budget=, or use method="sample"'
+            )
+        else:
+            clusters.setdefault(used, []).append(place)
+    tables = tuple(
+        (tuple(places), world_table(program, variables, used, [atoms[p] for p in places]))
+        for used, places in clusters.items()
+    )
+    return Ladder(
+        program, variables, tuple(atoms), circuit, passed, tables, tuple(sampled), reasons
+    )
+
+
+def _support(
+    variables: Variables, bodies: dict[int, tuple[tuple[int, ...], ...]], atom: int
+) -> set[int]:
+    """The variables that an atom depends on."""
+    found: set[int] = set()
+    seen = {atom}
+    stack = [atom]
+    while stack:
+        i = stack.pop()
+        if i not in bodies:
+            owner = variables.owner.get(-1 - i if i < 0 else i)
+            found |= set() if owner is None else {owner}
+            continue
+        for part in (part for body in bodies[i] for part in body):
+            if part not in seen:
+                seen.add(part)
+                stack.append(part)
+    return found
+
+
+def _in_order(parts: Sequence[tuple[Sequence[int], Tensor]]) -> Tensor:
+    """The columns of several parts, each at its place."""
+    places = [place for some, _ in parts for place in some]
+    columns = torch.cat([tensor for _, tensor in parts], 1)
+    order = torch.tensor(np.argsort(places), device=columns.device)
+    return columns[:, order]
+
+
+def _outputs(n: int) -> str:
+    return "1 output" if n == 1 else f"{n} outputs"

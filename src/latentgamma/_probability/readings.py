@@ -1,0 +1,179 @@
+"""Counts the readings of the inputs that agree with every label.
+
+A reading maps each value of an input to the value that a network takes it for. It agrees with
+an example if the program gives the same outputs for what was read as for what is there. The
+true reading maps every value to itself; any other one that agrees with all examples is a
+shortcut: the labels cannot tell it from the truth.
+
+This is a constraint problem with one variable per value and one table of allowed tuples per
+kind of example. Parts that share no variable are counted apart and multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from math import prod
+
+import networkx as nx
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """The variables of one kind of example, and the tuples of values that give its label."""
+
+    variables: tuple[int, ...]
+    allowed: frozenset[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class ReadingCount:
+    """How many readings agree, a few of them, and the fewest values that rule out the others.
+
+    `count` is exact where `exact` is true, otherwise an upper bound. `labels` are variables: once
+    their values are known to be read rightly, only the true reading is left. It is None where
+    that was not found within the budget.
+    """
+
+    count: int
+    exact: bool
+    some: tuple[tuple[int, ...], ...]
+    labels: tuple[int, ...] | None
+
+
+class _BudgetError(Exception):
+    """The search visited more nodes than it may."""
+
+
+def count_readings(
+    sizes: Sequence[int],
+    truth: Sequence[int],
+    constraints: Sequence[Constraint],
+    *,
+    some: int = 10,
+    budget: int = 2_000_000,
+) -> ReadingCount:
+    """Return how many assignments satisfy all constraints.
+
+    Args:
+        sizes: The number of values of each variable.
+        truth: The true value of each variable, which satisfies every constraint.
+        constraints: The tables of allowed tuples.
+        some: How many assignments other than the truth are returned.
+        budget: The number of nodes that the search may visit.
+    """
+    merged: dict[tuple[int, ...], frozenset[tuple[int, ...]]] = {}
+    for constraint in constraints:
+        key = constraint.variables
+        merged[key] = merged.get(key, constraint.allowed) & constraint.allowed
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(sizes)))
+    for variables in merged:
+        nx.add_path(graph, variables)
+    parts = []
+    for nodes in nx.connected_components(graph):
+        tables = [(v, t) for v, t in merged.items() if v[0] in nodes]
+        parts.append(_Part(sorted(nodes), sizes, truth, tables, budget))
+    exact = all(part.exact for part in parts)
+    labels = [part.labels() for part in parts]
+    known = None if any(found is None for found in labels) else [v for f in labels for v in f or ()]
+    return ReadingCount(
+        prod(part.count for part in parts),
+        exact,
+        tuple(islice(_others(parts, list(truth)), some)),
+        None if known is None else tuple(sorted(known)),
+    )
+
+
+def _others(parts: Sequence[_Part], truth: list[int]) -> Iterator[tuple[int, ...]]:
+    """Assignments other than the truth: first those that differ in one part only."""
+    for part in parts:
+        for solution in part.solutions:
+            assignment = list(truth)
+            for variable, value in zip(part.variables, solution, strict=True):
+                assignment[variable] = value
+            if assignment != truth:
+                yield tuple(assignment)
+
+
+class _Part:
+    """The solutions of the variables that constraints connect."""
+
+    def __init__(
+        self,
+        variables: list[int],
+        sizes: Sequence[int],
+        truth: Sequence[int],
+        tables: list[tuple[tuple[int, ...], frozenset[tuple[int, ...]]]],
+        budget: int,
+    ) -> None:
+        self.variables = variables
+        self._truth = tuple(truth[v] for v in variables)
+        self._left = budget
+        place = {v: i for i, v in enumerate(variables)}
+        domains = [set(range(sizes[v])) for v in variables]
+        self._tables = [(tuple(place[v] for v in vs), table) for vs, table in tables]
+        self.solutions: list[tuple[int, ...]] = []
+        if not tables:  # free: every value agrees
+            self.exact, self.count = True, prod(len(d) for d in domains)
+            self.solutions = [(value,) for value in sorted(domains[0])]
+            return
+        try:
+            self._search({}, self._narrow(domains))
+            self.exact, self.count = True, len(self.solutions)
+        except _BudgetError:
+            self.exact, self.count = False, prod(len(d) for d in self._narrow(domains))
+
+    def _narrow(self, domains: list[set[int]]) -> list[set[int]]:
+        """The domains without values that some table does not support."""
+        domains = [set(domain) for domain in domains]
+        changed = True
+        while changed:
+            changed = False
+            for places, table in self._tables:
+                self._left -= 1
+                rows = [
+                    row
+                    for row in table
+                    if all(value in domains[i] for i, value in zip(places, row, strict=True))
+                ]
+                for column, i in enumerate(places):
+                    supported = {row[column] for row in rows}
+                    if not domains[i] <= supported:
+                        domains[i] &= supported
+                        changed = True
+        return domains
+
+    def _search(self, chosen: dict[int, int], domains: list[set[int]]) -> None:
+        if self._left < 0:
+            raise _BudgetError
+        if not all(domains):
+            return
+        open_variables = [i for i, domain in enumerate(domains) if len(domain) > 1]
+        if not open_variables:
+            self.solutions.append(tuple(next(iter(domain)) for domain in domains))
+            return
+        i = min(open_variables, key=lambda i: len(domains[i]))
+        for value in sorted(domains[i]):
+            narrowed = [set(domain) for domain in domains]
+            narrowed[i] = {value}
+            self._search(chosen, self._narrow(narrowed))
+
+    def labels(self) -> tuple[int, ...] | None:
+        """The fewest variables that, once known, leave the truth alone."""
+        if not self.exact:
+            return None
+        wrong = [
+            frozenset(
+                i for i, (a, b) in enumerate(zip(solution, self._truth, strict=True)) if a != b
+            )
+            for solution in self.solutions
+            if solution != self._truth
+        ]
+        minimal = {w for w in wrong if not any(other < w for other in wrong)}
+        for size in range(len(self.variables) + 1):
+            for picked in combinations(range(len(self.variables)), size):
+                if all(w & set(picked) for w in minimal):
+                    return tuple(self.variables[i] for i in picked)
+        return None

@@ -1,0 +1,266 @@
+"""Probabilities are compared with a sum over all worlds, which closes one world at a time."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+import torch
+
+import latentgamma as lg
+from latentgamma._errors import ModelError
+from latentgamma._probability.ladder import Ladder, plan_ladder
+from latentgamma._probability.proofs import likely_proofs
+from latentgamma._probability.readings import Constraint, count_readings
+from latentgamma._probability.variables import Variables, check_variables
+from random_programs import random_program
+
+
+def over_all_worlds(program: lg.Program, variables: Variables, p, outputs) -> np.ndarray:
+    """The probability of each output: the reference implementation."""
+    place = {int(atom): i for i, atom in enumerate(variables.atoms)}
+    choices = [
+        [((), 1 - p[place[atom]]), ((atom,), p[place[atom]])] for atom in variables.facts
+    ] + [[((atom,), p[place[atom]]) for atom in group] for group in variables.groups]
+    total = np.zeros(len(outputs))
+    for world in product(*choices):
+        facts = np.zeros(program.M, np.bool_)
+        facts[[atom for atoms, _ in world for atom in atoms]] = True
+        weight = np.prod([q for _, q in world])
+        total += weight * lg.closure(program, facts).state[outputs]
+    return total
+
+
+def case(seed: int):
+    """A random program with independent facts, sometimes a group, and three outputs."""
+    rng = np.random.default_rng(seed)
+    if seed % 2:
+        size, rules = int(rng.integers(5, 11)), int(rng.integers(2, 12))
+        program = lg.generators.random(size, rules, body=(1, 2), seed=seed, acyclic=seed % 4 == 1)
+    else:
+        program = random_program(seed, atoms=7, rules=int(rng.integers(3, 10)), body=3)
+    order = rng.permutation(program.M).tolist()
+    facts = int(rng.integers(0, 4))
+    groups = [order[facts : facts + int(rng.integers(2, 4))]] if seed % 3 else []
+    variables = check_variables(program, order[:facts], groups)
+    p = rng.random(len(variables.atoms))
+    for group in groups:
+        p[facts : facts + len(group)] /= p[facts : facts + len(group)].sum()
+    return program, variables, p, order[::-1][:3]
+
+
+@pytest.mark.parametrize("method", ["auto", "table"])
+@pytest.mark.parametrize("block", range(6))
+def test_exact_probabilities_are_sums_over_worlds(method: str, block: int) -> None:
+    passed = 0
+    for seed in range(50 * block, 50 * block + 50):
+        program, variables, p, outputs = case(seed)
+        ladder = plan_ladder(program, variables, outputs, method=method)
+        assert ladder.exact
+        expected = over_all_worlds(program, variables, p, outputs)
+        inputs = torch.tensor(p)[None]
+        np.testing.assert_allclose(ladder.probabilities(inputs)[0], expected, atol=1e-12)
+        logs = ladder.log_probabilities(inputs.log())[0].exp()
+        np.testing.assert_allclose(logs, expected, atol=1e-12)
+        passed += len(ladder.passed)
+    assert (passed > 30) == (method == "auto")
+
+
+def directions(variables: Variables):
+    """Changes of the inputs that keep the sum of every group."""
+    n = len(variables.atoms)
+    for v in range(len(variables.facts)):
+        yield np.eye(n)[v]
+    place = len(variables.facts)
+    for group in variables.groups:
+        for other in range(1, len(group)):
+            yield np.eye(n)[place] - np.eye(n)[place + other]
+        place += len(group)
+
+
+@pytest.mark.parametrize("method", ["auto", "table"])
+def test_exact_gradients_are_differences_of_probabilities(method: str) -> None:
+    checked = 0
+    for seed in range(60):
+        program, variables, p, outputs = case(seed)
+        inputs = torch.tensor(p)[None].requires_grad_()
+        value = plan_ladder(program, variables, outputs, method=method).probabilities(inputs).sum()
+        if not value.requires_grad:
+            continue
+        (grad,) = torch.autograd.grad(value, inputs)
+        for change in directions(variables):
+            # The probability is linear in one variable: the difference is exact.
+            ends = [over_all_worlds(program, variables, p + h * change, outputs) for h in (1, -1)]
+            slope = (ends[0] - ends[1]).sum() / 2
+            assert float(grad[0] @ torch.tensor(change)) == pytest.approx(slope, abs=1e-9)
+            checked += 1
+    assert checked > 60
+
+
+def addition(digits: int) -> tuple[lg.Program, Variables, list[int]]:
+    """Two numbers of so many digits, their sum, and the last carry."""
+    rules = []
+    for i in range(digits):
+        for x, y, c in product(range(10), range(10), (0, 1) if i else (0,)):
+            body = [f"a({i},{x})", f"b({i},{y})"] + [f"carry({i},{c})"] * (i > 0)
+            rules.append((f"carry({i + 1},{(x + y + c) // 10})", body))
+            rules.append((f"sum({i},{(x + y + c) % 10})", body))
+    program = lg.Program.from_rules(rules)
+    groups = [
+        [program.index[f"{name}({i},{d})"] for d in range(10)]
+        for i in range(digits)
+        for name in "ab"
+    ]
+    outputs = [program.index[f"sum({i},{d})"] for i in range(digits) for d in range(10)]
+    return program, check_variables(program, [], groups), outputs
+
+
+def test_a_carry_chain_passes_the_check_and_is_right() -> None:
+    digits = 12
+    program, variables, outputs = addition(digits)
+    ladder = plan_ladder(program, variables, outputs)
+    assert len(ladder.passed) == len(outputs)
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(10), 2 * digits)
+    value = ladder.probabilities(torch.tensor(p.reshape(1, -1)))[0].reshape(digits, 10)
+    carry = np.array([1.0, 0.0])
+    for i in range(digits):  # the same by convolution
+        pair = np.convolve(p[2 * i], p[2 * i + 1])  # of 0 to 18
+        total = carry[0] * np.append(pair, 0) + carry[1] * np.append(0, pair)
+        np.testing.assert_allclose(value[i], total[:10] + total[10:], atol=1e-12)
+        carry = np.array([total[:10].sum(), total[10:].sum()])
+
+
+def test_log_probabilities_hold_where_probabilities_underflow() -> None:
+    n = 60
+    program = lg.parse("goal :- " + ", ".join(f"f{i}" for i in range(n)) + ".")
+    variables = check_variables(program, [program.index[f"f{i}"] for i in range(n)], [])
+    ladder = plan_ladder(program, variables, [program.index["goal"]])
+    logs = torch.full((1, n), -30.0, dtype=torch.float64, requires_grad=True)
+    value = ladder.log_probabilities(logs)
+    assert value.item() == pytest.approx(-30.0 * n)
+    assert ladder.probabilities(logs.exp()).item() == 0.0
+    value.sum().backward()
+    assert logs.grad is not None
+    torch.testing.assert_close(logs.grad, torch.ones_like(logs))
+
+
+def test_the_check_refuses_what_is_not_exact() -> None:
+    program = lg.parse("c :- a. c :- b. d :- c, a. e :- a, b. e :- a, f. p :- q. q :- p. q :- a.")
+    names = ["a", "b", "f"]
+    variables = check_variables(program, [program.index[n] for n in names], [])
+    outputs = [program.index[n] for n in "cdep"]
+    ladder = plan_ladder(program, variables, outputs)
+    assert ladder.passed == (0,)  # c: its bodies are independent
+    reasons = {program.atoms[atom]: reason for atom, reason in ladder.reasons.items()}
+    assert "depend on the same input" in reasons["d"]
+    assert "can fire together" in reasons["e"]
+    assert "depends on itself" in reasons["p"]
+    with pytest.raises(ModelError, match="no sum-product pass is proved exact for 'd'"):
+        plan_ladder(program, variables, outputs, method="pass")
+    with pytest.raises(ModelError, match="more than the budget of 2"):
+        plan_ladder(program, variables, outputs, method="table", budget=2)
+    assert "estimated from sampled worlds" in str(
+        plan_ladder(program, variables, outputs, budget=2)
+    )
+
+
+def sampled(program: lg.Program, variables: Variables, outputs: list[int]) -> Ladder:
+    return plan_ladder(program, variables, outputs, method="sample")
+
+
+def test_sampled_probabilities_and_gradients_are_unbiased() -> None:
+    examples, worlds = 3000, 8
+    generator = torch.Generator().manual_seed(0)
+    checked = 0
+    for seed in range(8):
+        program, variables, p, outputs = case(seed)
+        if not len(p):
+            continue
+        inputs = torch.tensor(p)[None].repeat(examples, 1).requires_grad_()
+        value = sampled(program, variables, outputs).probabilities(inputs, worlds, generator)
+        expected = over_all_worlds(program, variables, p, outputs)
+        error = np.sqrt(np.clip(expected * (1 - expected), 0, 1) / (examples * worlds))
+        assert (np.abs(value.detach().mean(0).numpy() - expected) <= 4.5 * error + 1e-12).all()
+        (grad,) = torch.autograd.grad(value.sum(), inputs)
+        for change in directions(variables):
+            along = grad @ torch.tensor(change)
+            ends = [over_all_worlds(program, variables, p + h * change, outputs) for h in (1, -1)]
+            slope = (ends[0] - ends[1]).sum() / 2
+            error = float(along.std()) / examples**0.5
+            assert abs(float(along.mean()) - slope) <= 4.5 * error + 1e-12
+            checked += 1
+    assert checked > 10
+
+
+def test_likely_proofs_are_the_minimal_fact_sets_in_order() -> None:
+    found = 0
+    for seed in range(150):
+        program, variables, p, outputs = case(seed)
+        if not len(p):
+            continue
+        atoms = [int(atom) for atom in variables.atoms]
+        minimal: list[set[int]] = []
+        for size in range(len(atoms) + 1):
+            for chosen in combinations(range(len(atoms)), size):
+                owners = [variables.owner[atoms[i]] for i in chosen]
+                if len(set(owners)) < len(owners) or any(m <= set(chosen) for m in minimal):
+                    continue
+                facts = np.zeros(program.M, np.bool_)
+                facts[[atoms[i] for i in chosen]] = True
+                if lg.closure(program, facts).state[outputs[0]]:
+                    minimal.append(set(chosen))
+        expected = sorted((float(np.prod(p[list(m)])) for m in minimal), reverse=True)
+        proofs = likely_proofs(program, variables, p, outputs[0], most=100)
+        assert [proof.probability for proof in proofs] == pytest.approx(expected)
+        found += len(expected)
+    assert found > 50
+
+
+def test_readings_of_digits_from_sums_of_pairs() -> None:
+    pairs = [(0, 6), (2, 8), (4, 6), (4, 8), (1, 5), (3, 7), (1, 9), (3, 9)]
+    tables = [
+        Constraint(pair, frozenset(t for t in product(range(10), repeat=2) if sum(t) == sum(pair)))
+        for pair in pairs
+    ]
+    result = count_readings([10] * 10, range(10), tables)
+    assert result.exact
+    assert result.count == 36
+    assert result.labels is not None
+    assert sorted(label % 2 for label in result.labels) == [0, 1]
+    for reading in result.some:
+        assert all(reading[a] + reading[b] == a + b for a, b in pairs)
+        assert reading != tuple(range(10))
+
+
+def test_readings_agree_with_enumeration() -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        sizes = rng.integers(2, 4, 4).tolist()
+        truth = [int(rng.integers(size)) for size in sizes]
+        tables = []
+        for _ in range(int(rng.integers(1, 4))):
+            chosen = tuple(sorted(rng.choice(4, 2, replace=False).tolist()))
+            rows = set(product(*(range(sizes[v]) for v in chosen)))
+            kept = {row for row in rows if rng.random() < 0.5}
+            tables.append(Constraint(chosen, frozenset(kept | {tuple(truth[v] for v in chosen)})))
+        agreeing = [
+            reading
+            for reading in product(*map(range, sizes))
+            if all(tuple(reading[v] for v in t.variables) in t.allowed for t in tables)
+        ]
+        result = count_readings(sizes, truth, tables)
+        assert (result.count, result.exact) == (len(agreeing), True)
+        labels = result.labels or ()
+        left = [r for r in agreeing if all(r[v] == truth[v] for v in labels)]
+        assert left == [tuple(truth)]
+        for smaller in combinations(range(4), len(labels) - 1 if labels else 0):
+            if labels:
+                assert sum(all(r[v] == truth[v] for v in smaller) for r in agreeing) > 1
+
+
+def test_inputs_given_twice_and_groups_of_one_are_refused() -> None:
+    program = lg.parse("b :- a.")
+    with pytest.raises(ModelError, match="'a' is given twice"):
+        check_variables(program, [program.index["a"]], [[program.index["a"], program.index["b"]]])
+    with pytest.raises(ModelError, match="at least two atoms"):
+        check_variables(program, [], [[program.index["a"]]])
