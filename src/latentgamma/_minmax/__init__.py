@@ -1,0 +1,1 @@
+"""The min/max closure of soft facts, hard or smooth, with gradients."""
