@@ -127,7 +127,7 @@ def test_closures_trajectories_and_two_tables_are_taken(learn, chain, tmp_path):
     runs = tmp_path / "runs.csv"
     runs.write_text("trajectory,a,b,c\nx,1,0,0\nx,1,1,0\nx,1,1,1\ny,0,0,0\ny,0,0,0\n")
     assert rules(learn(runs, "--kind", "trajectories")[0]) == ["b :- a.", "c :- b."]
-    assert "with kind='trajectories'" in learn(runs, code=2)[1]
+    assert "with --kind trajectories" in learn(runs, code=2)[1]
     before, after = tmp_path / "before.csv", tmp_path / "after.csv"
     before.write_text("a,b,c\n1,0,0\n0,1,0\n0,0,1\n0,0,0\n")
     after.write_text("a,b,c\n1,1,1\n0,1,1\n0,0,1\n0,0,0\n")
@@ -145,7 +145,7 @@ def test_noise_and_what_is_open_are_told(learn, tmp_path):
     lines = ["a,b,c,d,a',b',c',d'"]
     lines += [",".join(str(int(x)) for x in [*s, *t]) for s, t in zip(before, after, strict=True)]
     table.write_text("\n".join(lines))
-    assert 'noise="auto"' in learn(table, code=2)[1]
+    assert "pass --noise auto" in learn(table, code=2)[1]
     out, _ = learn(table, "--noise", "auto")
     assert rules(out) == ["b :- a."]
     assert re.search(r"wrong labels assumed: [3-6]\.\d\d%", out)
@@ -171,21 +171,22 @@ def test_a_network_that_is_not_proved_is_code_1(learn, chain):
         (["."], "is none"),
         (["chain.csv", "-o", "rules.txt"], "does not say what it holds"),
         (["chain.csv", "-o", "no/rules.lp"], "no such folder"),
-        (["chain.csv", "--model", "."], "it is a folder"),
+        (["chain.csv", "--model", "."], "this is a folder"),
         (["chain.csv", "--plot", "p.xyz"], ".png"),
         (["chain.csv", "--target", "d"], "--target name an atom these data do not have: 'd'"),
         (["chain.csv", "--explain", "d"], "--explain name an atom"),
         (["chain.csv", "--forbid", "a"], "HEAD:ATOM"),
         (["chain.csv", "--forbid", ":a"], "HEAD:ATOM"),
         (["chain.csv", "--forbid", "a:z"], "'z'"),
-        (["chain.csv", "--noise", "most"], "a share from 0 to 1"),
+        (["chain.csv", "--noise", "most"], "a fraction from 0 to 1"),
         (["chain.csv", "--noise", "0.7"], "from 0 to 0.5"),
         (["chain.csv", "--refine"], "--known"),
         (["chain.csv", "--known", "nowhere.lp"], "no such file"),
         (["chain.csv", "--device", "moon"], "device 'moon' cannot be used"),
         (["chain.csv", "--method", "paper", "--checkpoint", "x"], "keeps no checkpoint"),
-        (["chain.csv", "--checkpoint", "chain.csv"], "no checkpoint of learning"),
-        (["chain.csv", "--checkpoint", "chain.csv", "--fresh"], "is not deleted"),
+        (["chain.csv", "--checkpoint", "chain.csv", "--fresh"], "are the same file"),
+        (["chain.csv", "--checkpoint", "zeros.npz"], "no checkpoint of learning"),
+        (["chain.csv", "--checkpoint", "zeros.npz", "--fresh"], "is not deleted"),
         (["bytes.csv"], "not a CSV table in UTF-8"),
         (["zeros.npz"], "must hold 'inputs'"),
     ],
@@ -267,8 +268,7 @@ def test_a_terminal_shows_the_rules_as_they_come_and_the_output_stays_clean(seen
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "latentgamma", "learn", seen, "--method", "gradient",
                "--target", "bird,mammal"]  # fmt: skip
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "NO_COLOR": "1",
-           "OMP_NUM_THREADS": "1"}  # fmt: skip
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=env) as process:
         os.close(theirs)
         chunks = []

@@ -1,41 +1,38 @@
 """Logic rules as an exact, differentiable PyTorch layer, and back.
 
-Everything public is here. Names that need torch are imported when they are first used, so that
-symbolic work starts at once.
+Every public name is here. Each is imported when it is first used, so that `import latentgamma`
+takes no time and symbolic work needs no torch.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from latentgamma._errors import (
-    CertificateError,
-    DataError,
-    FactsError,
-    LatentGammaError,
-    ModelError,
-    ParseError,
-    ProgramError,
-    StateError,
-)
-from latentgamma._logic.closure import Closure, closure, closures, depth_bound, step
-from latentgamma._logic.derivation import Derivation, derivation
-from latentgamma._logic.why_not import WhyNot, why_not
-from latentgamma._program.files import load, save
-from latentgamma._program.program import Program, Rule
-from latentgamma._program.rule_text import parse
 from latentgamma._version import __version__ as __version__
 
+TYPE_CHECKING = False  # importing typing would take longer than the rest of this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from latentgamma import generators, plot, report, validation
     from latentgamma._certificate.certificate import Certificate, certify, tolerance
     from latentgamma._certificate.constants import Constants
     from latentgamma._certificate.paper_window import PaperWindow, paper_window
+    from latentgamma._errors import (
+        CertificateError,
+        DataError,
+        FactsError,
+        LatentGammaError,
+        ModelError,
+        ParseError,
+        ProgramError,
+        StateError,
+    )
     from latentgamma._learning.extraction import Alignment, alignment, extract
     from latentgamma._learning.fit import FitResult, fit
     from latentgamma._learning.gradient_learner import Homotopy
+    from latentgamma._logic.closure import Closure, closure, closures, depth_bound, step
+    from latentgamma._logic.derivation import Derivation, derivation
     from latentgamma._logic.equivalence import equivalent
+    from latentgamma._logic.why_not import WhyNot, why_not
     from latentgamma._model.complexity import lower_bound_bits, parameter_count
     from latentgamma._model.gradient_report import GradientReport, gradient_report
     from latentgamma._model.module import LatentGamma
@@ -48,9 +45,34 @@ if TYPE_CHECKING:
     )
     from latentgamma._model.oracle import oracle
     from latentgamma._model.trajectory import Trajectory
+    from latentgamma._program.files import load, save
+    from latentgamma._program.program import Program, Rule
+    from latentgamma._program.rule_text import parse
 
-#: Where each name lives that is imported only when it is used.
-_LATER = {
+#: The module of each name; the public packages have none.
+_MODULES = {
+    "CertificateError": "_errors",
+    "DataError": "_errors",
+    "FactsError": "_errors",
+    "LatentGammaError": "_errors",
+    "ModelError": "_errors",
+    "ParseError": "_errors",
+    "ProgramError": "_errors",
+    "StateError": "_errors",
+    "Closure": "_logic.closure",
+    "closure": "_logic.closure",
+    "closures": "_logic.closure",
+    "depth_bound": "_logic.closure",
+    "step": "_logic.closure",
+    "Derivation": "_logic.derivation",
+    "derivation": "_logic.derivation",
+    "WhyNot": "_logic.why_not",
+    "why_not": "_logic.why_not",
+    "load": "_program.files",
+    "save": "_program.files",
+    "Program": "_program.program",
+    "Rule": "_program.program",
+    "parse": "_program.rule_text",
     "Certificate": "_certificate.certificate",
     "certify": "_certificate.certificate",
     "tolerance": "_certificate.certificate",
@@ -144,7 +166,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    module = _LATER.get(name)
+    import importlib
+
+    module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'latentgamma' has no attribute {name!r}")
     if module == "":

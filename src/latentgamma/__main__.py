@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from latentgamma._cli.main import main
+from latentgamma._cli.main import script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

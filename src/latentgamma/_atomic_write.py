@@ -28,13 +28,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     shown = os.fsdecode(path)
     try:
-        target = Path(os.path.realpath(path))
-        mode = _mode(target)
+        mode = _mode(path)
         if mode is not None and stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, "Is a directory")
         if mode is not None and not stat.S_ISREG(mode):
-            yield target
+            yield Path(path)
             return
+        target = Path(os.path.realpath(path))
         if mode is not None and not os.access(target, os.W_OK):
             raise PermissionError(
                 errno.EACCES, "Permission denied"
@@ -86,8 +86,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def _mode(path: Path) -> int | None:
+def _mode(path: str | os.PathLike[str]) -> int | None:
     try:
-        return path.stat().st_mode
+        return os.stat(path).st_mode
     except FileNotFoundError:
         return None

@@ -1,4 +1,4 @@
-"""The commands: each makes one library call, shows what came back, and returns an exit code."""
+"""The commands: each makes one library call, prints the result and returns an exit code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import latentgamma as lg
 from latentgamma._atomic_write import write_text
+from latentgamma._cli.checks import UsageError, check_outputs, check_picture
 from latentgamma._cli.console import Screen, progress, working
 from latentgamma._cli.formatting import (
     Run,
@@ -20,58 +21,55 @@ from latentgamma._cli.formatting import (
     show_run,
     show_why_not,
 )
+from latentgamma._cli.main import import_torch
 from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
-from latentgamma._program.files import read
+from latentgamma._program.files import SUFFIXES, read
 
 if TYPE_CHECKING:
     from latentgamma import Constants, LatentGamma, Program, Trajectory
 
-#: A run keeps every state; more bytes than this are refused.
+#: `run` keeps every state; a run that needs more bytes is refused.
 _MOST_BYTES = 4 << 30
-#: How often the bar of a long run moves.
-_STRETCHES = 200
-
-
-class Problem(Exception):  # noqa: N818 - it is shown to a person, not raised at a caller
-    """Input that cannot be worked with; the message is the line that is shown."""
+#: A long run is computed in so many parts, to advance the progress bar.
+_PARTS = 200
 
 
 def closure(args: argparse.Namespace) -> int:
-    """0, after showing what follows from the facts."""
-    check_picture(args.plot)
-    program = _program(args)
-    facts = _facts(args, program)
-    with working("closing"):
-        known = lg.closure(program, facts)
+    """Print the closure of the facts; return 0."""
+    _check_files(args)
+    program = _read_program(args)
+    facts = _read_facts(args, program)
+    with working("computing the closure"):
+        closed = lg.closure(program, facts)
     if args.plot:
-        lg.plot.program(program, args.plot, highlight=known)
+        lg.plot.program(program, args.plot, highlight=closed)
     screen = Screen()
     if not args.json:
-        show_closure(screen, known, len(set(facts)), levels=args.levels)
+        show_closure(screen, closed, len(set(facts)), levels=args.levels)
         return 0
-    document: dict[str, Any] = {"atoms": list(known), "depth": known.depth}
+    document: dict[str, Any] = {"atoms": list(closed), "depth": closed.depth}
     if args.levels:
-        document["levels"] = [sorted(level) for level in known.levels]
+        document["levels"] = [sorted(level) for level in closed.levels]
     screen.json(document)
     return 0
 
 
 def explain(args: argparse.Namespace) -> int:
-    """0 after showing a proof of the atom, 1 after showing why there is none."""
-    check_picture(args.plot)
-    program = _program(args)
-    facts = _facts(args, program)
+    """Print a proof of the atom and return 0, or why it does not follow and return 1."""
+    _check_files(args)
+    program = _read_program(args)
+    facts = _read_facts(args, program)
     atom = atom_name(program, args.atom.strip())
     screen = Screen()
-    with working("looking for a proof"):
-        account = lg.why_not(program, facts, atom)
+    with working("searching for a proof"):
+        failure = lg.why_not(program, facts, atom)
         proof = lg.derivation(program, facts, atom)
-    if account is not None:
+    if failure is not None:
         if args.json:
-            texts = _texts(program, [blocked.rule for blocked in account.blocked])
-            screen.json({"derivable": False, **account.to_dict(), "rule_text": texts})
+            texts = _rule_texts(program, [blocked.rule for blocked in failure.blocked])
+            screen.json({"derivable": False, **failure.to_dict(), "rule_text": texts})
         else:
-            show_why_not(screen, account)
+            show_why_not(screen, failure)
     if proof is None:
         return 1
     if args.dot:
@@ -79,7 +77,7 @@ def explain(args: argparse.Namespace) -> int:
     if args.plot:
         lg.plot.derivation(proof, args.plot)
     if args.json:
-        texts = _texts(program, proof.rules)
+        texts = _rule_texts(program, proof.rules)
         screen.json({"derivable": True, **proof.to_dict(), "rule_text": texts})
     else:
         show_proof(screen, proof)
@@ -87,13 +85,13 @@ def explain(args: argparse.Namespace) -> int:
 
 
 def certify(args: argparse.Namespace) -> int:
-    """0 if the model is proved exact as far as was asked, else 1."""
-    check_picture(args.plot)
-    program = _program(args)
+    """Print the certificate; return 0 if it holds up to the horizon, else 1."""
+    _check_files(args)
+    program = _read_program(args)
     paper = constants = None
     if args.model:
-        _refuse(args, "constants", "gate", "dtype")
-        model = _loaded(args.model)
+        _refuse_options(args, "constants", "gate", "dtype")
+        model = _load_model(args.model)
         program = _aligned(program, model)
         with working("certifying"):
             certificate = lg.certify(model, program, depth=args.depth)
@@ -102,7 +100,7 @@ def certify(args: argparse.Namespace) -> int:
         from latentgamma._certificate.paper_window import paper_window
 
         try:
-            with working("looking for constants"):
+            with working("choosing constants"):
                 constants = _constants(args, program, args.horizon)
         except lg.CertificateError as error:
             if not args.json:
@@ -115,43 +113,43 @@ def certify(args: argparse.Namespace) -> int:
             )
             certificate = lg.certify(form, program, depth=args.depth)
             paper = paper_window(program, constants)
-    fine = certificate.holds and certificate.t_max >= (args.horizon or 0)
-    verdict = certificate.message
-    if certificate.holds and not fine:
-        verdict += f"; it was to reach step {args.horizon:,}"
+    success = certificate.holds and certificate.t_max >= (args.horizon or 0)
+    message = certificate.message
+    if certificate.holds and not success:
+        message += f"; the horizon asked for is step {args.horizon:,}"
     if args.plot:
         lg.plot.window(certificate, args.plot, paper=paper)
     screen = Screen()
     if not args.json:
-        show_certificate(screen, certificate, paper, fine=fine, verdict=verdict)
-        return 0 if fine else 1
+        show_certificate(screen, certificate, paper, success=success, message=message)
+        return 0 if success else 1
     screen.json(
         {
             **certificate.to_dict(),
-            "message": verdict,
+            "message": message,
             "horizon": args.horizon,
-            "reaches_horizon": fine,
+            "reaches_horizon": success,
             "constants": None if constants is None else constants.to_dict(),
             "paper": None if paper is None else paper.to_dict(),
         }
     )
-    return 0 if fine else 1
+    return 0 if success else 1
 
 
 def run(args: argparse.Namespace) -> int:
-    """0, after showing the values of a run."""
-    check_picture(args.plot)
-    program = _program(args)
+    """Print the values of every step; return 0."""
+    _check_files(args)
+    program = _read_program(args)
     if args.model:
-        _refuse(args, "constants", "gate", "dtype", "form")
-        model = _loaded(args.model)
+        _refuse_options(args, "constants", "gate", "dtype", "form")
+        model = _load_model(args.model)
         program = model.program = _aligned(program, model)
-        facts = _facts(args, program)
+        facts = _read_facts(args, program)
     else:
-        facts = _facts(args, program)
+        facts = _read_facts(args, program)
         with working("building the model"):
-            model = _built(args, program)
-    trajectory = _iterated(model, facts, args.steps)
+            model = _build_model(args, program)
+    trajectory = _iterate(model, facts, args.steps)
     values = Run(
         program,
         trajectory.states.double().numpy(),
@@ -170,8 +168,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def convert(args: argparse.Namespace) -> int:
-    """0, after writing the rules in another format."""
-    program = _program(args)
+    """Write the rules in another format; return 0."""
+    check_outputs({"OUT": args.out}, {"RULES": args.rules})
+    program = _read_program(args)
     lg.save(program, args.out)
     if args.json:
         keys = ("M", "R", "k", "rho_max")
@@ -179,26 +178,33 @@ def convert(args: argparse.Namespace) -> int:
     return 0
 
 
-# -------------------------------------------------------------------- what they work with
+# -------------------------------------------------------------------- inputs
 
 
-def _program(args: argparse.Namespace) -> Program:
+def _read_program(args: argparse.Namespace) -> Program:
     with working("reading the rules"):
         if args.rules == "-":
             data = _standard_input()
-            packed = ".gz" if data.startswith(b"\x1f\x8b") else ""
-            return read(data, f".{args.format or 'lp'}{packed}", path="<stdin>")
+            compressed = ".gz" if data.startswith(b"\x1f\x8b") else ""
+            return read(data, f".{args.format or 'lp'}{compressed}", path="<stdin>")
         if args.format:
-            packed = ".gz" if args.rules.endswith(".gz") else ""
-            return read(Path(args.rules).read_bytes(), f".{args.format}{packed}", path=args.rules)
+            compressed = ".gz" if args.rules.endswith(".gz") else ""
+            data = Path(args.rules).read_bytes()
+            return read(data, f".{args.format}{compressed}", path=args.rules)
+        name = args.rules.lower().removesuffix(".gz")
+        if Path(args.rules).is_file() and not name.endswith(SUFFIXES):
+            raise UsageError(
+                f"{args.rules!r}: the suffix does not tell the format; pass --format lp, cnf or "
+                f"json, or rename the file to end in {', '.join(SUFFIXES)}"
+            )
         return lg.load(args.rules)
 
 
-def _facts(args: argparse.Namespace, program: Program) -> list[str]:
+def _read_facts(args: argparse.Namespace, program: Program) -> list[str]:
     facts = [atom_name(program, name) for text in args.facts for name in split_facts(text)]
     for path in args.facts_file:
         if path == "-" and args.rules == "-":
-            raise Problem("rules and facts cannot both come from the standard input")
+            raise UsageError("RULES and --facts-file cannot both be the standard input")
         data = _standard_input() if path == "-" else Path(path).read_bytes()
         facts += facts_in_file(program, data, "<stdin>" if path == "-" else path)
     return facts
@@ -206,8 +212,11 @@ def _facts(args: argparse.Namespace, program: Program) -> list[str]:
 
 def _standard_input() -> bytes:
     if sys.stdin is None:
-        raise Problem("there is no standard input to read from")
-    return sys.stdin.buffer.read()
+        raise UsageError("cannot read the standard input: it is closed")
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise UsageError(f"cannot read the standard input: {error.strerror}") from None
 
 
 def _constants(args: argparse.Namespace, program: Program, horizon: int | None) -> Constants:
@@ -218,7 +227,8 @@ def _constants(args: argparse.Namespace, program: Program, horizon: int | None) 
     return lg.Constants.certified(program, horizon or 10**6, dtype=args.dtype or "float32")
 
 
-def _built(args: argparse.Namespace, program: Program) -> LatentGamma:
+def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
+    import_torch()
     import torch
 
     return lg.oracle(
@@ -231,44 +241,45 @@ def _built(args: argparse.Namespace, program: Program) -> LatentGamma:
     )
 
 
-def _loaded(path: str) -> LatentGamma:
+def _load_model(path: str) -> LatentGamma:
+    import_torch()
     with working("reading the model"):
         return lg.LatentGamma.load(path)
 
 
 def _aligned(program: Program, model: LatentGamma) -> Program:
-    """The program with its atoms, and if it can be its rules, in the order of the model's."""
+    """The program with its atoms, and if possible its rules, in the order of the model."""
     if model.program is None:
         if model.M != program.M:
-            raise Problem(f"the model has {model.M:,} atoms, but the rules have {program.M:,}")
+            raise UsageError(f"the model has {model.M:,} atoms, but the rules have {program.M:,}")
         return program
     if _as_sets(program) == _as_sets(model.program):
         return model.program
     try:
         return lg.Program.from_rules(program.rules, atoms=model.program.atoms)
     except lg.FactsError as error:
-        raise Problem(f"the model is not about these rules: {error}") from None
+        raise UsageError(f"the model belongs to other rules: {error}") from None
 
 
 def _as_sets(program: Program) -> set[tuple[frozenset[str], frozenset[str]]]:
     return {(frozenset(rule.heads), rule.body) for rule in program.rules}
 
 
-def _iterated(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory:
-    """The whole run, in stretches that move a bar."""
+def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory:
+    """The trajectory, computed in parts to advance the progress bar."""
     import torch
 
     needed = (steps + 1) * model.M * model.dtype.itemsize
     if needed > _MOST_BYTES:
-        raise Problem(
-            f"a run of {steps:,} steps keeps {needed / 1e9:,.1f} GB of states, more than "
-            f"{_MOST_BYTES / 1e9:.1f} GB; ask for fewer steps"
+        raise UsageError(
+            f"--steps {steps:,} needs {needed / 1e9:,.1f} GB for the states, more than "
+            f"{_MOST_BYTES / 1e9:.1f} GB; pass fewer steps"
         )
-    stretch = max(1, steps // _STRETCHES)
+    size = max(1, steps // _PARTS)
     states = [model.state(facts)[None]]  # (1, M)
     with torch.no_grad(), progress(f"running {steps:,} steps", steps) as advance:
-        for done in range(0, steps, stretch):
-            part = model.iterate(states[-1][-1], min(stretch, steps - done))
+        for done in range(0, steps, size):
+            part = model.iterate(states[-1][-1], min(size, steps - done))
             states.append(part.states[1:])
             advance(part.steps)
     return lg.Trajectory(torch.cat(states), model.program)
@@ -277,35 +288,37 @@ def _iterated(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajector
 def _gradients(
     model: LatentGamma, facts: Sequence[str], trajectory: Trajectory, kind: str | None
 ) -> dict[str, float]:
-    """The gradient that reaches the facts from each atom that a table shows."""
+    """The size of the gradient from each atom in the table to the facts."""
     if kind is None:
         return {}
     from latentgamma._model.gradient_report import gradient_report
 
     rows = rows_to_show(trajectory.states.double().numpy(), trajectory.crossing.numpy())
     atoms = [model.program.atoms[i] for i in rows] if model.program else []
-    with working("differentiating"):
+    with working("computing gradients"):
         report = gradient_report(model, facts, steps=trajectory.steps, atoms=atoms)
     return {row.atom: row.exact if kind == "exact" else row.proof for row in report.rows}
 
 
-def _texts(program: Program, rules: Sequence[int]) -> dict[str, str]:
+def _rule_texts(program: Program, rules: Sequence[int]) -> dict[str, str]:
     return {str(j): str(program.rules[j]) for j in rules}
 
 
-def _refuse(args: argparse.Namespace, *names: str) -> None:
+def _refuse_options(args: argparse.Namespace, *names: str) -> None:
     for name in names:
         if getattr(args, name) is not None:
-            raise Problem(f"--{name} has no effect on a model from --model; leave one of them out")
+            raise UsageError(
+                f"--{name} cannot be combined with --model: the saved model has its own"
+            )
 
 
-def check_picture(path: str | None) -> None:
-    """Complain about a picture that could not be written before the work for it is done."""
-    if path is None:
-        return
-    try:
-        lg.plot.check_path(path)
-    except ValueError as error:
-        raise Problem(str(error)) from None
-    if not Path(path).absolute().parent.is_dir():
-        raise Problem(f"cannot write {path!r}: there is no such folder")
+def _check_files(args: argparse.Namespace) -> None:
+    """Check the output files before the work for them is done."""
+    check_picture(args.plot)
+    outputs = {"--plot": args.plot, "--dot": getattr(args, "dot", None)}
+    inputs = {
+        "RULES": args.rules,
+        "--facts-file": getattr(args, "facts_file", None),
+        "--model": getattr(args, "model", None),
+    }
+    check_outputs(outputs, inputs)

@@ -1,15 +1,18 @@
-"""Where the command line prints to: colour on a terminal, plain lines in a pipe."""
+"""Output of the command line: styled on a terminal, plain text everywhere else."""
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,36 +20,67 @@ if TYPE_CHECKING:
 Cells = Sequence[str]
 
 
+class ClosedOutput(io.TextIOBase):
+    """Stands for a standard output that was closed before the program started."""
+
+    def write(self, text: str) -> int:
+        """Raise an OSError."""
+        raise OSError(errno.EBADF, "it is closed", "standard output")
+
+
+def write_output(text: str = "") -> None:
+    """Write text to the standard output; without text, flush it.
+
+    Raises:
+        OSError: it cannot be written; `filename` is "standard output".
+    """
+    try:
+        if text:
+            sys.stdout.write(text)
+        else:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """Return a rich console that prints text as it is; without any codes if NO_COLOR is set."""
+    from rich.console import Console
+
+    system: Literal["auto"] | None = None if _no_color() else "auto"
+    return Console(stderr=stderr, color_system=system, highlight=False, markup=False, emoji=False)
+
+
 class Screen:
-    """Where a command prints to."""
+    """The standard output of a command."""
 
     @cached_property
     def console(self) -> Console:
-        """The standard output, as rich sees it."""
-        from rich.console import Console
-
-        return Console(highlight=False, markup=False, emoji=False)
+        """The rich console that writes to it."""
+        return new_console()
 
     @property
     def terminal(self) -> bool:
-        """Whether a person is looking."""
+        """Whether it is a terminal."""
         return self.console.is_terminal
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print one line, or several, as they are."""
+        """Print lines of text."""
         if self.terminal:
             self.console.print(text, style=style or None, soft_wrap=True)
         else:
-            sys.stdout.write(f"{text}\n")
+            write_output(f"{text}\n")
 
     def json(self, document: object) -> None:
-        """Print one JSON document; numbers that JSON does not know become null."""
-        plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-        text = json.dumps(_finite(document), indent=2, ensure_ascii=plain, allow_nan=False)
-        sys.stdout.write(f"{text}\n")
+        """Print one JSON document; NaN and infinities become null."""
+        ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+        text = json.dumps(_finite(document), indent=2, ensure_ascii=ascii_only, allow_nan=False)
+        write_output(f"{text}\n")
 
     def table(self, head: Cells, rows: Iterable[Cells], *, right: int = 1) -> None:
-        """Print a table; the columns from `right` on are numbers."""
+        """Print a table; the columns from number `right` on are aligned to the right."""
         if self.terminal:
             from rich import box
             from rich.table import Table
@@ -76,18 +110,18 @@ def _style(cell: str) -> str:
 
 
 class _Display(Protocol):
-    """Something on the terminal that moves while work is done."""
+    """A status line or a progress bar."""
 
     def start(self) -> None:
         """Show it."""
 
     def stop(self) -> None:
-        """Take it away; it may not have been shown."""
+        """Remove it; it may not have been shown."""
 
 
 @contextmanager
 def _shown_if_long(display: _Display) -> Iterator[None]:
-    """Show the display once the work has taken half a second, and take it away at the end."""
+    """Show the display when the block has run for half a second, and remove it at the end."""
     timer = threading.Timer(0.5, display.start)
     timer.daemon = True
     timer.start()
@@ -100,45 +134,41 @@ def _shown_if_long(display: _Display) -> Iterator[None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show that something is being worked on, if a person is waiting at a terminal."""
-    if not _watched():
+def working(task: str) -> Iterator[None]:
+    """Show a status line on the terminal while the block runs; nothing in a pipe."""
+    if not shows_progress():
         yield
         return
-    from rich.console import Console
-
-    with _shown_if_long(Console(stderr=True).status(what)):
+    with _shown_if_long(new_console(stderr=True).status(task)):
         yield
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal, and the function that moves it on; nothing in a pipe."""
-    if not _watched():
+def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on the terminal, as a function that advances it; nothing in a pipe."""
+    if not shows_progress():
         yield lambda count: None
         return
-    from rich.console import Console
     from rich.progress import Progress
 
-    bar = Progress(console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, total=total)
+    bar = Progress(console=new_console(stderr=True), transient=True)
+    task = bar.add_task(description, total=total)
     with _shown_if_long(bar):
         yield lambda count: bar.advance(task, count)
 
 
 @contextmanager
 def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
-    """A bar for learning, with what was found above it; nothing in a pipe.
+    """A progress bar for `learn`, with new rules listed above it; nothing in a pipe.
 
-    The function it gives takes the stage, the share explained, the rules so far and new ones.
+    It is a function of the stage, the fraction explained, the number of rules and the new rules.
     """
-    if not _watched():
+    if not shows_progress():
         yield lambda stage, share, rules, new: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = new_console(stderr=True)
     columns = ("{task.description}", "{task.percentage:>3.0f}% explained", "{task.fields[rules]}")
     text = [TextColumn(column, markup=False) for column in columns]
     bar = Progress(
@@ -159,8 +189,13 @@ def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
         yield show
 
 
-def _watched() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+def shows_progress() -> bool:
+    """Whether progress is shown: the standard error is a terminal, and codes are wanted."""
+    return sys.stderr is not None and sys.stderr.isatty() and not _no_color()
+
+
+def _no_color() -> bool:
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def _finite(value: Any) -> Any:

@@ -1,17 +1,16 @@
-"""What the command line prints: closures, proofs, certificates and runs."""
+"""Closures, proofs, certificates and runs as the command line prints them."""
 
 from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._cli.console import Cells, Screen
+from latentgamma._cli.console import Cells, Screen, write_output
 from latentgamma._program.names import quote
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from latentgamma._logic.why_not import WhyNot
     from latentgamma._program.program import Program
 
-#: A terminal shows this many names or rules; a pipe gets all of them.
+#: A terminal shows at most this many names or rules; a pipe gets all of them.
 _MOST_NAMES = 400
-#: A table of a run has this many rows at most.
+#: The table of a run has at most this many rows.
 _MOST_ROWS = 40
 
 _branch = re.compile(r"([│├└─ ]*)(.*?)(  \(.*\))?").fullmatch
@@ -32,45 +31,46 @@ _branch = re.compile(r"([│├└─ ]*)(.*?)(  \(.*\))?").fullmatch
 # -------------------------------------------------------------------- closures and proofs
 
 
-def show_closure(screen: Screen, known: Closure, given: int, *, levels: bool) -> None:
-    """Print what follows: one name a line in a pipe, by level if asked for."""
-    by_level = [sorted(level) for level in known.levels] if levels else []
+def show_closure(screen: Screen, closed: Closure, facts: int, *, levels: bool) -> None:
+    """Print the closure of so many facts: one name per line in a pipe, with its level if asked."""
+    by_level = [sorted(level) for level in closed.levels] if levels else []
     if not screen.terminal:
         if levels:
             lines = [f"{d}\t{quote(n)}\n" for d, level in enumerate(by_level) for n in level]
         else:
-            lines = [f"{quote(name)}\n" for name in known]
-        sys.stdout.write("".join(lines))
+            lines = [f"{quote(name)}\n" for name in closed]
+        write_output("".join(lines))
         return
-    facts = f"{given:,} {'fact' if given == 1 else 'facts'}"
-    steps = f"{known.depth:,} {'step' if known.depth == 1 else 'steps'}"
-    screen.line(f"{len(known):,} of {known.program.M:,} atoms from {facts}, in {steps}", "bold")
+    total, depth = closed.program.M, closed.depth
+    sizes = f"{len(closed):,} of {plural(total, 'atom')} from {plural(facts, 'fact')}"
+    screen.line(f"{sizes}, in {plural(depth, 'step')}", "bold")
     if levels:
         screen.table(
             ("step", "atoms"),
-            ((str(d), _some(level, _MOST_NAMES // 4)) for d, level in enumerate(by_level)),
+            ((str(d), _first(level, _MOST_NAMES // 4)) for d, level in enumerate(by_level)),
             right=2,
         )
         return
     from rich.columns import Columns
     from rich.text import Text
 
-    names = [quote(name) for _, name in zip(range(_MOST_NAMES), known, strict=False)]
+    names = [quote(name) for _, name in zip(range(_MOST_NAMES), closed, strict=False)]
     screen.console.print(Columns([Text(name) for name in names], padding=(0, 2)))
-    if len(known) > len(names):
-        screen.line(f"… and {len(known) - len(names):,} more; a pipe or --json has them all", "dim")
+    if len(closed) > len(names):
+        more = f"… and {len(closed) - len(names):,} more; pass --json or use a pipe to get all"
+        screen.line(more, "dim")
 
 
 def show_proof(screen: Screen, proof: Derivation) -> None:
-    """Print a proof as a tree, and the rules it uses."""
+    """Print a proof as a tree, then the rules that it uses."""
     _show_tree(screen, str(proof))
     _show_rules(screen, proof.program, proof.rules)
 
 
-def show_why_not(screen: Screen, account: WhyNot) -> None:
-    """Print why an atom does not follow, and the rules that could have derived it."""
-    _show_tree(screen, str(account))
-    _show_rules(screen, account.program, [blocked.rule for blocked in account.blocked[:20]])
+def show_why_not(screen: Screen, failure: WhyNot) -> None:
+    """Print why an atom does not follow, then the rules that have it as their head."""
+    _show_tree(screen, str(failure))
+    _show_rules(screen, failure.program, [blocked.rule for blocked in failure.blocked[:20]])
 
 
 def _show_tree(screen: Screen, tree: str) -> None:
@@ -81,9 +81,9 @@ def _show_tree(screen: Screen, tree: str) -> None:
 
     for line in tree.split("\n"):
         match = _branch(line)
-        stem, name, note = match.groups(default="") if match else ("", line, "")
-        given = "green" if note == "  (given)" else "bold" if note else ""
-        parts = ((stem, "dim"), (name, given), (note, "dim"))
+        branch, name, note = match.groups(default="") if match else ("", line, "")
+        style = "green" if note == "  (given)" else "bold" if note else ""
+        parts = ((branch, "dim"), (name, style), (note, "dim"))
         screen.console.print(Text.assemble(*parts), soft_wrap=True)
 
 
@@ -101,17 +101,22 @@ def _show_rules(screen: Screen, program: Program, rules: Sequence[int]) -> None:
 
 
 def show_certificate(
-    screen: Screen, certificate: Certificate, paper: PaperWindow | None, *, fine: bool, verdict: str
+    screen: Screen,
+    certificate: Certificate,
+    paper: PaperWindow | None,
+    *,
+    success: bool,
+    message: str,
 ) -> None:
-    """Print the window, the paper's promise beside it, the margins and the weakest spots."""
-    screen.line(f"{'✓' if fine else '✗'} {verdict}", "bold green" if fine else "bold red")
+    """Print the window, the paper's window beside it, the margins and the weakest rule."""
+    screen.line(f"{'✓' if success else '✗'} {message}", "bold green" if success else "bold red")
     for difference in certificate.differences[:20]:
         screen.line(f"  {difference}")
     proved = certificate.holds
     rows = [
         ("first step", count(certificate.t_min if proved else math.nan), count(certificate.depth)),
         ("last step", count(certificate.t_max if proved else math.nan), ""),
-        ("leak a step", f"{certificate.leak:.3g}", ""),
+        ("leak per step", f"{certificate.leak:.3g}", ""),
     ]
     if paper is None:
         rows = [(*row[:2], "") for row in rows]
@@ -121,14 +126,14 @@ def show_certificate(
         rows[1] = (*rows[1][:2], count(paper.t_max))
         rows[2] = (*rows[2][:2], f"{paper.c_max:.3g}")
         screen.line()
-        screen.table(("", "proved", "promised in the paper"), rows)
+        screen.table(("", "proved", "stated in the paper"), rows)
         star = "holds" if paper.star_holds else "does not hold"
         screen.line(
             f"the paper's assumption (★) {star}: 4kMe^-η = {paper.star:.3g}; "
             f"γ⁺ = {paper.gamma_plus:.4g}, γ⁻ = {paper.gamma_minus:.4g}"
         )
     screen.line()
-    screen.table(("margin", "value", "separates"), _margin_rows(certificate), right=1)
+    screen.table(("margin", "value", "correct sign"), _margin_rows(certificate), right=1)
     screen.line()
     if certificate.weakest_rule is not None:
         screen.line(f"weakest rule: {certificate.weakest_rule}")
@@ -138,11 +143,11 @@ def show_certificate(
 
 def _margin_rows(certificate: Certificate) -> list[Cells]:
     names = {
-        "match_on": "a satisfied body, at least",
-        "match_off": "an unsatisfied body, at most",
-        "evidence_on": "an atom with a satisfied rule, at least",
-        "evidence_off": "an atom without one, at most",
-        "sink": "an atom that no rule derives, at most",
+        "match_on": "smallest match of a satisfied body",
+        "match_off": "largest match of an unsatisfied body",
+        "evidence_on": "smallest evidence with a satisfied rule",
+        "evidence_off": "largest evidence without one",
+        "sink": "largest evidence for an atom without rules",
     }
     rows: list[Cells] = []
     for key, value in certificate.margins._asdict().items():
@@ -156,21 +161,21 @@ def _margin_rows(certificate: Certificate) -> list[Cells]:
 
 
 class Run(NamedTuple):
-    """A run as numbers."""
+    """The values of a run, and what they should be."""
 
     program: Program
     states: npt.NDArray[np.float64]  # (T + 1, M)
     crossing: npt.NDArray[np.int64]  # (M,)
     expected: Closure
-    gradient: dict[str, float]  # what reaches the facts from the atoms that are shown
+    gradient: dict[str, float]  # its size at the facts, by atom
 
     @property
     def found(self) -> frozenset[str]:
-        """The atoms above one half at the end."""
+        """The atoms above one half after the last step."""
         return self.program.names(self.states[-1])
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as plain values, for JSON."""
+        """The run as values for JSON."""
         atoms = self.program.atoms
         document: dict[str, Any] = {
             "steps": len(self.states) - 1,
@@ -192,7 +197,10 @@ class Run(NamedTuple):
 def rows_to_show(
     states: npt.NDArray[np.float64], crossing: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """The atoms a table shows: those that move first, in the order they pass one half."""
+    """Indices of the atoms to show, in the order in which they exceed one half.
+
+    Where there are too many, atoms that keep their value are left out.
+    """
     order = np.argsort(np.where(crossing < 0, len(states), crossing), kind="stable")
     if len(order) > _MOST_ROWS:
         moving = np.ptp(states, axis=0)[order] > 1e-3
@@ -201,12 +209,12 @@ def rows_to_show(
 
 
 def show_run(screen: Screen, run: Run) -> None:
-    """Print the values of the atoms over the steps, with the first step above one half."""
+    """Print the value of each atom at each step; * marks the first step above one half."""
     rows = rows_to_show(run.states, run.crossing)
-    names = [_cut(quote(run.program.atoms[i])) for i in rows]
-    room = screen.console.width if screen.terminal else 160
+    names = [_shorten(quote(run.program.atoms[i])) for i in rows]
+    width = screen.console.width if screen.terminal else 160
     used = max(map(len, names), default=4) + 12 + 12 * bool(run.gradient)
-    steps = _steps_to_show(len(run.states) - 1, run.crossing[rows], max(2, (room - used) // 8))
+    steps = _steps_to_show(len(run.states) - 1, run.crossing[rows], max(2, (width - used) // 8))
     head = ["atom", "above ½", *map(str, steps)]
     body = []
     for name, i in zip(names, rows, strict=True):
@@ -220,23 +228,26 @@ def show_run(screen: Screen, run: Run) -> None:
             row.append(f"{run.gradient[run.program.atoms[i]]:.2g}")
     screen.table(head, body)
     if len(rows) < run.program.M:
-        screen.line(f"{run.program.M - len(rows):,} of {run.program.M:,} atoms left out", "dim")
-    _show_verdict(screen, run)
+        screen.line(f"{run.program.M - len(rows):,} of {run.program.M:,} atoms not shown", "dim")
+    _show_comparison(screen, run)
 
 
-def _show_verdict(screen: Screen, run: Run) -> None:
+def _show_comparison(screen: Screen, run: Run) -> None:
     found, wanted = run.found, run.expected.atoms
-    after = f"after {len(run.states) - 1:,} steps {len(found):,} atoms are above ½"
+    after = f"after {plural(len(run.states) - 1, 'step')}: {plural(len(found), 'atom')} above ½"
     if found == wanted:
-        screen.line(f"{after}: the closure", "green")
+        screen.line(f"{after}, equal to the closure", "green")
         return
-    parts = [f"not yet or not derived: {_some(sorted(wanted - found), 10)}"] * (not wanted <= found)
-    parts += [f"false: {_some(sorted(found - wanted), 10)}"] * (not found <= wanted)
+    parts = []
+    if missing := sorted(wanted - found):
+        parts.append(f"not derived: {_first(missing, 10)}")
+    if wrong := sorted(found - wanted):
+        parts.append(f"not in the closure: {_first(wrong, 10)}")
     screen.line(f"{after}, the closure has {len(wanted):,}; {'; '.join(parts)}", "bold red")
 
 
 def _steps_to_show(last: int, crossing: npt.NDArray[np.int64], most: int) -> list[int]:
-    """All steps; or the ends, those where an atom passes one half, and ever fewer others."""
+    """All steps; or if there are too many, the ends, those where an atom exceeds ½, and others."""
     if last < most:
         return list(range(last + 1))
     passing = np.unique(crossing[crossing >= 0]).tolist()
@@ -245,11 +256,20 @@ def _steps_to_show(last: int, crossing: npt.NDArray[np.int64], most: int) -> lis
     return sorted(shown[:most])
 
 
-# -------------------------------------------------------------------- words
+# -------------------------------------------------------------------- numbers and names
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> plural(1, "rule"), plural(2700, "atom")
+    ('1 rule', '2,700 atoms')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def count(value: float) -> str:
-    """A number of steps as a person writes it.
+    """A number of steps.
 
     >>> count(969400.0), count(math.inf), count(math.nan)
     ('969,400', 'no end', '–')
@@ -261,10 +281,10 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value < 1e15 else f"{value:.3g}"
 
 
-def _some(names: Sequence[str], most: int) -> str:
+def _first(names: Sequence[str], most: int) -> str:
     more = f", … {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(map(quote, names[:most])) + more
 
 
-def _cut(text: str, most: int = 32) -> str:
+def _shorten(text: str, most: int = 32) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import latentgamma as lg
 from latentgamma._atomic_write import write_text
-from latentgamma._cli.commands import Problem, check_picture
-from latentgamma._cli.console import Screen, learning, working
-from latentgamma._cli.validate import check_device
+from latentgamma._cli.checks import UsageError, check_device, check_outputs, check_picture
+from latentgamma._cli.console import Screen, learning, working, write_output
 from latentgamma._errors import unknown_atoms
 from latentgamma._learning.journal import discard, finished_pieces
 from latentgamma._learning.observations import observe
@@ -79,7 +78,7 @@ def learn(args: argparse.Namespace) -> int:
     _save(args, result)
     try:
         _show(args, result, heads)
-        sys.stdout.flush()  # only what has arrived is done
+        write_output()  # only what has arrived is done
     except BrokenPipeError:  # whoever reads has seen enough
         if checkpoint:
             discard(checkpoint)
@@ -97,13 +96,17 @@ def _check_places(args: argparse.Namespace) -> None:
     check_picture(args.plot)
     if args.output:
         is_rule_text(args.output)  # the name must say what to write
-    for path in (args.output, args.model, args.checkpoint):
-        if path and Path(path).is_dir():
-            raise Problem(f"cannot write {path!r}: it is a folder")
-        if path and not Path(path).absolute().parent.is_dir():
-            raise Problem(f"cannot write {path!r}: there is no such folder")
+    check_outputs(
+        {
+            "--output": args.output,
+            "--model": args.model,
+            "--plot": args.plot,
+            "--checkpoint": args.checkpoint,
+        },
+        {"DATA": args.data, "TARGETS": args.targets, "--known": args.known},
+    )
     if args.refine and not args.known:
-        raise Problem("--refine is about the rules of --known; pass them, or leave it out")
+        raise UsageError("--refine is about the rules of --known; pass them, or leave it out")
 
 
 def _options(args: argparse.Namespace, data: Observations) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def _atoms(texts: Iterable[str], atoms: Sequence[str], option: str) -> list[str]
     names = [atom_name(program, name) for text in texts for name in split_facts(text)]
     if unknown := [name for name in names if name not in program.index]:
         message = str(unknown_atoms(unknown, atoms, what=option))
-        raise Problem(message.replace("this program does", "these data do"))
+        raise UsageError(message.replace("this program does", "these data do"))
     return names
 
 
@@ -133,17 +136,17 @@ def _pairs(texts: Iterable[str], atoms: Sequence[str]) -> list[tuple[str, str]]:
     pairs = []
     for text in (pair for option in texts for pair in split_facts(option)):
         if ":" not in text:
-            raise Problem(f"--forbid takes HEAD:ATOM, not {text!r}")
+            raise UsageError(f"--forbid takes HEAD:ATOM, not {text!r}")
         # A name may have a colon in it, so take the place where both sides are names.
         found, problems = None, []
         for cut in (n for n, mark in enumerate(text) if mark == ":"):
             sides = text[:cut], text[cut + 1 :]
             if not all(side.strip() for side in sides):
-                raise Problem(f"--forbid takes HEAD:ATOM, not {text!r}")
+                raise UsageError(f"--forbid takes HEAD:ATOM, not {text!r}")
             try:
                 found = [_atoms([side], atoms, "--forbid") for side in sides]
                 break
-            except (Problem, lg.LatentGammaError) as problem:
+            except (UsageError, lg.LatentGammaError) as problem:
                 problems.append(problem)
         if found is None:
             raise problems[0]

@@ -1,0 +1,299 @@
+"""The arguments of every command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, NoReturn, get_args
+
+from latentgamma._cli import commands, completion, learn, validate
+from latentgamma._cli.checks import UsageError
+from latentgamma._learning.observations import Kind
+from latentgamma._version import __version__
+
+#: The largest number of steps that is accepted; beyond, floating-point numbers would overflow.
+_LARGEST = 10**60
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports an error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see '{self.prog} --help')")
+
+
+class _Command(NamedTuple):
+    name: str
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments, with the function of the command as `run`.
+
+    Args:
+        argv: the arguments; by default those of the process.
+
+    Raises:
+        UsageError: they do not fit the command.
+        SystemExit: --help or --version was asked for, and printed.
+    """
+    return new_parser().parse_args(argv)
+
+
+def new_parser() -> argparse.ArgumentParser:
+    """Return a parser for all commands."""
+    parser = _Parser(
+        prog="latentgamma",
+        description="Logic rules as an exact, differentiable PyTorch layer, and back.",
+        epilog="exit codes: 0 success, 1 the claim does not hold, 2 bad input",
+    )
+    parser.add_argument("--version", action="version", version=f"latentgamma {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+# -------------------------------------------------------------------- values
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= _LARGEST:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, not {text:.40}")
+    return value
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"expected a fraction from 0 to 1, not {text:.40}")
+    return value
+
+
+def _noise(text: str) -> float | Literal["auto"]:
+    return "auto" if text == "auto" else _fraction(text)
+
+
+# -------------------------------------------------------------------- shared arguments
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rules", metavar="RULES", help="a file of rules, or - for standard input")
+    parser.add_argument(
+        "--format", choices=("lp", "cnf", "json"),
+        help="the format of RULES; by default from its suffix, and lp for standard input",
+    )  # fmt: skip
+    _add_json(parser)
+
+
+def _add_facts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--facts", metavar="A,B", action="append", default=[],
+        help="facts separated by commas, for example --facts \"bird,edge(a,b),'night train'\"",
+    )  # fmt: skip
+    parser.add_argument(
+        "--facts-file", metavar="FILE", action="append", default=[],
+        help="a file of facts, one name per line or as rule text 'a. b.'; - for standard input",
+    )  # fmt: skip
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--constants", choices=("paper", "scaled", "certified"),
+        help="the constants of the closed form; by default certified",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gate", choices=("sigmoid", "bump"), help="the gate function; by default sigmoid"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float64", "bfloat16"),
+        help="the type of the state; by default float32",
+    )
+    parser.add_argument("--model", metavar="FILE", help="a saved model instead of a closed form")
+
+
+def _add_plot(parser: argparse.ArgumentParser, content: str) -> None:
+    parser.add_argument("--plot", metavar="FILE", help=f"draw {content} (.png, .svg, .pdf)")
+
+
+# -------------------------------------------------------------------- arguments of each command
+
+
+def _closure_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_facts(parser)
+    parser.add_argument(
+        "--levels", action="store_true", help="show the step that derives each atom"
+    )
+    _add_plot(parser, "the rules, with the closure highlighted")
+
+
+def _explain_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    parser.add_argument("atom", metavar="ATOM", help="the atom to prove")
+    _add_facts(parser)
+    parser.add_argument("--dot", metavar="FILE", help="write the proof as a Graphviz graph")
+    _add_plot(parser, "the proof")
+
+
+def _certify_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_model(parser)
+    parser.add_argument(
+        "--depth", type=_count, metavar="D",
+        help="only for fact sets that need at most D steps; by default for every fact set",
+    )  # fmt: skip
+    parser.add_argument(
+        "--horizon", type=_count, metavar="N",
+        help="require the window to reach step N; certified constants are chosen for it",
+    )  # fmt: skip
+    _add_plot(parser, "the bound on underivable atoms over time, beside the paper's window")
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_facts(parser)
+    parser.add_argument(
+        "--steps", type=_count, metavar="T", required=True, help="the number of steps"
+    )
+    _add_model(parser)
+    parser.add_argument(
+        "--form", choices=("auto", "dense", "sparse"), help="the form of the model; by default auto"
+    )
+    parser.add_argument(
+        "--gradient", choices=("exact", "proof"),
+        help="also show the gradient from each atom to the facts, of this kind",
+    )  # fmt: skip
+    _add_plot(parser, "a heat map of atoms and steps")
+
+
+def _convert_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    parser.add_argument(
+        "out", metavar="OUT", help="the file to write: .lp, .cnf or .json, or one of them and .gz"
+    )
+
+
+def _learn_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help=(
+        "examples: a .csv or .parquet table with two columns per atom, a before and a' after; or "
+        "a .npy or .npz file"
+    ))  # fmt: skip
+    add("targets", metavar="TARGETS", nargs="?",
+        help="a second table with the state after each example of the first")  # fmt: skip
+    add("--kind", choices=get_args(Kind), default="transitions",
+        help="what the examples are: one step, the whole closure, states one after another (with "
+             "a column 'trajectory'), or closed sets alone; by default transitions"
+    )  # fmt: skip
+    add("--target", metavar="A,B", action="append", default=[],
+        help="the atoms to learn rules for; by default all")  # fmt: skip
+    add("--bodies", metavar="A,B", action="append", default=[],
+        help="the atoms that bodies may contain; by default all")  # fmt: skip
+    add("--forbid", metavar="HEAD:ATOM", action="append", default=[],
+        help="no rule for HEAD may have ATOM in its body")  # fmt: skip
+    add("--max-body", type=_count, metavar="N", help="the largest body; by default 8")
+    add("--noise", type=_noise, default=0.0, metavar="FRACTION",
+        help="the fraction of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
+    add("--method", choices=("auto", "symbolic", "gradient", "paper"), default="auto",
+        help="search, gradient descent, or the paper's unconstrained training; by default auto"
+    )  # fmt: skip
+    add("--known", metavar="RULES", help="a file of rules that are known")
+    add("--refine", action="store_true", help="drop known rules that contradict the examples")
+    add("--seed", type=_count, default=0, metavar="N", help="the random seed; by default 0")
+    add("--holdout", type=_fraction, metavar="FRACTION",
+        help="the fraction of examples held out to measure accuracy; by default 0.1, and 0 for "
+             "closed sets")  # fmt: skip
+    add("--device", default="cpu", help="the device to train on; by default cpu")
+    add("-o", "--output", metavar="RULES",
+        help="write the rules: .lp, .cnf or .json, or one of them and .gz; by default they are "
+             "printed")  # fmt: skip
+    add("--model", metavar="FILE", help="write the network (.safetensors)")
+    _add_plot(parser, "the learning curve")
+    add("--explain", metavar="HEAD", action="append", default=[],
+        help="print only what was learned about this atom")  # fmt: skip
+    add("--checkpoint", metavar="FILE",
+        help="where finished work is saved until the command succeeds; the same command resumes "
+             "from it; by default the name of the output, or of the data, and .learning")  # fmt: skip
+    add("--fresh", action="store_true", help="delete the checkpoint and start again")
+    _add_json(parser)
+
+
+def _validate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--graphs", metavar="G1,G2", default="g1,g2,g3,g4",
+        help="some of g1,g2,g3,g4; by default all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=_count, default=0, metavar="N",
+        help="the seed of the graphs, the fact sets and the noise; by default 0",
+    )  # fmt: skip
+    parser.add_argument("--device", default="cpu", help="the device to run on; by default cpu")
+    parser.add_argument(
+        "--out", metavar="DIR", help="a folder for results.json, timing.json and report.html"
+    )
+    _add_json(parser)
+
+
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", metavar="RESULTS", help="a results.json written by validate")
+    parser.add_argument(
+        "--out", metavar="FILE", help="the page to write; by default report.html beside RESULTS"
+    )
+    _add_json(parser)
+
+
+def _completion_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=completion.SHELLS, help="the shell")
+
+
+def _completion(args: argparse.Namespace) -> int:
+    return completion.write_script(new_parser(), args.shell)
+
+
+_COMMANDS = (
+    _Command(
+        "closure", "list every atom that follows from facts", _closure_arguments, commands.closure
+    ),
+    _Command(
+        "explain", "prove an atom, or show why it does not follow",
+        _explain_arguments, commands.explain,
+    ),
+    _Command(
+        "certify", "compute the steps for which a model is exact",
+        _certify_arguments, commands.certify,
+    ),
+    _Command("run", "run the operator and show its values", _run_arguments, commands.run),
+    _Command("convert", "write the rules in another format", _convert_arguments, commands.convert),
+    _Command("learn", "learn rules from examples", _learn_arguments, learn.learn),
+    _Command(
+        "validate", "run the paper's experiments and compare the figures",
+        _validate_arguments, validate.validate,
+    ),
+    _Command(
+        "report", "render the results of validate again", _report_arguments, validate.report
+    ),
+    _Command(
+        "completion", "print a completion script for a shell", _completion_arguments, _completion
+    ),
+)  # fmt: skip
