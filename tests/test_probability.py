@@ -9,6 +9,7 @@ import torch
 import latentgamma as lg
 from latentgamma._errors import ModelError
 from latentgamma._probability.ladder import Ladder, plan_ladder
+from latentgamma._probability.passes import pass_log_values, pass_values
 from latentgamma._probability.proofs import likely_proofs
 from latentgamma._probability.readings import Constraint, count_readings
 from latentgamma._probability.variables import Variables, check_variables
@@ -94,6 +95,27 @@ def test_exact_gradients_are_differences_of_probabilities(method: str) -> None:
             assert float(grad[0] @ torch.tensor(change)) == pytest.approx(slope, abs=1e-9)
             checked += 1
     assert checked > 60
+
+
+def test_the_pass_in_the_log_domain_has_the_same_gradient() -> None:
+    checked = 0
+    for seed in range(400):
+        program, variables, p, outputs = case(seed)
+        ladder = plan_ladder(program, variables, outputs)
+        logs = torch.tensor(p)[None].log().requires_grad_()
+        used = torch.from_numpy(ladder.circuit.input_places.astype(np.int64))
+        linear = pass_values(ladder.circuit, logs.exp()[:, used])
+        nodes = linear.shape[1]
+        if not len(used) or not nodes:
+            continue
+        weight = torch.linspace(1, 2, nodes, dtype=torch.float64)
+        log_values = pass_log_values(ladder.circuit, logs[:, used])
+        torch.testing.assert_close(log_values.exp(), linear)
+        (expected,) = torch.autograd.grad((weight * linear).sum(), logs)
+        (grad,) = torch.autograd.grad((weight * log_values.exp()).sum(), logs)
+        torch.testing.assert_close(grad, expected)
+        checked += int(ladder.circuit.independent.any())
+    assert checked > 8
 
 
 def addition(digits: int) -> tuple[lg.Program, Variables, list[int]]:

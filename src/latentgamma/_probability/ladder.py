@@ -102,6 +102,11 @@ class Ladder:
         self, log_inputs: Tensor, worlds: int = 64, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the log-probability of each output, also where it underflows as a number."""
+        if log_inputs.is_cuda and not self.tables and not self.sampled:
+            used = torch.from_numpy(self.circuit.input_places.astype(np.int64)).to(
+                log_inputs.device
+            )
+            return self._read(pass_log_values(self.circuit, log_inputs[:, used]), -torch.inf, 0.0)
         linear = self.probabilities(log_inputs.exp(), worlds, generator)
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)

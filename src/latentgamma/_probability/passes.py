@@ -30,56 +30,81 @@ def pass_values(circuit: SumProduct, inputs: Tensor) -> Tensor:
 
 
 def pass_log_values(circuit: SumProduct, log_inputs: Tensor) -> Tensor:
-    """Return the log-probability of each node, shape (B, nodes), by torch operations.
+    """Return the log-probability of each node, shape (B, nodes), level by level with torch.
 
     Args:
         circuit: The arrays of the pass.
         log_inputs: Log-probabilities of the input nodes, shape (B, inputs).
     """
-    device = log_inputs.device
-    B = len(log_inputs)
-    value = [log_inputs.T]  # nodes by level, (nodes of the level, B)
-    for level in _levels(circuit):
-        rows = torch.cat(value)
-        node = level.node.to(device)
-        logs = rows.new_zeros(len(node), B)
-        logs = logs.index_add(0, level.rule.to(device), rows[level.body.to(device)])  # (rules, B)
-        result = _log_sum(logs, node, level.nodes)
-        if level.some_independent:
-            none = rows.new_zeros(level.nodes, B).index_add(0, node, _log_complement(logs))
-            independent = level.independent.to(device)[:, None]
-            result = torch.where(independent, _log_complement(none), result)
-        value.append(result)
-    order = torch.from_numpy(_level_order(circuit)).to(device)
-    return torch.cat(value)[order].T
+    return _LogPass.apply(circuit, log_inputs)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def _log_sum(logs: Tensor, node: Tensor, nodes: int) -> Tensor:
-    """The logarithm of the sum of each node's rules."""
-    most = logs.new_full((nodes, logs.shape[1]), -1e300)
-    most = most.scatter_reduce(0, node[:, None].expand_as(logs), logs.detach(), "amax")
-    total = torch.zeros_like(most).index_add(0, node, (logs - most[node]).exp())
-    # A node without any chance stays at minus infinity, with a gradient of zero.
-    return torch.where(total > 0, total.clamp(min=1e-300).log() + most, -torch.inf)
+class _LogPass(torch.autograd.Function):
+    """The pass in the log domain. Rows are nodes sorted by level, columns are examples."""
+
+    @staticmethod
+    def forward(ctx: Any, circuit: SumProduct, log_inputs: Tensor) -> Tensor:
+        levels, place = _levels_on(circuit, log_inputs.device)
+        value = log_inputs.new_empty(circuit.nodes, len(log_inputs))
+        value[: circuit.inputs] = log_inputs.T
+        for level in levels:
+            logs = level.body_logs(value)
+            most = value.new_full((level.nodes, value.shape[1]), -torch.inf)
+            most = most.scatter_reduce_(0, level.node[:, None].expand_as(logs), logs, "amax")
+            shift = most.clamp(min=-1e300)  # keeps -inf - -inf out
+            total = torch.zeros_like(most)
+            total.index_add_(0, level.node, (logs - shift[level.node]).exp())
+            result = total.log() + shift
+            if level.independent is not None:
+                none = torch.zeros_like(most).index_add_(0, level.node, _log_complement(logs))
+                result = torch.where(level.independent, _log_complement(none), result)
+            value[level.first : level.first + level.nodes] = result
+        ctx.circuit, ctx.value = circuit, value
+        return value[place].T
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        circuit, value = ctx.circuit, ctx.value
+        levels, place = _levels_on(circuit, value.device)
+        grad = torch.empty_like(value)
+        grad[place] = grad_out.T
+        for level in reversed(levels):
+            logs = level.body_logs(value)
+            rows = slice(level.first, level.first + level.nodes)
+            result, above = value[rows][level.node], grad[rows][level.node]  # (rules, B)
+            weight = logs - result
+            if level.independent is not None:
+                complement = _log_complement(logs).clamp(min=-700.0)
+                none = torch.zeros_like(grad[rows]).index_add_(0, level.node, complement)
+                others = none[level.node] - complement
+                weight = torch.where(level.independent[level.node], weight + others, weight)
+            # A body without any chance has no share.
+            share = torch.where(logs > -torch.inf, above * weight.exp(), 0.0)
+            grad.index_add_(0, level.body, share[level.rule])
+        return None, grad[: circuit.inputs].T
 
 
 def _log_complement(logs: Tensor) -> Tensor:
     """log(1 - exp(x)), accurate for x near 0 and for very negative x."""
-    small = logs > -0.6931471805599453
-    near = torch.where(small, -torch.expm1(torch.where(small, logs, -1.0)), 0.5).log()
-    far = torch.log1p(-torch.where(small, -1.0, logs).exp())
-    return torch.where(small, near, far)
+    near = (-torch.expm1(logs)).log()
+    far = torch.log1p(-logs.exp())
+    return torch.where(logs > -0.6931471805599453, near, far)
 
 
 class _Level(NamedTuple):
     """The rules of the nodes of one level, as places among the nodes sorted by level."""
 
+    first: int  # its first node
+    nodes: int
     body: Tensor  # (literals,) the node of each body literal
     rule: Tensor  # (literals,) the rule of each body literal
     node: Tensor  # (rules,) the node of each rule, from 0 within the level
-    nodes: int
-    independent: Tensor  # (nodes,)
-    some_independent: bool
+    independent: Tensor | None  # (nodes, 1); None where all bodies are exclusive
+
+    def body_logs(self, value: Tensor) -> Tensor:
+        """The log-probability of each body, shape (rules, B)."""
+        logs = value.new_zeros(len(self.node), value.shape[1])
+        return logs.index_add_(0, self.rule, value[self.body])
 
 
 def _node_levels(circuit: SumProduct) -> np.ndarray:
@@ -103,28 +128,37 @@ def _level_order(circuit: SumProduct) -> np.ndarray:
 
 
 @lru_cache(maxsize=16)
-def _levels(circuit: SumProduct) -> list[_Level]:
+def _levels_on(circuit: SumProduct, device: torch.device) -> tuple[list[_Level], Tensor]:
+    """The levels of a circuit on a device, and the row of each node."""
     level, place = _node_levels(circuit), _level_order(circuit)
     levels = []
+    first = circuit.inputs
     for d in range(1, int(level.max(initial=0)) + 1):
         nodes = np.flatnonzero(level == d) - circuit.inputs
-        rules = [np.arange(circuit.rule_ptr[n], circuit.rule_ptr[n + 1]) for n in nodes]
-        owner = np.repeat(np.arange(len(nodes)), [len(r) for r in rules])
-        flat = np.concatenate(rules) if rules else np.zeros(0, np.int64)
-        sizes = circuit.body_ptr[flat + 1] - circuit.body_ptr[flat]
+        rules = np.concatenate(
+            [np.arange(circuit.rule_ptr[n], circuit.rule_ptr[n + 1]) for n in nodes]
+        )
+        owner = np.repeat(
+            np.arange(len(nodes)), circuit.rule_ptr[nodes + 1] - circuit.rule_ptr[nodes]
+        )
+        sizes = circuit.body_ptr[rules + 1] - circuit.body_ptr[rules]
         starts = np.cumsum(sizes) - sizes
-        literal = np.arange(sizes.sum()) + np.repeat(circuit.body_ptr[flat] - starts, sizes)
+        literal = np.arange(sizes.sum()) + np.repeat(circuit.body_ptr[rules] - starts, sizes)
+        independent = circuit.independent[nodes]
+        body = place[circuit.body[literal]]
+        rule = np.repeat(np.arange(len(rules)), sizes)
         levels.append(
             _Level(
-                torch.from_numpy(place[circuit.body[literal]]),
-                torch.from_numpy(np.repeat(np.arange(len(flat)), sizes)),
-                torch.from_numpy(owner),
+                first,
                 len(nodes),
-                torch.from_numpy(circuit.independent[nodes]),
-                bool(circuit.independent[nodes].any()),
+                torch.from_numpy(body).to(device),
+                torch.from_numpy(rule).to(device),
+                torch.from_numpy(owner).to(device),
+                torch.from_numpy(independent[:, None]).to(device) if independent.any() else None,
             )
         )
-    return levels
+        first += len(nodes)
+    return levels, torch.from_numpy(place).to(device)
 
 
 class _Pass(torch.autograd.Function):
