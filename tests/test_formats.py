@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from latentgamma import Program, ProgramError, load, save
+from latentgamma import Program, ProgramError, load, oracle, parse, save
 from latentgamma._errors import LatentGammaError, ParseError
 from latentgamma._program import rule_text as syntax
 from latentgamma._program.files import SUFFIXES, dumps, read
@@ -220,14 +220,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "folder.lp"):
         with pytest.raises(ProgramError, match="it is a folder, not a file"):
             load(folder)
-        with pytest.raises(ProgramError, match=r"folder, not a file|does not say what it holds"):
+        with pytest.raises(ProgramError, match=r"folder, not a file|the format of .* is not known"):
             save(EXAMPLE, folder)
     (tmp_path / "rules.txt").write_text("a.")
     with pytest.raises(
         ProgramError, match=r"its name must end in \.lp, \.pl, \.dl, \.cnf, \.json,"
     ):
         load(tmp_path / "rules.txt")
-    with pytest.raises(ProgramError, match="does not say what it holds"):
+    with pytest.raises(ProgramError, match=r"the format of .* is not known"):
         save(EXAMPLE, tmp_path / "rules.gz")
     with pytest.raises(ProgramError, match="cannot read"):
         load("a\0.lp")
@@ -239,6 +239,29 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read("a.")  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="use save"):
         dumps(EXAMPLE, ".lp.gz")
+
+
+def test_the_format_may_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "rules.txt"
+    path.write_text("b :- a.")
+    with pytest.raises(ProgramError, match=r"format='lp' or --format lp"):
+        load(path)
+    assert load(path, format="lp") == parse("b :- a.")
+    path.write_bytes(gzip.compress(dumps(EXAMPLE, ".json").encode()))
+    assert load(path, format="json.gz") == EXAMPLE
+    with pytest.raises(ProgramError, match=r"the format of '\.toml' is not known"):
+        load(path, format="toml")
+
+
+def test_a_model_is_not_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    oracle(parse("b :- a.")).save(path)
+    with pytest.raises(ProgramError, match=r"is a model, not a program; use LatentGamma\.load"):
+        load(path)
+    with pytest.raises(
+        ProgramError, match=r"save takes a Program, not str; make one with lg\.parse"
+    ):
+        save("b :- a.", tmp_path / "rules.lp")  # type: ignore[arg-type]
 
 
 def test_the_suffix_may_be_in_capitals(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         flip_bound flip_probability misroute_bound critical_sigma parameter_count
         lower_bound_bits validation report plot fit FitResult Homotopy extract alignment Alignment
         LatentGammaError ProgramError ParseError FactsError StateError ModelError DataError
-        CertificateError
+        ArgumentError         CertificateError
     """
     assert set(lg.__all__) == set(promised.split())
     assert len(lg.__all__) == len(set(lg.__all__))

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import clingo
 import pytest
 from hypothesis import example, given, settings
@@ -88,6 +92,23 @@ def test_clingo_reads_what_is_printed(program: Program) -> None:
         with control.solve(yield_=True) as handle:
             found = {str(symbol) for symbol in handle.model().symbols(atoms=True)}
         assert found == closure(parse(text), ()).atoms
+
+
+def test_what_clingo_prints_with_show_is_read(tmp_path: Path) -> None:
+    source = tmp_path / "rules.lp"
+    source.write_text(
+        "edge(1..3, 2). path(X,Y) :- edge(X,Y). #show path/2. #show x(X) : path(X,_)."
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "clingo", "--text", str(source)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "#show path/2." in done.stdout
+    text = "".join(line for line in done.stdout.splitlines(True) if not line.startswith("#p_"))
+    expected = {f"{name}({i},2)" for name in ("edge", "path") for i in (1, 2, 3)}
+    assert closure(parse(text)).atoms == expected
 
 
 # ---------------------------------------------------------------- forms
@@ -195,7 +216,8 @@ GROUND = "ground the rules first"
         ("a::b.", "1:2", "a probability"),
         ("a :- b, !.", "1:9", "a cut"),
         ("?- a.", "1:1", "a query"),
-        ("#show a.", "1:1", "the directive '#show' is not known"),
+        ("#show a", "1:1", "this '#show' is not closed by '.'"),
+        ("#shower a.", "1:1", "the directive '#shower' is not known"),
         (".decl a()", "1:1", "the directive '.decl'"),
         ("a <-> b.", "1:3", "an equivalence is two rules"),
         ("a --> b.", "1:3", "a grammar rule"),
@@ -298,7 +320,23 @@ fragments = st.sampled_from(
     [
         *["a", "b", "not", "_c", "Xy", "é", "42", "007", "edge(a,b)", "f( a )", "p((a,b))", "_"],
         *["'q r'", '"s"', "'", '"', 'p("x")', "p('y')", r"'\n'", "f(", ")", "(", "p(f(g(1),h),2)"],
-        *[":-", "<-", "=>", "->", ",", ".", "..", ".5", ";", "-", "<->", ":", "#external", "#"],
+        *[
+            ":-",
+            "<-",
+            "=>",
+            "->",
+            ",",
+            ".",
+            "..",
+            ".5",
+            ";",
+            "-",
+            "<->",
+            ":",
+            "#external",
+            "#show",
+            "#",
+        ],
         *[" ", "\n", "\t", "\r\n", "\r", "% c\n", "/* c */", "%* c *%", "/*", "*/", "\0", "\xa0"],
         *["%é\xa0\n", "\ufeff", "\x0b", "\x7f", "🦆", "a.", "h:-a,b.", "é:-'é'.", "#external e.\n"],
     ]
@@ -315,6 +353,10 @@ def outcome(text: str) -> Program | str:
 @given(st.lists(fragments, max_size=12).map("".join))
 @settings(max_examples=1500, deadline=None)
 @example("#external .")
+@example("#show a/1. b.")
+@example("b. #show. a. #show x : a, b..c. c.")
+@example('#show "." : a. b.')
+@example("#show a")
 @example("a :- b <-> c.")
 @example("#externala.")
 @example("\ufeff\ufeffa.")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from latentgamma._certificate.constants import Constants
     from latentgamma._certificate.paper_window import PaperWindow, paper_window
     from latentgamma._errors import (
+        ArgumentError,
         CertificateError,
         DataError,
         FactsError,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 #: The module of each name; the public packages have none.
 _MODULES = {
+    "ArgumentError": "_errors",
     "CertificateError": "_errors",
     "DataError": "_errors",
     "FactsError": "_errors",
@@ -161,6 +163,7 @@ __all__ = [
     "StateError",
     "ModelError",
     "DataError",
+    "ArgumentError",
     "CertificateError",
 ]
 

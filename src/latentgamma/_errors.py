@@ -9,6 +9,7 @@ Bad input raises; a numerical failure is data (a certificate with a status).
     ├── StateError (ValueError)         a tensor that is not a state of this model
     ├── ModelError (ValueError)         options or a file that do not fit a model
     ├── DataError (ValueError)          observations that cannot be learned from
+    ├── ArgumentError (ValueError)      an argument of another kind, or outside its range
     └── CertificateError (RuntimeError) a certificate that was required and does not hold
 """
 
@@ -79,6 +80,10 @@ class ModelError(LatentGammaError, ValueError):
 
 class DataError(LatentGammaError, ValueError):
     """Observations cannot be learned from: shape, range or contradiction."""
+
+
+class ArgumentError(LatentGammaError, ValueError):
+    """An argument is not of the kind that was expected, or outside its range."""
 
 
 class CertificateError(LatentGammaError, RuntimeError):

@@ -29,7 +29,7 @@ from latentgamma._errors import CertificateError, ModelError
 from latentgamma._logic.closure import closure, depth_bound
 from latentgamma._logic.equivalence import not_entailed
 from latentgamma._program.facts import FactSets, fact_masks
-from latentgamma._program.program import Program
+from latentgamma._program.program import Program, require_program
 
 #: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
 _REFINED_UP_TO = 200_000
@@ -176,6 +176,11 @@ def certify(
     >>> certificate.holds, certificate.t_min
     (True, 2.0)
     """
+    require_program(program, "certify")
+    if not hasattr(model, "reading"):
+        raise ModelError(
+            f"certify takes a model, such as lg.oracle(program), not {type(model).__name__}"
+        )
     if depth is not None and depth < 0:
         raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
     if not 0 <= tolerance < 0.5:

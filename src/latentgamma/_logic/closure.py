@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._errors import ArgumentError
 from latentgamma._logic import loops
 from latentgamma._logic.dependency_graph import frozen, graph_of
 from latentgamma._logic.loops import compiled
 from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_rows
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Offsets, Program
+from latentgamma._program.program import Indices, Offsets, Program, require_program
 
 # A tile of fact sets has up to this many words of 64: one cache line for each atom.
 _TILE_WIDTH = 8
@@ -122,6 +123,7 @@ def step(program: Program, facts: Facts = ()) -> frozenset[str]:
     >>> sorted(step(program, ["penguin"]))
     ['bird', 'penguin']
     """
+    require_program(program, "step")
     mask = fact_mask(program, facts).copy()
     true = np.concatenate(([0], np.cumsum(mask[program.body_indices])))
     fires = np.diff(true[program.body_indptr]) == program.body_sizes
@@ -138,6 +140,7 @@ def closure(program: Program, facts: Facts = ()) -> Closure:
     >>> closure(program, ["a", "b"]).levels == ({"a", "b"}, {"c"}, {"d"})
     True
     """
+    require_program(program, "closure")
     return closure_of_mask(program, fact_mask(program, facts))
 
 
@@ -163,8 +166,9 @@ def closures(
            [ True, False,  True],
            [False, False, False]])
     """
+    require_program(program, "closures")
     if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, but is {threads}")
+        raise ArgumentError(f"threads must be at least 1, but is {threads}")
     given = fact_rows(program, fact_sets)
     N, M = given.shape
     if N == 0 or M == 0:
@@ -188,6 +192,7 @@ def depth_bound(program: Program) -> int:
     >>> depth_bound(program)
     2
     """
+    require_program(program, "depth_bound")
     return graph_of(program).order.bound
 
 

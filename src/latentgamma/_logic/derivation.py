@@ -12,7 +12,7 @@ import numpy.typing as npt
 from latentgamma._logic.closure import Closure, closure
 from latentgamma._program.facts import Facts, atom_index
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Program
+from latentgamma._program.program import Indices, Program, require_program
 
 # A branch deeper than this goes on in a tree of its own, or a long chain would run off the page.
 _DEEPEST = 24
@@ -147,6 +147,7 @@ def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | 
     >>> derivation(program, [], "bird") is None
     True
     """
+    require_program(program, "derivation")
     goal = atom_index(program, atom)
     known = closure(program, facts)
     if not known.state[goal]:

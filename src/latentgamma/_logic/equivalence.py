@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._logic.closure import closures
-from latentgamma._program.program import Program, Rule
+from latentgamma._program.program import Program, Rule, require_program
 
 #: How many booleans one batch of closures may hold.
 _BATCH = 1 << 26
@@ -43,6 +43,8 @@ def equivalent(p: Program, q: Program) -> Equivalence:
     >>> sorted(difference.witness), difference.atom
     (['a'], 'c')
     """
+    for program in (p, q):
+        require_program(program, "equivalent")
     for one, other in ((p, q), (q, p)):
         lost = not_entailed(one, other)
         if len(lost):

@@ -17,7 +17,7 @@ from latentgamma._logic.derivation import atoms_needed, reasons_of
 from latentgamma._logic.loops import Cells, compiled
 from latentgamma._program.facts import Facts, Mask, atom_index
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Offsets, Program
+from latentgamma._program.program import Indices, Offsets, Program, require_program
 
 # The price of assuming an atom that a rule could derive: any number of roots is cheaper.
 _LAST_RESORT = 1e9
@@ -88,6 +88,7 @@ def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
     >>> sorted(why_not(program, ["a"], "d").missing)
     ['b']
     """
+    require_program(program, "why_not")
     goal = atom_index(program, atom)
     known = closure(program, facts)
     if known.state[goal]:

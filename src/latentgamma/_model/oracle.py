@@ -14,7 +14,7 @@ from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, one_o
 from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind
-from latentgamma._program.program import Program
+from latentgamma._program.program import Program, require_program
 
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
 
@@ -54,6 +54,7 @@ def oracle(
     >>> model(model.state(["penguin"])) > 0.5
     tensor([True, True, True])
     """
+    require_program(program, "oracle")
     one_of("form", form, get_args(Form))
     one_of("heads", heads, get_args(Heads))
     dtype = torch.get_default_dtype() if dtype is None else dtype

@@ -10,7 +10,7 @@ from latentgamma._atomic_write import write_bytes
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._program.dimacs import read_dimacs, write_dimacs
 from latentgamma._program.json_format import read_json, write_json
-from latentgamma._program.program import Program
+from latentgamma._program.program import Program, require_program
 from latentgamma._program.rule_text import read_rule_bytes
 from latentgamma._program.source_text import decoded
 
@@ -19,17 +19,30 @@ _RULE_TEXT = (".lp", ".pl", ".dl")
 SUFFIXES = (*_RULE_TEXT, ".cnf", ".json")
 
 
-def load(path: str | os.PathLike[str]) -> Program:
-    """The program in a file, read as its suffix says.
+def load(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - what everybody calls it
+) -> Program:
+    """The program in a file. A model is loaded by `LatentGamma.load`.
 
     Args:
         path: a file that ends in .lp, .pl or .dl (rule text), .cnf (DIMACS) or .json, and
             after that perhaps in .gz.
+        format: how to read it whatever its name is: "lp", "cnf" or "json", or one of them
+            and ".gz".
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if the file cannot be read, or its name does not say how.
+        ParseError: if its content is not a program.
     """
-    shown = _shown_path(path, "load")
+    shown = _path_text(path, "load")
     try:
         with open(path, "rb") as file:
-            suffix = _suffix_of(shown)
+            suffix = _find_suffix(shown) if format is None else _find_suffix(f".{format}")
             data = file.read()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if isinstance(error, ProgramError):
@@ -51,9 +64,9 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
     """
     if not isinstance(data, bytes):
         raise ProgramError(f"read takes bytes, not {type(data).__name__}; use parse for text")
-    suffix = _suffix_of(suffix if suffix.startswith(".") else f".{suffix}")
+    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
     if suffix.endswith(".gz"):
-        data, suffix = _uncompressed(data, path), suffix.removesuffix(".gz")
+        data, suffix = _decompress(data, path), suffix.removesuffix(".gz")
     if suffix in _RULE_TEXT:
         return read_rule_bytes(data, path)
     text = decoded(data, path)
@@ -68,9 +81,13 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     Args:
         program: what to write.
         path: where to; its suffix says how, as in `load`.
+
+    Raises:
+        ProgramError: if the file cannot be written, or its name does not say how.
     """
-    shown = _shown_path(path, "save")
-    suffix = _suffix_of(shown)
+    require_program(program, "save")
+    shown = _path_text(path, "save")
+    suffix = _find_suffix(shown)
     data = dumps(program, suffix.removesuffix(".gz")).encode()
     if suffix.endswith(".gz"):
         data = gzip.compress(data, mtime=0)  # the same program gives the same file
@@ -89,7 +106,7 @@ def dumps(program: Program, suffix: str = ".lp") -> str:
     p cnf 2 1
     1 -2 0
     """
-    suffix = _suffix_of(suffix if suffix.startswith(".") else f".{suffix}")
+    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
     if suffix in _RULE_TEXT:
         text = str(program)
         return f"{text}\n" if text else ""
@@ -101,23 +118,29 @@ def dumps(program: Program, suffix: str = ".lp") -> str:
 
 
 def is_rule_text(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of this name holds plain rule text; a name that says nothing is refused."""
-    return _suffix_of(_shown_path(path, "is_rule_text")) in _RULE_TEXT
+    """Whether a file of this name holds uncompressed rule text.
+
+    Raises:
+        ProgramError: if the name has no suffix of a program.
+    """
+    return _find_suffix(_path_text(path, "is_rule_text")) in _RULE_TEXT
 
 
-def _suffix_of(name: str) -> str:
+def _find_suffix(name: str) -> str:
     lower = name.lower()
     packed = ".gz" if lower.endswith(".gz") else ""
     for suffix in SUFFIXES:
         if lower.endswith(suffix + packed):
             return suffix + packed
+    if lower.endswith(".safetensors"):
+        raise ProgramError(f"{name!r} is a model, not a program; use LatentGamma.load")
     raise ProgramError(
-        f"{name!r} does not say what it holds; its name must end in {', '.join(SUFFIXES)}, "
-        "or in one of them and .gz"
+        f"the format of {name!r} is not known: its name must end in {', '.join(SUFFIXES)}, or in "
+        "one of them and .gz; otherwise name the format, as in format='lp' or --format lp"
     )
 
 
-def _uncompressed(data: bytes, path: str) -> bytes:
+def _decompress(data: bytes, path: str) -> bytes:
     try:
         return gzip.decompress(data)
     except EOFError:
@@ -129,7 +152,7 @@ def _uncompressed(data: bytes, path: str) -> bytes:
     raise ParseError(problem, path=path)
 
 
-def _shown_path(path: object, function: str) -> str:
+def _path_text(path: object, function: str) -> str:
     if not isinstance(path, (str, os.PathLike)):
         raise ProgramError(f"{function} takes a path, not {type(path).__name__}")
     return os.fsdecode(path)

@@ -143,7 +143,7 @@ class Program:
         if declared is not None and len(index) > declared:
             extra = list(index)[declared:]
             raise unknown_atoms(extra, list(index)[:declared], what="rules")
-        return cls._sealed(
+        return cls._from_sorted_rows(
             tuple(index),
             np.asarray(body_indptr, np.int64),
             np.asarray(bodies, np.int32),
@@ -190,10 +190,10 @@ class Program:
         names = _as_atoms(used if atoms is None else atoms)
         if used > len(names):
             raise ProgramError(f"the rules use atom index {used - 1}, but there are {len(names)}")
-        return cls._sealed(names, body_ptr, bodies, head_ptr, heads)
+        return cls._from_sorted_rows(names, body_ptr, bodies, head_ptr, heads)
 
     @classmethod
-    def _sealed(
+    def _from_sorted_rows(
         cls,
         atoms: tuple[str, ...],
         body_indptr: Offsets,
@@ -379,6 +379,14 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program(M={self.M}, R={self.R}, k={self.k}, rho_max={self.rho_max})"
+
+
+def require_program(value: object, function: str) -> None:
+    """Raise a `ProgramError` that says how to make a program, unless this is one."""
+    if isinstance(value, Program):
+        return
+    hint = "; make one with lg.parse(text) or lg.load(path)" if isinstance(value, str) else ""
+    raise ProgramError(f"{function} takes a Program, not {type(value).__name__}{hint}")
 
 
 def _checked(name: object) -> str:

@@ -1,15 +1,16 @@
 """Rule text: from what people write to a program.
 
     text      = { statement }
-    statement = heads "." | heads ":-" [ body ] "." | [ body ] "=>" heads "." | "#external" atom "."
+    statement = heads "." | heads ":-" [ body ] "." | [ body ] "=>" heads "."
+              | "#external" atom "." | "#show" anything "."
     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
     body      = atom { "," atom }
     atom      = word | number | term | quoted name       (see `latentgamma._program.names`)
 
 `<-` is another way to write `:-`, and `->` to write `=>`. Comments are `% …` to the end of
 the line, `/* … */`, and clingo's `%* … *%`, of which only the last nest. `#external a.`
-makes the atom known without saying anything about it. Atoms are numbered as they appear,
-the heads of a rule before its body.
+declares an atom without saying anything about it; `#show` is skipped, since clingo prints it
+with ground rules. Atoms are numbered as they appear, the heads of a rule before its body.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from latentgamma._errors import ProgramError
 from latentgamma._program.names import FLAT, UnreadableName, read_name
 from latentgamma._program.program import Program
 from latentgamma._program.source_text import decoded, error_at, prepared
-from latentgamma._program.syntax_errors import Due, explained
+from latentgamma._program.syntax_errors import Expected, explain_error
 
 if TYPE_CHECKING:
     from latentgamma._program.fast_scanner import Rest
@@ -44,12 +45,13 @@ _token = re.compile(
     | (/\*|%\*)                                     # 7 a comment that has an end
     | (["']|{FLAT}(?=\())                           # 8 an atom to be read with care
     | (\#external(?!\w))                            # 9
+    | (\#show(?!\w)(?:[^."%]|"(?:[^"\\\n]|\\.)*+"|\.\.|\.(?=[0-9]))*+\.)   # 10
     | \Z                                            # nothing but blanks
     )""",
     re.VERBOSE,
 ).match
-_ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL, _EXTERNAL = range(1, 10)
-_ATOMS, _ARROWS = frozenset({_ATOM, _CAREFUL}), frozenset({_ARROW, _REVERSED})
+_ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL, _EXTERNAL, _SHOW = range(1, 11)
+_ARROWS = (_ARROW, _REVERSED)
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
 
@@ -67,6 +69,13 @@ def parse(text: str, *, path: str = "<text>") -> Program:
     Args:
         text: rules such as `h :- b1, b2.`, `h1, h2 :- b.`, `b => h.` and `a.`
         path: what an error calls the text.
+
+    Returns:
+        The program; its atoms are numbered as they appear.
+
+    Raises:
+        ParseError: if the text is not a definite program; it shows where and why.
+        ProgramError: if it is not a string.
     """
     if not isinstance(text, str):
         raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
@@ -94,10 +103,10 @@ def read_rule_bytes(data: bytes, path: str) -> Program:
     if rest is None:
         return program
     text = decoded(data, path)
-    at, seen = (  # in the text, where every line end is one character
-        len(unmarked[:n].decode()) - unmarked.count(b"\r", 0, n) for n in (rest.at, rest.seen)
+    at, token_end = (  # in the text, where every line end is one character
+        len(unmarked[:n].decode()) - unmarked.count(b"\r", 0, n) for n in (rest.at, rest.token_end)
     )
-    return _read_rules(text, path, (program, rest._replace(at=at, seen=seen)))
+    return _read_rules(text, path, (program, rest._replace(at=at, token_end=token_end)))
 
 
 def _read_rules(
@@ -110,105 +119,173 @@ def _read_rules(
         path: what an error calls it.
         scanned: what compiled code has read of it, and where it has stopped.
     """
-    index: dict[str, int] = {}
-    heads, bodies = array("i"), array("i")
-    head_ends, body_ends = array("q", [0]), array("q", [0])
-    # A dictionary is a set that keeps its order; a rule's names may be many and repeated.
-    left: dict[str, None] = {}
-    right: dict[str, None] = {}
-    arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
-    last = 0  # the kind of the token before; 0 at the start of a statement
-    sign = ""  # the comma, arrow or directive before, for errors
-    seen = at = 0  # where the token before ends, and where the next may start
+    reader = _Reader(text, path)
     if scanned is not None:
-        program, rest = scanned
+        reader.resume(*scanned)
+    return reader.read()
+
+
+class _Reader:
+    """The rules read so far, and the statement being read.
+
+    There is a method for each kind of token. It returns whether such a token may stand here.
+    """
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text, self.path = text, path
+        self.at = 0  # where the next token may start
+        self.token_end = 0  # where the token before ends, comments aside
+        self.index: dict[str, int] = {}
+        self.heads, self.bodies = array("i"), array("i")
+        self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.start_statement()
+
+    def start_statement(self) -> None:
+        # A dictionary is a set that keeps its order; a rule's names may be many and repeated.
+        self.left: dict[str, None] = {}
+        self.right: dict[str, None] = {}
+        self.arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
+        self.last = 0  # the kind of the token before; 0 at the start of a statement
+        self.sign = ""  # the comma, arrow or directive before, for errors
+
+    def resume(self, program: Program, rest: Rest) -> None:
+        """Go on from where compiled code has stopped."""
         names = program.atoms
-        index = {name: i for i, name in enumerate(names)}
-        for into, given in zip(
-            (body_ends, bodies, head_ends, heads), program._arrays(), strict=True
-        ):
-            into[:] = array(into.typecode, given.tobytes())
-        at, seen = rest.at, rest.seen
+        self.index = {name: i for i, name in enumerate(names)}
+        rows = (self.body_ends, self.bodies, self.head_ends, self.heads)
+        for row, given in zip(rows, program._arrays(), strict=True):
+            row[:] = array(row.typecode, given.tobytes())
+        self.at, self.token_end = rest.at, rest.token_end
         if rest.last:  # it stopped in a body
-            arrow, sign = _ARROW, rest.last
-            last = {"atom": _ATOM, ",": _COMMA}.get(rest.last, _ARROW)
-            left = dict.fromkeys(names[i] for i in rest.heads.tolist())
-            right = dict.fromkeys(names[i] for i in np.unique(rest.body).tolist())
-    while token := _token(text, at):
-        kind = token.lastindex
-        if kind is None:
-            at = len(text) if last == 0 else at
-            break
-        if kind in _ATOMS:
-            if last == _ATOM:
-                break
-            if kind == _ATOM:
-                name, at = token[_ATOM], token.end()
-            else:
-                name, at = _read_with_care(text, token.start(_CAREFUL), path)
-            (right if arrow in _ARROWS else left)[name] = None
-            last, seen = _ATOM, at
-            continue
-        if kind == _COMMA:
-            if last != _ATOM or arrow == _EXTERNAL:
-                break
-            last, sign = _COMMA, ","
-        elif kind == _END:
-            if last != _ATOM and not (last == _ARROW and left):
-                break
-            if arrow == _REVERSED:
-                left, right = right, left
-            numbers = sorted([index.setdefault(name, len(index)) for name in left])
-            if arrow != _EXTERNAL:
-                heads.extend(numbers)
-                head_ends.append(len(heads))
-                bodies.extend(sorted([index.setdefault(name, len(index)) for name in right]))
-                body_ends.append(len(bodies))
-            left, right, arrow, last = {}, {}, 0, 0
-        elif kind in _ARROWS:
-            if arrow or not (last == _ATOM or (last == 0 and kind == _REVERSED)):
-                break
-            arrow, last, sign = kind, kind, token[kind]
-        elif kind == _EXTERNAL:
-            if last != 0:
-                break
-            arrow, last, sign = kind, kind, token[kind]
-        elif kind == _BLOCK:
-            at = _end_of_comment(text, token.start(_BLOCK), path)
-            continue
-        at = token.end()
-        seen = seen if kind == _COMMENT else at
-    if last or text[at : at + 1]:
-        raise explained(text, at, _due(last, arrow), path, sign=sign, seen=seen)
-    return Program._sealed(
-        tuple(index),
-        np.array(body_ends, np.int64),
-        np.array(bodies, np.int32),
-        np.array(head_ends, np.int64),
-        np.array(heads, np.int32),
-    )
+            self.arrow, self.sign = _ARROW, rest.last
+            self.last = {"atom": _ATOM, ",": _COMMA}.get(rest.last, _ARROW)
+            self.left = dict.fromkeys(names[i] for i in rest.heads.tolist())
+            self.right = dict.fromkeys(names[i] for i in np.unique(rest.body).tolist())
 
+    def read(self) -> Program:
+        methods = {
+            _ATOM: self.read_atom,
+            _COMMA: self.read_comma,
+            _END: self.end_statement,
+            _ARROW: self.read_arrow,
+            _REVERSED: self.read_arrow,
+            _COMMENT: self.skip_line_comment,
+            _BLOCK: self.skip_block_comment,
+            _CAREFUL: self.read_quoted_or_term,
+            _EXTERNAL: self.start_declaration,
+            _SHOW: self.skip_show,
+        }
+        while token := _token(self.text, self.at):
+            if token.lastindex is None:
+                self.at = len(self.text) if self.last == 0 else self.at
+                break
+            if not methods[token.lastindex](token):
+                break
+        if self.last or self.at < len(self.text):
+            raise explain_error(
+                self.text,
+                self.at,
+                self.expected(),
+                self.path,
+                sign=self.sign,
+                token_end=self.token_end,
+            )
+        return Program._from_sorted_rows(
+            tuple(self.index),
+            np.array(self.body_ends, np.int64),
+            np.array(self.bodies, np.int32),
+            np.array(self.head_ends, np.int64),
+            np.array(self.heads, np.int32),
+        )
 
-def _read_with_care(text: str, start: int, path: str) -> tuple[str, int]:
-    try:
-        return read_name(text, start)
-    except UnreadableName as error:
-        at, problem = error.position, error.problem
-    if problem:
-        raise error_at(text, at, problem, path)
-    raise explained(text, at, "term", path)
+    def read_atom(self, token: re.Match[str]) -> bool:
+        return self.add_atom(token[_ATOM], token.end())
 
+    def read_quoted_or_term(self, token: re.Match[str]) -> bool:
+        if self.last == _ATOM:
+            return False
+        try:
+            name, end = read_name(self.text, token.start(_CAREFUL))
+        except UnreadableName as error:
+            at, problem = error.position, error.problem
+        else:
+            return self.add_atom(name, end)
+        if problem:
+            raise error_at(self.text, at, problem, self.path)
+        raise explain_error(self.text, at, "term", self.path)
 
-def _due(last: int, arrow: int) -> Due:
-    if last == 0:
-        return "statement"
-    if last == _ATOM:
-        if arrow == _EXTERNAL:
-            return "end"
-        return "body" if arrow == _ARROW else "heads"
-    if last == _REVERSED:
-        return "derived"
-    return "condition" if arrow == _ARROW else "head"
+    def add_atom(self, name: str, end: int) -> bool:
+        if self.last == _ATOM:
+            return False
+        (self.right if self.arrow in _ARROWS else self.left)[name] = None
+        self.last = _ATOM
+        self.at = self.token_end = end
+        return True
+
+    def read_comma(self, token: re.Match[str]) -> bool:
+        if self.last != _ATOM or self.arrow == _EXTERNAL:
+            return False
+        self.last, self.sign = _COMMA, ","
+        self.at = self.token_end = token.end()
+        return True
+
+    def read_arrow(self, token: re.Match[str]) -> bool:
+        kind = token.lastindex or 0
+        if self.arrow or not (self.last == _ATOM or (self.last == 0 and kind == _REVERSED)):
+            return False
+        return self.take_sign(token, kind)
+
+    def start_declaration(self, token: re.Match[str]) -> bool:
+        return self.last == 0 and self.take_sign(token, _EXTERNAL)
+
+    def take_sign(self, token: re.Match[str], kind: int) -> bool:
+        self.arrow = self.last = kind
+        self.sign = token[kind]
+        self.at = self.token_end = token.end()
+        return True
+
+    def end_statement(self, token: re.Match[str]) -> bool:
+        if self.last != _ATOM and not (self.last == _ARROW and self.left):
+            return False
+        index = self.index
+        heads, body = self.left, self.right
+        if self.arrow == _REVERSED:
+            heads, body = body, heads
+        numbers = sorted([index.setdefault(name, len(index)) for name in heads])
+        if self.arrow != _EXTERNAL:
+            self.heads.extend(numbers)
+            self.head_ends.append(len(self.heads))
+            self.bodies.extend(sorted([index.setdefault(name, len(index)) for name in body]))
+            self.body_ends.append(len(self.bodies))
+        self.start_statement()
+        self.at = self.token_end = token.end()
+        return True
+
+    def skip_show(self, token: re.Match[str]) -> bool:
+        if self.last != 0:
+            return False
+        self.at = self.token_end = token.end()
+        return True
+
+    def skip_line_comment(self, token: re.Match[str]) -> bool:
+        self.at = token.end()
+        return True
+
+    def skip_block_comment(self, token: re.Match[str]) -> bool:
+        self.at = _end_of_comment(self.text, token.start(_BLOCK), self.path)
+        return True
+
+    def expected(self) -> Expected:
+        """What could have come next, for an error."""
+        if self.last == 0:
+            return "statement"
+        if self.last == _ATOM:
+            if self.arrow == _EXTERNAL:
+                return "end"
+            return "body" if self.arrow == _ARROW else "heads"
+        if self.last == _REVERSED:
+            return "derived"
+        return "condition" if self.arrow == _ARROW else "head"
 
 
 def _end_of_comment(text: str, start: int, path: str) -> int:

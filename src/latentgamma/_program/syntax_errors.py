@@ -1,4 +1,4 @@
-"""What rule text must not contain, recognised by how it is written, and what to do instead."""
+"""Errors of rule text: each construct that is not read, and what to write instead."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 from latentgamma._errors import ParseError
 from latentgamma._program.source_text import error_at
 
-#: What the reader was ready for: a statement, an atom among the heads (the first one after
-#: '=>' is 'derived') or in the body, what comes after such an atom, the '.' of a
-#: declaration, or a part of a term.
-Due: TypeAlias = Literal[
+#: What the reader expected: a statement, an atom among the heads (the first one after '=>' is
+#: 'derived') or in the body, what comes after such an atom, the '.' of a declaration, or a
+#: part of a term.
+Expected: TypeAlias = Literal[
     "statement", "head", "derived", "condition", "heads", "body", "end", "term"
 ]
 
@@ -22,14 +22,14 @@ _CONSTRAINT = (
     "give it a head such as 'bad', and ask whether 'bad' is derived"
 )
 _GROUND = "ground the rules first, for example with 'clingo --text'"
-_ATOM_DUE = "statement head derived condition"
-_ATOM_SEEN = "heads body"
+_BEFORE_ATOM = "statement head derived condition"
+_AFTER_ATOM = "heads body"
 
-# (what the reader was ready for, what stands there instead, what that is and what to do);
-# the first that fits is told.
+# (what was expected, a pattern of what stands there instead, what that is and what to do);
+# the first match makes the message.
 _CONSTRUCTS = tuple(
-    (frozenset(due.split()), re.compile(pattern).match, problem)
-    for due, pattern, problem in (
+    (frozenset(expected.split()), re.compile(pattern).match, problem)
+    for expected, pattern, problem in (
         ("statement", r":-|<-", _CONSTRAINT),
         ("derived", r"\.", _CONSTRAINT),
         (
@@ -42,10 +42,12 @@ _CONSTRUCTS = tuple(
             r"\?-",
             "a query is not part of a program; ask for the closure or a derivation instead",
         ),
+        ("statement", r"#show(?!\w)", "this '#show' is not closed by '.'"),
         (
             "statement",
             r"#\w+|\.[A-Za-z]\w*",
-            "the directive {found} is not known; leave it out (only '#external a.' is read)",
+            "the directive {found} is not known; leave it out (only '#external a.' is read, and "
+            "'#show' is skipped)",
         ),
         ("statement", r"\*/", "'*/' closes no comment; comments in '/* */' do not nest"),
         (
@@ -60,45 +62,45 @@ _CONSTRUCTS = tuple(
             "write one rule for each set of atoms that meets it",
         ),
         (
-            _ATOM_DUE,
+            _BEFORE_ATOM,
             r"#\w+",
             "{found} is not an atom; leave it out",
         ),
-        (_ATOM_DUE, r"!(?=\s*+[,.])", f"a cut ('!') {_NOT_DEFINITE}; leave it out"),
+        (_BEFORE_ATOM, r"!(?=\s*+[,.])", f"a cut ('!') {_NOT_DEFINITE}; leave it out"),
         (
-            _ATOM_DUE,
+            _BEFORE_ATOM,
             r"not(?!\w)|\\\+|[-~!¬]",
             f"negation ({{found}}) {_NOT_DEFINITE}; give the opposite a name of its own, "
             "such as 'not_a', and state it as a fact where it holds",
         ),
         (
-            _ATOM_DUE,
+            _BEFORE_ATOM,
             r"[0-9]++(?:\.[0-9]++)?\s*+::",
             f"a probability ({{found}}) {_NOT_DEFINITE}; write the plain rule without it",
         ),
-        (_ATOM_SEEN, r"::", f"a probability ('::') {_NOT_DEFINITE}; write the plain rule"),
+        (_AFTER_ATOM, r"::", f"a probability ('::') {_NOT_DEFINITE}; write the plain rule"),
         (
-            f"{_ATOM_DUE} {_ATOM_SEEN} term",
+            f"{_BEFORE_ATOM} {_AFTER_ATOM} term",
             r"(?:[0-9]++\s*+)?\.\.",
             f"an interval ('..') stands for many rules; {_GROUND}",
         ),
         (
-            f"{_ATOM_DUE} term",
+            f"{_BEFORE_ATOM} term",
             r"[0-9]*+\.[0-9]",
             "a decimal number is not a name; put it in quotes",
         ),
         (
-            f"{_ATOM_DUE} term",
+            f"{_BEFORE_ATOM} term",
             r"(?:_*+[A-Z]|_)\w*+\s*+(?:[!=<>\\]=|=(?!>)|[<>](?!-)|is\b)",
             f"a comparison {_NOT_DEFINITE}; {_GROUND}",
         ),
         (
-            f"{_ATOM_DUE} term",
+            f"{_BEFORE_ATOM} term",
             r"(?:_*+[A-Z]|_)\w*+",
             f"{{found}} is a variable; {_GROUND}, or put it in quotes if it is a name",
         ),
         (
-            f"{_ATOM_DUE} term",
+            f"{_BEFORE_ATOM} term",
             r"[0-9]\w*",
             "{found} starts with a digit but is not a number; put it in quotes",
         ),
@@ -120,29 +122,29 @@ _CONSTRUCTS = tuple(
             r"[;|]",
             f"a pool of arguments ({{found}}) stands for many rules; {_GROUND}",
         ),
-        (f"{_ATOM_SEEN} end", r"[&∧]|/\\", "{found} is not known here; write ',' for 'and'"),
-        (_ATOM_SEEN, r"<->|<=>", "an equivalence is two rules; write one for each direction"),
-        (_ATOM_SEEN, r"-->", "a grammar rule is not known here; write ':-' for a rule"),
+        (f"{_AFTER_ATOM} end", r"[&∧]|/\\", "{found} is not known here; write ',' for 'and'"),
+        (_AFTER_ATOM, r"<->|<=>", "an equivalence is two rules; write one for each direction"),
+        (_AFTER_ATOM, r"-->", "a grammar rule is not known here; write ':-' for a rule"),
         (
-            _ATOM_SEEN,
+            _AFTER_ATOM,
             r"[!=<>\\]=|=|[<>]|is\b",
             f"a comparison ({{found}}) {_NOT_DEFINITE}; {_GROUND}",
         ),
         (
-            f"{_ATOM_SEEN} term",
+            f"{_AFTER_ATOM} term",
             r"[-+*/\\^?]",
             f"arithmetic ({{found}}) is not known here; {_GROUND}",
         ),
         (
-            f"{_ATOM_SEEN} end",
+            f"{_AFTER_ATOM} end",
             r":(?!-)",
             f"a condition on an atom (':') {_NOT_DEFINITE}; {_GROUND}",
         ),
-        (_ATOM_SEEN, r"\(", "write the arguments right after the name, without a space"),
+        (_AFTER_ATOM, r"\(", "write the arguments right after the name, without a space"),
     )
 )
 
-_EXPECTED = {
+_DESCRIPTIONS = {
     "statement": "a rule",
     "head": "an atom",
     "derived": "an atom",
@@ -153,52 +155,59 @@ _EXPECTED = {
     "term": "an argument",
 }
 _blanks = re.compile(r"[ \t\n]*+").match
-_shown = re.compile(r"\w++|:-|<-|=>|->|.").match
+_symbol = re.compile(r"\w++|:-|<-|=>|->|.").match
 
 
-def explained(
-    text: str, at: int, due: Due, path: str, *, sign: str = "", seen: int | None = None
+def explain_error(
+    text: str,
+    at: int,
+    expected: Expected,
+    path: str,
+    *,
+    sign: str = "",
+    token_end: int | None = None,
 ) -> ParseError:
-    """The error for what stands at or after this place, where `due` was expected.
+    """The error for what stands at or after this place instead of what was expected.
 
     Args:
         text: the whole text.
         at: where it stands, blanks aside.
-        due: what was expected there.
+        expected: what was expected there.
         path: what the error calls the text.
         sign: the comma, arrow or directive after which an atom was expected.
-        seen: where the token before ends, if a comment is between.
+        token_end: where the token before ends, if a comment is between.
     """
-    seen = at if seen is None else seen
+    token_end = at if token_end is None else token_end
     blanks = _blanks(text, at)
     start = blanks.end() if blanks else at
     for places, matches, problem in _CONSTRUCTS:
-        if due in places and (match := matches(text, start)):
-            found = f"'{_shortened(match[0])}'"
+        if expected in places and (match := matches(text, start)):
+            found = f"'{_shorten(match[0])}'"
             return error_at(text, start, problem.format(found=found), path)
-    expected = _EXPECTED[due]
-    if due == "term" and text[:start].rstrip(" \t\n")[-1:] not in {"(", ","}:
-        expected = "',' or ')' in a term"
-    elif due in {"head", "derived", "condition"}:
-        expected += f" after {sign!r}"
+    description = _DESCRIPTIONS[expected]
+    if expected == "term" and text[:start].rstrip(" \t\n")[-1:] not in {"(", ","}:
+        description = "',' or ')' in a term"
+    elif expected in {"head", "derived", "condition"}:
+        description += f" after {sign!r}"
     if start == len(text):
-        expected = "'.' at the end of a rule" if due in {"heads", "body", "end"} else expected
-        return error_at(text, seen, f"expected {expected} but the text ends", path)
-    problem = f"expected {expected} but found {_named(text, start)}"
-    if due in {"heads", "body"} and "\n" in text[seen:start]:
+        if expected in {"heads", "body", "end"}:
+            description = "'.' at the end of a rule"
+        return error_at(text, token_end, f"expected {description} but the text ends", path)
+    problem = f"expected {description} but found {_describe_symbol(text, start)}"
+    if expected in {"heads", "body"} and "\n" in text[token_end:start]:
         problem += "; is the '.' of the rule before it missing?"
     return error_at(text, start, problem, path)
 
 
-def _named(text: str, at: int) -> str:
-    """What stands at this place, as an error shows it."""
-    match = _shown(text, at)
-    found = _shortened(match[0]) if match else ""
+def _describe_symbol(text: str, at: int) -> str:
+    """The word or sign at this place, as an error shows it."""
+    match = _symbol(text, at)
+    found = _shorten(match[0]) if match else ""
     if len(found) == 1 and not (" " < found <= "~"):
         name = unicodedata.name(found, "a control character")
         return f"{found!r} (U+{ord(found):04X}, {name})"
     return f"'{found}'"
 
 
-def _shortened(found: str) -> str:
+def _shorten(found: str) -> str:
     return found if len(found) <= 40 else f"{found[:40]}…"

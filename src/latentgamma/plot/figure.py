@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from latentgamma._atomic_write import atomic_write
+from latentgamma._errors import ArgumentError
 from latentgamma._program.names import quote
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ FONT = 9.0
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise a ValueError if no picture can be written under this name, whatever it shows."""
+    """Raise an ArgumentError if no picture can be written under this name, whatever it shows."""
     kinds = sorted(new_figure(1.0, 1.0).canvas.get_supported_filetypes())
     if Path(path).suffix.removeprefix(".").lower() not in kinds:
-        raise ValueError(
+        raise ArgumentError(
             f"cannot write a picture to '{os.fspath(path)}'; its name must end in one of "
             f"{', '.join('.' + kind for kind in kinds)}"
         )

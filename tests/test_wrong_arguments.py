@@ -1,0 +1,48 @@
+"""A wrong argument gets the library's own exception, which says what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import latentgamma as lg
+
+RULES = "b :- a."
+PROGRAM = lg.parse(RULES)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: lg.step(RULES, "a"), lg.ProgramError, "step takes a Program, not str; make one"),
+        (lambda: lg.closure(RULES, "a"), lg.ProgramError, r"closure takes .* lg\.parse\(text\)"),
+        (lambda: lg.closures(RULES, [["a"]]), lg.ProgramError, "closures takes a Program"),
+        (lambda: lg.depth_bound(None), lg.ProgramError, "takes a Program, not NoneType$"),
+        (lambda: lg.derivation(RULES, "a", "b"), lg.ProgramError, "derivation takes a Program"),
+        (lambda: lg.why_not(RULES, "a", "b"), lg.ProgramError, "why_not takes a Program"),
+        (lambda: lg.equivalent(PROGRAM, RULES), lg.ProgramError, "equivalent takes a Program"),
+        (lambda: lg.oracle(RULES), lg.ProgramError, "oracle takes a Program, not str; make one"),
+        (lambda: lg.certify(PROGRAM, PROGRAM), lg.ModelError, "takes a model, .* not Program"),
+        (lambda: lg.certify(lg.oracle(PROGRAM), RULES), lg.ProgramError, "certify takes a Program"),
+        (lambda: lg.save(RULES, "x.lp"), lg.ProgramError, "save takes a Program"),
+        (lambda: lg.parse(3), lg.ProgramError, "parse reads a string of rules, not int"),
+        (lambda: lg.load(3), lg.ProgramError, "load takes a path, not int"),
+        (
+            lambda: lg.closures(PROGRAM, [], threads=0),
+            lg.ArgumentError,
+            "threads must be at least 1",
+        ),
+        (lambda: lg.plot.check_path("x.nothing"), lg.ArgumentError, "cannot write a picture"),
+    ],
+)
+def test_wrong_arguments(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_every_exception_is_in_one_tree() -> None:
+    errors = [getattr(lg, name) for name in lg.__all__ if name.endswith("Error")]
+    assert len(errors) == 9
+    assert all(issubclass(error, lg.LatentGammaError) for error in errors)
