@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -81,7 +82,7 @@ class Ladder:
         """
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed:
-            used = torch.from_numpy(self.circuit.input_places.astype(np.int64)).to(inputs.device)
+            used, _ = _indices_on(self.circuit, inputs.device)
             if inputs.is_cuda:
                 tiny = torch.finfo(torch.float64).tiny
                 logs = pass_log_values(self.circuit, inputs[:, used].double().clamp(min=tiny).log())
@@ -103,16 +104,14 @@ class Ladder:
     ) -> Tensor:
         """Return the log-probability of each output, also where it underflows as a number."""
         if log_inputs.is_cuda and not self.tables and not self.sampled:
-            used = torch.from_numpy(self.circuit.input_places.astype(np.int64)).to(
-                log_inputs.device
-            )
+            used, _ = _indices_on(self.circuit, log_inputs.device)
             return self._read(pass_log_values(self.circuit, log_inputs[:, used]), -torch.inf, 0.0)
         linear = self.probabilities(log_inputs.exp(), worlds, generator)
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
         if not self.passed or bool((linear[:, list(self.passed)].detach() >= _SMALLEST).all()):
             return logs
-        used = torch.from_numpy(self.circuit.input_places.astype(np.int64)).to(logs.device)
+        used, _ = _indices_on(self.circuit, logs.device)
         value = pass_log_values(self.circuit, log_inputs[:, used].double())
         stable = _in_order(
             [
@@ -125,10 +124,21 @@ class Ladder:
 
     def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
         """The columns of the outputs of the pass."""
-        ends = value.new_tensor([impossible, certain]).expand(len(value), 2)
-        columns = torch.from_numpy(self.circuit.outputs.astype(np.int64)).to(value.device)
-        # -1 is certain and -2 impossible: the last two columns of the extended matrix.
-        return torch.cat((value, ends), 1)[:, columns]
+        ends = [value.new_full((len(value), 1), end) for end in (impossible, certain)]
+        _, columns = _indices_on(self.circuit, value.device)
+        return torch.cat((value, *ends), 1)[:, columns]
+
+
+@lru_cache(maxsize=16)
+def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The places of the inputs, and the columns of the outputs, on a device.
+
+    The columns refer to the nodes followed by one that is impossible and one that is certain.
+    """
+    columns = np.where(circuit.outputs < 0, circuit.nodes + 2 + circuit.outputs, circuit.outputs)
+    arrays = (circuit.input_places, columns)
+    places, outputs = (torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays)
+    return places, outputs
 
 
 def plan_ladder(
