@@ -16,7 +16,7 @@ import latentgamma as lg
 from latentgamma import Program
 from latentgamma._minmax.circuit import compile_circuit
 from latentgamma._minmax.closure import MinMax
-from reference import random_program
+from random_programs import random_program
 
 WAYS = ("reference", "auto")
 

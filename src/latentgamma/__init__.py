@@ -27,6 +27,9 @@ if TYPE_CHECKING:
         ProgramError,
         StateError,
     )
+    from latentgamma._layer.annealing import Annealing
+    from latentgamma._layer.groups import Categorical
+    from latentgamma._layer.layer import Layer
     from latentgamma._learning.extraction import Alignment, alignment, extract
     from latentgamma._learning.fit import FitResult, fit
     from latentgamma._learning.gradient_learner import Homotopy
@@ -80,6 +83,9 @@ _MODULES = {
     "tolerance": "_certificate.certificate",
     "Constants": "_certificate.constants",
     "equivalent": "_logic.equivalence",
+    "Annealing": "_layer.annealing",
+    "Categorical": "_layer.groups",
+    "Layer": "_layer.layer",
     "extract": "_learning.extraction",
     "alignment": "_learning.extraction",
     "Alignment": "_learning.extraction",
@@ -135,6 +141,10 @@ __all__ = [
     "tolerance",
     "gradient_report",
     "GradientReport",
+    # behind a network
+    "Layer",
+    "Categorical",
+    "Annealing",
     # the paper
     "paper_window",
     "PaperWindow",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, TypeAlias, final
@@ -88,10 +87,10 @@ class MinMax(nn.Module):
 
 def _has_kernel(inputs: Tensor) -> bool:
     """Whether compiled code can follow: not torch.func, and not forward-mode differentiation."""
+    if torch.compiler.is_compiling():
+        return inputs.device.type in ("cpu", "cuda")
     if _launch(inputs.device.type) is None:
         return False
-    if torch.compiler.is_compiling():
-        return True
     if torch._C._functorch.maybe_get_level(inputs) > -1:
         return False
     return torch.autograd.forward_ad.unpack_dual(inputs).tangent is None  # type: ignore[no-untyped-call]
@@ -107,7 +106,7 @@ def _pick(values: Tensor, outputs: Tensor) -> Tensor:
 @cache
 def _launch(device: str) -> Any:
     """The module that runs the closure on this kind of device, or None."""
-    if device == "cpu" and importlib.util.find_spec("numba") is not None:
+    if device == "cpu":
         from latentgamma._minmax import cpu_launch
 
         return cpu_launch
@@ -128,7 +127,7 @@ def minmax(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
     T = 0.0 if hard else float(temperature)
-    out: tuple[Tensor, Tensor, Tensor] = _launch(inputs.device.type).forward(
+    out: tuple[Tensor, Tensor, Tensor] = _launch(inputs.device.type).close_batch(
         inputs, structure, T, keep=keep
     )
     return out
@@ -165,7 +164,9 @@ def minmax_backward(
 ) -> Tensor:
     """The gradient of the inputs."""
     T = 0.0 if hard else float(temperature)
-    out: Tensor = _launch(grad.device.type).backward(grad, structure, T, kept, extra, inputs)
+    out: Tensor = _launch(grad.device.type).close_batch_backward(
+        grad, structure, T, kept, extra, inputs
+    )
     return out
 
 

@@ -26,10 +26,10 @@ def tiles(batch: int) -> tuple[int, int]:
     return -(-batch // TILE), TILE
 
 
-def forward(
+def close_batch(
     x: Tensor, structure: Sequence[Tensor], temperature: float, *, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs (B, O), and what `backward` needs: the nodes, and their ranks or steps."""
+    """The outputs (B, O), and what `close_batch_backward` needs: the nodes, and their ranks or steps."""
     *rows, outputs = (_array(tensor) for tensor in structure)
     ptr, child, _, _, kind, _ = rows
     given = _array(x)
@@ -58,7 +58,7 @@ def forward(
     return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
 
 
-def backward(
+def close_batch_backward(
     grad: Tensor,
     structure: Sequence[Tensor],
     temperature: float,

@@ -1,0 +1,1 @@
+"""Rules as a layer behind a network: named groups of atoms in, named groups out."""

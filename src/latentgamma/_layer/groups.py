@@ -1,0 +1,183 @@
+"""Named groups of atoms, and the tensors that belong to them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma._errors import ModelError, StateError, unknown_atoms
+from latentgamma._program.facts import find_name
+from latentgamma._program.program import Program
+
+#: A name, or an array of names of any shape.
+AtomNames: TypeAlias = "str | Sequence[Any] | npt.NDArray[Any] | Categorical"
+#: Named groups, or one group without a name.
+GroupsOfAtoms: TypeAlias = "Mapping[str, AtomNames] | AtomNames"
+
+#: What a group is called that was given without a dictionary.
+UNNAMED = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical:
+    """Atoms of which exactly one is true along the last axis.
+
+    As an input, the values along that axis are a probability distribution, and with
+    `from_logits=True` the scores of a softmax. As an output, `logits=True` gives
+    log-probabilities along that axis.
+
+    >>> Categorical([f"digit({d})" for d in range(10)]).atoms.shape
+    (10,)
+    """
+
+    atoms: npt.NDArray[Any]
+
+    def __init__(self, atoms: Sequence[Any] | npt.NDArray[Any]) -> None:
+        names = _names(atoms, "a Categorical")
+        if names.ndim == 0 or names.shape[-1] < 2:
+            raise ModelError(
+                f"a Categorical needs at least two atoms along its last axis, but the shape of "
+                f"these names is {names.shape}"
+            )
+        object.__setattr__(self, "atoms", names)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Atoms under one name, in the shape of their tensors."""
+
+    name: str
+    shape: tuple[int, ...]
+    atoms: npt.NDArray[np.int64]  # (n,) indices
+    categorical: bool
+
+    @property
+    def title(self) -> str:
+        """How messages refer to it."""
+        return repr(self.name) if self.name != UNNAMED else "the only group"
+
+
+def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Group, ...]:
+    """The groups that a user wrote down, `what` being "inputs" or "outputs".
+
+    Raises:
+        ModelError: if this is not a group of names, or there is none.
+        FactsError: if an atom is not in the program.
+    """
+    named = given if isinstance(given, Mapping) else {UNNAMED: given}
+    if not named:
+        raise ModelError(f"{what} needs at least one group of atoms")
+    groups, unknown = [], []
+    for name, atoms in named.items():
+        if not isinstance(name, str):
+            raise ModelError(f"the name of a group is a string, not {name!r}")
+        label = f"{what}[{name!r}]" if name != UNNAMED else what
+        names = atoms.atoms if isinstance(atoms, Categorical) else _names(atoms, label)
+        indices = [find_name(program, str(atom)) for atom in names.flat]
+        unknown += [str(atom) for atom, i in zip(names.flat, indices, strict=True) if i is None]
+        found = np.array([-1 if i is None else i for i in indices], np.int64)
+        groups.append(Group(name, names.shape, found, isinstance(atoms, Categorical)))
+    if unknown:
+        raise unknown_atoms(unknown, program.atoms, what=what)
+    return tuple(groups)
+
+
+def refuse_overlap(program: Program, groups: Iterable[Group], facts: Iterable[int]) -> None:
+    """Raise a ModelError if an atom is fed twice, or is fed and given as well."""
+    owner = dict.fromkeys(facts, "facts")
+    for group in groups:
+        for i in group.atoms.tolist():
+            if i in owner:
+                also = "twice" if owner[i] == group.title else f"and in {owner[i]}"
+                raise ModelError(
+                    f"{program.atoms[i]!r} is in {group.title} {also}; an atom is fed once"
+                )
+            owner[i] = group.title
+
+
+def _names(atoms: Any, label: str) -> npt.NDArray[Any]:
+    try:
+        names = np.asarray(atoms)
+    except ValueError:
+        raise ModelError(
+            f"{label} must be an array of names in which all rows have one length"
+        ) from None
+    if not names.size:
+        raise ModelError(f"{label} has no atoms")
+    if names.dtype.kind not in "UO" or not all(isinstance(name, str) for name in names.flat):
+        shown = repr(atoms) if len(repr(atoms)) < 60 else type(atoms).__name__
+        raise ModelError(f"{label} must be an array of names of atoms, not {shown}")
+    return names
+
+
+# -------------------------------------------------------------------- tensors
+
+
+def tensors_of(
+    groups: Sequence[Group], given: Tensor | Mapping[str, Tensor], device: torch.device
+) -> list[Tensor]:
+    """The tensors of the groups in their order, with their shapes checked. Each (B, *shape).
+
+    Raises:
+        StateError: if a tensor is missing, has no group, or has a wrong shape, dtype or device.
+    """
+    unnamed = len(groups) == 1 and not isinstance(given, Mapping)
+    named = {groups[0].name: given} if unnamed else given
+    if not isinstance(named, Mapping):
+        names = ", ".join(repr(group.name) for group in groups)
+        raise StateError(
+            f"this layer has {len(groups)} groups of inputs; pass a dictionary with {names}, not "
+            f"{type(given).__name__}"
+        )
+    known = [group.name for group in groups]
+    for name in named:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise StateError(f"there is no group of inputs {name!r}{hint}")
+    tensors, batch = [], None
+    for group in groups:
+        if group.name not in named:
+            raise StateError(f"the inputs of {group.title} are missing")
+        tensor = _checked_shape(group, named[group.name], device)
+        if batch is not None and tensor.shape[0] != batch:
+            raise StateError(
+                f"the inputs of {group.title} have {tensor.shape[0]} examples, those of "
+                f"{groups[0].title} {batch}"
+            )
+        batch = tensor.shape[0]
+        tensors.append(tensor)
+    return tensors
+
+
+def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
+    wanted = ", ".join(["B", *map(str, group.shape)])
+    wanted = f"({wanted},)" if not group.shape else f"({wanted})"
+    if not isinstance(tensor, Tensor):
+        raise StateError(
+            f"the inputs of {group.title} are a tensor of shape {wanted}, not "
+            f"{type(tensor).__name__}"
+        )
+    if not tensor.is_floating_point():
+        raise StateError(
+            f"the inputs of {group.title} are floating-point numbers, not {tensor.dtype}; use "
+            f"tensor.float()"
+        )
+    if tensor.dim() != len(group.shape) + 1 or tensor.shape[1:] != group.shape:
+        raise StateError(
+            f"the inputs of {group.title} have the shape {wanted}, B being the size of the "
+            f"batch, but these have {tuple(tensor.shape)}"
+        )
+    if tensor.device != device:
+        raise StateError(
+            f"the inputs of {group.title} are on {tensor.device}, but the layer on {device}; use "
+            f"tensor.to({str(device)!r})"
+        )
+    return tensor

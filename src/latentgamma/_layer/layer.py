@@ -1,0 +1,228 @@
+"""Layer: a program as a module of PyTorch, to put behind a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from latentgamma._errors import ModelError, StateError
+from latentgamma._layer.godel import GodelSemantics
+from latentgamma._layer.groups import (
+    UNNAMED,
+    Group,
+    GroupsOfAtoms,
+    read_groups,
+    refuse_overlap,
+    tensors_of,
+)
+from latentgamma._layer.log_odds import categorical_log_odds, held_log_odds, log_odds
+from latentgamma._layer.plan import Plan, plan_of
+from latentgamma._minmax.closure import KernelChoice
+from latentgamma._model.module import one_of
+from latentgamma._model.tracing import values_can_be_read
+from latentgamma._program.facts import Facts, fact_values
+from latentgamma._program.program import Program
+
+Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
+
+
+@final
+class Layer(nn.Module):
+    """A program as a layer: values of some atoms in, values of other atoms out.
+
+    What a soft fact means is chosen by name:
+
+    - `"godel"`: a fact at p is true to the degree p, and an atom is as true as its best proof, a
+      proof as its weakest fact. Above one half is exactly the closure of the facts above one
+      half. In training the minima and maxima are smooth, on log-odds, at a temperature that
+      `latentgamma.Annealing` lowers; in `eval()` they are hard.
+    - `"gamma"`: the operator. A fact above ½ + δ is true and one below ½ − δ false; then what is
+      above one half is the closure, which a certificate proves.
+
+    An input that rules derive as well is the better of the two: its own value is one more way to
+    be true.
+
+    Args:
+        program: the rules.
+        inputs: the atoms that are fed: `{"name": atoms}` with arrays of names of any shape, or
+            one such array. `Categorical(atoms)` says that exactly one is true along the last
+            axis.
+        outputs: the atoms to read, given in the same way.
+        semantics: `"godel"` or `"gamma"`.
+        facts: atoms that are not fed and yet not false: names, or a dictionary from names to
+            values between 0 and 1.
+        from_logits: whether the inputs are log-odds (scores of a softmax for `Categorical`)
+            instead of values between 0 and 1.
+        temperature: of the smooth minima and maxima in training.
+        kernel: `"auto"`, or `"reference"` to do without compiled code.
+
+    Raises:
+        ModelError: if groups overlap or an option is not one of those above.
+        FactsError: if an atom is not in the program.
+
+    >>> import latentgamma as lg
+    >>> program = lg.parse("alarm :- smoke, heat. alarm :- button.")
+    >>> layer = Layer(program, inputs=["smoke", "heat", "button"], outputs="alarm").eval()
+    >>> layer(torch.tensor([[0.9, 0.7, 0.2]]))
+    tensor([0.7000])
+    """
+
+    _temperature: Tensor
+    _constants: Tensor
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: GroupsOfAtoms,
+        outputs: GroupsOfAtoms,
+        *,
+        semantics: Semantics = "godel",
+        facts: Facts | None = None,
+        from_logits: bool = False,
+        temperature: float = 1.0,
+        kernel: KernelChoice = "auto",
+    ) -> None:
+        super().__init__()
+        self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
+        one_of("kernel", kernel, get_args(KernelChoice))
+        self.program = program
+        self.inputs = read_groups(program, inputs, "inputs")
+        self.outputs = read_groups(program, outputs, "outputs")
+        self.from_logits = bool(from_logits)
+        given = np.zeros(program.M) if facts is None else fact_values(program, facts)
+        if given.ndim != 1:
+            raise ModelError("facts is one set of facts, the same for every example")
+        refuse_overlap(program, self.inputs, np.flatnonzero(given).tolist())
+        soft = np.flatnonzero((given > 0) & (given < 1))
+        fed = np.concatenate([*(group.atoms for group in self.inputs), soft])
+        read = np.concatenate([group.atoms for group in self.outputs])
+        constants = torch.from_numpy(given[soft]).to(torch.get_default_dtype())
+        self.register_buffer("_constants", constants, persistent=False)
+        self.register_buffer("_temperature", torch.tensor(1.0))
+        self._hard = False
+        self.temperature = temperature
+        self.register_load_state_dict_post_hook(_reread_temperature)  # type: ignore[no-untyped-call]
+        if semantics != "godel":
+            raise ModelError(f'semantics={semantics!r} is not there yet; use "godel"')
+        self.rules = GodelSemantics(program, fed, read, np.flatnonzero(given == 1), kernel=kernel)
+
+    # ------------------------------------------------------------ temperature
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the smooth minima and maxima in training; 0 means hard ones."""
+        return float(self._temperature)
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        if not (math.isfinite(value) and value >= 0):
+            raise ModelError(f"a temperature is a number from 0 on, not {value!r}")
+        self._temperature.fill_(value)
+        self._hard = value == 0
+
+    # ------------------------------------------------------------ running
+
+    def forward(self, given: Tensor | Mapping[str, Tensor], *, logits: bool = False) -> Any:
+        """The values of the outputs, each (B, *shape), for inputs (B, *shape).
+
+        Args:
+            given: `{"name": tensor}`, or a tensor where there is one group.
+            logits: whether to return log-odds instead of values between 0 and 1, and
+                log-probabilities along the last axis for `Categorical` outputs.
+
+        Returns:
+            `{"name": tensor}`; a tensor where there is one group of outputs, and either it has
+            no name or `given` is a tensor too.
+
+        Raises:
+            StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
+        """
+        facts = self.flat_inputs(given)
+        hard = self._hard or not self.training
+        flat: Tensor = self.rules(
+            facts, self._temperature, hard=hard, from_logits=self.from_logits, logits=logits
+        )
+        sizes = [len(group.atoms) for group in self.outputs]
+        results = {
+            group.name: self._shaped(group, part, logits=logits)
+            for group, part in zip(self.outputs, torch.split(flat, sizes, dim=1), strict=True)
+        }
+        if UNNAMED in results or (len(results) == 1 and isinstance(given, Tensor)):
+            return next(iter(results.values()))
+        return results
+
+    def flat_inputs(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """All inputs one after another, checked: values, or log-odds if they are given. (B, I)."""
+        tensors = tensors_of(self.inputs, given, self._temperature.device)
+        parts = []
+        for group, tensor in zip(self.inputs, tensors, strict=True):
+            _check_values(group, tensor, from_logits=self.from_logits)
+            if self.from_logits:
+                tensor = categorical_log_odds(tensor) if group.categorical else tensor
+                tensor = held_log_odds(tensor)
+            parts.append(tensor.reshape(len(tensor), len(group.atoms)))
+        if len(self._constants):
+            constants = self._constants.to(parts[0].dtype)
+            constants = log_odds(constants) if self.from_logits else constants
+            parts.append(constants.expand(len(parts[0]), -1))
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    def _shaped(self, group: Group, part: Tensor, *, logits: bool) -> Tensor:
+        shaped = part.reshape(len(part), *group.shape)
+        return torch.log_softmax(shaped, -1) if logits and group.categorical else shaped
+
+    # ------------------------------------------------------------ what it does
+
+    def plan(self) -> Plan:
+        """How this layer computes, and whether that is exact.
+
+        >>> import latentgamma as lg
+        >>> print(Layer(lg.parse("b :- a. c :- b."), "a", "c").plan())
+        godel: an atom is as true as its best proof, a proof as its weakest fact
+        exact: above one half is the closure of what is above one half, on every input
+        1 input, 1 output; 2 nodes, 2 edges, no cycles
+        """
+        return plan_of(self.program, self.inputs, self.outputs, self.rules.closure.circuit)
+
+    def extra_repr(self) -> str:
+        """The line that `print(layer)` shows."""
+        shapes = [
+            ", ".join(
+                f"{group.name}{list(group.shape)}" if group.name else str(list(group.shape))
+                for group in groups
+            )
+            for groups in (self.inputs, self.outputs)
+        ]
+        return f"semantics={self.semantics!r}, inputs={shapes[0]}, outputs={shapes[1]}"
+
+
+def _reread_temperature(layer: Layer, _: object) -> None:
+    layer.temperature = layer.temperature
+
+
+def _check_values(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
+    if not tensor.numel() or not values_can_be_read(tensor):
+        return
+    low, high = (float(end) for end in torch.aminmax(tensor.detach()))
+    if math.isnan(low) or math.isnan(high):
+        raise StateError(f"the inputs of {group.title} have a NaN among them")
+    if from_logits:
+        return
+    if low < 0 or high > 1:
+        raise StateError(
+            f"the inputs of {group.title} lie in [0, 1], but these reach from {low:.6g} to "
+            f"{high:.6g}; apply a sigmoid, or make the layer with from_logits=True"
+        )
+    if group.categorical:
+        total = tensor.detach().double().sum(-1)
+        worst = float((total - 1).abs().max())
+        if worst > 1e-2:
+            raise StateError(
+                f"the inputs of {group.title} sum to one along the last axis, but some miss it "
+                f"by {worst:.3g}; apply a softmax, or make the layer with from_logits=True"
+            )

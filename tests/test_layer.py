@@ -1,0 +1,412 @@
+"""The layer behind a network: groups, meanings, training, and how it behaves as a module."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import latentgamma as lg
+from latentgamma import FactsError, ModelError, StateError
+from latentgamma._layer.log_odds import categorical_log_odds, log_odds
+from random_programs import random_program
+
+ALARM = """
+smoke :- haze, heat.
+fire  :- smoke, flicker.
+alarm :- fire.
+alarm :- button.
+"""
+FACTS = ["haze", "heat", "flicker", "button"]
+
+
+def alarm_layer(**options: object) -> lg.Layer:
+    return lg.Layer(lg.parse(ALARM), FACTS, "alarm", **options)
+
+
+# ------------------------------------------------------------------------ groups
+
+
+class TestGroups:
+    def test_groups_of_any_shape(self) -> None:
+        program = lg.parse(
+            "goal(0) :- c(0,0), c(0,1). goal(1) :- c(1,0), c(1,1). any :- goal(0). any :- goal(1)."
+        )
+        cells = np.array([[f"c({i},{j})" for j in range(2)] for i in range(2)])
+        layer = lg.Layer(
+            program, {"cells": cells}, {"goals": ["goal(0)", "goal(1)"], "any": "any"}
+        ).eval()
+        p = torch.tensor([[[0.9, 0.8], [0.3, 0.7]], [[0.1, 0.2], [0.6, 0.55]]])
+        out = layer({"cells": p})
+        assert out["goals"].tolist() == torch.tensor([[0.8, 0.3], [0.1, 0.55]]).tolist()
+        assert out["any"].tolist() == torch.tensor([0.8, 0.55]).tolist()
+        assert layer(p)["any"].shape == (2,)
+
+    def test_one_group_is_a_tensor_in_and_out(self) -> None:
+        layer = alarm_layer().eval()
+        assert layer(torch.tensor([[0.9, 0.8, 0.7, 0.1]])).tolist() == pytest.approx([0.7])
+        named = lg.Layer(lg.parse(ALARM), {"sensors": FACTS}, {"alarm": ["alarm"]}).eval()
+        assert named(torch.zeros(3, 4)).shape == (3, 1)
+        assert named({"sensors": torch.zeros(3, 4)})["alarm"].shape == (3, 1)
+
+    def test_names_may_have_spaces_after_commas(self) -> None:
+        layer = lg.Layer(lg.parse("b :- edge(x,y)."), "edge(x, y)", "b").eval()
+        assert layer(torch.tensor([0.75])).item() == 0.75
+
+    def test_what_is_not_fed_is_false_or_a_given_constant(self) -> None:
+        program = lg.parse("c :- a, b.")
+        x = torch.tensor([0.9])
+        assert lg.Layer(program, "a", "c").eval()(x).item() == 0.0
+        assert lg.Layer(program, "a", "c", facts="b").eval()(x).item() == x.item()
+        soft = lg.Layer(program, "a", "c", facts={"b": 0.25})
+        assert soft.eval()(x).item() == 0.25
+        assert soft.train()(x, logits=True).item() < float(torch.logit(torch.tensor(0.25)))
+        logits = lg.Layer(program, "a", "c", facts={"b": 0.25}, from_logits=True).eval()
+        assert logits(torch.tensor([3.0])).item() == pytest.approx(0.25)
+
+    def test_categorical_inputs_and_outputs(self) -> None:
+        rules = "\n".join(
+            f"sum({a + b}) :- left({a}), right({b})." for a in range(3) for b in range(3)
+        )
+        layer = lg.Layer(
+            lg.parse(rules),
+            {
+                side: lg.Categorical([f"{side}({d})" for d in range(3)])
+                for side in ("left", "right")
+            },
+            {"sum": lg.Categorical([f"sum({s})" for s in range(5)])},
+            from_logits=True,
+        )
+        scores = {"left": torch.tensor([[9.0, 0, 0]]), "right": torch.tensor([[0, 0, 9.0]])}
+        out = layer(scores, logits=True)["sum"]
+        assert out.exp().sum().item() == pytest.approx(1.0)
+        assert out.argmax().item() == 2
+        values = lg.Layer(
+            layer.program,
+            {k: lg.Categorical([f"{k}({d})" for d in range(3)]) for k in scores},
+            {"sum": [f"sum({s})" for s in range(5)]},
+        ).eval()
+        p = {k: torch.softmax(v, -1) for k, v in scores.items()}
+        assert values(p)["sum"].argmax().item() == 2
+
+
+# ------------------------------------------------------------------------ what a soft fact means
+
+
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_godel_thresholds_to_the_closure_of_the_thresholded_facts_on_every_input(
+    from_logits: bool,
+) -> None:
+    for seed in range(25):
+        program = random_program(seed, 6, 9, body=3)
+        rng = np.random.default_rng(seed)
+        fed = sorted(rng.choice(6, 4, replace=False).tolist())
+        layer = lg.Layer(program, [program.atoms[i] for i in fed], list(program.atoms),
+                         from_logits=from_logits).eval()  # fmt: skip
+        masks = np.zeros((16, 6), bool)
+        masks[:, fed] = list(itertools.product([False, True], repeat=4))
+        x = rng.uniform(0, 0.5, (16, 4)) * np.where(masks[:, fed], -1, 1)
+        x = np.where(masks[:, fed], 1 - rng.uniform(0, 0.4999, (16, 4)), np.abs(x))
+        given = torch.from_numpy(x)
+        out = layer(torch.logit(given) if from_logits else given)
+        assert np.array_equal((out > 0.5).numpy(), lg.closures(program, masks))
+        odds = layer(torch.logit(given) if from_logits else given, logits=True)
+        assert np.array_equal((odds > 0).numpy(), lg.closures(program, masks))
+
+
+@given(st.integers(0, 2**31), st.lists(st.floats(0, 1), min_size=8, max_size=8))
+def test_it_does_so_for_any_values(seed: int, values: list[float]) -> None:
+    program = random_program(seed, 8, 12, body=3)
+    layer = lg.Layer(program, list(program.atoms), list(program.atoms)).eval()
+    out = layer(torch.tensor([values], dtype=torch.float64))[0]
+    expected = lg.closure(program, np.array(values) > 0.5).state
+    assert np.array_equal((out > 0.5).numpy(), expected)
+
+
+def test_an_input_that_rules_derive_is_the_better_of_the_two() -> None:
+    layer = lg.Layer(lg.parse("b :- a."), ["a", "b"], "b").eval()
+    x = torch.tensor([[0.25, 0.75], [0.75, 0.25]])
+    assert layer(x).tolist() == [0.75, 0.75]
+    assert layer.plan().also_derived == ("b",)
+
+
+def test_every_fact_gets_a_gradient_where_training_starts() -> None:
+    # The program of the alarm without the button; all facts at one value.
+    program = lg.parse(ALARM.replace("alarm :- button.", ""))
+    for value in (0.3, 0.5, 0.7, 0.8, 0.9):
+        layer = lg.Layer(program, FACTS[:3], "alarm")
+        x = torch.full((1, 3), value, requires_grad=True)
+        layer(x).backward()
+        assert (x.grad > 0.05).all()
+        x.grad = None
+        layer.eval()(x).backward()
+        assert x.grad.tolist() == [[0.25, 0.25, 0.5]]
+
+
+def test_a_clamped_fact_still_gets_a_gradient() -> None:
+    x = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    layer = lg.Layer(lg.parse("c :- a. d :- b."), ["a", "b"], ["c", "d"])
+    layer(x).sum().backward()
+    assert x.grad.tolist() == [pytest.approx([1.0, 1.0], rel=1e-3)]
+    scores = torch.tensor([[float("inf"), -float("inf")]], requires_grad=True)
+    given_logits = lg.Layer(lg.parse("c :- a. d :- b."), ["a", "b"], ["c", "d"], from_logits=True)
+    given_logits(scores, logits=True).sum().backward()
+    assert scores.grad.tolist() == [[1.0, 1.0]]
+
+
+def test_log_odds_of_a_softmax() -> None:
+    z = torch.randn(50, 7, dtype=torch.float64) * 3
+    p = torch.softmax(z, -1)
+    torch.testing.assert_close(categorical_log_odds(z), torch.log(p / (1 - p)))
+    torch.autograd.gradcheck(categorical_log_odds, z[:5].clone().requires_grad_())
+    sure = torch.tensor([[60.0, 0.0, -3.0]], requires_grad=True)
+    out = categorical_log_odds(sure)
+    assert out[0, 0].item() == pytest.approx(60 - np.log(1 + np.exp(-3.0)), rel=1e-6)
+    out.sum().backward()
+    assert sure.grad.isfinite().all()
+    tie = torch.zeros(1, 2, requires_grad=True)
+    assert categorical_log_odds(tie).tolist() == [[0.0, 0.0]]
+    assert log_odds(torch.tensor([0.0, 1.0])).isfinite().all()
+
+
+# ------------------------------------------------------------------------ temperature
+
+
+class TestTemperature:
+    def test_it_falls_and_stays(self) -> None:
+        layer = alarm_layer()
+        annealing = lg.Annealing(
+            nn.Sequential(nn.Linear(2, 4), layer), steps=10, start=2.0, end=0.02
+        )
+        seen = [layer.temperature]
+        for _ in range(12):
+            annealing.step()
+            seen.append(layer.temperature)
+        assert seen[0] == 2.0
+        assert seen[5] == pytest.approx(0.2)
+        assert seen[10:] == pytest.approx([0.02] * 3)
+
+    def test_it_can_end_hard(self) -> None:
+        layer = alarm_layer()
+        annealing = lg.Annealing(layer, steps=3, end=0.0)
+        x = torch.tensor([[0.9, 0.8, 0.7, 0.1]])
+        assert layer(x).item() != layer.eval()(x).item()
+        layer.train()
+        for _ in range(3):
+            annealing.step()
+        assert layer.temperature == 0.0
+        assert layer(x).item() == layer.eval()(x).item()
+
+    def test_it_goes_on_where_it_was(self) -> None:
+        one, two = alarm_layer(), alarm_layer()
+        first = lg.Annealing(one, steps=10)
+        for _ in range(4):
+            first.step()
+        second = lg.Annealing(two, steps=99, start=3.0, end=0.5)
+        second.load_state_dict(first.state_dict())
+        assert two.temperature == one.temperature
+        fresh = alarm_layer()
+        fresh.load_state_dict(one.state_dict())
+        assert fresh.temperature == one.temperature
+        one.temperature = 0.0
+        fresh.load_state_dict(one.state_dict())
+        assert fresh(torch.full((1, 4), 0.5)).item() == 0.5
+
+    def test_what_is_refused(self) -> None:
+        with pytest.raises(ModelError, match="no Layer in this Linear"):
+            lg.Annealing(nn.Linear(2, 2), steps=3)
+        for options in (
+            {"steps": 0},
+            {"steps": 3, "start": 0.1, "end": 0.2},
+            {"steps": 2, "end": -1.0},
+        ):
+            with pytest.raises(ModelError):
+                lg.Annealing(alarm_layer(), **options)
+        for value in (-1.0, float("nan"), float("inf")):
+            with pytest.raises(ModelError, match="a temperature is a number from 0 on"):
+                alarm_layer(temperature=value)
+
+
+# ------------------------------------------------------------------------ bad input
+
+
+class TestBadInput:
+    def test_groups(self) -> None:
+        program = lg.parse(ALARM)
+        with pytest.raises(
+            FactsError, match=r"inputs name 2 atoms .*'hase' \(did you mean 'haze'\?\)"
+        ):
+            lg.Layer(program, ["hase", "heatt"], "alarm")
+        with pytest.raises(FactsError, match="outputs name an atom"):
+            lg.Layer(program, FACTS, "alarmm")
+        with pytest.raises(ModelError, match="'haze' is in 'b' and in 'a'; an atom is fed once"):
+            lg.Layer(program, {"a": ["haze"], "b": ["heat", "haze"]}, "alarm")
+        with pytest.raises(ModelError, match="'haze' is in the only group twice"):
+            lg.Layer(program, ["haze", "haze"], "alarm")
+        with pytest.raises(ModelError, match="'haze' is in the only group and in facts"):
+            lg.Layer(program, FACTS, "alarm", facts="haze")
+        with pytest.raises(ModelError, match="array of names of atoms, not 3"):
+            lg.Layer(program, 3, "alarm")
+        with pytest.raises(ModelError, match="all rows have one length"):
+            lg.Layer(program, [["haze"], ["heat", "flicker"]], "alarm")
+        with pytest.raises(ModelError, match="inputs has no atoms"):
+            lg.Layer(program, [], "alarm")
+        with pytest.raises(ModelError, match="inputs needs at least one group"):
+            lg.Layer(program, {}, "alarm")
+        with pytest.raises(ModelError, match="the name of a group is a string"):
+            lg.Layer(program, {1: FACTS}, "alarm")
+        with pytest.raises(ModelError, match="at least two atoms"):
+            lg.Categorical(["haze"])
+        with pytest.raises(ModelError, match="semantics must be one of"):
+            lg.Layer(program, FACTS, "alarm", semantics="fuzzy")
+        with pytest.raises(ModelError, match="kernel must be one of"):
+            lg.Layer(program, FACTS, "alarm", kernel="fast")
+        with pytest.raises(FactsError):
+            lg.Layer(program, FACTS, "alarm", facts={"fire": 2.0})
+
+    def test_tensors(self) -> None:
+        layer = alarm_layer()
+        with pytest.raises(StateError, match=r"have the shape \(B, 4\), .* but these have \(4,\)"):
+            layer(torch.zeros(4))
+        with pytest.raises(StateError, match=r"but these have \(2, 3\)"):
+            layer(torch.zeros(2, 3))
+        with pytest.raises(StateError, match=r"lie in \[0, 1\], but these reach from -0.5 to 1.5"):
+            layer(torch.tensor([[-0.5, 0.2, 0.3, 1.5]]))
+        for logits in (False, True):
+            with pytest.raises(StateError, match="have a NaN among them"):
+                alarm_layer(from_logits=logits)(torch.tensor([[0.5, float("nan"), 0.3, 0.5]]))
+        with pytest.raises(
+            StateError, match=r"floating-point numbers, not torch.int64; use tensor.float"
+        ):
+            layer(torch.zeros(2, 4, dtype=torch.int64))
+        with pytest.raises(StateError, match="a tensor of shape"):
+            layer([[0.1, 0.2, 0.3, 0.4]])
+        with pytest.raises(StateError, match="are on meta, but the layer on cpu"):
+            layer(torch.zeros(2, 4, device="meta"))
+        two = lg.Layer(lg.parse(ALARM), {"seen": FACTS[:3], "pressed": FACTS[3]}, "alarm")
+        with pytest.raises(
+            StateError, match="this layer has 2 groups of inputs; pass a dictionary"
+        ):
+            two(torch.zeros(2, 3))
+        with pytest.raises(StateError, match=r"no group of inputs 'sen' \(did you mean 'seen'\?\)"):
+            two({"sen": torch.zeros(2, 3)})
+        with pytest.raises(StateError, match="the inputs of 'pressed' are missing"):
+            two({"seen": torch.zeros(2, 3)})
+        with pytest.raises(StateError, match="have 3 examples, those of 'seen' 2"):
+            two({"seen": torch.zeros(2, 3), "pressed": torch.zeros(3)})
+        die = lg.Layer(lg.parse("c :- a. d :- b."), lg.Categorical(["a", "b"]), "c")
+        with pytest.raises(
+            StateError, match=r"sum to one along the last axis, but some miss it by 0.5"
+        ):
+            die(torch.tensor([[0.9, 0.6]]))
+
+
+# ------------------------------------------------------------------------ as a module
+
+
+class TestAsAModule:
+    def test_in_a_sequence_with_an_optimiser(self) -> None:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), alarm_layer())
+        optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+        x = torch.randn(32, 4)
+        losses = []
+        for _ in range(30):
+            loss = nn.functional.binary_cross_entropy(model(x), (x.sum(1) > 0).float())
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0]
+
+    def test_copies_and_pickles(self) -> None:
+        x = torch.rand(5, 4)
+        for layer in (alarm_layer(), alarm_layer(temperature=0.0), alarm_layer().eval()):
+            expected = layer(x)
+            for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+                assert torch.equal(twin(x), expected)
+                assert twin.temperature == layer.temperature
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+    def test_dtypes(self, dtype: torch.dtype) -> None:
+        x = torch.rand(5, 4).to(dtype).requires_grad_()
+        for mode in (True, False):
+            out = alarm_layer().train(mode)(x)
+            assert out.dtype == dtype
+            out.sum().backward()
+            assert x.grad.dtype == dtype
+
+    def test_an_empty_batch(self) -> None:
+        assert alarm_layer()(torch.zeros(0, 4)).shape == (0,)
+
+    def test_examples_do_not_change_each_other(self) -> None:
+        program = lg.parse(
+            "r(1) :- r(0), f(1). r(0) :- r(1), f(0). r(2) :- r(1), f(2). r(1) :- r(2), f(1). r(0) :- s."
+        )
+        layer = lg.Layer(program, ["s", "f(0)", "f(1)", "f(2)"], ["r(0)", "r(1)", "r(2)"])
+        x = torch.rand(50, 4)
+        for mode in (True, False):
+            together = layer.train(mode)(x)
+            alone = torch.cat([layer(row[None]) for row in x])
+            # The logarithms of torch differ in the last digit between long and short tensors.
+            torch.testing.assert_close(together, alone, rtol=1e-6 if mode else 0, atol=0)
+
+    @pytest.mark.parametrize("mode", [True, False])
+    def test_it_compiles_as_one_graph(self, mode: bool) -> None:
+        layer = alarm_layer().train(mode)
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        x = torch.rand(6, 4, requires_grad=True)
+        for temperature in (1.0, 0.5, 0.25):
+            layer.temperature = temperature
+            for logits in (False, True):
+                out = compiled(x, logits=logits)
+                expected = layer(x, logits=logits)
+                torch.testing.assert_close(out, expected)
+                one = torch.autograd.grad(out.sum(), x)[0]
+                torch.testing.assert_close(one, torch.autograd.grad(expected.sum(), x)[0])
+
+    @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+    def test_transforms_of_torch_func(self) -> None:
+        layer = alarm_layer()
+        x = torch.rand(3, 4, dtype=torch.float64)
+
+        def one(row: torch.Tensor) -> torch.Tensor:
+            return layer(row[None], logits=True)[0]
+
+        by_vmap = torch.func.vmap(torch.func.grad(one))(x)
+        leaf = x.clone().requires_grad_()
+        layer(leaf, logits=True).sum().backward()
+        torch.testing.assert_close(by_vmap, leaf.grad)
+        torch.testing.assert_close(torch.func.vmap(torch.func.jacfwd(one))(x), leaf.grad)
+
+    def test_second_derivatives(self) -> None:
+        layer = alarm_layer()
+        x = torch.rand(2, 4, dtype=torch.float64).requires_grad_()
+        torch.autograd.gradgradcheck(lambda x: layer(x, logits=True), x)
+
+    def test_it_prints(self) -> None:
+        assert "semantics='godel'" in repr(alarm_layer())
+        plan = str(
+            lg.Layer(
+                lg.parse(ALARM + "safe. x :- y."), [*FACTS, "y"], ["alarm", "safe", "y", "smoke"]
+            ).plan()
+        )
+        assert "true on every input: safe" in plan
+        assert "no cycles" in plan
+        idle = str(
+            lg.Layer(lg.parse(ALARM + "x :- y."), [*FACTS, "y"], ["alarm", "x", "smoke"]).plan()
+        )
+        assert "no output depends" not in idle
+        assert "no output depends on y" in str(
+            lg.Layer(lg.parse(ALARM + "x :- y."), [*FACTS, "y"], "alarm").plan()
+        )
+        assert "false on every input: x" in str(
+            lg.Layer(lg.parse(ALARM + "x :- y."), FACTS, ["alarm", "x"]).plan()
+        )
