@@ -93,7 +93,7 @@ def test_a_closure_is_closed_monotone_and_least(question: tuple[Program, list[li
     assert all(answer.atoms <= union.atoms for answer in known)
 
 
-@pytest.mark.parametrize("R", [1_000, 10_000, 100_000])
+@pytest.mark.parametrize("R", [1_000, 10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_equals_pysat_and_clingo(R: int):
     rng = np.random.default_rng(R)
     program = random_program(rng, R, R, body=4)

@@ -151,6 +151,7 @@ def test_a_proof_prints_as_a_tree():
     assert repr(proof) == "Derivation('e f', depth 3, 6 steps)"
 
 
+@pytest.mark.slow
 def test_a_deep_proof_prints_in_a_narrow_column():
     n = 100_000
     program = Program.from_arrays(np.arange(n + 1), np.arange(n), np.arange(n) + 1)
@@ -254,6 +255,7 @@ def test_a_repair_that_is_too_large_is_thinned_out(kind: str):
 
 
 @pytest.mark.parametrize("kind", PATHS)
+@pytest.mark.slow
 def test_a_body_of_a_hundred_thousand_atoms(kind: str):
     n = 100_000
     program = Program.from_arrays([0, n], np.arange(n), [n])
