@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from latentgamma import Program, ProgramError, load, oracle, parse, save
 from latentgamma._errors import LatentGammaError, ParseError
 from latentgamma._program import rule_text as syntax
-from latentgamma._program.files import SUFFIXES, dumps, read
+from latentgamma._program.files import SUFFIXES, dumps
+from latentgamma.datalog.reading import read
 from random_programs import programs
 
 ALL = [suffix + packed for suffix in SUFFIXES for packed in ("", ".gz")]

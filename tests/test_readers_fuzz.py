@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from latentgamma import Program
 from latentgamma._errors import LatentGammaError
 from latentgamma._program import rule_text as syntax
-from latentgamma._program.files import SUFFIXES, dumps, read
+from latentgamma._program.files import SUFFIXES, dumps
+from latentgamma.datalog.reading import read
 
 PROGRAMS = [
     Program.from_rules(

@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # importing typing would take longer than the rest of thi
 if TYPE_CHECKING:
     from typing import Any
 
-    from latentgamma import generators, plot, report, validation
+    from latentgamma import datalog, generators, plot, report, validation
     from latentgamma._certificate.certificate import Certificate, certify, tolerance
     from latentgamma._certificate.constants import Constants
     from latentgamma._certificate.paper_window import PaperWindow, paper_window
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
     )
     from latentgamma._model.oracle import oracle
     from latentgamma._model.trajectory import Trajectory
-    from latentgamma._program.files import load, save
+    from latentgamma._program.files import save
     from latentgamma._program.program import Program, Rule
-    from latentgamma._program.rule_text import parse
+    from latentgamma._program.stratified import StratifiedProgram
+    from latentgamma.datalog.reading import load, parse
 
 #: The module of each name; the public packages have none.
 _MODULES = {
@@ -73,11 +74,12 @@ _MODULES = {
     "derivation": "_logic.derivation",
     "WhyNot": "_logic.why_not",
     "why_not": "_logic.why_not",
-    "load": "_program.files",
+    "load": "datalog.reading",
     "save": "_program.files",
     "Program": "_program.program",
     "Rule": "_program.program",
-    "parse": "_program.rule_text",
+    "StratifiedProgram": "_program.stratified",
+    "parse": "datalog.reading",
     "Certificate": "_certificate.certificate",
     "certify": "_certificate.certificate",
     "tolerance": "_certificate.certificate",
@@ -106,6 +108,7 @@ _MODULES = {
     "critical_sigma": "_model.noise",
     "parameter_count": "_model.complexity",
     "lower_bound_bits": "_model.complexity",
+    "datalog": "",
     "generators": "",
     "plot": "",
     "report": "",
@@ -115,10 +118,12 @@ _MODULES = {
 __all__ = [
     # programs
     "Program",
+    "StratifiedProgram",
     "Rule",
     "parse",
     "load",
     "save",
+    "datalog",
     "generators",
     # what they mean
     "step",

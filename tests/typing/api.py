@@ -8,7 +8,7 @@ import latentgamma as lg
 
 
 def symbols(path: str) -> frozenset[str]:
-    program: lg.Program = lg.load(path)
+    program: lg.Program | lg.StratifiedProgram = lg.load(path)
     rule: lg.Rule = program.rules[0]
     closed: lg.Closure = lg.closure(program, [rule.head])
     depth: int = closed.depth

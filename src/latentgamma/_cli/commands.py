@@ -23,10 +23,12 @@ from latentgamma._cli.formatting import (
 )
 from latentgamma._cli.main import import_torch
 from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
-from latentgamma._program.files import SUFFIXES, read
+from latentgamma._program.files import SUFFIXES
+from latentgamma._program.stratified import require_definite
+from latentgamma.datalog.reading import read
 
 if TYPE_CHECKING:
-    from latentgamma import Constants, LatentGamma, Program, Trajectory
+    from latentgamma import Constants, LatentGamma, Program, StratifiedProgram, Trajectory
 
 #: `run` keeps every state; a run that needs more bytes is refused.
 _MOST_BYTES = 4 << 30
@@ -42,7 +44,7 @@ def closure(args: argparse.Namespace) -> int:
     with working("computing the closure"):
         closed = lg.closure(program, facts)
     if args.plot:
-        lg.plot.program(program, args.plot, highlight=closed)
+        lg.plot.program(require_definite(program, "--plot"), args.plot, highlight=closed)
     screen = Screen()
     if not args.json:
         show_closure(screen, closed, len(set(facts)), levels=args.levels)
@@ -66,7 +68,7 @@ def explain(args: argparse.Namespace) -> int:
         proof = lg.derivation(program, facts, atom)
     if failure is not None:
         if args.json:
-            texts = _rule_texts(program, [blocked.rule for blocked in failure.blocked])
+            texts = _rule_texts(failure.program, [blocked.rule for blocked in failure.blocked])
             screen.json({"derivable": False, **failure.to_dict(), "rule_text": texts})
         else:
             show_why_not(screen, failure)
@@ -77,7 +79,7 @@ def explain(args: argparse.Namespace) -> int:
     if args.plot:
         lg.plot.derivation(proof, args.plot)
     if args.json:
-        texts = _rule_texts(program, proof.rules)
+        texts = _rule_texts(proof.program, proof.rules)
         screen.json({"derivable": True, **proof.to_dict(), "rule_text": texts})
     else:
         show_proof(screen, proof)
@@ -87,7 +89,7 @@ def explain(args: argparse.Namespace) -> int:
 def certify(args: argparse.Namespace) -> int:
     """Print the certificate; return 0 if it holds up to the horizon, else 1."""
     _check_files(args)
-    program = _read_program(args)
+    program = require_definite(_read_program(args), "this command")
     paper = constants = None
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype")
@@ -139,7 +141,7 @@ def certify(args: argparse.Namespace) -> int:
 def run(args: argparse.Namespace) -> int:
     """Print the values of every step; return 0."""
     _check_files(args)
-    program = _read_program(args)
+    program = require_definite(_read_program(args), "this command")
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype", "form")
         model = _load_model(args.model)
@@ -181,7 +183,7 @@ def convert(args: argparse.Namespace) -> int:
 # -------------------------------------------------------------------- inputs
 
 
-def _read_program(args: argparse.Namespace) -> Program:
+def _read_program(args: argparse.Namespace) -> Program | StratifiedProgram:
     with working("reading the rules"):
         if args.rules == "-":
             data = _standard_input()
@@ -200,7 +202,7 @@ def _read_program(args: argparse.Namespace) -> Program:
         return lg.load(args.rules)
 
 
-def _read_facts(args: argparse.Namespace, program: Program) -> list[str]:
+def _read_facts(args: argparse.Namespace, program: Program | StratifiedProgram) -> list[str]:
     facts = [atom_name(program, name) for text in args.facts for name in split_facts(text)]
     for path in args.facts_file:
         if path == "-" and args.rules == "-":
@@ -300,7 +302,7 @@ def _gradients(
     return {row.atom: row.exact if kind == "exact" else row.proof for row in report.rows}
 
 
-def _rule_texts(program: Program, rules: Sequence[int]) -> dict[str, str]:
+def _rule_texts(program: Program | StratifiedProgram, rules: Sequence[int]) -> dict[str, str]:
     return {str(j): str(program.rules[j]) for j in rules}
 
 

@@ -19,6 +19,7 @@ from latentgamma._learning.observations import observe
 from latentgamma._program.fact_text import atom_name, split_facts
 from latentgamma._program.files import is_rule_text
 from latentgamma._program.names import quote
+from latentgamma._program.stratified import require_definite
 
 if TYPE_CHECKING:
     from latentgamma._learning.fit import FitResult
@@ -41,7 +42,7 @@ def learn(args: argparse.Namespace) -> int:
     check_device(args.device)
     with working("reading the examples"):
         data = observe(args.data, args.targets, kind=args.kind)
-        known = lg.load(args.known) if args.known else None
+        known = require_definite(lg.load(args.known), "--known") if args.known else None
     options = _options(args, data)
     heads = _atoms(args.explain, data.atoms, "--explain")
     checkpoint = _checkpoint(args)

@@ -22,7 +22,13 @@ from latentgamma._logic.dependency_graph import frozen, graph_of
 from latentgamma._logic.loops import compiled
 from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_rows
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Offsets, Program, require_program
+from latentgamma._program.program import Indices, Offsets, Program
+from latentgamma._program.stratified import (
+    StratifiedProgram,
+    Stratum,
+    require_any_program,
+    require_definite,
+)
 
 # A tile of fact sets has up to this many words of 64: one cache line for each atom.
 _TILE_WIDTH = 8
@@ -52,7 +58,7 @@ class Closure:
     2  animal
     """
 
-    program: Program
+    program: Program | StratifiedProgram
     state: Mask
     depth: int
     order: Indices
@@ -116,14 +122,16 @@ class Closure:
         return "\n".join(lines)
 
 
-def step(program: Program, facts: Facts = ()) -> frozenset[str]:
+def step(program: Program | StratifiedProgram, facts: Facts = ()) -> frozenset[str]:
     """The facts and what follows from them at once: T_P applied to them.
+
+    The program is definite: with negation, what follows at once is not what follows at the end.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> sorted(step(program, ["penguin"]))
     ['bird', 'penguin']
     """
-    require_program(program, "step")
+    program = require_definite(program, "step")
     mask = fact_mask(program, facts).copy()
     true = np.concatenate(([0], np.cumsum(mask[program.body_indices])))
     fires = np.diff(true[program.body_indptr]) == program.body_sizes
@@ -131,28 +139,31 @@ def step(program: Program, facts: Facts = ()) -> frozenset[str]:
     return program.names(mask)
 
 
-def closure(program: Program, facts: Facts = ()) -> Closure:
+def closure(program: Program | StratifiedProgram, facts: Facts = ()) -> Closure:
     """Everything that follows from the facts, and how many steps it takes.
 
-    The time is linear in the size of the program.
+    The time is linear in the size of the program. Strata are closed one after another, and their
+    steps add up.
 
     >>> program = Program.from_rules([("c", ["a", "b"]), ("d", ["c"])])
     >>> closure(program, ["a", "b"]).levels == ({"a", "b"}, {"c"}, {"d"})
     True
     """
-    require_program(program, "closure")
+    require_any_program(program, "closure")
     return closure_of_mask(program, fact_mask(program, facts))
 
 
-def closure_of_mask(program: Program, given: Mask) -> Closure:
+def closure_of_mask(program: Program | StratifiedProgram, given: Mask) -> Closure:
     """The closure of facts given as one boolean per atom."""
+    if isinstance(program, StratifiedProgram):
+        return _closure_by_strata(program, given)
     if graph_of(program).plain(program.size + program.M):
         return _closure_plainly(program, given)
     return _closure_compiled(program, given)
 
 
 def closures(
-    program: Program, fact_sets: FactSets, *, threads: int | None = None
+    program: Program | StratifiedProgram, fact_sets: FactSets, *, threads: int | None = None
 ) -> npt.NDArray[np.bool_]:
     """The closures of many fact sets, one boolean row for each. Shape (N, M).
 
@@ -166,13 +177,15 @@ def closures(
            [ True, False,  True],
            [False, False, False]])
     """
-    require_program(program, "closures")
+    require_any_program(program, "closures")
     if threads is not None and threads < 1:
         raise ArgumentError(f"threads must be at least 1, but is {threads}")
     given = fact_rows(program, fact_sets)
     N, M = given.shape
     if N == 0 or M == 0:
         return given.copy()
+    if isinstance(program, StratifiedProgram):
+        return _closures_by_strata(program, given, threads)
     if graph_of(program).plain(program.size * (1 + N // 1024) + N * M // 64):
         return _closures_plainly(program, given)
     closed = np.empty((N, M), np.bool_)
@@ -182,7 +195,7 @@ def closures(
     return closed
 
 
-def depth_bound(program: Program) -> int:
+def depth_bound(program: Program | StratifiedProgram) -> int:
     """A number of steps of T_P within which every fact set reaches its closure.
 
     It is the longest path through the dependency graph, where a cycle may take as many steps
@@ -192,8 +205,40 @@ def depth_bound(program: Program) -> int:
     >>> depth_bound(program)
     2
     """
-    require_program(program, "depth_bound")
+    require_any_program(program, "depth_bound")
+    if isinstance(program, StratifiedProgram):
+        return sum(depth_bound(stratum.program) for stratum in program.strata)
     return graph_of(program).order.bound
+
+
+# ------------------------------------------------------------------------ strata
+
+
+def stratum_facts(stratum: Stratum, known: Mask) -> Mask:
+    """The facts of a stratum, from what the strata below it have made true. Shape (…, m)."""
+    facts: Mask = known[..., stratum.atom] != stratum.negated
+    return facts
+
+
+def _closure_by_strata(program: StratifiedProgram, given: Mask) -> Closure:
+    known = given.copy()
+    order: list[npt.NDArray[Any]] = [np.flatnonzero(given)]
+    offsets = [0, int(given.sum())]
+    for stratum in program.strata:
+        closed = closure_of_mask(stratum.program, stratum_facts(stratum, known))
+        start = closed.offsets[1]
+        order.append(stratum.atom[closed.order[start:]])
+        offsets += (offsets[-1] + closed.offsets[2:] - start).tolist()
+        known[order[-1]] = True
+    return _sealed(program, known, np.concatenate(order), offsets)
+
+
+def _closures_by_strata(program: StratifiedProgram, given: Mask, threads: int | None) -> Mask:
+    known = given.copy()
+    for stratum in program.strata:
+        closed = closures(stratum.program, stratum_facts(stratum, known), threads=threads)
+        known[:, stratum.atom[stratum.derived]] = closed[:, stratum.derived]
+    return known
 
 
 # ------------------------------------------------------------------------ parts
@@ -313,7 +358,7 @@ def close_integers(program: Program, words: list[int], N: int) -> bool:
     return settled
 
 
-def _sealed(program: Program, state: Mask, order: Any, offsets: Any) -> Closure:
+def _sealed(program: Program | StratifiedProgram, state: Mask, order: Any, offsets: Any) -> Closure:
     order, offsets = np.asarray(order, np.int32), np.asarray(offsets, np.int64)
     depth = len(offsets) - 2
     return Closure(program, frozen(state), depth, frozen(order), frozen(offsets))

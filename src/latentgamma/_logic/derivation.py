@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.closure import Closure, closure
-from latentgamma._program.facts import Facts, atom_index
+from latentgamma._logic.blocked import Blocked, blocked_rules, completed, instance_of
+from latentgamma._logic.closure import Closure, closure, closure_of_mask, stratum_facts
+from latentgamma._program.facts import Facts, Mask, atom_index
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Program, require_program
+from latentgamma._program.origin import Instance
+from latentgamma._program.program import Indices, Program
+from latentgamma._program.stratified import StratifiedProgram, require_any_program, require_definite
 
 # A branch deeper than this goes on in a tree of its own, or a long chain would run off the page.
 _DEEPEST = 24
@@ -20,11 +24,38 @@ _DEEPEST = 24
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One atom of a proof: a given fact (`rule` is None), or the head of a rule's premises."""
+    """One atom of a proof: a given fact (`rule` is None), or the head of a rule's premises.
+
+    `negated` are the atoms that must not follow, and `origin` says where a grounded rule comes
+    from.
+    """
 
     atom: str
     rule: int | None
     premises: tuple[str, ...]
+    negated: tuple[str, ...] = ()
+    origin: Instance | None = None
+
+    @property
+    def note(self) -> str:
+        """How the atom comes about, as a proof shows it."""
+        if self.origin is not None:
+            return f"by {self.origin}"
+        return "given" if self.rule is None else f"rule {self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A negated atom of a proof, and for each of its rules what keeps it from deriving the atom."""
+
+    atom: str
+    blocked: tuple[Blocked, ...]
+
+    def __str__(self) -> str:
+        if not self.blocked:
+            return "not given, and no rule derives it"
+        more = f"; and {len(self.blocked) - 2} more rules" if len(self.blocked) > 2 else ""
+        return "; ".join(map(str, self.blocked[:2])) + more
 
 
 @dataclass(frozen=True)
@@ -32,7 +63,8 @@ class Derivation:
     """A proof of least depth that an atom follows from some facts.
 
     `steps` come premises first, each atom once, however often it is used. Printed, it is a
-    tree in which a sub-proof stands where it is first needed.
+    tree in which a sub-proof stands where it is first needed. Where a program has negation,
+    `absent` says of each negated atom why it cannot be derived from the facts.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> proof = derivation(program, ["penguin"], "animal")
@@ -44,10 +76,13 @@ class Derivation:
     (2, ['penguin'], (0, 1))
     """
 
-    program: Program = field(repr=False)
+    program: Program | StratifiedProgram = field(repr=False)
     atom: str
     depth: int
     steps: tuple[Step, ...]
+    absent: tuple[Absent, ...] = ()
+    #: All facts that were given, where a negation depends on them.
+    given: frozenset[str] = frozenset()
 
     @property
     def facts(self) -> frozenset[str]:
@@ -62,13 +97,16 @@ class Derivation:
     def holds(self) -> bool:
         """Whether each step is licensed by its rule and by the steps before it."""
         proved: set[str] = set()
+        absent = {leaf.atom for leaf in self.absent}
         for step in self.steps:
             if step.rule is not None:
                 rule = self.program.rules[step.rule]
                 licensed = step.atom in rule.heads and rule.body == set(step.premises) <= proved
-                if not licensed:
+                if not licensed or not rule.negated <= set(step.negated) <= absent:
                     return False
             proved.add(step.atom)
+        if absent and not absent.isdisjoint(closure(self.program, list(self.given))):
+            return False
         return self.atom in proved
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,10 +116,8 @@ class Derivation:
             "depth": self.depth,
             "facts": sorted(self.facts),
             "rules": list(self.rules),
-            "steps": [
-                {"atom": step.atom, "rule": step.rule, "premises": list(step.premises)}
-                for step in self.steps
-            ],
+            "steps": [_step_values(step) for step in self.steps],
+            **({"absent": [_absent_values(leaf) for leaf in self.absent]} if self.absent else {}),
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -91,16 +127,20 @@ class Derivation:
     def to_dot(self) -> str:
         """The proof as a Graphviz graph, premises below what they prove."""
         number = {step.atom: n for n, step in enumerate(self.steps)}
+        leaves = {leaf.atom: n for n, leaf in enumerate(self.absent)}
         lines = ["digraph derivation {", "  rankdir=BT;"]
         for n, step in enumerate(self.steps):
-            given = step.rule is None
-            note, shape = ("given", "box") if given else (f"rule {step.rule}", "ellipse")
-            lines.append(f'  n{n} [label="{_dot(step.atom)}\\n{note}", shape={shape}];')
+            shape = "box" if step.rule is None else "ellipse"
+            lines.append(f'  n{n} [label="{_dot(step.atom)}\\n{step.note}", shape={shape}];')
             lines += [f"  n{number[premise]} -> n{n};" for premise in step.premises]
+            lines += [f"  a{leaves[atom]} -> n{n};" for atom in step.negated]
+        for atom, n in leaves.items():
+            lines.append(f'  a{n} [label="not {_dot(atom)}", shape=box, style=dashed];')
         return "\n".join([*lines, "}"])
 
     def __str__(self) -> str:
         by_atom = {step.atom: step for step in self.steps}
+        leaves = {leaf.atom: leaf for leaf in self.absent}
         lines: list[str] = []
         shown: set[str] = set()
         later = [self.atom]
@@ -108,67 +148,135 @@ class Derivation:
         for root in later:  # grows as deep branches are put off
             lines += [""] * bool(lines)
             postponed.discard(root)
-            stack = [(root, "", "", 0)]
+            stack: list[tuple[str | None, str, str, int]] = [(root, "", "", 0)]
             while stack:
                 atom, above, branch, depth = stack.pop()
+                if atom is None:  # a negated leaf, whose text is the branch
+                    lines.append(f"{above}{branch}")
+                    continue
                 step = by_atom[atom]
-                note = "given" if step.rule is None else f"rule {step.rule}"
-                expand = bool(step.premises) and atom not in shown
+                note = step.note
+                below = bool(step.premises or step.negated)
+                expand = below and atom not in shown
                 if expand and (depth == _DEEPEST or atom in postponed):
                     note, expand = f"{note}, continued below", False
                     if atom not in postponed:
                         postponed.add(atom)
                         later.append(atom)
-                elif step.premises and not expand:
+                elif below and not expand:
                     note = f"{note}, shown above"
-                lines.append(f"{above}{branch}{quote(atom)}  ({note})")
+                note = note if step.origin else f"({note})"
+                lines.append(f"{above}{branch}{quote(atom)}  {note}")
                 if expand:
                     shown.add(atom)
                     inner = above + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
-                    branches = ["├─ "] * (len(step.premises) - 1) + ["└─ "]
-                    stack += [
-                        (premise, inner, branch, depth + 1)
-                        for premise, branch in zip(
-                            reversed(step.premises), reversed(branches), strict=True
-                        )
+                    parts: list[tuple[str | None, str]] = [(name, "") for name in step.premises]
+                    parts += [
+                        (None, f"not {quote(name)}  ({leaves[name]})") for name in step.negated
                     ]
+                    marks = ["├─ "] * (len(parts) - 1) + ["└─ "]
+                    for (name, text), mark in reversed(list(zip(parts, marks, strict=True))):
+                        stack.append((name, inner, f"{mark}{text}", depth + 1))
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"Derivation({self.atom!r}, depth {self.depth}, {len(self.steps)} steps)"
 
 
-def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | None:
+def derivation(
+    program: Program | StratifiedProgram, facts: Facts, atom: str | int
+) -> Derivation | None:
     """A proof of least depth that the atom follows from the facts, or None if it does not.
 
-    An atom that is given is its own proof, even where a rule derives it as well.
+    An atom that is given is its own proof, even where a rule derives it as well. The proof of a
+    program that was grounded shows the lines and the substitutions its rules come from.
 
     >>> program = Program.from_rules([("bird", ["penguin"])])
     >>> derivation(program, [], "bird") is None
     True
     """
-    require_program(program, "derivation")
-    goal = atom_index(program, atom)
-    known = closure(program, facts)
+    require_any_program(program, "derivation")
+    goal_name = program.atoms[atom_index(program, atom)]
+    program, given = completed(program, facts)
+    goal = program.index[goal_name]
+    known = closure_of_mask(program, given)
     if not known.state[goal]:
         return None
-    reasons = reasons_of(known)
-    needed = atoms_needed(program, reasons, goal)
     names, level = program.atoms, known.level.tolist()
+    reasons, bodies = _reasons_and_bodies(program, known, given)
     steps = []
-    for i in sorted(needed, key=lambda i: (level[i], i)):
+    absent: dict[str, None] = {}
+    for i in sorted(_needed(reasons, bodies, goal), key=lambda i: (level[i], i)):
         rule = int(reasons[i])
-        premises = () if rule < 0 else tuple(names[b] for b in program.body_of(rule).tolist())
-        steps.append(Step(names[i], None if rule < 0 else rule, premises))
-    return Derivation(program, names[goal], level[goal], tuple(steps))
+        if rule < 0:
+            steps.append(Step(names[i], None, ()))
+            continue
+        premises, denied = bodies(rule)
+        origin = instance_of(program, rule)
+        negated = [names[n] for n in denied] + list(origin.absent if origin else ())
+        absent.update(dict.fromkeys(negated))
+        steps.append(
+            Step(names[i], rule, tuple(names[b] for b in premises), tuple(negated), origin)
+        )
+    leaves = tuple(Absent(name, _blocked(program, known, name)) for name in absent)
+    everything = program.names(given) if leaves else frozenset()
+    return Derivation(program, names[goal], level[goal], tuple(steps), leaves, everything)
 
 
 # ------------------------------------------------------------------------ proofs
 
 
+#: The positive and the negated atoms in the body of a rule.
+_Bodies: TypeAlias = Callable[[int], tuple[list[int], list[int]]]
+
+
+def _reasons_and_bodies(
+    program: Program | StratifiedProgram, known: Closure, given: Mask
+) -> tuple[Indices, _Bodies]:
+    """For each atom the rule it comes by (−1: it is given or false), and the bodies of rules."""
+    if isinstance(program, Program):
+        return reasons_of(known), lambda rule: (program.body_of(rule).tolist(), [])
+    reasons = np.full(program.M, -1, np.int32)
+    state = given.copy()
+    for s, stratum in enumerate(program.strata):
+        closed = closure_of_mask(stratum.program, stratum_facts(stratum, state))
+        local = reasons_of(closed)
+        derived = np.flatnonzero(local >= 0)
+        reasons[stratum.atom[derived]] = int(program.first_rule[s]) + local[derived]
+        state[stratum.atom[derived]] = True
+
+    def bodies(rule: int) -> tuple[list[int], list[int]]:
+        stratum, j = program.locate(rule)
+        body = stratum.program.body_of(j)
+        negated = stratum.negated[body]
+        return stratum.atom[body[~negated]].tolist(), stratum.atom[body[negated]].tolist()
+
+    return reasons, bodies
+
+
+def _needed(reasons: Indices, bodies: _Bodies, goal: int) -> set[int]:
+    """The atoms of the proof that the reasons make up."""
+    needed = {goal}
+    stack = [goal]
+    while stack:
+        rule = int(reasons[stack.pop()])
+        if rule >= 0:
+            fresh = set(bodies(rule)[0]) - needed
+            needed |= fresh
+            stack += fresh
+    return needed
+
+
+def _blocked(
+    program: Program | StratifiedProgram, known: Closure, name: str
+) -> tuple[Blocked, ...]:
+    goal = program.index.get(name)  # an atom that nothing can derive may have been left out
+    return () if goal is None else blocked_rules(program, known.state, goal)
+
+
 def reasons_of(known: Closure) -> Indices:
     """For each derived atom that is not given a rule that derives it first, else −1, shape (M,)."""
-    program = known.program
+    program = require_definite(known.program, "reasons_of")
     never = np.iinfo(np.int64).max - 1
     level = known.level.astype(np.int64)
     ready = np.zeros(program.R, np.int64)  # the step after which the body is true
@@ -187,15 +295,22 @@ def reasons_of(known: Closure) -> Indices:
 
 def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[int]:
     """The atoms of the proof that the reasons make up."""
-    needed = {goal}
-    stack = [goal]
-    while stack:
-        rule = int(reasons[stack.pop()])
-        if rule >= 0:
-            fresh = set(program.body_of(rule).tolist()) - needed
-            needed |= fresh
-            stack += fresh
-    return needed
+    return _needed(reasons, lambda rule: (program.body_of(rule).tolist(), []), goal)
+
+
+def _step_values(step: Step) -> dict[str, Any]:
+    """A step as plain values; negation and origin only where there are any."""
+    return {
+        "atom": step.atom,
+        "rule": step.rule,
+        "premises": list(step.premises),
+        **({"negated": list(step.negated)} if step.negated else {}),
+        **({"origin": str(step.origin)} if step.origin else {}),
+    }
+
+
+def _absent_values(leaf: Absent) -> dict[str, Any]:
+    return {"atom": leaf.atom, "because": [str(blocked) for blocked in leaf.blocked]}
 
 
 def _dot(name: str) -> str:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.closure import Closure, close_integers, closure, closure_of_mask
+from latentgamma._logic.blocked import Blocked, blocked_rules, completed, listed
+from latentgamma._logic.closure import Closure, close_integers, closure_of_mask
 from latentgamma._logic.dependency_graph import graph_of
 from latentgamma._logic.derivation import atoms_needed, reasons_of
 from latentgamma._logic.loops import Cells, compiled
+from latentgamma._logic.smallest_change import smallest_change
 from latentgamma._program.facts import Facts, Mask, atom_index
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Offsets, Program, require_program
+from latentgamma._program.program import Indices, Offsets, Program
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 # The price of assuming an atom that a rule could derive: any number of roots is cheaper.
 _LAST_RESORT = 1e9
@@ -25,21 +27,17 @@ _LAST_RESORT = 1e9
 _DEAREST = 1e300
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A rule that could derive the atom, and the atoms of its body that do not follow."""
-
-    rule: int
-    missing: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class WhyNot:
-    """Why an atom does not follow, and what would have to be given for it to follow.
+    """Why an atom does not follow, and how the facts would have to change for it to follow.
 
-    `blocked` has an entry for each rule with this head. `missing` derives the atom when it is
-    added to the facts, and no part of it does; where that is possible it consists of atoms
-    that no rule derives. It is small, but not always the smallest there is.
+    `blocked` has an entry for each rule with this head. The atom follows when `missing` is added
+    to the facts and, where a program has negation, `withdrawn` is taken from them; no part of
+    these changes is enough. Where that is possible the missing atoms are such that no rule
+    derives. The changes are few, but not always the fewest there are.
+
+    An atom that no facts can derive, because grounding has found no instance of its rules, has
+    nothing missing and nothing withdrawn.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> print(why_not(program, [], "animal"))
@@ -48,19 +46,19 @@ class WhyNot:
     it would with penguin
     """
 
-    program: Program = field(repr=False)
+    program: Program | StratifiedProgram = field(repr=False)
     atom: str
     blocked: tuple[Blocked, ...]
     missing: frozenset[str]
+    withdrawn: frozenset[str] = frozenset()
 
     def to_dict(self) -> dict[str, Any]:
         """The account as plain values."""
         return {
             "atom": self.atom,
-            "blocked": [
-                {"rule": rule.rule, "missing": list(rule.missing)} for rule in self.blocked
-            ],
+            "blocked": [_blocked_values(blocked) for blocked in self.blocked],
             "missing": sorted(self.missing),
+            **({"withdrawn": sorted(self.withdrawn)} if self.withdrawn else {}),
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -68,40 +66,75 @@ class WhyNot:
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
 
     def __str__(self) -> str:
+        if not self.missing and not self.withdrawn:
+            return f"{quote(self.atom)} does not follow, whatever is given: no rule can derive it"
         if not self.blocked:
             return f"{quote(self.atom)} does not follow: no rule derives it, it has to be given"
-        lines = [f"rule {rule.rule} lacks {_listed(rule.missing)}" for rule in self.blocked[:20]]
+        lines = [str(blocked) for blocked in self.blocked[:20]]
         if len(self.blocked) > 20:
             lines.append(f"… {len(self.blocked) - 20} more rules")
         tree = [f"├─ {line}" for line in lines[:-1]] + [f"└─ {lines[-1]}"]
-        last = f"it would with {_listed(sorted(self.missing))}"
+        changes = [f"with {listed(sorted(self.missing))}"] if self.missing else []
+        changes += [f"without {listed(sorted(self.withdrawn))}"] if self.withdrawn else []
+        last = f"it would {' and '.join(changes)}"
         return "\n".join([f"{quote(self.atom)} does not follow", *tree, last])
 
     def __repr__(self) -> str:
-        return f"WhyNot({self.atom!r}, missing {sorted(self.missing)!r})"
+        without = f", withdrawn {sorted(self.withdrawn)!r}" if self.withdrawn else ""
+        return f"WhyNot({self.atom!r}, missing {sorted(self.missing)!r}{without})"
 
 
-def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
+def why_not(program: Program | StratifiedProgram, facts: Facts, atom: str | int) -> WhyNot | None:
     """What keeps the atom from following from the facts, or None if it follows.
+
+    Where a program has negation, clingo looks for the changes.
 
     >>> program = Program.from_rules([("c", ["a", "b"]), ("d", ["c"])])
     >>> sorted(why_not(program, ["a"], "d").missing)
     ['b']
     """
-    require_program(program, "why_not")
-    goal = atom_index(program, atom)
-    known = closure(program, facts)
+    require_any_program(program, "why_not")
+    name = _asked_atom(program, atom)
+    program, given = completed(program, facts)
+    goal = program.index.get(name)
+    if goal is None:
+        return WhyNot(program, name, (), frozenset())
+    known = closure_of_mask(program, given)
     if known.state[goal]:
         return None
+    blocked = blocked_rules(program, known.state, goal)
     names = program.atoms
-    rule_ptr, rules = graph_of(program).derivers
-    blocked = []
-    for j in rules[rule_ptr[goal] : rule_ptr[goal + 1]].tolist():
-        lacking = [i for i in program.body_of(j).tolist() if not known.state[i]]
-        blocked.append(Blocked(j, tuple(names[i] for i in lacking)))
+    if isinstance(program, StratifiedProgram):
+        added, withdrawn = smallest_change(program, given, goal)
+        return WhyNot(
+            program,
+            name,
+            blocked,
+            frozenset(names[i] for i in added),
+            frozenset(names[i] for i in withdrawn),
+        )
     part, numbers = _open_part(program, known, goal)
     missing = frozenset(names[numbers[i]] for i in _smallest(part, _repair(part)))
-    return WhyNot(program, names[goal], tuple(blocked), missing)
+    return WhyNot(program, name, blocked, missing)
+
+
+def _asked_atom(program: Program | StratifiedProgram, atom: str | int) -> str:
+    """The name of the atom; a grounded program may be asked about atoms it does not have."""
+    if isinstance(atom, str) and program.origin is not None:
+        name = program.origin.atom_name(atom)
+        if name is not None:
+            return name
+    return program.atoms[atom_index(program, atom)]
+
+
+def _blocked_values(blocked: Blocked) -> dict[str, Any]:
+    """An entry as plain values; negation and origin only where there are any."""
+    return {
+        "rule": blocked.rule,
+        "missing": list(blocked.missing),
+        **({"holding": list(blocked.holding)} if blocked.holding else {}),
+        **({"origin": str(blocked.origin)} if blocked.origin else {}),
+    }
 
 
 # ------------------------------------------------------------------------ the missing facts
@@ -218,11 +251,6 @@ def _indispensable(part: Program, kept: list[int]) -> set[int]:
         if close_integers(part, words, len(left_out)):
             needed.update(i for lane, i in enumerate(left_out) if not words[0] >> lane & 1)
     return needed
-
-
-def _listed(names: Iterable[str]) -> str:
-    shown = [quote(name) for name in names]
-    return ", ".join(shown[:10]) + (f", … {len(shown) - 10} more" if len(shown) > 10 else "")
 
 
 # ------------------------------------------------------------------------ loops

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from latentgamma._errors import FactsError
-from latentgamma._program.facts import find_name
-from latentgamma._program.program import Program
-from latentgamma._program.rule_text import parse
+from latentgamma._program.facts import Atoms, find_name
+from latentgamma._program.rule_text import definite, read_rules
 from latentgamma._program.source_text import decoded
 
 
@@ -60,11 +59,12 @@ def _end_of_quote(text: str, at: int) -> int:
     raise FactsError(f"a quote ({mark}) is never closed in the facts {text[start:]!r}")
 
 
-def atom_name(program: Program, text: str) -> str:
+def atom_name(program: Atoms, text: str) -> str:
     """The name of the atom that a text means: the text itself, or what rule text makes of it.
 
     A text that names no atom comes back as it is, for an error to show.
 
+    >>> from latentgamma import parse
     >>> program = parse("edge(a,b). 'night train'.")
     >>> atom_name(program, "edge( a, b )"), atom_name(program, "night train")
     ('edge(a,b)', 'night train')
@@ -73,7 +73,7 @@ def atom_name(program: Program, text: str) -> str:
     return text if index is None else program.atoms[index]
 
 
-def facts_in_file(program: Program, data: bytes, path: str) -> list[str]:
+def facts_in_file(program: Atoms, data: bytes, path: str) -> list[str]:
     """The names of the facts in a file that has one name on each line, or rule text.
 
     It is rule text if its first line that is not a comment ends with a full stop.
@@ -89,7 +89,7 @@ def facts_in_file(program: Program, data: bytes, path: str) -> list[str]:
         return []
     if not names[0].partition("%")[0].rstrip().endswith("."):
         return [atom_name(program, line) for line in names]
-    stated = parse(text, path=path)
+    stated = definite(read_rules(text, path))
     for j in stated.body_sizes.nonzero()[0][:1].tolist():
         raise FactsError(f"{path}: '{stated.rules[j]}' is a rule, not a fact; add it to the rules")
     return [name for name in stated.atoms if name in stated.facts]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,22 @@ import numpy.typing as npt
 from latentgamma._errors import FactsError, unknown_atoms
 from latentgamma._program.names import UnreadableName, read_name
 
-if TYPE_CHECKING:
-    from latentgamma._program.program import Program
+
+class Atoms(Protocol):
+    """A program, definite or not, as far as facts are concerned."""
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+
+    @property
+    def atoms(self) -> tuple[str, ...]:
+        """The names of the atoms."""
+
+    @property
+    def index(self) -> dict[str, int]:
+        """The index of each atom's name."""
+
 
 #: One boolean for each atom, shape (M,), or one row for each fact set, shape (N, M).
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -47,7 +61,7 @@ FactSets: TypeAlias = "npt.NDArray[Any] | Iterable[Facts]"
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
-def fact_mask(program: Program, facts: Facts) -> Mask:
+def fact_mask(program: Atoms, facts: Facts) -> Mask:
     """One boolean for each atom, from one fact set. Shape (M,).
 
     >>> from latentgamma import parse
@@ -61,7 +75,7 @@ def fact_mask(program: Program, facts: Facts) -> Mask:
     return _require_boolean(program, _read_one(program, facts))
 
 
-def fact_masks(program: Program, facts: Facts | FactSets) -> Mask:
+def fact_masks(program: Atoms, facts: Facts | FactSets) -> Mask:
     """One boolean for each atom, from one fact set (M,) or many (N, M).
 
     >>> from latentgamma import parse
@@ -75,7 +89,7 @@ def fact_masks(program: Program, facts: Facts | FactSets) -> Mask:
     return _require_boolean(program, _read_one_or_many(program, facts))
 
 
-def fact_rows(program: Program, fact_sets: FactSets) -> Mask:
+def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
     """One boolean for each atom and fact set, from many fact sets. Shape (N, M).
 
     A boolean array comes back as it is, not as a copy.
@@ -97,7 +111,7 @@ def fact_rows(program: Program, fact_sets: FactSets) -> Mask:
     return _require_boolean(program, _read_sets(program, sets))
 
 
-def fact_values(program: Program, facts: Facts | FactSets) -> npt.NDArray[np.float64]:
+def fact_values(program: Atoms, facts: Facts | FactSets) -> npt.NDArray[np.float64]:
     """The value of each atom between 0 and 1, from one fact set (M,) or many (N, M).
 
     >>> from latentgamma import parse
@@ -110,7 +124,7 @@ def fact_values(program: Program, facts: Facts | FactSets) -> npt.NDArray[np.flo
     return _read_one_or_many(program, facts).astype(np.float64)
 
 
-def atom_index(program: Program, atom: str | int, *, what: str = "questions") -> int:
+def atom_index(program: Atoms, atom: str | int, *, what: str = "questions") -> int:
     """The index of one atom, given by its name or its index.
 
     A name may be written as in rule text: `edge(a, b)` finds the atom `edge(a,b)`.
@@ -135,7 +149,7 @@ def atom_index(program: Program, atom: str | int, *, what: str = "questions") ->
     return int(atom)
 
 
-def find_name(program: Program, name: str) -> int | None:
+def find_name(program: Atoms, name: str) -> int | None:
     """The index of the atom with this name, as it is or as rule text reads it, or None."""
     index = program.index.get(name)
     if index is not None:
@@ -151,7 +165,7 @@ def find_name(program: Program, name: str) -> int | None:
 # ------------------------------------------------------------------------ one set or many
 
 
-def _read_one_or_many(program: Program, facts: Any) -> npt.NDArray[Any]:
+def _read_one_or_many(program: Atoms, facts: Any) -> npt.NDArray[Any]:
     if _is_array(facts):
         array = _as_array(facts)
         return _read_matrix(program, array) if array.ndim == 2 else _read_vector(program, array)
@@ -168,7 +182,7 @@ def _read_one_or_many(program: Program, facts: Any) -> npt.NDArray[Any]:
     return _read_sets(program, items)
 
 
-def _read_sets(program: Program, sets: list[Any]) -> npt.NDArray[Any]:
+def _read_sets(program: Atoms, sets: list[Any]) -> npt.NDArray[Any]:
     quick = _read_plain_sets(program, sets)
     if quick is not None:
         return quick
@@ -181,7 +195,7 @@ def _read_sets(program: Program, sets: list[Any]) -> npt.NDArray[Any]:
     return np.stack(rows) if rows else np.zeros((0, program.M), np.bool_)
 
 
-def _read_plain_sets(program: Program, sets: list[Any]) -> Mask | None:
+def _read_plain_sets(program: Atoms, sets: list[Any]) -> Mask | None:
     """The rows of collections of plain names or indices; None where a set needs a closer look."""
     if not set(map(type, sets)) <= {list, tuple, set, frozenset}:
         return None
@@ -209,7 +223,7 @@ def _read_plain_sets(program: Program, sets: list[Any]) -> Mask | None:
 # ------------------------------------------------------------------------ one set
 
 
-def _read_one(program: Program, facts: Any) -> npt.NDArray[Any]:
+def _read_one(program: Atoms, facts: Any) -> npt.NDArray[Any]:
     """Booleans, or float64 values where the facts came with values. Shape (M,)."""
     if _is_array(facts):
         return _read_vector(program, _as_array(facts))
@@ -248,7 +262,7 @@ def _kind(cls: type) -> str:
     return "value" if issubclass(cls, (float, np.floating)) else "other"
 
 
-def _read_members(program: Program, items: list[Any]) -> Mask:
+def _read_members(program: Atoms, items: list[Any]) -> Mask:
     """The mask of names and indices."""
     mask = np.zeros(program.M, np.bool_)
     unknown = []
@@ -272,7 +286,7 @@ def _read_members(program: Program, items: list[Any]) -> Mask:
     return mask
 
 
-def _read_mapping(program: Program, facts: Mapping[Any, Any]) -> npt.NDArray[np.float64]:
+def _read_mapping(program: Atoms, facts: Mapping[Any, Any]) -> npt.NDArray[np.float64]:
     values = np.zeros(program.M)
     named: set[int] = set()
     for atom, value in facts.items():
@@ -303,7 +317,7 @@ def _as_array(facts: Any) -> npt.NDArray[Any]:
     return np.asarray(facts)
 
 
-def _read_vector(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_vector(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.ndim != 1:
         raise FactsError(
             f"an array of facts has shape ({program.M},) or, for many fact sets, "
@@ -319,7 +333,7 @@ def _read_vector(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return _read_state(program, array)
 
 
-def _read_matrix(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_matrix(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind in "OU":
         return _read_sets(program, array.tolist())
     if array.dtype.kind in "iu":
@@ -327,7 +341,7 @@ def _read_matrix(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return _read_state(program, array)
 
 
-def _read_state(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_state(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Booleans, or values between 0 and 1, one for each atom along the last axis."""
     if array.dtype.kind not in "bf":
         raise FactsError(f"an array of facts is boolean, integer or floating, not {array.dtype}")
@@ -340,7 +354,7 @@ def _read_state(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if array.dtype.kind == "b" else _require_range(program, array)
 
 
-def _read_integers(program: Program, rows: npt.NDArray[Any]) -> Mask:
+def _read_integers(program: Atoms, rows: npt.NDArray[Any]) -> Mask:
     """The masks of rows of integers: all of them values, or all of them indices. Shape (N, M)."""
     N, n = rows.shape
     masks = np.zeros((N, program.M), np.bool_)
@@ -373,7 +387,7 @@ def _read_integers(program: Program, rows: npt.NDArray[Any]) -> Mask:
 # ------------------------------------------------------------------------ checks
 
 
-def _require_range(program: Program, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _require_range(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     wrong = ~((values >= 0) & (values <= 1))  # NaN is wrong, too
     if wrong.any():
         place = np.argwhere(wrong)[0]
@@ -384,7 +398,7 @@ def _require_range(program: Program, values: npt.NDArray[Any]) -> npt.NDArray[np
     return values.astype(np.float64)
 
 
-def _require_boolean(program: Program, values: npt.NDArray[Any]) -> Mask:
+def _require_boolean(program: Atoms, values: npt.NDArray[Any]) -> Mask:
     if values.dtype == np.bool_:
         return values
     soft = (values != 0) & (values != 1)
@@ -397,11 +411,11 @@ def _require_boolean(program: Program, values: npt.NDArray[Any]) -> Mask:
     return values.astype(np.bool_)
 
 
-def _outside(program: Program, index: object) -> str:
+def _outside(program: Atoms, index: object) -> str:
     return f"fact index {index} is outside 0…{program.M - 1}"
 
 
-def _many_expected(program: Program, got: str) -> str:
+def _many_expected(program: Atoms, got: str) -> str:
     return (
         f"fact sets are a collection of fact sets, such as [['a'], ['b', 'c']], or an array of "
         f"shape (N, {program.M}), not {got}; for a single set use closure"

@@ -10,52 +10,39 @@ from latentgamma._atomic_write import write_bytes
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._program.dimacs import read_dimacs, write_dimacs
 from latentgamma._program.json_format import read_json, write_json
-from latentgamma._program.program import Program, require_program
-from latentgamma._program.rule_text import read_rule_bytes
+from latentgamma._program.program import Program
+from latentgamma._program.rule_text import SignedRules, read_rule_bytes
 from latentgamma._program.source_text import decoded
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 _RULE_TEXT = (".lp", ".pl", ".dl")
 #: The suffixes a program's file can have; each may be followed by .gz.
 SUFFIXES = (*_RULE_TEXT, ".cnf", ".json")
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    format: str | None = None,  # noqa: A002 - what everybody calls it
-) -> Program:
-    """The program in a file. A model is loaded by `LatentGamma.load`.
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The prepared text in a file of rules, which may be compressed."""
+    data, suffix, shown = content(path, None)
+    if suffix.removesuffix(".gz") not in _RULE_TEXT:
+        raise ProgramError(f"{shown!r} is not rule text; its name must end in .lp, .pl or .dl")
+    return decoded(decompress(data, shown) if suffix.endswith(".gz") else data, shown)
 
-    Args:
-        path: a file that ends in .lp, .pl or .dl (rule text), .cnf (DIMACS) or .json, and
-            after that perhaps in .gz.
-        format: how to read it whatever its name is: "lp", "cnf" or "json", or one of them
-            and ".gz".
 
-    Returns:
-        The program.
-
-    Raises:
-        ProgramError: if the file cannot be read, or its name does not say how.
-        ParseError: if its content is not a program.
-    """
+def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, str, str]:  # noqa: A002
+    """The bytes of a file, its suffix or the one a format has, and what an error calls it."""
     shown = _path_text(path, "load")
     try:
         with open(path, "rb") as file:
             suffix = _find_suffix(shown) if format is None else _find_suffix(f".{format}")
-            data = file.read()
+            return file.read(), suffix, shown
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if isinstance(error, ProgramError):
             raise
         raise ProgramError(f"cannot read {shown!r}: {_reason(error)}") from None
-    return read(data, suffix, path=shown)
 
 
-def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
-    """The program in these bytes, read as the suffix says.
-
-    >>> print(read(b"bird :- penguin."))
-    bird :- penguin.
+def read_signed(data: bytes, suffix: str, *, path: str) -> Program | SignedRules:
+    """The rules in these bytes, read as the suffix says; they may have negated atoms.
 
     Args:
         data: the content of a file.
@@ -66,7 +53,7 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
         raise ProgramError(f"read takes bytes, not {type(data).__name__}; use parse for text")
     suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
     if suffix.endswith(".gz"):
-        data, suffix = _decompress(data, path), suffix.removesuffix(".gz")
+        data, suffix = decompress(data, path), suffix.removesuffix(".gz")
     if suffix in _RULE_TEXT:
         return read_rule_bytes(data, path)
     text = decoded(data, path)
@@ -75,8 +62,8 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
     return read_json(text, path) if suffix == ".json" else read_dimacs(text, path)
 
 
-def save(program: Program, path: str | os.PathLike[str]) -> None:
-    """Write a program to a file that `load` reads back as the same program.
+def save(program: Program | StratifiedProgram, path: str | os.PathLike[str]) -> None:
+    """Write a program to a file that `latentgamma.load` reads back as the same program.
 
     Args:
         program: what to write.
@@ -85,7 +72,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     Raises:
         ProgramError: if the file cannot be written, or its name does not say how.
     """
-    require_program(program, "save")
+    require_any_program(program, "save")
     shown = _path_text(path, "save")
     suffix = _find_suffix(shown)
     data = dumps(program, suffix.removesuffix(".gz")).encode()
@@ -97,7 +84,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
         raise ProgramError(f"cannot write {shown!r}: {_reason(error)}") from None
 
 
-def dumps(program: Program, suffix: str = ".lp") -> str:
+def dumps(program: Program | StratifiedProgram, suffix: str = ".lp") -> str:
     """The text of a program as a file with this suffix has it.
 
     >>> print(dumps(Program.from_rules([("bird", ["penguin"])]), ".cnf"), end="")
@@ -113,6 +100,8 @@ def dumps(program: Program, suffix: str = ".lp") -> str:
     if suffix == ".json":
         return write_json(program)
     if suffix == ".cnf":
+        if isinstance(program, StratifiedProgram):
+            raise ProgramError("DIMACS has no negation as failure; write .lp or .json")
         return write_dimacs(program)
     raise ProgramError(f"dumps writes text, and {suffix} is compressed; use save")
 
@@ -140,7 +129,8 @@ def _find_suffix(name: str) -> str:
     )
 
 
-def _decompress(data: bytes, path: str) -> bytes:
+def decompress(data: bytes, path: str) -> bytes:
+    """The bytes that were compressed with gzip."""
     try:
         return gzip.decompress(data)
     except EOFError:

@@ -4,7 +4,8 @@
      "atoms": ["bird", "penguin"],
      "rules": [{"head": ["bird"], "body": ["penguin"]}, {"head": ["penguin"], "body": []}]}
 
-Read are also a bare list of rules, a single name in place of a list, and a rule without
+A rule of a program with negation also has "not", the names of its negated atoms. Read are also a
+bare list of rules, a single name in place of a list, and a rule without
 "body" (a fact). Without "atoms" they are numbered as they appear, heads before bodies.
 """
 
@@ -18,23 +19,35 @@ import numpy as np
 
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._program.program import Program
+from latentgamma._program.rule_text import SignedRules
 from latentgamma._program.source_text import error_at
+from latentgamma._program.stratified import StratifiedProgram
 
 _VERSION = 1
 _KEYS = ("latentgamma", "kind", "atoms", "rules")
 _RULE = object()  # stands in a list for a rule that has been stored
 
 
-def write_json(program: Program) -> str:
+def write_json(program: Program | StratifiedProgram) -> str:
     """The program as a JSON text, one rule to a line."""
     names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
     rules = []
-    heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
-    bodies, body_ends = program.body_indices.tolist(), program.body_indptr.tolist()
-    for j in range(program.R):
-        head = ", ".join([names[i] for i in heads[head_ends[j] : head_ends[j + 1]]])
-        body = ", ".join([names[i] for i in bodies[body_ends[j] : body_ends[j + 1]]])
-        rules.append(f'{{"head": [{head}], "body": [{body}]}}')
+    if isinstance(program, StratifiedProgram):
+        for rule in program.rules:
+            head = ", ".join([names[program.index[name]] for name in rule.heads])
+            body = ", ".join([names[i] for i in sorted(program.index[name] for name in rule.body)])
+            denied = ", ".join(
+                [names[i] for i in sorted(program.index[name] for name in rule.negated)]
+            )
+            negated = f', "not": [{denied}]' if denied else ""
+            rules.append(f'{{"head": [{head}], "body": [{body}]{negated}}}')
+    else:
+        heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
+        bodies, body_ends = program.body_indices.tolist(), program.body_indptr.tolist()
+        for j in range(program.R):
+            head = ", ".join([names[i] for i in heads[head_ends[j] : head_ends[j + 1]]])
+            body = ", ".join([names[i] for i in bodies[body_ends[j] : body_ends[j + 1]]])
+            rules.append(f'{{"head": [{head}], "body": [{body}]}}')
     separator = ",\n  "
     text = (
         f'{{"latentgamma": {_VERSION}, "kind": "program",\n'
@@ -50,9 +63,9 @@ def write_json(program: Program) -> str:
     return text
 
 
-def read_json(text: str, path: str) -> Program:
-    """The program of a JSON text."""
-    return _Reader(text, path).program
+def read_json(text: str, path: str) -> Program | SignedRules:
+    """The rules of a JSON text."""
+    return _Reader(text, path).found
 
 
 class _Reader:
@@ -63,6 +76,7 @@ class _Reader:
         self.index: dict[str, int] = {}
         self.heads, self.bodies = array("i"), array("i")
         self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.negative = array("q")  # the places in `bodies` of negated atoms
         try:
             top = json.loads(text, object_pairs_hook=self._object)
         except json.JSONDecodeError as error:
@@ -74,7 +88,7 @@ class _Reader:
             raise
         except ValueError as error:  # a number of thousands of digits
             raise self._error(f"not valid JSON: {error}") from None
-        self.program = self._checked(top)
+        self.found = self._checked(top)
 
     def _error(self, problem: str) -> ParseError:
         return ParseError(problem, path=self.path)
@@ -93,17 +107,20 @@ class _Reader:
     def _store(self, rule: dict[str, Any]) -> None:
         j = len(self.head_ends) - 1
         for key in rule:
-            if key not in {"head", "body"}:
-                raise self._error(f"rules[{j}] has a key {key!r}; a rule has 'head' and 'body'")
-        heads, body = rule.get("head", []), rule.get("body", [])
+            if key not in {"head", "body", "not"}:
+                raise self._error(
+                    f"rules[{j}] has a key {key!r}; a rule has 'head' and 'body', and perhaps 'not'"
+                )
+        heads, body, denied = rule.get("head", []), rule.get("body", []), rule.get("not", [])
         if not heads:
             raise self._error(
                 f"rules[{j}] is a constraint (it has no head), which is not part of a definite "
                 "program; give it a head, and ask whether that is derived"
             )
-        for key, names, into, ends in (
-            ("head", heads, self.heads, self.head_ends),
-            ("body", body, self.bodies, self.body_ends),
+        for key, names, into in (
+            ("head", heads, self.heads),
+            ("body", body, self.bodies),
+            ("not", denied, self.bodies),
         ):
             listed = [names] if isinstance(names, str) else names
             if not isinstance(listed, list):
@@ -114,10 +131,14 @@ class _Reader:
                         f"rules[{j}].{key}: a name is a non-empty string, not {_shown(name)}"
                     )
             index = self.index
+            start = len(into)
             into.extend(dict.fromkeys([index.setdefault(name, len(index)) for name in listed]))
-            ends.append(len(into))
+            if key == "not":
+                self.negative.extend(range(start, len(into)))
+        self.head_ends.append(len(self.heads))
+        self.body_ends.append(len(self.bodies))
 
-    def _checked(self, top: Any) -> Program:
+    def _checked(self, top: Any) -> Program | SignedRules:
         atoms = None
         rules = top
         if isinstance(top, dict):
@@ -145,9 +166,13 @@ class _Reader:
             place = self._places(atoms)
             order = np.array([place[name] for name in names], np.int32)
             heads, bodies, names = order[heads], order[bodies], atoms
-        return Program.from_arrays(
-            np.array(self.body_ends), bodies, heads, np.array(self.head_ends), atoms=names
-        )
+        body_ends, head_ends = np.array(self.body_ends), np.array(self.head_ends)
+        if not self.negative:
+            return Program.from_arrays(body_ends, bodies, heads, head_ends, atoms=names)
+        negated = np.zeros(len(bodies), np.bool_)
+        negated[self.negative] = True
+        error = self._error("a rule has 'not', and negation is not part of a definite program")
+        return SignedRules(tuple(names), body_ends, bodies, negated, head_ends, heads, error)
 
     def _places(self, atoms: Any) -> dict[str, int]:
         if not isinstance(atoms, list):

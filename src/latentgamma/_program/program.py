@@ -15,6 +15,7 @@ from latentgamma._program.facts import Facts as Facts  # noqa: PLC0414 - an alia
 from latentgamma._program.facts import FactSets, fact_mask, fact_values
 from latentgamma._program.facts import Mask as Mask  # noqa: PLC0414
 from latentgamma._program.names import quote, rule_text
+from latentgamma._program.origin import Origin
 
 Indices: TypeAlias = npt.NDArray[np.int32]
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -32,6 +33,8 @@ class Rule:
 
     heads: tuple[str, ...]
     body: frozenset[str]
+    #: The atoms that must not be derivable; only a rule of a `StratifiedProgram` has any.
+    negated: frozenset[str] = frozenset()
 
     @property
     def head(self) -> str:
@@ -41,7 +44,9 @@ class Rule:
         return self.heads[0]
 
     def __str__(self) -> str:
-        return rule_text(map(quote, self.heads), map(quote, sorted(self.body)))
+        body = [quote(name) for name in sorted(self.body)]
+        body += [f"not {quote(name)}" for name in sorted(self.negated)]
+        return rule_text(map(quote, self.heads), body)
 
 
 class Rules(Sequence[Rule]):
@@ -107,6 +112,8 @@ class Program:
     body_indices: Indices
     head_indptr: Offsets = field(metadata={"shape": "(R + 1,)"})
     head_indices: Indices
+    #: The text it was grounded from, if it was: equal programs may differ in it.
+    origin: Origin | None = None
 
     # ---------------------------------------------------------------- ways to build one
 
@@ -374,8 +381,7 @@ class Program:
         read[np.arange(len(self.head_indices)) + shift] = self.head_indices
         shift = np.repeat(self.head_indptr[1:], self.body_sizes)
         read[np.arange(len(self.body_indices)) + shift] = self.body_indices
-        highest = np.maximum.accumulate(np.concatenate(([-1], read)))
-        return bool(np.all(np.diff(highest) <= 1) and highest[-1] == self.M - 1)
+        return numbered_as_read(read, self.M)
 
     def __repr__(self) -> str:
         return f"Program(M={self.M}, R={self.R}, k={self.k}, rho_max={self.rho_max})"
@@ -389,6 +395,12 @@ def require_program(value: object, function: str) -> None:
     raise ProgramError(f"{function} takes a Program, not {type(value).__name__}{hint}")
 
 
+def numbered_as_read(read: Indices, M: int) -> bool:
+    """Whether M atoms that are numbered as they are met get the numbers they have."""
+    highest = np.maximum.accumulate(np.concatenate(([-1], read)))
+    return bool(np.all(np.diff(highest) <= 1) and highest[-1] == M - 1)
+
+
 def _checked(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise ProgramError(f"an atom's name is a non-empty string, not {name!r}")
@@ -397,6 +409,10 @@ def _checked(name: object) -> str:
 
 def _as_names(rule: Rule | Pair) -> tuple[Iterable[str], Iterable[str]]:
     if isinstance(rule, Rule):
+        if rule.negated:
+            raise ProgramError(
+                f"'{rule}' has a negated atom, and a Program is definite; use datalog.stratify"
+            )
         return rule.heads, sorted(rule.body)
     try:
         heads, body = rule

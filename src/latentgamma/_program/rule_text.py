@@ -4,7 +4,8 @@
     statement = heads "." | heads ":-" [ body ] "." | [ body ] "=>" heads "."
               | "#external" atom "." | "#show" anything "."
     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
-    body      = atom { "," atom }
+    body      = literal { "," literal }
+    literal   = [ "not" ] atom           "not" after ":-" only; see `StratifiedProgram`
     atom      = word | number | term | quoted name       (see `latentgamma._program.names`)
 
 `<-` is another way to write `:-`, and `->` to write `=>`. Comments are `% …` to the end of
@@ -18,13 +19,14 @@ from __future__ import annotations
 import codecs
 import re
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from latentgamma._errors import ProgramError
+from latentgamma._errors import ParseError
+from latentgamma._program.facts import Mask
 from latentgamma._program.names import FLAT, UnreadableName, read_name
-from latentgamma._program.program import Program
+from latentgamma._program.program import Indices, Offsets, Program
 from latentgamma._program.source_text import decoded, error_at, prepared
 from latentgamma._program.syntax_errors import Expected, explain_error
 
@@ -46,39 +48,40 @@ _token = re.compile(
     | (["']|{FLAT}(?=\())                           # 8 an atom to be read with care
     | (\#external(?!\w))                            # 9
     | (\#show(?!\w)(?:[^."%]|"(?:[^"\\\n]|\\.)*+"|\.\.|\.(?=[0-9]))*+\.)   # 10
+    | (not(?![\w(]))                                # 11 before an atom that must not follow
     | \Z                                            # nothing but blanks
     )""",
     re.VERBOSE,
 ).match
-_ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL, _EXTERNAL, _SHOW = range(1, 11)
+_ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL = range(1, 9)
+_EXTERNAL, _SHOW, _NOT = range(9, 12)
 _ARROWS = (_ARROW, _REVERSED)
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
 
-def parse(text: str, *, path: str = "<text>") -> Program:
-    """The program that a text of rules describes.
+class SignedRules(NamedTuple):
+    """Rules of which some have negated atoms, as compressed rows."""
 
-    >>> program = parse("bird :- penguin.  animal :- bird.  penguin.")
-    >>> program.atoms
-    ('bird', 'penguin', 'animal')
-    >>> print(program)
-    bird :- penguin.
-    animal :- bird.
-    penguin.
+    atoms: tuple[str, ...]
+    body_indptr: Offsets
+    body_indices: Indices
+    #: Which of the atoms in the bodies are negated.
+    negated: Mask
+    head_indptr: Offsets
+    head_indices: Indices
+    #: For where negation is not taken: the error at the first one.
+    error: ParseError
 
-    Args:
-        text: rules such as `h :- b1, b2.`, `h1, h2 :- b.`, `b => h.` and `a.`
-        path: what an error calls the text.
 
-    Returns:
-        The program; its atoms are numbered as they appear.
+def definite(found: Program | SignedRules) -> Program:
+    """The program, which must be definite."""
+    if isinstance(found, SignedRules):
+        raise found.error
+    return found
 
-    Raises:
-        ParseError: if the text is not a definite program; it shows where and why.
-        ProgramError: if it is not a string.
-    """
-    if not isinstance(text, str):
-        raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
+
+def read_rules(text: str, path: str) -> Program | SignedRules:
+    """The rules of a text, which need not be definite."""
     if len(text) >= LARGE:
         try:
             return read_rule_bytes(text.encode(), path)
@@ -87,8 +90,8 @@ def parse(text: str, *, path: str = "<text>") -> Program:
     return _read_rules(prepared(text, path), path)
 
 
-def read_rule_bytes(data: bytes, path: str) -> Program:
-    """The program of a rule text in UTF-8; a large one is read by compiled code."""
+def read_rule_bytes(data: bytes, path: str) -> Program | SignedRules:
+    """The rules of a text in UTF-8; a large one is read by compiled code."""
     if len(data) < LARGE:
         return _read_rules(decoded(data, path), path)
     from latentgamma._program.fast_scanner import (
@@ -111,8 +114,8 @@ def read_rule_bytes(data: bytes, path: str) -> Program:
 
 def _read_rules(
     text: str, path: str = "<text>", scanned: tuple[Program, Rest] | None = None
-) -> Program:
-    """The program of a prepared text, read token by token: it knows all forms and all errors.
+) -> Program | SignedRules:
+    """The rules of a prepared text, read token by token: it knows all forms and all errors.
 
     Args:
         text: what to read.
@@ -138,12 +141,15 @@ class _Reader:
         self.index: dict[str, int] = {}
         self.heads, self.bodies = array("i"), array("i")
         self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.negative = array("q")  # the places in `bodies` of negated atoms
+        self.first_not = -1  # where the first negation stands
         self.start_statement()
 
     def start_statement(self) -> None:
         # A dictionary is a set that keeps its order; a rule's names may be many and repeated.
         self.left: dict[str, None] = {}
         self.right: dict[str, None] = {}
+        self.denied: dict[str, None] = {}
         self.arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
         self.last = 0  # the kind of the token before; 0 at the start of a statement
         self.sign = ""  # the comma, arrow or directive before, for errors
@@ -162,7 +168,7 @@ class _Reader:
             self.left = dict.fromkeys(names[i] for i in rest.heads.tolist())
             self.right = dict.fromkeys(names[i] for i in np.unique(rest.body).tolist())
 
-    def read(self) -> Program:
+    def read(self) -> Program | SignedRules:
         methods = {
             _ATOM: self.read_atom,
             _COMMA: self.read_comma,
@@ -174,6 +180,7 @@ class _Reader:
             _CAREFUL: self.read_quoted_or_term,
             _EXTERNAL: self.start_declaration,
             _SHOW: self.skip_show,
+            _NOT: self.read_not,
         }
         while token := _token(self.text, self.at):
             if token.lastindex is None:
@@ -190,13 +197,15 @@ class _Reader:
                 sign=self.sign,
                 token_end=self.token_end,
             )
-        return Program._from_sorted_rows(
-            tuple(self.index),
-            np.array(self.body_ends, np.int64),
-            np.array(self.bodies, np.int32),
-            np.array(self.head_ends, np.int64),
-            np.array(self.heads, np.int32),
-        )
+        body_ends, bodies = np.array(self.body_ends, np.int64), np.array(self.bodies, np.int32)
+        head_ends, heads = np.array(self.head_ends, np.int64), np.array(self.heads, np.int32)
+        atoms = tuple(self.index)
+        if not self.negative:
+            return Program._from_sorted_rows(atoms, body_ends, bodies, head_ends, heads)
+        negated = np.zeros(len(bodies), np.bool_)
+        negated[self.negative] = True
+        error = explain_error(self.text, self.first_not, "condition", self.path)
+        return SignedRules(atoms, body_ends, bodies, negated, head_ends, heads, error)
 
     def read_atom(self, token: re.Match[str]) -> bool:
         return self.add_atom(token[_ATOM], token.end())
@@ -217,7 +226,10 @@ class _Reader:
     def add_atom(self, name: str, end: int) -> bool:
         if self.last == _ATOM:
             return False
-        (self.right if self.arrow in _ARROWS else self.left)[name] = None
+        if self.last == _NOT:
+            self.denied[name] = None
+        else:
+            (self.right if self.arrow in _ARROWS else self.left)[name] = None
         self.last = _ATOM
         self.at = self.token_end = end
         return True
@@ -256,8 +268,20 @@ class _Reader:
             self.heads.extend(numbers)
             self.head_ends.append(len(self.heads))
             self.bodies.extend(sorted([index.setdefault(name, len(index)) for name in body]))
+            if self.denied:
+                numbers = sorted([index.setdefault(name, len(index)) for name in self.denied])
+                self.negative.extend(range(len(self.bodies), len(self.bodies) + len(numbers)))
+                self.bodies.extend(numbers)
             self.body_ends.append(len(self.bodies))
         self.start_statement()
+        self.at = self.token_end = token.end()
+        return True
+
+    def read_not(self, token: re.Match[str]) -> bool:
+        if self.arrow != _ARROW or self.last not in {_ARROW, _COMMA}:
+            return False
+        self.first_not = token.start(_NOT) if self.first_not < 0 else self.first_not
+        self.last, self.sign = _NOT, "not"
         self.at = self.token_end = token.end()
         return True
 

@@ -1,0 +1,111 @@
+"""The rules that could derive an atom, and what keeps each of them from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentgamma._logic.dependency_graph import graph_of
+from latentgamma._program.facts import Facts, Mask, fact_mask
+from latentgamma._program.names import quote
+from latentgamma._program.origin import Instance
+from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A rule that could derive the atom, and what keeps it from that.
+
+    `missing` are the atoms of its body that do not follow, and `holding` its negated atoms that
+    do. `origin` says where a grounded rule comes from.
+
+    >>> print(Blocked(3, ("a",), ("b",)))
+    rule 3 lacks a, and b holds
+    """
+
+    rule: int
+    missing: tuple[str, ...]
+    holding: tuple[str, ...] = ()
+    origin: Instance | None = None
+
+    def __str__(self) -> str:
+        place = f"rule {self.rule}" if self.origin is None else str(self.origin)
+        reasons = [f"lacks {listed(self.missing)}"] if self.missing else []
+        if self.holding:
+            verb = "holds" if len(self.holding) == 1 else "hold"
+            reasons.append(f"{'and ' * bool(reasons)}{listed(self.holding)} {verb}")
+        joined = ", ".join(reasons)
+        return f"{place} {joined}" if self.missing else f"{place} does not apply: {joined}"
+
+
+def completed(
+    program: Program | StratifiedProgram, facts: Facts
+) -> tuple[Program | StratifiedProgram, Mask]:
+    """The program that proofs speak about, and its facts.
+
+    A grounded program has had everything evaluated that does not depend on what is given; proofs
+    show the rules as they were written.
+    """
+    given = fact_mask(program, facts)
+    if program.origin is None:
+        return program, given
+    complete: Program | StratifiedProgram = program.origin.complete()
+    return complete, complete.mask(list(program.names(given)))
+
+
+def instance_of(program: Program | StratifiedProgram, rule: int) -> Instance | None:
+    """Where a rule of a complete program comes from, if that can be told."""
+    if program.origin is None:
+        return None
+    written = program.rules[rule]
+    return program.origin.instance(written.heads[0], written.body, written.negated)
+
+
+def blocked_rules(
+    program: Program | StratifiedProgram, state: Mask, goal: int
+) -> tuple[Blocked, ...]:
+    """An entry for each rule of an atom that is not derived."""
+    names = program.atoms
+    found = []
+    for rule in rules_with_head(program, goal):
+        if isinstance(program, Program):
+            missing = [i for i in program.body_of(rule).tolist() if not state[i]]
+            holding: list[int] = []
+        else:
+            stratum, j = program.locate(rule)
+            body = stratum.program.body_of(j)
+            atoms, negated = stratum.atom[body], stratum.negated[body]
+            missing = atoms[~negated & ~state[atoms]].tolist()
+            holding = atoms[negated & state[atoms]].tolist()
+        found.append(
+            Blocked(
+                rule,
+                tuple(names[i] for i in missing),
+                tuple(names[i] for i in holding),
+                instance_of(program, rule),
+            )
+        )
+    return tuple(found)
+
+
+def rules_with_head(program: Program | StratifiedProgram, goal: int) -> list[int]:
+    """The numbers of the rules that derive an atom."""
+    if isinstance(program, Program):
+        ends, rules = graph_of(program).derivers
+        own: list[int] = rules[ends[goal] : ends[goal + 1]].tolist()
+        return own
+    found = []
+    for s, stratum in enumerate(program.strata):
+        for local in np.flatnonzero((stratum.atom == goal) & ~stratum.negated).tolist():
+            first = int(program.first_rule[s])
+            found += [first + j for j in rules_with_head(stratum.program, local)]
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some of the names, as a sentence has them."""
+    shown = [quote(name) for name in names]
+    return ", ".join(shown[:10]) + (f", … {len(shown) - 10} more" if len(shown) > 10 else "")

@@ -1,0 +1,131 @@
+"""The smallest change of the facts that makes an atom of a program with negation follow."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from latentgamma._errors import ProgramError
+from latentgamma._logic.closure import closure_of_mask
+from latentgamma._program.facts import Mask
+from latentgamma._program.stratified import StratifiedProgram
+
+#: Clingo proves the change smallest, or gives the best one it has found after so many seconds.
+_PATIENCE = 10.0
+
+
+def smallest_change(
+    program: StratifiedProgram, given: Mask, goal: int
+) -> tuple[set[int], set[int]]:
+    """The atoms to add to the facts, and the facts to withdraw, so that the goal follows.
+
+    Atoms that no rule derives are added first; one that rules derive is added only where there
+    is no other way, and the goal itself only where nothing else helps.
+
+    Raises:
+        ProgramError: if clingo is not installed.
+    """
+    try:
+        import clingo
+    except ImportError:
+        raise ProgramError(
+            "why_not of a program with negation needs clingo; install it with "
+            "'pip install latentgamma[datalog]'"
+        ) from None
+    relevant, rules = _relevant(program, goal)
+    derivable = program.rules_per_head > 0
+    control = clingo.Control(["--opt-mode=opt", "--warn=none"])
+    number: dict[int, int] = {}
+    switch: dict[int, int] = {}  # whether an atom is a fact
+    prices: dict[int, list[tuple[int, int]]] = {1: [], 2: [], 3: []}
+    with control.backend() as backend:
+        for i in relevant:
+            number[i], switch[i] = backend.add_atom(), backend.add_atom()
+            backend.add_rule([switch[i]], choice=True)
+            backend.add_rule([number[i]], [switch[i]])
+            if given[i]:
+                prices[1].append((-switch[i], 1))
+            else:
+                prices[3 if i == goal else 2 if derivable[i] else 1].append((switch[i], 1))
+        for heads, body, negated in rules:
+            literals = [number[i] for i in body] + [-number[i] for i in negated]
+            for head in heads:
+                backend.add_rule([number[head]], literals)
+        backend.add_rule([], [-number[goal]])
+        for priority, priced in prices.items():
+            if priced:
+                backend.add_minimize(priority, priced)
+    control.ground([("base", [])])
+    facts: set[int] = set()
+    proved = False
+    deadline = time.monotonic() + _PATIENCE
+    with control.solve(yield_=True, async_=True) as handle:
+        while True:
+            handle.resume()
+            if facts and not handle.wait(max(0.0, deadline - time.monotonic())):
+                handle.cancel()
+                break
+            model = handle.model()
+            if model is None:
+                proved = True
+                break
+            facts = {i for i in relevant if model.is_true(switch[i])}
+    before = {i for i in relevant if given[i]}
+    added, withdrawn = facts - before, before - facts
+    return (added, withdrawn) if proved else _reduced(program, given, goal, added, withdrawn)
+
+
+def _relevant(
+    program: StratifiedProgram, goal: int
+) -> tuple[list[int], list[tuple[list[int], list[int], list[int]]]]:
+    """The atoms that the goal depends on, and their rules as (heads, body, negated)."""
+    wanted = np.zeros(program.M, np.bool_)
+    wanted[goal] = True
+    rules = []
+    for stratum in reversed(program.strata):
+        part = stratum.program
+        # Within a stratum, backwards until nothing is new.
+        local = wanted[stratum.atom] & ~stratum.negated
+        rule_of = np.repeat(np.arange(part.R), part.body_sizes)
+        head_of = np.repeat(np.arange(part.R), part.head_sizes)
+        while True:
+            used = np.zeros(part.R, np.bool_)
+            used[head_of[local[part.head_indices]]] = True
+            more = local.copy()
+            more[part.body_indices[used[rule_of]]] = True
+            if (more == local).all():
+                break
+            local = more
+        wanted[stratum.atom[local]] = True
+        for j in np.flatnonzero(used).tolist():
+            body = part.body_of(j)
+            negated = stratum.negated[body]
+            rules.append(
+                (
+                    stratum.atom[part.heads_of(j)].tolist(),
+                    stratum.atom[body[~negated]].tolist(),
+                    stratum.atom[body[negated]].tolist(),
+                )
+            )
+    return np.flatnonzero(wanted).tolist(), rules
+
+
+def _reduced(
+    program: StratifiedProgram, given: Mask, goal: int, added: set[int], withdrawn: set[int]
+) -> tuple[set[int], set[int]]:
+    """The change without parts of it, one at a time, that turn out not to be needed."""
+    facts = given.copy()
+    facts[list(added)], facts[list(withdrawn)] = True, False
+    changes = sorted(added | withdrawn)
+    shrinking = True
+    while shrinking:
+        shrinking = False
+        for i in list(changes):
+            facts[i] = ~facts[i]
+            if closure_of_mask(program, facts).state[goal]:
+                changes.remove(i)
+                shrinking = True
+            else:
+                facts[i] = ~facts[i]
+    return added & set(changes), withdrawn & set(changes)

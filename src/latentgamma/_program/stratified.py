@@ -1,0 +1,269 @@
+"""What a program with negation is: definite programs in a row, each fed by those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._errors import FactsError, ProgramError
+from latentgamma._program.facts import Facts, Mask, fact_mask, fact_values
+from latentgamma._program.names import quote
+from latentgamma._program.origin import Origin
+from latentgamma._program.program import (
+    Indices,
+    Offsets,
+    Program,
+    Rule,
+    numbered_as_read,
+    require_program,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Stratum:
+    """A definite program some of whose inputs are the negations of atoms derived before it."""
+
+    #: Its rules; the negation of the atom `a` is an atom of its own, called 'not a'.
+    program: Program
+    #: For each atom of it the atom of the whole that it is, or that it negates. Shape (m,).
+    atom: Indices
+    #: Which of its atoms are negations. Shape (m,).
+    negated: Mask
+
+    @cached_property
+    def derived(self) -> npt.NDArray[np.int64]:
+        """Its atoms that rules derive."""
+        return np.flatnonzero(self.program.rules_per_head)
+
+
+class StratifiedRules(Sequence[Rule]):
+    """The rules of a stratified program, made one at a time as they are asked for."""
+
+    __slots__ = ("_program",)
+
+    def __init__(self, program: StratifiedProgram) -> None:
+        self._program = program
+
+    def __len__(self) -> int:
+        return self._program.R
+
+    @overload
+    def __getitem__(self, index: int) -> Rule: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Rule, ...]: ...
+    def __getitem__(self, index: int | slice) -> Rule | tuple[Rule, ...]:
+        if isinstance(index, slice):
+            return tuple(self[j] for j in range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"rule {index} of a program with {len(self)} rules")
+        stratum, j = self._program.locate(index % len(self))
+        atoms, body = self._program.atoms, stratum.program.body_of(j)
+        negated = stratum.negated[body]
+        return Rule(
+            tuple(atoms[i] for i in stratum.atom[stratum.program.heads_of(j)]),
+            frozenset(atoms[i] for i in stratum.atom[body[~negated]]),
+            frozenset(atoms[i] for i in stratum.atom[body[negated]]),
+        )
+
+    def __iter__(self) -> Iterator[Rule]:
+        return (self[j] for j in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (StratifiedRules, tuple, list)):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._program)
+
+    def __repr__(self) -> str:
+        shown = [repr(str(rule)) for rule in self[:5]] + ["…"] * (len(self) > 5)
+        return f"StratifiedRules({', '.join(shown)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StratifiedProgram:
+    """A program with negation: a sequence of definite programs.
+
+    An atom is negated only above the stratum that decides it, so there is one answer for each
+    fact set. `latentgamma.parse`, `latentgamma.load`, `datalog.ground` and `datalog.stratify`
+    make one where rules say `not`. Rules are numbered stratum by stratum.
+
+    >>> from latentgamma import closure, parse
+    >>> program = parse("fly :- bird, not penguin. bird :- penguin.")
+    >>> program
+    StratifiedProgram(M=3, R=2, strata=2)
+    >>> sorted(closure(program, ["bird"]))
+    ['bird', 'fly']
+    >>> print(program)
+    #external fly.
+    #external bird.
+    #external penguin.
+    bird :- penguin.
+    fly :- bird, not penguin.
+    """
+
+    atoms: tuple[str, ...]
+    strata: tuple[Stratum, ...]
+    #: The text it was grounded from, if it was: equal programs may differ in it.
+    origin: Origin | None = None
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+        return len(self.atoms)
+
+    @property
+    def R(self) -> int:
+        """The number of rules, facts of the program included."""
+        return sum(stratum.program.R for stratum in self.strata)
+
+    @property
+    def k(self) -> int:
+        """The size of the largest body."""
+        return max((stratum.program.k for stratum in self.strata), default=0)
+
+    @property
+    def rho_max(self) -> int:
+        """The largest number of rules that share one head."""
+        return max((stratum.program.rho_max for stratum in self.strata), default=0)
+
+    @property
+    def size(self) -> int:
+        """The number of literals."""
+        return sum(stratum.program.size for stratum in self.strata)
+
+    @property
+    def rules(self) -> StratifiedRules:
+        """The rules, as a sequence that makes each one when it is asked for."""
+        return StratifiedRules(self)
+
+    @cached_property
+    def first_rule(self) -> Offsets:
+        """The number of the first rule of each stratum, and the number of all. Shape (S + 1,)."""
+        return np.cumsum([0, *(stratum.program.R for stratum in self.strata)])
+
+    def locate(self, rule: int) -> tuple[Stratum, int]:
+        """The stratum of a rule, and its number there."""
+        s = int(np.searchsorted(self.first_rule, rule, "right")) - 1
+        return self.strata[s], rule - int(self.first_rule[s])
+
+    @cached_property
+    def rules_per_head(self) -> Offsets:
+        """The number of rules with head i. Shape (M,)."""
+        count = np.zeros(self.M, np.int64)
+        for stratum in self.strata:
+            count[stratum.atom[stratum.derived]] += stratum.program.rules_per_head[stratum.derived]
+        return count
+
+    @cached_property
+    def uses_per_atom(self) -> Offsets:
+        """The number of bodies each atom occurs in, negated or not. Shape (M,)."""
+        count = np.zeros(self.M, np.int64)
+        for stratum in self.strata:
+            np.add.at(count, stratum.atom, stratum.program.uses_per_atom)
+        return count
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Atoms that rules use and none derives: where facts come in."""
+        return self._named((self.rules_per_head == 0) & (self.uses_per_atom > 0))
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Atoms that occur in no body."""
+        return self._named(self.uses_per_atom == 0)
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """Atoms that no rule derives."""
+        return self._named(self.rules_per_head == 0)
+
+    @cached_property
+    def facts(self) -> frozenset[str]:
+        """The atoms the program itself states: heads of rules with an empty body."""
+        return frozenset(name for stratum in self.strata for name in stratum.program.facts)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The index of each atom's name."""
+        return {name: i for i, name in enumerate(self.atoms)}
+
+    def mask(self, facts: Facts = ()) -> Mask:
+        """One boolean per atom, from facts in any form. Shape (M,)."""
+        return fact_mask(self, facts)
+
+    def state(self, facts: Facts = ()) -> npt.NDArray[np.float64]:
+        """The value of each atom in a fact set. Shape (M,)."""
+        return fact_values(self, facts)
+
+    def names(self, state: npt.ArrayLike) -> frozenset[str]:
+        """The atoms above one half in a state (or true in a boolean one)."""
+        values = np.asarray(state)
+        if values.shape != (self.M,):
+            raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
+        return frozenset(self._named(values if values.dtype.kind == "b" else values > 0.5))
+
+    def _named(self, mask: Mask) -> tuple[str, ...]:
+        return tuple(self.atoms[i] for i in np.flatnonzero(mask))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StratifiedProgram):
+            return NotImplemented
+        return self.atoms == other.atoms and self._programs() == other._programs()
+
+    def __hash__(self) -> int:
+        return hash((self.atoms, self._programs()))
+
+    def _programs(self) -> tuple[Program, ...]:
+        return tuple(stratum.program for stratum in self.strata)
+
+    def __copy__(self) -> StratifiedProgram:
+        return self  # nothing in it can change
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StratifiedProgram:
+        return self
+
+    def __str__(self) -> str:
+        names = [quote(name) for name in self.atoms]
+        lines = []
+        read: list[Indices] = []  # the atoms as a reader meets them
+        for stratum in self.strata:
+            program = stratum.program
+            local = [
+                f"not {names[i]}" if negated else names[i]
+                for i, negated in zip(stratum.atom.tolist(), stratum.negated.tolist(), strict=True)
+            ]
+            for j in range(program.R):
+                heads, body = program.heads_of(j), program.body_of(j)
+                positive = ", ".join([local[i] for i in body.tolist()])
+                head = ", ".join([local[i] for i in heads.tolist()])
+                lines.append(f"{head} :- {positive}." if positive else f"{head}.")
+                read += [stratum.atom[heads], stratum.atom[body]]
+        if not numbered_as_read(np.concatenate([np.zeros(0, np.int32), *read]), self.M):
+            lines = [f"#external {name}." for name in names] + lines
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"StratifiedProgram(M={self.M}, R={self.R}, strata={len(self.strata)})"
+
+
+def require_any_program(value: object, function: str) -> None:
+    """Raise a ProgramError that says how to make a program, unless this is one."""
+    if not isinstance(value, StratifiedProgram):
+        require_program(value, function)
+
+
+def require_definite(program: Program | StratifiedProgram, function: str) -> Program:
+    """The program, which must not have negation."""
+    if isinstance(program, StratifiedProgram):
+        raise ProgramError(
+            f"{function} takes a definite program, but this one has negation; its strata are definite"
+        )
+    require_program(program, function)
+    return program

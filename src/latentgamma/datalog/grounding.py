@@ -1,0 +1,264 @@
+"""From Datalog text to a ground program."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from latentgamma._errors import ParseError, ProgramError
+from latentgamma._logic.stratification import NotStratifiedError
+from latentgamma._program.files import read_text
+from latentgamma._program.program import Program
+from latentgamma._program.source_text import prepared
+from latentgamma._program.stratified import StratifiedProgram
+from latentgamma.datalog.assembly import assembled
+from latentgamma.datalog.grounder import GroundingFailed, Output, run_clingo
+from latentgamma.datalog.origin import Grounding
+from latentgamma.datalog.scanner import Signature, ground_statements, signature_of
+from latentgamma.datalog.source import (
+    CANDIDATE,
+    Source,
+    clingo_error,
+    read_source,
+    signature,
+    signatures,
+    walk,
+)
+from latentgamma.datalog.tables import Table, table_facts
+
+#: More ground rules than this are refused unless the caller asks for more.
+MAX_RULES = 20_000_000
+#: Grounding is stopped after so many seconds unless the caller allows more.
+MAX_SECONDS = 600.0
+
+_remark = re.compile(r"<\w+>:([0-9]+):([0-9]+)[-0-9:]*: info: (.*?):\n  (.*)\n")
+
+
+class GroundingWarning(UserWarning):
+    """Something in a text that is allowed and likely a slip."""
+
+
+def ground(
+    source: str | os.PathLike[str],
+    *,
+    open: str | Iterable[str] = (),  # noqa: A002 - the word of the field
+    facts: Mapping[str, Table] | None = None,
+    max_rules: int = MAX_RULES,
+    max_seconds: float = MAX_SECONDS,
+) -> Program | StratifiedProgram:
+    """The ground program of Datalog rules: variables, constants, strings, comparisons, arithmetic.
+
+    What follows whatever the open facts are is evaluated: it becomes a fact of the program.
+    Facts of open predicates, in the text or in tables, are candidates: nothing holds until it is
+    given to `closure` and the other functions.
+
+    >>> program = ground('''
+    ...     edge(a,b).  edge(b,c).
+    ...     path(X,Y) :- edge(X,Y).
+    ...     path(X,Z) :- edge(X,Y), path(Y,Z).
+    ... ''', open=["edge/2"])
+    >>> print(program)
+    path(a,b) :- edge(a,b).
+    path(b,c) :- edge(b,c).
+    path(a,c) :- edge(a,b), path(b,c).
+
+    Args:
+        source: the text, or the path of a file (a `Path`, or a string that ends in .lp, .pl or .dl).
+        open: predicates whose facts are given when asking, such as `["edge/2"]`. The text can
+            declare them too: `#input edge/2.`, or `#external edge(X,Y) : node(X), node(Y).`
+        facts: tables by predicate: `{"edge": "edges.csv"}`, `{"edge(from,to)": "edges.parquet"}`
+            where the columns have names, or rows: `{"edge": [("a", "b")]}`.
+        max_rules: stop beyond so many ground rules.
+        max_seconds: stop after so many seconds.
+
+    Raises:
+        ParseError: if the text is not Datalog; the message shows the place.
+        ProgramError: if grounding exceeds a limit, or clingo is not installed.
+        DataError: if a table cannot be read.
+    """
+    require_clingo()
+    text, path = _read(source)
+    return ground_text(
+        text,
+        path,
+        open_predicates=signatures(open),
+        tables=tuple(table_facts(facts)),
+        max_rules=max_rules,
+        max_seconds=max_seconds,
+    )
+
+
+def ground_text(
+    text: str,
+    path: str,
+    *,
+    open_predicates: Iterable[Signature] = (),
+    tables: tuple[tuple[Signature, str], ...] = (),
+    max_rules: int = MAX_RULES,
+    max_seconds: float = MAX_SECONDS,
+) -> Program | StratifiedProgram:
+    """The ground program of a prepared text."""
+    source = read_source(text, path, open_predicates)
+    _refuse_open_aggregates(source)
+    grounding = Grounding(text, path, source.open, tables)
+    output = _run(grounding, source, max_rules=max_rules, max_seconds=max_seconds)
+    _warn(source, output, {given for given, _ in tables})
+    inputs = tuple(output.names[atom] for atom in output.externals)
+    origin = replace(grounding, inputs=inputs, shown=source.shown)
+    try:
+        return replace(assembled(output), origin=origin)
+    except NotStratifiedError as error:
+        raise _at_the_negation(source, error) from None
+
+
+def require_clingo() -> None:
+    """Raise a ProgramError if clingo is not installed."""
+    if not has_clingo():
+        raise ProgramError(
+            "rules with variables are grounded by clingo, which is not installed; install it with "
+            "'pip install latentgamma[datalog]'"
+        )
+
+
+def has_clingo() -> bool:
+    """Whether clingo is installed."""
+    try:
+        import clingo  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
+    """The prepared text, and what an error calls it."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise ProgramError(f"ground takes a text or a path, not {type(source).__name__}")
+    if isinstance(source, str) and not re.fullmatch(r"[^\n:]+\.(lp|pl|dl)(\.gz)?", source.strip()):
+        return prepared(source, "<text>"), "<text>"
+    return read_text(source), os.fsdecode(source)
+
+
+def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: float) -> Output:
+    try:
+        return run_clingo(
+            grounding.clingo_texts(source), max_rules=max_rules, max_seconds=max_seconds
+        )
+    except GroundingFailed as failure:
+        raise clingo_error(source, failure.messages) from None
+    except ProgramError as error:
+        endless = _endless_rule(source)
+        if endless is None:
+            raise
+        raise source.error_of(endless, str(error)) from None
+
+
+# ------------------------------------------------------------------------ what may be wrong
+
+
+def _refuse_open_aggregates(source: Source) -> None:
+    """Raise a ParseError if an aggregate or a condition depends on facts given when asking."""
+    asked = [(rule, n) for rule in source.rules for n in rule.body if _kind_of_aggregate(n)]
+    if not asked:
+        return
+    dependent = _dependent_on_open(source)
+    for _, node in asked:
+        inside = {signature(n) for n in walk(node) if n.ast_type.name == "SymbolicAtom"}
+        if inside & dependent:
+            raise source.error_of(
+                node,
+                f"{_kind_of_aggregate(node)} depends on the open facts, so its value is not known "
+                "when grounding; use it over predicates whose facts are in the text, or write one "
+                "rule for each case",
+            )
+
+
+def _dependent_on_open(source: Source) -> set[Signature]:
+    """The predicates whose facts may depend on what is given when asking."""
+    found = set(source.open)
+    uses: list[tuple[Signature, set[Signature]]] = []
+    for rule in source.rules:
+        if rule.ast_type.name == "External":
+            found.add(signature(rule.atom))
+            continue
+        body = {
+            signature(n) for b in rule.body for n in walk(b) if n.ast_type.name == "SymbolicAtom"
+        }
+        uses.append((signature(rule.head.atom), body))
+    for start, end in source.scanned.ground:
+        for _, head, body_atoms, negated in ground_statements(source.scanned.text, start, end):
+            if body_atoms or negated:
+                names = {signature_of(name) for name in (*body_atoms, *negated)}
+                uses.append((signature_of(head), names))
+    while True:
+        more = {head for head, body in uses if body & found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _kind_of_aggregate(literal: Any) -> str | None:
+    name = literal.ast_type.name
+    if name == "ConditionalLiteral":
+        return "a condition (':')"
+    if name == "Literal" and literal.atom.ast_type.name in {"Aggregate", "BodyAggregate"}:
+        return "an aggregate"
+    return None
+
+
+def _at_the_negation(source: Source, error: NotStratifiedError) -> ProgramError:
+    """The same error, at the place in the text where the negation stands."""
+    head, denied = error.head.partition("(")[0], error.negated.partition("(")[0]
+    for rule in source.rules:
+        for literal in rule.body:
+            if (
+                literal.ast_type.name == "Literal"
+                and literal.sign == 1
+                and literal.atom.ast_type.name == "SymbolicAtom"
+                and (signature(literal.atom)[0], signature(rule.head.atom)[0]) == (denied, head)
+            ):
+                return source.error_of(literal, error.problem)
+    return ParseError(error.problem, path=source.path)
+
+
+def _endless_rule(source: Source) -> Any:
+    """The rule most likely to have no end: its head is computed; else the one that joins most."""
+    rules = [rule for rule in source.rules if rule.ast_type.name == "Rule"]
+    for rule in rules:
+        if any(node.ast_type.name == "BinaryOperation" for node in walk(rule.head)):
+            return rule.head
+    return max(rules, key=lambda rule: len(rule.body), default=None)
+
+
+def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
+    used = {given for given in output.signatures if not given[0].startswith("__")} | tables
+    for rule in source.rules:
+        used |= {signature(n) for n in walk(rule) if n.ast_type.name == "SymbolicAtom"}
+    arities: dict[str, set[int]] = {}
+    for name, arity in used:
+        arities.setdefault(name, set()).add(arity)
+    for name, several in sorted(arities.items()):
+        if len(several) > 1:
+            forms = " and ".join(f"{name}/{arity}" for arity in sorted(several))
+            _say(f"{source.path}: {forms} are different predicates; is an argument missing?")
+    for said in output.messages:
+        for line, column, problem, what in _remark.findall(said):
+            if "does not occur in any rule head" in problem:
+                if what.startswith(CANDIDATE):
+                    _say(
+                        f"{source.path}: no fact of the open predicate "
+                        f"{what.partition('(')[0].removeprefix(CANDIDATE)!r} is possible: list its "
+                        "possible facts, give a table, or declare '#external p(X) : domain(X).'"
+                    )
+                    continue
+                problem = f"'{what}' never holds: it has no facts and no rules, and is not open"
+            else:
+                problem = f"{problem}: {what}"
+            _say(str(source.error(int(line), int(column), problem)))
+
+
+def _say(message: str) -> None:
+    warnings.warn(message, GroundingWarning, stacklevel=5)

@@ -1,0 +1,119 @@
+"""Programs from texts and files: definite rules, negation, and rules with variables."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from latentgamma._errors import ParseError, ProgramError
+from latentgamma._logic.stratification import stratified_rules
+from latentgamma._program import files
+from latentgamma._program.program import Program
+from latentgamma._program.rule_text import SignedRules, read_rules
+from latentgamma._program.source_text import decoded, prepared
+from latentgamma._program.stratified import StratifiedProgram
+from latentgamma.datalog.grounding import ground_text, has_clingo
+
+# Strings and comments, or something that only rules with variables have.
+_sign_of_datalog = re.compile(
+    r"""
+    "(?:[^"\\\n]|\\[^\n])*+" | '(?:[^'\\\n]|\\[^\n])*+' | %\*.*?\*% | %[^\n]*+ | /\*.*?\*/
+    | (?P<sign>
+        (?<!\w)_*+(?:[A-Z]\w*+)?+(?=[\s,;:.()=<>!+*/|-])(?<=\w)   # a variable
+        | \.\. | \#(?:show|const|input|defined|program)\b | \#external\b[^.]*[/:]
+      )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def parse(text: str, *, path: str = "<text>") -> Program | StratifiedProgram:
+    """The program that a text of rules describes.
+
+    Rules with variables are grounded by clingo, as `datalog.ground` does where nothing is open;
+    rules with `not` make a `StratifiedProgram`.
+
+    >>> program = parse("bird :- penguin.  animal :- bird.  penguin.")
+    >>> program.atoms
+    ('bird', 'penguin', 'animal')
+    >>> print(program)
+    bird :- penguin.
+    animal :- bird.
+    penguin.
+
+    Args:
+        text: rules such as `h :- b1, b2.`, `h1, h2 :- b.`, `b => h.` and `a.`, or rules with
+            variables such as `path(X,Z) :- edge(X,Y), path(Y,Z).`
+        path: what an error calls the text.
+
+    Raises:
+        ParseError: if the text is not a program; the message shows the place.
+        ProgramError: if it is not stratified; the message shows the cycle.
+    """
+    if not isinstance(text, str):
+        raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
+    try:
+        return _as_program(read_rules(text, path))
+    except ParseError as error:
+        return _grounded(text, path, error)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - what everybody calls it
+) -> Program | StratifiedProgram:
+    """The program in a file. A model is loaded by `LatentGamma.load`.
+
+    Args:
+        path: a file that ends in .lp, .pl or .dl (rule text), .cnf (DIMACS) or .json, and
+            after that perhaps in .gz.
+        format: how to read it whatever its name is: "lp", "cnf" or "json", or one of them
+            and ".gz".
+
+    Returns:
+        The program; a `StratifiedProgram` if it has negation.
+
+    Raises:
+        ProgramError: if the file cannot be read, or its name does not say how.
+        ParseError: if its content is not a program.
+    """
+    data, suffix, shown = files.content(path, format)
+    return read(data, suffix, path=shown)
+
+
+def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program | StratifiedProgram:
+    """The program in these bytes, read as the suffix says.
+
+    Args:
+        data: the content of a file.
+        suffix: what its name would end in: .lp .pl .dl .cnf .json, or one of them and .gz.
+        path: what an error calls it.
+    """
+    try:
+        return _as_program(files.read_signed(data, suffix, path=path))
+    except ParseError as error:
+        if not files.is_rule_text(suffix.removesuffix(".gz")):
+            raise
+        data = files.decompress(data, path) if suffix.endswith(".gz") else data
+        return _grounded(decoded(data, path), path, error)
+
+
+def _as_program(found: Program | SignedRules) -> Program | StratifiedProgram:
+    return stratified_rules(found) if isinstance(found, SignedRules) else found
+
+
+def _grounded(text: str, path: str, error: ParseError) -> Program | StratifiedProgram:
+    """The program of a text that the reader of ground rules refused, if it has variables."""
+    if not any(found["sign"] for found in _sign_of_datalog.finditer(text)):
+        raise error
+    if not has_clingo():
+        raise ParseError(
+            f"{error.problem}; or install clingo, which grounds them here, with "
+            "'pip install latentgamma[datalog]'",
+            source=error.source,
+            line=error.line,
+            column=error.column,
+            path=path,
+        )
+    return ground_text(prepared(text, path), path)

@@ -1,0 +1,191 @@
+r"""Fact tables: CSV, TSV and Parquet files, or rows, as facts of a predicate.
+
+A cell becomes a number if it is a whole number of at most 32 bits written plainly (`17`, `-3`), a
+constant if it is a lower-case name (`ann`, `x_1`), and a string otherwise (`"Ann"`, `"3.5"`,
+`"007"`): a capital letter starts a variable, so `Ann` in a table is the string `"Ann"` in rules.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from latentgamma._errors import DataError
+from latentgamma._program.source_text import decoded
+from latentgamma.datalog.scanner import Signature
+
+#: The facts of one predicate: a table's path, or one row after another.
+Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"
+
+_key = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*", re.ASCII).fullmatch
+_plain = re.compile(r"_*[a-z][A-Za-z0-9_]*|0|-?[1-9][0-9]{0,8}", re.ASCII).fullmatch
+_whole = re.compile(r"-?[1-9][0-9]{9}", re.ASCII).fullmatch
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_SUFFIXES = (".csv", ".tsv", ".facts", ".parquet")
+
+
+def table_facts(tables: Mapping[str, Table] | None) -> Iterator[tuple[Signature, str]]:
+    r"""The predicate of each table, and its facts as text, one a line.
+
+    >>> list(table_facts({"edge": [("a", "b"), ("a", "New York")]}))
+    [(('edge', 2), 'edge(a,b).\nedge(a,"New York").\n')]
+    """
+    if tables is None:
+        return
+    if not isinstance(tables, Mapping):
+        raise DataError(
+            f"facts are tables by predicate, such as {{'edge': 'edges.csv'}}, not {type(tables).__name__}"
+        )
+    for key, table in tables.items():
+        found = _key(key) if isinstance(key, str) else None
+        if found is None:
+            raise DataError(
+                f"a table's predicate is written 'edge', 'edge/2' or 'edge(from,to)', not {key!r}"
+            )
+        name, arity, columns = found.groups()
+        wanted = None if columns is None else [column.strip() for column in columns.split(",")]
+        where, rows = _rows(key, table, wanted)
+        expected = len(wanted) if wanted else None if arity is None else int(arity)
+        yield _as_text(name, expected, rows, where)
+
+
+def constant(value: object) -> str:
+    """A cell as rules write it.
+
+    >>> [constant(value) for value in ("ann", "Ann", 3, "007")]
+    ['ann', '"Ann"', '3', '"007"']
+    """
+    text = str(value)
+    if _plain(text) and text != "not":
+        return text
+    if _whole(text) and -(2**31) <= int(text) < 2**31:
+        return text
+    return f'"{text.translate(_ESCAPES)}"'
+
+
+def _as_text(
+    name: str, expected: int | None, rows: Iterable[Sequence[Any]], where: str
+) -> tuple[Signature, str]:
+    written: dict[Any, str] = {}
+    lines: list[str] = []
+    arity = expected
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str) or not isinstance(row, Sequence):
+            row = [row]  # a table of one column
+        if arity is None:
+            arity = len(row)
+        if len(row) != arity:
+            short = "is missing a column" if len(row) < arity else "has too many columns"
+            raise DataError(
+                f"{where}: row {number} {short}: {name}/{arity} takes {arity} values, but this row "
+                f"has {len(row)}: {_shown(row)}"
+            )
+        cells = []
+        for value in row:
+            cell = written.get((type(value), value))
+            if cell is None:
+                if (
+                    isinstance(value, bool)
+                    or value is None
+                    or (
+                        not isinstance(value, str)
+                        and not hasattr(value, "__index__")
+                        and not isinstance(value, float)
+                    )
+                ):
+                    raise DataError(
+                        f"{where}: row {number} holds {value!r} ({type(value).__name__}); a value is "
+                        "a string or a number"
+                    )
+                cell = constant(value)
+                if "\0" in cell:
+                    raise DataError(f"{where}: row {number} holds a NUL character")
+                written[type(value), value] = cell
+            cells.append(cell)
+        lines.append(f"{name}({','.join(cells)}).\n" if cells else f"{name}.\n")
+    return (name, arity or 0), "".join(lines)
+
+
+def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Iterable[Sequence[Any]]]:
+    """What an error calls the table, and its rows."""
+    if not isinstance(table, (str, os.PathLike)):
+        if columns is not None:
+            raise DataError(f"{key!r} names columns, which rows do not have; write the name alone")
+        if not isinstance(table, Iterable):
+            raise DataError(
+                f"the facts of {key!r} are a table's path or rows, not {type(table).__name__}"
+            )
+        return f"the facts of {key!r}", table
+    path = os.fsdecode(table)
+    lower = path.lower().removesuffix(".gz")
+    if not lower.endswith(_SUFFIXES):
+        raise DataError(
+            f"{path!r} does not say what it holds; a table's name ends in {', '.join(_SUFFIXES)}"
+        )
+    try:
+        if lower.endswith(".parquet"):
+            return path, _parquet(path, columns)
+        with open(path, "rb") as file:
+            data = file.read()
+        if path.lower().endswith(".gz"):
+            data = gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
+        raise DataError(f"cannot read {path!r}: {reason}") from None
+    return path, _csv(decoded(data, path), "," if lower.endswith(".csv") else "\t", columns, path)
+
+
+def _csv(text: str, delimiter: str, columns: list[str] | None, path: str) -> list[list[str]]:
+    try:
+        rows = [
+            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row
+        ]
+    except csv.Error as error:
+        raise DataError(f"{path}: {error}") from None
+    if columns is None:
+        return rows
+    if not rows:
+        raise DataError(f"{path} is empty; its first row must name the columns")
+    places = _places(columns, [name.strip() for name in rows[0]], path)
+    for number, row in enumerate(rows[1:], 2):
+        if len(row) != len(rows[0]):
+            raise DataError(
+                f"{path}: row {number} has {len(row)} values, but there are {len(rows[0])} columns"
+            )
+    return [[row[i] for i in places] for row in rows[1:]]
+
+
+def _parquet(path: str, columns: list[str] | None) -> Iterable[Sequence[Any]]:
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        raise DataError(
+            "Parquet tables need pyarrow; install it with 'pip install latentgamma[parquet]'"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except ArrowInvalid as error:
+        raise DataError(f"{path}: {error}") from None
+    places: Sequence[int] = range(len(table.column_names))
+    if columns is not None:
+        places = _places(columns, table.column_names, path)
+    return zip(*(table.column(i).to_pylist() for i in places), strict=True)
+
+
+def _places(columns: list[str], header: Sequence[str], path: str) -> list[int]:
+    missing = [column for column in columns if column not in header]
+    if missing:
+        raise DataError(
+            f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, header))}"
+        )
+    return [header.index(column) for column in columns]
+
+
+def _shown(row: Sequence[Any]) -> str:
+    text = repr(list(row))
+    return text if len(text) <= 80 else f"{text[:79]}…"
