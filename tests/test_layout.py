@@ -163,7 +163,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         derivation Derivation why_not WhyNot equivalent oracle Constants LatentGamma Trajectory
         certify Certificate tolerance gradient_report GradientReport Layer Categorical Annealing paper_window PaperWindow perturb
         flip_bound flip_probability misroute_bound critical_sigma parameter_count
-        lower_bound_bits validation report plot fit FitResult Homotopy extract alignment Alignment
+        lower_bound_bits validation report plot explore fit FitResult Homotopy extract alignment Alignment
         LatentGammaError ProgramError ParseError FactsError StateError ModelError DataError
         ArgumentError         CertificateError
     """

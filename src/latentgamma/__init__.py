@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # importing typing would take longer than the rest of thi
 if TYPE_CHECKING:
     from typing import Any
 
-    from latentgamma import datalog, generators, plot, report, validation
+    from latentgamma import datalog, explore, generators, plot, report, validation
     from latentgamma._certificate.certificate import Certificate, certify, tolerance
     from latentgamma._certificate.constants import Constants
     from latentgamma._certificate.paper_window import PaperWindow, paper_window
@@ -111,6 +111,7 @@ _MODULES = {
     "datalog": "",
     "generators": "",
     "plot": "",
+    "explore": "",
     "report": "",
     "validation": "",
 }
@@ -163,6 +164,7 @@ __all__ = [
     "validation",
     "report",
     "plot",
+    "explore",
     # learning
     "fit",
     "FitResult",

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, NoReturn, get_args
 
-from latentgamma._cli import commands, completion, learn, validate
+from latentgamma._cli import commands, completion, explore, learn, validate
 from latentgamma._cli.checks import UsageError
 from latentgamma._learning.observations import Kind
 from latentgamma._version import __version__
@@ -187,6 +187,22 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plot(parser, "a heat map of atoms and steps")
 
 
+def _explore_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_facts(parser)
+    parser.add_argument(
+        "--model", metavar="FILE", help="run a saved model, and show its rules beside RULES"
+    )
+    parser.add_argument(
+        "--export", metavar="FILE", help="write one self-contained page instead of serving it"
+    )
+    parser.add_argument("--title", default="LatentGamma explorer", help="the title of the page")
+    parser.add_argument(
+        "--port", type=_count, default=0, metavar="N", help="the port; by default any free one"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+
+
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     _add_rules(parser)
     parser.add_argument(
@@ -284,6 +300,9 @@ _COMMANDS = (
         _certify_arguments, commands.certify,
     ),
     _Command("run", "run the operator and show its values", _run_arguments, commands.run),
+    _Command(
+        "explore", "open an interactive page for the rules", _explore_arguments, explore.explore
+    ),
     _Command("convert", "write the rules in another format", _convert_arguments, commands.convert),
     _Command("learn", "learn rules from examples", _learn_arguments, learn.learn),
     _Command(

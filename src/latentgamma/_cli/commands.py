@@ -39,8 +39,8 @@ _PARTS = 200
 def closure(args: argparse.Namespace) -> int:
     """Print the closure of the facts; return 0."""
     _check_files(args)
-    program = _read_program(args)
-    facts = _read_facts(args, program)
+    program = read_program(args)
+    facts = read_facts(args, program)
     with working("computing the closure"):
         closed = lg.closure(program, facts)
     if args.plot:
@@ -59,8 +59,8 @@ def closure(args: argparse.Namespace) -> int:
 def explain(args: argparse.Namespace) -> int:
     """Print a proof of the atom and return 0, or why it does not follow and return 1."""
     _check_files(args)
-    program = _read_program(args)
-    facts = _read_facts(args, program)
+    program = read_program(args)
+    facts = read_facts(args, program)
     atom = atom_name(program, args.atom.strip())
     screen = Screen()
     with working("searching for a proof"):
@@ -89,12 +89,12 @@ def explain(args: argparse.Namespace) -> int:
 def certify(args: argparse.Namespace) -> int:
     """Print the certificate; return 0 if it holds up to the horizon, else 1."""
     _check_files(args)
-    program = require_definite(_read_program(args), "this command")
+    program = require_definite(read_program(args), "this command")
     paper = constants = None
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype")
-        model = _load_model(args.model)
-        program = _aligned(program, model)
+        model = load_model(args.model)
+        program = align_atoms(program, model)
         with working("certifying"):
             certificate = lg.certify(model, program, depth=args.depth)
     else:
@@ -141,14 +141,14 @@ def certify(args: argparse.Namespace) -> int:
 def run(args: argparse.Namespace) -> int:
     """Print the values of every step; return 0."""
     _check_files(args)
-    program = require_definite(_read_program(args), "this command")
+    program = require_definite(read_program(args), "this command")
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype", "form")
-        model = _load_model(args.model)
-        program = model.program = _aligned(program, model)
-        facts = _read_facts(args, program)
+        model = load_model(args.model)
+        program = model.program = align_atoms(program, model)
+        facts = read_facts(args, program)
     else:
-        facts = _read_facts(args, program)
+        facts = read_facts(args, program)
         with working("building the model"):
             model = _build_model(args, program)
     trajectory = _iterate(model, facts, args.steps)
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
 def convert(args: argparse.Namespace) -> int:
     """Write the rules in another format; return 0."""
     check_outputs({"OUT": args.out}, {"RULES": args.rules})
-    program = _read_program(args)
+    program = read_program(args)
     lg.save(program, args.out)
     if args.json:
         keys = ("M", "R", "k", "rho_max")
@@ -183,7 +183,8 @@ def convert(args: argparse.Namespace) -> int:
 # -------------------------------------------------------------------- inputs
 
 
-def _read_program(args: argparse.Namespace) -> Program | StratifiedProgram:
+def read_program(args: argparse.Namespace) -> Program | StratifiedProgram:
+    """Return the program of RULES."""
     with working("reading the rules"):
         if args.rules == "-":
             data = _standard_input()
@@ -202,7 +203,8 @@ def _read_program(args: argparse.Namespace) -> Program | StratifiedProgram:
         return lg.load(args.rules)
 
 
-def _read_facts(args: argparse.Namespace, program: Program | StratifiedProgram) -> list[str]:
+def read_facts(args: argparse.Namespace, program: Program | StratifiedProgram) -> list[str]:
+    """Return the facts of --facts and --facts-file."""
     facts = [atom_name(program, name) for text in args.facts for name in split_facts(text)]
     for path in args.facts_file:
         if path == "-" and args.rules == "-":
@@ -243,13 +245,14 @@ def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
     )
 
 
-def _load_model(path: str) -> LatentGamma:
+def load_model(path: str) -> LatentGamma:
+    """Return a saved model."""
     import_torch()
     with working("reading the model"):
         return lg.LatentGamma.load(path)
 
 
-def _aligned(program: Program, model: LatentGamma) -> Program:
+def align_atoms(program: Program, model: LatentGamma) -> Program:
     """The program with its atoms, and if possible its rules, in the order of the model."""
     if model.program is None:
         if model.M != program.M:

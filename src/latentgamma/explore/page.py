@@ -1,0 +1,162 @@
+"""The explorer's page: one HTML document with the program, the operator and the scripts in it."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from latentgamma._errors import ModelError
+from latentgamma._program.facts import Facts, fact_mask
+from latentgamma._program.program import Program
+
+if TYPE_CHECKING:
+    from latentgamma._model.module import LatentGamma
+
+# The page holds the whole program and draws a node per atom: a browser shows this many fluently.
+_MOST_ATOMS = 20_000
+_MOST_LITERALS = 400_000
+
+
+def render(
+    program: Program,
+    *,
+    facts: Facts = (),
+    model: LatentGamma | None = None,
+    title: str = "LatentGamma explorer",
+) -> str:
+    """Return the page of a program as one HTML document that needs nothing else.
+
+    Args:
+        program: The rules to explore.
+        facts: The facts that are true when the page opens.
+        model: A model to run, for example a learned one; by default the closed form. Its
+            extracted rules are shown beside those of the program.
+        title: The title of the page.
+
+    Returns:
+        The HTML text. It contains its scripts and styles and loads nothing.
+
+    Raises:
+        ModelError: The program is too large for a page, or the model has other atoms.
+
+    >>> import latentgamma as lg
+    >>> page = lg.explore.render(lg.parse("bird :- penguin."), facts=["penguin"])
+    >>> page.startswith("<!doctype html>")
+    True
+    """
+    literals = len(program.body_indices) + len(program.head_indices)
+    if program.M > _MOST_ATOMS or literals > _MOST_LITERALS:
+        raise ModelError(
+            f"a page shows up to {_MOST_ATOMS} atoms and {_MOST_LITERALS} literals, but this "
+            f"program has {program.M} and {literals}; explore a part of it"
+        )
+    data = {
+        "atoms": list(program.atoms),
+        "rules": [
+            {"body": program.body_of(j).tolist(), "heads": program.heads_of(j).tolist()}
+            for j in range(program.R)
+        ],
+        "facts": np.flatnonzero(fact_mask(program, facts)).tolist(),
+        **_operator_data(program, model),
+    }
+    assets = files("latentgamma.explore") / "assets"
+    parts = {
+        "title": html.escape(title),
+        "style": (assets / "explorer.css").read_text(encoding="utf-8"),
+        "library": (assets / "cytoscape.min.js").read_text(encoding="utf-8"),
+        "engine": (assets / "engine.js").read_text(encoding="utf-8"),
+        "script": (assets / "explorer.js").read_text(encoding="utf-8"),
+        # "<" would end the script element inside a name such as "</script>".
+        "data": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
+    }
+    page = (assets / "page.html").read_text(encoding="utf-8")
+    for name, text in parts.items():
+        page = page.replace("{" + name + "}", text)
+    return page
+
+
+def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any]:
+    """The parameters of the operator, its certified window, and what a given model learned."""
+    import torch
+
+    from latentgamma._certificate.certificate import certify
+    from latentgamma._model.oracle import oracle
+
+    learned = None if model is None else _learned(program, model)
+    if model is None:
+        model = oracle(program, form="sparse")
+    certificate = certify(model, program)
+    window: dict[str, Any] = {"t_min": None, "t_max": None, "text": str(certificate)}
+    if certificate.holds:
+        window |= {"t_min": certificate.t_min, "t_max": min(certificate.t_max, 10**9)}
+    with torch.no_grad():
+        numbers = {
+            "threshold": model.threshold.double().tolist(),
+            "sharpness": model.sharpness.double().tolist(),
+            "amplitude": (model.gain.double() * model.confidence.double()).tolist(),
+            "offset": model.offset.double().tolist(),
+            "gate": float(model.gate),
+            "gate_kind": model.gate_kind,
+            **_rule_data(model),
+        }
+    return {"model": numbers, "window": window, "learned": learned}
+
+
+def _rule_data(model: LatentGamma) -> dict[str, Any]:
+    """The body logits and head weights: one per literal, and a background for each rule."""
+    from latentgamma._model.sparse_rules import SparseRules
+
+    rules, weights = model.rules, model.rules.read()
+    if isinstance(rules, SparseRules):
+        return {
+            "body_rule": rules.body_rule.tolist(),
+            "body_atom": rules.body_atom.tolist(),
+            "body_logits": rules.body_logits.double().tolist(),
+            "body_background": rules.body_background.double().tolist(),
+            "head_rule": rules.head_rule.tolist(),
+            "head_atom": rules.head_atom.tolist(),
+            "head_weight": weights.head.double().tolist(),
+            "head_background": weights.head_off.double().tolist(),
+        }
+    # A dense matrix is the same with every entry a literal and no background.
+    R, M = model.R, model.M
+    if R * M > _MOST_LITERALS:
+        raise ModelError(
+            f"the dense matrices of this model have {R * M} entries; a page holds up to "
+            f"{_MOST_LITERALS}"
+        )
+    dense = rules.to_dense()
+    rule, atom = np.divmod(np.arange(R * M), M)
+    return {
+        "body_rule": rule.tolist(),
+        "body_atom": atom.tolist(),
+        "body_logits": dense.body_logits.double().flatten().tolist(),
+        "body_background": [-1e3] * R,
+        "head_rule": rule.tolist(),
+        "head_atom": atom.tolist(),
+        "head_weight": weights.head.double().flatten().tolist(),
+        "head_background": [0.0] * R,
+    }
+
+
+def _learned(program: Program, model: LatentGamma) -> dict[str, Any]:
+    """The rules that a model applies beside those of the program."""
+    from latentgamma._learning.extraction import extract
+    from latentgamma._logic.equivalence import equivalent
+
+    if model.M != program.M:
+        raise ModelError(f"the model has {model.M} atoms, the program {program.M}")
+    found = extract(model)
+    ours = {str(rule) for rule in program.rules}
+    theirs = [str(rule) for rule in found.rules]
+    rows = [[text, text if text in ours else "–"] for text in theirs]
+    rows += [["–", text] for text in sorted(ours - set(theirs))]
+    same = equivalent(found, program)
+    text = "The extracted rules are equivalent to the program." if same else (
+        "The extracted rules are not equivalent to the program."
+    )  # fmt: skip
+    return {"text": text, "rows": rows[:500]}
