@@ -16,8 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import latentgamma as lg
 from latentgamma import Constants, FactsError, LatentGamma, ModelError, Program, generators, oracle
 from latentgamma._model.gradient_report import gradient_report
-from latentgamma._model.proof_gradient import min_max_step
-from latentgamma._model.sparse_rules import SparseRules
 from random_models import FORMS, GATES, random_model, random_states
 from random_programs import random_program
 
@@ -194,10 +192,30 @@ def slope_of(model: LatentGamma, facts: Any, atom: str, steps: int) -> dict[str,
     return {names[i]: slope[i].item() for i in slope.nonzero().flatten().tolist()}
 
 
+def min_max_steps(program: Program, state: Tensor, steps: int) -> Tensor:
+    """T_P steps in min/max logic, from every atom's own value. (M,)."""
+    values = state
+    for _ in range(steps):
+        rules = [
+            torch.stack([*(values[b] for b in program.body_of(j)), state.new_tensor(1.0)]).amin()
+            for j in range(program.R)
+        ]
+        values = torch.stack(
+            [
+                torch.stack(
+                    [state[i], *(rules[j] for j in range(program.R) if i in program.heads_of(j))]
+                ).amax()
+                for i in range(program.M)
+            ]
+        )
+    return values
+
+
 class TestAlongProofs:
-    def test_an_atom_that_is_true_at_first_keeps_its_gradient(self) -> None:
+    def test_facts_that_no_rule_derives_come_first(self) -> None:
         model = oracle(lg.parse("b :- a."), gradient="proof")
-        assert slope_of(model, ["a", "b"], "b", 5) == {"b": 1.0}
+        assert slope_of(model, ["a", "b"], "b", 5) == {"a": 1.0}
+        assert slope_of(model, ["b"], "b", 5) == {"b": 1.0}
 
     def test_ties_share_it(self) -> None:
         model = oracle(lg.parse("d :- a, b, c. x :- a. x :- b."), gradient="proof")
@@ -241,36 +259,45 @@ class TestAlongProofs:
             assert set(found) <= set(program.atoms[:6])
             assert sum(found.values()) == pytest.approx(1.0)
 
-    def test_it_is_the_slope_of_min_and_max(self) -> None:
-        program = random_program(11)
-        literals = SparseRules.literals_of(program)
-        rng = np.random.default_rng(0)
-        for _ in range(20):
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("kernel", ["auto", "reference"])
+    def test_it_is_the_slope_of_the_min_max_closure(self, form: str, kernel: str) -> None:
+        for seed in range(10):
+            program = random_program(seed)
+            model = oracle(program, gradient="proof", form=form, kernel=kernel, dtype=torch.float64)
+            rng = np.random.default_rng(seed)
             state = torch.from_numpy(rng.permutation(np.linspace(0.01, 0.99, program.M)))
-            best = [
-                max(
-                    [
-                        min([float(state[i]) for i in program.body_of(j)], default=1.0)
-                        for j in range(program.R)
-                        if i in program.heads_of(j)
-                    ],
-                    default=-1.0,
-                )
-                for i in range(program.M)
-            ]
-            expected = [
-                s if s > 0.5 else max(s, b) for s, b in zip(state.tolist(), best, strict=True)
-            ]
-            assert min_max_step(state, literals, program.R).tolist() == expected
+            state.requires_grad_()
+            closed = min_max_steps(program, state, program.M + 1)
+            for steps in (1, 3, None):
+                given = torch.from_numpy(rng.normal(size=program.M))
+                (found,) = torch.autograd.grad(model(state, steps), state, given)
+                (wanted,) = torch.autograd.grad(closed, state, given, retain_graph=True)
+                torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
-    def test_parameters_get_the_local_derivative(self) -> None:
-        # One step: nothing has come along a proof yet, so parameters see the exact derivative.
+    @pytest.mark.parametrize("value", [0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0])
+    def test_it_is_alive_where_training_starts(self, value: float) -> None:
+        program = lg.parse("smoke :- haze, heat. fire :- smoke, flicker. alarm :- fire.")
+        model = oracle(program, gradient="proof")
+        facts = torch.full((3,), value, requires_grad=True)
+        columns = torch.tensor([program.index[name] for name in ("haze", "heat", "flicker")])
+        state = torch.zeros(program.M).index_copy(0, columns, facts)
+        model(state, 3)[program.index["alarm"]].backward()
+        assert facts.grad.tolist() == [0.25, 0.25, 0.5]
+
+    def test_it_is_zero_only_where_no_proof_exists(self) -> None:
+        model = oracle(lg.parse("b :- a. c :- d, e. d :- c."), gradient="proof")
+        assert slope_of(model, [], "b", 3) == {"a": 1.0}
+        assert sum(slope_of(model, [], "c", 3).values()) == 1.0
+        assert slope_of(oracle(lg.parse("b."), gradient="proof"), [], "b", 3) == {}
+
+    def test_parameters_get_the_exact_derivative(self) -> None:
         program = random_program(3)
         exact = random_model(program, seed=3)
         proof = random_model(program, gradient="proof", seed=3)
         state = random_states(exact, 4, seed=3)
         for model in (exact, proof):
-            model.step(state).sum().backward()
+            model(state.clone().requires_grad_(), 4).sum().backward()
         for one, other in zip(exact.parameters(), proof.parameters(), strict=True):
             assert torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
 

@@ -16,6 +16,7 @@ import latentgamma as lg
 from latentgamma import Program
 from latentgamma._minmax.circuit import compile_circuit
 from latentgamma._minmax.closure import MinMax
+from latentgamma._minmax.reference import LAST
 from random_programs import random_program
 
 WAYS = ("reference", "auto")
@@ -27,8 +28,10 @@ WAYS = ("reference", "auto")
 def slow_closure(program: Program, state: list[float]) -> list[tuple[float, int]]:
     """(value, rank) of each atom, one T_P step after another. Rank −1: true whatever is given."""
     certain = lg.closure(program).atoms
+    derivable = {h for rule in program.rules for h in rule.heads if h not in rule.body}
     best = [
-        (2.0, -1) if a in certain else (x, 0) for a, x in zip(program.atoms, state, strict=True)
+        (2.0, -1) if a in certain else (x, LAST if a in derivable else 0)
+        for a, x in zip(program.atoms, state, strict=True)
     ]
     while True:
         after = list(best)
@@ -55,8 +58,8 @@ def slow_gradient(program: Program, state: list[float], atom: int) -> list[float
 
     def send(i: int, part: float) -> None:
         value, rank = best[i]
-        if rank <= 0:
-            slope[i] += part if rank == 0 else 0.0
+        if rank <= 0 or rank == LAST:
+            slope[i] += part if rank >= 0 else 0.0
             return
         bodies = {
             frozenset(program.body_of(j).tolist()) - {b for b, p in enumerate(best) if p[1] < 0}

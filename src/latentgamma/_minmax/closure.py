@@ -50,6 +50,7 @@ class MinMax(nn.Module):
         hard: bool | None = None,
         low: float = -torch.inf,
         high: float = torch.inf,
+        plain: bool = False,
     ) -> Tensor:
         """The outputs (B, O) of a batch of inputs (B, I).
 
@@ -59,13 +60,16 @@ class MinMax(nn.Module):
             hard: whether the temperature is 0, where it is a tensor that must not be read.
             low: the value of an output that is false whatever the inputs are.
             high: the value of an output that is true whatever the inputs are.
+            plain: whether to do without compiled code this time.
 
         Returns:
             The outputs on the scale of the inputs.
         """
         if hard is None:
             hard = float(temperature) == 0
-        if self.kernel == "reference" or not _has_kernel(inputs):
+        # A compiler takes the kernel as one opaque operation; it could not follow plain torch.
+        plain = (plain or self.kernel == "reference") and not torch.compiler.is_compiling()
+        if plain or not _has_kernel(inputs):
             values = reference(self.circuit, inputs, 0.0 if hard else float(temperature))
             out = _pick(values, self.outputs)
         else:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from latentgamma._minmax.circuit import CYCLE, MAXIMA, MINIMA
-from latentgamma._minmax.reference import NEVER
+from latentgamma._minmax.reference import LAST, NEVER
 from latentgamma._simd import (
     TILE,
     compiled,
@@ -24,13 +24,12 @@ from latentgamma._simd import (
     row_of,
     where_above,
     where_equal,
-    where_reaches,
 )
 
 Array: TypeAlias = Any
 Rows: TypeAlias = Any
 
-_FAR = 1e30
+_FAR = 2.0 * LAST
 
 
 @compiled
@@ -143,7 +142,9 @@ def _ranked_maximum(v: Array, rank: Array, ptr: Array, child: Array, own: Array,
         here = where_equal(row(v, child[p]), greatest, row(rank, child[p]), _FAR)
         nearest = where_above(nearest, here, here, nearest)
     value = where_above(mine, greatest, mine, greatest)
-    nearest = where_reaches(mine, greatest, row_of(v, 0.0), nearest + 1.0)
+    last, nearest = row_of(v, float(LAST)), nearest + 1.0
+    at_tie = where_above(nearest, last, last, nearest)
+    nearest = where_equal(mine, greatest, at_tie, where_above(mine, greatest, last, nearest))
     same = where_equal(value, row(v, n), row_of(v, 0.0), 1.0)
     same = where_equal(nearest, row(rank, n), same, 1.0)
     put(v, n, value)
@@ -173,7 +174,7 @@ def hard_ranked(
         else:
             for n in range(middle[s], stage[s + 1]):
                 put(v, n, _at_start(v, own, n))
-                put(rank, n, row_of(v, 0.0))
+                put(rank, n, row_of(v, float(LAST)))
             moving = True
             while moving:
                 moving = False
@@ -217,9 +218,9 @@ def hard_backward(
                     put(g, c, row(g, c) + where_equal(row(v, c), value, part, 0.0))
                 continue
             if own[n] >= 0:
-                mine = row(v, own[n])
-                put(g, own[n], row(g, own[n]) + where_equal(mine, value, given, 0.0))
-                given = where_equal(mine, value, row_of(v, 0.0), given)
+                itself = where_equal(row(rank, n), float(LAST), given, 0.0)
+                put(g, own[n], row(g, own[n]) + itself)
+                given = given - itself
             near = row(rank, n) - 1.0
             for p in range(ptr[n], ptr[n + 1]):
                 c = child[p]
@@ -253,7 +254,7 @@ def _cycle_backward(
         if given == 0:
             continue
         value, near = v[n, lane], rank[n, lane] - 1
-        if near < 0:
+        if rank[n, lane] == LAST:
             g[own[n], lane] += given
             continue
         count = 0

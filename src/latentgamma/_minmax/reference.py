@@ -4,11 +4,12 @@ What the kernels compute is defined here.
 
 Hard (temperature 0): an atom is the greatest of its own input and of its rules, a rule the
 least of its body; the least fixed point of that. Its gradient goes to the inputs that decide
-the value. Where several do, it goes along the shortest proof: to the atom's own input if that
-has the value, else to the rules of least rank, in equal shares, and within a rule to all atoms
-that have its value, in equal shares. (The rank of an atom is 0 if its own input has its value.
-Otherwise it is one more than that of its best rule, whose rank is the greatest among the body
-atoms that have its value.)
+the value. Where several do, it goes along the shortest proofs from atoms that no rule derives,
+in equal shares, and within a rule to all atoms that have its value, in equal shares; to the own
+input of a derivable atom only where there is no such proof. Precisely: the rank of an input is 0
+if no rule derives its atom, and `LAST` otherwise; the rank of a rule is the greatest among those
+of its body atoms that have its value; and an atom takes the greatest value, then the least rank,
+of its own input and of its rules, whose ranks count one more.
 
 Smooth (temperature T > 0), on log-odds: a rule is −T log Σ exp(−x/T), an atom T log Σ exp(x/T).
 On a cycle, atoms would support themselves without end. So the steps are counted there: as many
@@ -24,6 +25,8 @@ from latentgamma._minmax.circuit import CYCLE, MINIMA, Circuit
 
 #: The value of an atom on a cycle that no step has reached yet.
 NEVER = -1e30
+#: The rank of an input whose atom rules derive as well: after every other proof.
+LAST = 1 << 23
 
 
 def reference(circuit: Circuit, inputs: Tensor, temperature: float) -> Tensor:
@@ -62,6 +65,17 @@ class _Nodes:
         self.own = own.clamp(min=0)
 
 
+def _is_readable(tensor: Tensor) -> bool:
+    """Whether Python may look at the values: not while they are traced or transformed."""
+    if torch.compiler.is_compiling() or tensor.device.type == "meta":
+        return False
+    return bool(torch._C._functorch.maybe_get_level(tensor) == -1)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return _is_readable(one) and _is_readable(other) and torch.equal(one, other)
+
+
 def _reduced(values: Tensor, nodes: _Nodes, start: float, how: str) -> Tensor:
     """The least or greatest of the children's values. (B, E) -> (B, count)."""
     rows = nodes.row.expand(len(values), -1)
@@ -80,48 +94,46 @@ class _Hard:
         self._put(nodes, *(self._minima(nodes) if minima else self._maxima(nodes)))
 
     def cycle(self, minima: _Nodes, maxima: _Nodes) -> None:
-        # The fixed point first, without gradients; then what led to it, from rank to rank.
+        # The fixed point first, without gradients: each pass settles at least one more node.
         before = self.values
         self.values = before.detach()
-        while True:
+        for _ in range(maxima.count + 1):
             old = self.values, self._ranks
             self._put(minima, *self._minima(minima))
             self._put(maxima, *self._maxima(maxima))
-            if torch.equal(old[0], self.values) and torch.equal(old[1], self._ranks):
+            if _same(old[0], self.values) and _same(old[1], self._ranks):
                 break
-        found = self.values
-        self.values = torch.where(
-            torch.isin(torch.arange(found.shape[1], device=found.device),
-                       torch.cat([minima.place, maxima.place])), found, before)  # fmt: skip
-        for rank in torch.unique(self._ranks[:, maxima.place]).tolist():
+        # Then what led to it: each pass gets the gradient of at least one more rank right.
+        cycle = torch.zeros(before.shape[1], dtype=torch.bool, device=before.device)
+        cycle[minima.place] = cycle[maxima.place] = True
+        ranks = self._ranks[:, maxima.place]
+        passes = len(torch.unique(ranks)) if _is_readable(ranks) else maxima.count
+        self.values = torch.where(cycle, self.values, before)
+        for _ in range(passes):
             self._put(minima, *self._minima(minima))
-            value, ranks = self._maxima(maxima)
-            value = torch.where(ranks == rank, value, self.values[:, maxima.place])
-            self._put(maxima, value, ranks)
+            self._put(maxima, *self._maxima(maxima))
 
     def _minima(self, nodes: _Nodes) -> tuple[Tensor, Tensor]:
         child, ranks = self.values[:, nodes.child], self._ranks[:, nodes.child]
-        with torch.no_grad():
-            least = _reduced(child, nodes, torch.inf, "amin")
-            tied = child == least[:, nodes.row]
-            rank = _reduced(torch.where(tied, ranks, 0), nodes, 0, "amax")
+        known = child.detach()
+        least = _reduced(known, nodes, torch.inf, "amin")
+        tied = known == least[:, nodes.row]
+        rank = _reduced(torch.where(tied, ranks, 0), nodes, 0, "amax")
         return self._shared(least, child, tied, nodes), rank
 
     def _maxima(self, nodes: _Nodes) -> tuple[Tensor, Tensor]:
         child, ranks = self.values[:, nodes.child], self._ranks[:, nodes.child]
         own = self.values[:, nodes.own]
-        with torch.no_grad():
-            greatest = _reduced(child, nodes, NEVER, "amax")
-            itself = nodes.has_own & (own >= greatest)
-            best = torch.where(itself, own, greatest)
-            far = torch.iinfo(torch.int64).max - 1
-            tied = child == greatest[:, nodes.row]
-            rank = _reduced(torch.where(tied, ranks, far), nodes, far, "amin")
-            first = tied & (ranks == rank[:, nodes.row])
-            share = torch.where(itself[:, nodes.row], False, first)
-        value = self._shared(best, child, share, nodes)
-        value = value + torch.where(itself, own - own.detach(), 0)
-        return value, torch.where(itself, 0, rank + 1)
+        known, mine = child.detach(), own.detach()
+        greatest = _reduced(known, nodes, NEVER, "amax")
+        tied = known == greatest[:, nodes.row]
+        rank = 1 + _reduced(torch.where(tied, ranks, 2 * LAST), nodes, 2 * LAST, "amin")
+        tied = tied & (ranks + 1 == rank[:, nodes.row])
+        itself = nodes.has_own & ((mine > greatest) | ((mine == greatest) & (rank > LAST)))
+        share = torch.where(itself[:, nodes.row], False, tied)
+        value = self._shared(torch.where(itself, mine, greatest), child, share, nodes)
+        value = value + torch.where(itself, own - mine, 0)
+        return value, torch.where(itself, LAST, rank)
 
     def _shared(self, value: Tensor, child: Tensor, tied: Tensor, nodes: _Nodes) -> Tensor:
         """These values, with a gradient that goes to the tied children in equal shares."""
@@ -152,7 +164,10 @@ class _Smooth:
         own = torch.where(maxima.has_own, self.values[:, maxima.own], NEVER)
         self.values = self.values.index_copy(1, maxima.place, own)
         steps = self._steps(minima, maxima)  # (B, 1)
-        for step in range(int(steps.max()) if steps.numel() else 0):
+        most = maxima.count
+        if _is_readable(steps):
+            most = int(steps.max()) if steps.numel() else 0
+        for step in range(most):
             least = self._minima(minima, self.values)
             within = self.values.index_copy(1, minima.place, least)
             after = within.index_copy(1, maxima.place, self._maxima(maxima, within))
@@ -161,20 +176,20 @@ class _Smooth:
     @torch.no_grad()
     def _steps(self, minima: _Nodes, maxima: _Nodes) -> Tensor:
         """After how many steps the hard closure rests, from the same values. (B, 1)."""
-        values, steps = self.values.detach(), 0
+        values = self.values.detach()
         needed = torch.zeros(len(values), 1, dtype=torch.int64, device=values.device)
-        while True:
+        for step in range(maxima.count):
             least = _reduced(values[:, minima.child], minima, torch.inf, "amin")
             within = values.index_copy(1, minima.place, least)
             greatest = _reduced(within[:, maxima.child], maxima, NEVER, "amax")
             own = torch.where(maxima.has_own, values[:, maxima.own], NEVER)
             greatest = torch.maximum(own, greatest)
             moved = (greatest != values[:, maxima.place]).any(1, keepdim=True)
-            if not moved.any():
-                return needed
-            steps += 1
-            needed = torch.where(moved, steps, needed)
+            if _is_readable(moved) and not moved.any():
+                break
+            needed = torch.where(moved, step + 1, needed)
             values = within.index_copy(1, maxima.place, greatest)
+        return needed
 
     def _minima(self, nodes: _Nodes, values: Tensor) -> Tensor:
         child = values[:, nodes.child]

@@ -25,7 +25,7 @@ from latentgamma._model.constrained_parameters import (
 )
 from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
 from latentgamma._model.kernels.inputs import Flat
-from latentgamma._model.proof_gradient import min_max_step
+from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
 from latentgamma._model.recompute import run_keeping_states
 from latentgamma._model.rules import AbstractRules, Literals, StepParameters
 from latentgamma._model.sparse_rules import SparseRules
@@ -73,11 +73,11 @@ class LatentGamma(nn.Module):
 
     - `gradient="exact"` is the derivative of the T steps. On a sharp model it is honest, and
       nearly nothing: a closure does not change when a fact changes by a little.
-    - `gradient="proof"` flows along proofs. In each step the gradient of an atom that was
-      already true goes to that atom; of another one, to the weakest body atoms of its best
-      rules, as in min/max logic, ties in equal shares. It reaches the facts undiminished at
-      any depth. Parameters get what they locally deserve: the exact derivative of each step in
-      them, times the gradient that arrived at that step along proofs.
+    - `gradient="proof"` is, for the state, the gradient of the min/max closure of the same
+      state: the gradient of an atom goes to the weakest facts of its best proof, undiminished at
+      any depth. An atom that was not derived sends it to the facts that would have to rise. It
+      is zero only where no proof exists at all. Ties go along the shortest proofs, in equal
+      shares. Parameters get their exact derivative.
 
     Attributes:
         rules: the two matrices, dense or sparse.
@@ -115,7 +115,6 @@ class LatentGamma(nn.Module):
         _check_shape("offset", offset, (rules.M,))
         _check_shape("gate", gate, ())
         self.gate_kind: GateKind = one_of("gate", gate_kind, get_args(GateKind))
-        self.gradient = gradient
         self.kernel = kernel
         self.program = program
         self.rules = rules
@@ -128,6 +127,8 @@ class LatentGamma(nn.Module):
         self._state_dtype = threshold.dtype
         self._certified: tuple[object, Certificate] | None = None
         self._fixed: tuple[StepParameters, dict[torch.dtype, Flat]] | None = None
+        self._proofs: ProofClosure | None = None
+        self.gradient = gradient
 
     # ------------------------------------------------------------ numbers
 
@@ -139,6 +140,8 @@ class LatentGamma(nn.Module):
     @gradient.setter
     def gradient(self, kind: Gradient) -> None:
         self._gradient: Gradient = one_of("gradient", kind, get_args(Gradient))
+        if kind == "proof" and not self.offset.is_meta:
+            self._proofs = proof_closure(self.rules, self._proofs)
 
     @property
     def kernel(self) -> KernelChoice:
@@ -198,7 +201,6 @@ class LatentGamma(nn.Module):
             self.gain * self.confidence,
             self.offset,
             self.gate,
-            self.rules.literals() if self._flows_along_proofs() else None,
         )
 
     def _read(self) -> tuple[StepParameters, dict[torch.dtype, Flat] | None]:
@@ -227,9 +229,6 @@ class LatentGamma(nn.Module):
             yield self
         finally:
             self._fixed = None
-
-    def _flows_along_proofs(self) -> bool:
-        return self.gradient == "proof" and torch.is_grad_enabled()
 
     def group(self, name: str) -> list[nn.Parameter]:
         """The parameters of one group, for an optimiser: see `GROUPS` for the names."""
@@ -319,19 +318,23 @@ class LatentGamma(nn.Module):
 
     def step(self, state: Tensor) -> Tensor:
         """The state after one application of the operator. (…, M)."""
-        return self._step(self.step_parameters(), self._checked(state))
+        state = self._checked(state)
+        if self.gradient == "proof" and wants_slope(state):
+            return self._step(self.step_parameters(), state.detach()) + self._slope(state)
+        return self._step(self.step_parameters(), state)
 
     def _step(self, numbers: StepParameters, state: Tensor) -> Tensor:
-        source = state if numbers.proof is None else state.detach()
         # Sixteen-bit states are stored as such and computed with in float32.
-        exact = source.to(torch.promote_types(source.dtype, torch.float32))
-        activation = match(self.rules, numbers, exact)
+        wide = state.to(torch.promote_types(state.dtype, torch.float32))
+        activation = match(self.rules, numbers, wide)
         evidence = route(self.rules, numbers, fire(numbers, activation))
-        after = update(exact, gate(self.gate_kind, numbers.gate, evidence)).to(state.dtype)
-        if numbers.proof is not None and torch.is_grad_enabled():
-            slope = min_max_step(state, numbers.proof, self.R)
-            after = after + (slope - slope.detach())  # exactly zero: a slope without a value
-        return after
+        return update(wide, gate(self.gate_kind, numbers.gate, evidence)).to(state.dtype)
+
+    def _slope(self, state: Tensor) -> Tensor:
+        # A compiler cannot follow how a closure is made, so it takes the one that is there.
+        if self._proofs is None or not torch.compiler.is_compiling():
+            self._proofs = proof_closure(self.rules, self._proofs)
+        return self._proofs.slope(state, self.kernel)
 
     def forward(
         self, state: Tensor, steps: int | None = None, *, memory: Memory = "states"
@@ -347,6 +350,11 @@ class LatentGamma(nn.Module):
         """
         state = self._checked(state)
         one_of("memory", memory, get_args(Memory))
+        if steps != 0 and self.gradient == "proof" and wants_slope(state):
+            return self._after(state.detach(), steps, memory) + self._slope(state)
+        return self._after(state, steps, memory)
+
+    def _after(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
         if steps is None:
             closed: Tensor = self._run_until_closed(state, memory)
             return closed
@@ -362,19 +370,24 @@ class LatentGamma(nn.Module):
         """Every state of a run of `steps` applications."""
         state = self._checked(state)
         one_of("memory", memory, get_args(Memory))
+        if self.gradient == "proof" and wants_slope(state):
+            later = self._states(state.detach(), steps, memory)[1:] + self._slope(state)
+            return Trajectory(torch.cat([state[None], later]), self.program)
+        return Trajectory(self._states(state, steps, memory), self.program)
+
+    def _states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
         # Every state is part of the answer, so there is nothing for √T to save.
         kept: Memory = "all" if memory == "all" else "states"
         numbers, held = self._read()
         if fused := self._fused(numbers, state, _checked_steps(steps), kept):
-            return Trajectory(fused.trajectory(numbers, state, held), self.program)
-        states = [state, *self._run(numbers, state, steps, kept)]
-        return Trajectory(torch.stack(states), self.program)
+            return fused.trajectory(numbers, state, held)
+        return torch.stack([state, *self._run(numbers, state, steps, kept)])
 
     def _fused(
         self, numbers: StepParameters, state: Tensor, steps: int, memory: Memory
     ) -> Run | None:
         """How to run these steps as one kernel, or None where plain torch has to."""
-        if self.kernel == "reference" or memory == "all" or steps == 0 or numbers.proof is not None:
+        if self.kernel == "reference" or memory == "all" or steps == 0:
             return None
         kernel = kernel_for(self.rules, state, numbers.tensors())
         if kernel is None or not isinstance(self.rules, SparseRules):
@@ -510,6 +523,8 @@ class LatentGamma(nn.Module):
             raise ModelError(f"a model's states have 16, 32 or 64 bits, so it has no {states} form")
         super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
         self._state_dtype = states
+        if self._proofs is not None and not self.offset.is_meta:
+            self._proofs = proof_closure(self.rules, self._proofs)
         return self
 
     def extra_repr(self) -> str:

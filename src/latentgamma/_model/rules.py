@@ -54,8 +54,6 @@ class StepParameters(NamedTuple):
     amplitude: Tensor  # τ_nor ρ (R,)
     offset: Tensor  # θ (M,)
     gate: Tensor  # β ()
-    #: Where a proof gradient flows; None where the gradient is the exact one, or none is wanted.
-    proof: Literals | None = None
 
     def tensors(self) -> tuple[Tensor, ...]:
         """The ten tensors that a gradient may go to."""
@@ -66,7 +64,7 @@ class StepParameters(NamedTuple):
         count = len(Weights._fields)
         threshold, sharpness, amplitude, offset, gate = tensors[count:]
         weights = Weights(*tensors[:count])
-        return StepParameters(weights, threshold, sharpness, amplitude, offset, gate, self.proof)
+        return StepParameters(weights, threshold, sharpness, amplitude, offset, gate)
 
 
 class AbstractRules(nn.Module, ABC):
