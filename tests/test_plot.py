@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +18,8 @@ import latentgamma as lg
 from latentgamma import plot
 from latentgamma._certificate.constants import ClosedForm
 from latentgamma._certificate.paper_window import paper_window
-from latentgamma.plot.graph_layout import layered
+from latentgamma.plot.graph_layout import layered_layout
+from latentgamma.plot.svg import CSS_VARIABLES
 
 matplotlib = pytest.importorskip("matplotlib")
 BIRDS = lg.parse(
@@ -67,8 +70,8 @@ PROGRAMS = st.lists(
 ).map(lambda rules: lg.Program.from_rules([(sorted(h), sorted(b)) for h, b in rules]))
 
 
-def layout_of(program, row=0.3, gap=0.2):
-    return layered(program, [0.5] * program.M, row=row, gap=gap)
+def layout_of(program, row=0.3, gap=0.2, wrap=False):
+    return layered_layout(program, [0.5] * program.M, row=row, gap=gap, wrap=wrap)
 
 
 @settings(max_examples=150, deadline=None)
@@ -135,6 +138,29 @@ def test_a_cycle_has_a_line_that_runs_backwards():
 def test_layouts_do_not_depend_on_chance():
     program = lg.generators.random(50, 60, seed=1)
     assert layout_of(program) == layout_of(program)
+
+
+@pytest.mark.parametrize("length", [2, 60, 400])
+def test_a_long_chain_is_wrapped_and_no_line_is_lost(length):
+    program = lg.generators.chain(length)
+    straight, wrapped = layout_of(program), layout_of(program, wrap=True)
+    assert (wrapped.width < 12.0 + 1.0) or wrapped.width < 4 * wrapped.height
+    assert (wrapped == straight) is (straight.width < 12.0)
+    for (x, y), (u, v) in itertools.combinations(wrapped.atoms, 2):
+        assert abs(x - u) >= 0.5 - 1e-9 or abs(y - v) >= 0.3 - 1e-9
+    for x, y in wrapped.atoms:
+        assert 0.25 - 1e-9 <= x <= wrapped.width - 0.25 + 1e-9
+        assert 0.15 - 1e-9 <= y <= wrapped.height - 0.15 + 1e-9
+    for j in range(program.R):
+        parts = [edge for edge in wrapped.edges if edge.rule == j]
+        (body,), (head,) = program.body_of(j).tolist(), program.heads_of(j).tolist()
+        assert at(wrapped, parts[0].points[0], 0.25) == body
+        assert at(wrapped, parts[-1].points[-1], -0.25) == head
+        assert [edge.arrow for edge in parts] == [0] * (len(parts) - 1) + [1]
+    rows = len({y for _, y in wrapped.atoms})
+    assert sum(len(edge.points) for edge in wrapped.edges) - sum(
+        len(edge.points) for edge in straight.edges
+    ) == 2 * (rows - 1)
 
 
 # ------------------------------------------------------------------ programs and proofs
@@ -273,7 +299,7 @@ def test_a_window_shows_the_bound_and_the_promise():
     lines = lines_of(figure)
     (ours,) = (xy for label, xy in lines.items() if label.startswith("proved"))
     np.testing.assert_allclose(ours, certificate.curve[1:])
-    (theirs,) = (xy for label, xy in lines.items() if label.startswith("the paper"))
+    (theirs,) = (xy for label, xy in lines.items() if label.startswith("stated in the paper"))
     assert theirs[-1, 0] == pytest.approx(paper.t_max)
     assert theirs[-1, 1] > 0.5 > ours[-1, 1] - 1e-9  # where the promise ends it is broken
     assert {figure.axes[0].get_xscale(), figure.axes[0].get_yscale()} == {"log"}
@@ -293,7 +319,7 @@ def test_every_window_can_be_drawn(program, constants, bump):
     figure = plot.window(certificate, paper=paper_window(program, chosen))
     texts = " ".join(text for text, _ in drawn_texts(figure))
     assert ("No window" in texts) is not certificate.holds
-    assert ("ever rises" in texts) is (certificate.leak == 0)
+    assert ("stay at 0" in texts) is (certificate.leak == 0)
     plot.window(certificate)
 
 
@@ -311,6 +337,33 @@ def test_a_gradient_of_zero_breaks_the_line_and_nothing_else():
     rows = [SimpleNamespace(depth=d, exact=0.0, proof=1.0) for d in (1, 2)]
     lines = lines_of(plot.gradients(SimpleNamespace(rows=rows)))
     assert np.isnan(lines["exact"][:, 1]).all()
+
+
+# ------------------------------------------------------------------ figures in a page
+
+
+def test_an_inline_figure_has_text_ids_of_its_own_and_the_colours_of_the_page():
+    figure = plot.program(BIRDS, highlight=["bird"])
+    text = plot.inline_svg(figure, "birds", "rules <of> birds")
+    assert text == plot.inline_svg(plot.program(BIRDS, highlight=["bird"]), "birds", "rules <of> birds")  # fmt: skip
+    assert text.startswith("<svg viewBox=")
+    assert "rules &lt;of&gt; birds" in text
+    assert ">feathers</text>" in text
+    assert "http" not in text
+    ids = set(re.findall(r'\bid="([^"]+)"', text))
+    assert all(one.startswith("birds-") for one in ids)
+    assert {f"birds-atom-{i}" for i in range(BIRDS.M)} <= ids
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) <= ids
+    assert not re.search(r"#[0-9a-f]{6}\b", text)  # every colour is a variable
+    assert "var(--sky)" in text
+
+
+def test_the_page_defines_every_colour_of_the_plots():
+    css = (Path(plot.__file__).parents[1] / "report" / "style.css").read_text()
+    light = css[: css.index("@media")]
+    for colour, variable in CSS_VARIABLES.items():
+        assert f"{variable}: {colour};" in light
+        assert css.count(f"{variable}: ") == 2  # light and dark
 
 
 # ------------------------------------------------------------------ files

@@ -13,7 +13,7 @@ from latentgamma._atomic_write import write_text
 from latentgamma._cli.checks import UsageError, check_outputs, check_picture
 from latentgamma._cli.console import Screen, progress, working
 from latentgamma._cli.formatting import (
-    Run,
+    RunValues,
     rows_to_show,
     show_certificate,
     show_closure,
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         with working("building the model"):
             model = _build_model(args, program)
     trajectory = _iterate(model, facts, args.steps)
-    values = Run(
+    values = RunValues(
         program,
         trajectory.states.double().numpy(),
         trajectory.crossing.numpy(),

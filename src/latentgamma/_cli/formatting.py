@@ -161,7 +161,7 @@ def _margin_rows(certificate: Certificate) -> list[Cells]:
 # -------------------------------------------------------------------- runs
 
 
-class Run(NamedTuple):
+class RunValues(NamedTuple):
     """The values of a run, and what they should be."""
 
     program: Program
@@ -209,7 +209,7 @@ def rows_to_show(
     return order[:_MOST_ROWS]
 
 
-def show_run(screen: Screen, run: Run) -> None:
+def show_run(screen: Screen, run: RunValues) -> None:
     """Print the value of each atom at each step; * marks the first step above one half."""
     rows = rows_to_show(run.states, run.crossing)
     names = [_shorten(quote(run.program.atoms[i])) for i in rows]
@@ -233,7 +233,7 @@ def show_run(screen: Screen, run: Run) -> None:
     _show_comparison(screen, run)
 
 
-def _show_comparison(screen: Screen, run: Run) -> None:
+def _show_comparison(screen: Screen, run: RunValues) -> None:
     found, wanted = run.found, run.expected.atoms
     after = f"after {plural(len(run.states) - 1, 'step')}: {plural(len(found), 'atom')} above ½"
     if found == wanted:

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, figures of their own, and how numbers and names are written."""
+"""Colours, figures, and the text of numbers and names, shared by all plots."""
 
 from __future__ import annotations
 
@@ -15,16 +15,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Where: TypeAlias = "str | os.PathLike[str] | None"
+OutputPath: TypeAlias = "str | os.PathLike[str] | None"
 
-# Okabe and Ito's colours, which everybody can tell apart.
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
-INK, GREY, PALE, SKY, MIST = "#222222", "#8a8a8a", "#f2f2f2", "#d6e9f5", "#eff4f8"
-FONT = 9.0
+# Okabe and Ito's colours, which stay distinct with colour-vision deficiency.
+BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
+INK, GREY, GRID = "#222222", "#8a8a8a", "#e6e6e6"
+#: Fills of boxes: highlighted, without rules, and neither.
+SKY, PALE, PAPER = "#d6e9f5", "#f2f2f2", "#ffffff"
+FONT_SIZE = 9.0
+SMALL_FONT_SIZE = 8.0
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise an ArgumentError if no picture can be written under this name, whatever it shows."""
+    """Check that the suffix of a path is a picture format.
+
+    Args:
+        path: the file to write.
+
+    Raises:
+        ArgumentError: matplotlib writes no such format.
+    """
     kinds = sorted(new_figure(1.0, 1.0).canvas.get_supported_filetypes())
     if Path(path).suffix.removeprefix(".").lower() not in kinds:
         raise ArgumentError(
@@ -34,18 +44,18 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, known to nobody else."""
+    """An empty figure of this size in inches, independent of pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
             'pictures need matplotlib: pip install "latentgamma[plot]"', name="matplotlib"
         ) from error
-    return Figure(figsize=(width, height), dpi=150, facecolor="white")
+    return Figure(figsize=(width, height), dpi=150, facecolor=PAPER)
 
 
-def text_width(text: str, size: float = FONT) -> float:
-    """How wide a text is, in inches."""
+def text_width(text: str, size: float = FONT_SIZE) -> float:
+    """The width of a text in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
@@ -54,8 +64,8 @@ def text_width(text: str, size: float = FONT) -> float:
     return float(width) / 72
 
 
-def finished(figure: Figure, path: Where) -> Figure:
-    """The figure, saved where a path is given."""
+def save_figure(figure: Figure, path: OutputPath) -> Figure:
+    """The same figure, after saving it if there is a path."""
     if path is not None:
         check_path(path)
         with atomic_write(path) as temporary:
@@ -63,16 +73,19 @@ def finished(figure: Figure, path: Where) -> Figure:
     return figure
 
 
-def plain_frame(axes: Axes) -> None:
-    """Two axes and a faint grid, and no more."""
+def style_axes(axes: Axes) -> None:
+    """Remove the top and right frame, and add a light grid."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.grid(visible=True, which="major", color="#e6e6e6", linewidth=0.7)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(GREY)
+    axes.grid(visible=True, which="major", color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, which="both", labelsize=SMALL_FONT_SIZE)
 
 
-def short(name: str, longest: int = 28) -> str:
-    """A name as rule text has it, shortened in the middle where it is long."""
+def short_name(name: str, longest: int = 28) -> str:
+    """A name as in rule text, shortened in the middle if it is long."""
     text = quote(name)
     if len(text) <= longest:
         return text
@@ -80,19 +93,19 @@ def short(name: str, longest: int = 28) -> str:
     return f"{text[:half]}…{text[-half:]}"
 
 
-def count(number: int, what: str) -> str:
-    """A number of things.
+def count_text(number: int, noun: str) -> str:
+    """A number with its noun.
 
-    >>> count(1, "atom"), count(2700, "rule")
+    >>> count_text(1, "atom"), count_text(2700, "rule")
     ('1 atom', '2,700 rules')
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def number(value: float) -> str:
-    """A number of steps as a person writes it.
+def number_text(value: float) -> str:
+    """A number of steps.
 
-    >>> number(969400.0), number(2.5e13), number(math.inf)
+    >>> number_text(969400.0), number_text(2.5e13), number_text(math.inf)
     ('969,400', '2.5×10¹³', '∞')
     """
     if math.isinf(value):

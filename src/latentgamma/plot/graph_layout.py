@@ -1,8 +1,9 @@
-"""Where to draw the atoms and rules of a program: layers from left to right.
+"""Positions of the atoms and rules of a program, in layers from left to right.
 
-The classic four moves: give every node a layer by its longest path, let long edges pass through
-places of their own in the layers between, order each layer by the mean of its neighbours, and
-let every node settle as near to its neighbours as the others allow.
+The four steps of Sugiyama's method: give every node a layer by its longest path, add waypoints
+where an edge passes a layer, order each layer by the mean of its neighbours, and place every node
+as near to its neighbours as the others allow. It is written here because networkx has no layered
+layout that avoids crossings, and Graphviz is a program that pip does not install.
 """
 
 from __future__ import annotations
@@ -13,35 +14,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from latentgamma._program.program import Program
+from latentgamma.plot.wrapping import Edge, GraphLayout, Point, wrapped
 
-#: Beyond this many passing places, edges run straight.
-_MOST_PLACES = 6_000
+#: With more waypoints than this, edges are straight lines.
+_MOST_WAYPOINTS = 6_000
 _SWEEPS = 12
-#: A point, in inches.
-Point = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A line from an atom to a rule's junction or head, by the points it passes.
-
-    `arrow` is +1 where the line points at its last point, −1 at its first, 0 nowhere.
-    """
-
-    rule: int
-    points: tuple[Point, ...]
-    arrow: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A drawing in inches: a centre for every atom, junctions for rules, and edges."""
-
-    atoms: tuple[Point, ...]
-    junctions: dict[int, Point]  # by rule: those with several body atoms or several heads
-    edges: tuple[Edge, ...]
-    width: float
-    height: float
 
 
 @dataclass(frozen=True)
@@ -55,7 +32,9 @@ class _Link:
     forwards: bool
 
 
-def layered(program: Program, widths: Sequence[float], *, row: float, gap: float) -> Layout:
+def layered_layout(
+    program: Program, widths: Sequence[float], *, row: float, gap: float, wrap: bool = False
+) -> GraphLayout:
     """The layout of a program whose atoms are boxes of these widths.
 
     Args:
@@ -63,6 +42,7 @@ def layered(program: Program, widths: Sequence[float], *, row: float, gap: float
         widths: the width of each atom's box, in inches.
         row: the distance of two boxes in a layer.
         gap: the distance of two layers, for the lines between them.
+        wrap: whether a long graph is cut into rows, one below the other.
     """
     rules = _rules_to_draw(program)
     level = _levels(program.M, rules)
@@ -99,15 +79,27 @@ def layered(program: Program, widths: Sequence[float], *, row: float, gap: float
                 points.append((x[layer[node]] + width[node] / 2, y[node]))
         edges.append(Edge(link.rule, tuple(points), link.arrow))
     right = max((x[number] + column[number] / 2 for number in x), default=0.0)
+    high = max([y[node] + space[node] / 2 for node in linked], default=0.0)
+    drawn = GraphLayout(
+        tuple((x[layer[i]], y[i]) if i in linked else (0.0, 0.0) for i in range(program.M)),
+        {j: (x[layer[node]], y[node]) for j, node in junctions.items()},
+        tuple(edges),
+        right,
+        high,
+    )
+    if wrap:
+        in_graph = frozenset(i for i in linked if i < program.M)
+        gaps = [left + column[number] / 2 + gap / 2 for number, left in x.items()][:-1]
+        drawn = wrapped(drawn, gaps, in_graph, margin=0.4 * gap, row=row)
     alone = [i for i in range(program.M) if i not in linked]
-    shelf, down = _shelved(alone, widths, right, row=row, gap=gap)
-    atoms = [shelf[i] if i in shelf else (x[layer[i]], y[i] + down) for i in range(program.M)]
-    return Layout(
+    shelf, down = _shelved(alone, widths, drawn.width, row=row, gap=gap)
+    atoms = [shelf[i] if i in shelf else (u, v + down) for i, (u, v) in enumerate(drawn.atoms)]
+    return GraphLayout(
         tuple(atoms),
-        {j: (x[layer[node]], y[node] + down) for j, node in junctions.items()},
-        tuple(_raised(edge, down) for edge in edges),
-        max([right, *(shelf[i][0] + widths[i] / 2 for i in alone)]),
-        max([y[node] + space[node] / 2 for node in linked], default=0.0) + down,
+        {j: (u, v + down) for j, (u, v) in drawn.junctions.items()},
+        tuple(_raised(edge, down) for edge in drawn.edges),
+        max([drawn.width, *(shelf[i][0] + widths[i] / 2 for i in alone)]),
+        drawn.height + down,
     )
 
 
@@ -201,7 +193,7 @@ def _passing(links: list[_Link], layer: list[int], width: list[float]) -> list[l
 
     Links that leave one node in one direction share their way as far as it goes.
     """
-    few = sum(layer[a.high] - layer[a.low] - 1 for a in links) <= _MOST_PLACES
+    few = sum(layer[a.high] - layer[a.low] - 1 for a in links) <= _MOST_WAYPOINTS
     shared: dict[tuple[int, bool, int], int] = {}
     chains = []
     for link in links:
@@ -244,7 +236,7 @@ def _ordered(layer: list[int], chains: list[list[int]], linked: set[int]) -> lis
             row.sort(key=mean.__getitem__)
             for rank, node in enumerate(row):
                 place[node] = (rank + 0.5) / len(row)
-        if len(layer) <= _MOST_PLACES:
+        if len(layer) <= _MOST_WAYPOINTS:
             _swap_neighbours(order, before, after, place)
         crossings = _crossings(order, after, place)
         if crossings < fewest:

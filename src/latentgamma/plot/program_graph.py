@@ -1,17 +1,33 @@
-"""The picture of a program: boxes for atoms, lines for rules."""
+"""Graphs of programs and proofs: boxes for atoms, lines for rules."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from latentgamma._errors import ProgramError
+from latentgamma._errors import ProgramError, unknown_atoms
 from latentgamma._program.program import Program
-from latentgamma.plot.figure import BLUE, FONT, GREY, INK, PALE, SKY, new_figure, short, text_width
-from latentgamma.plot.graph_layout import Layout, Point, layered
+from latentgamma.plot.figure import (
+    BLUE,
+    FONT_SIZE,
+    GREY,
+    INK,
+    PALE,
+    PAPER,
+    SKY,
+    SMALL_FONT_SIZE,
+    OutputPath,
+    count_text,
+    new_figure,
+    save_figure,
+    short_name,
+    text_width,
+)
+from latentgamma.plot.graph_layout import layered_layout
+from latentgamma.plot.wrapping import GraphLayout, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,44 +35,89 @@ if TYPE_CHECKING:
     from matplotlib.patches import Patch
     from matplotlib.path import Path as Curve
 
-#: Up to this many atoms are written out; beyond, they are dots.
+    from latentgamma._logic.derivation import Derivation
+
+#: Up to this many atoms are boxes with names; beyond, they are dots.
 _LABELLED_ATOMS = 160
-#: Nobody could read a picture of more literals than this.
+#: A program with more literals than this is not drawn.
 _MOST_LITERALS = 20_000
 
 
 @dataclass(frozen=True)
 class _Drawing:
-    """A program, where its parts lie, and which of them are in colour."""
+    """A program, its layout, and the atoms that are highlighted."""
 
     program: Program
-    layout: Layout
-    active: frozenset[int]
+    layout: GraphLayout
+    highlighted: frozenset[int]
     scale: float
 
     def fires(self, rule: int) -> bool:
-        """Whether everything a rule connects is in colour."""
+        """Whether all atoms of a rule are highlighted."""
         members = (*self.program.body_of(rule).tolist(), *self.program.heads_of(rule).tolist())
-        return self.active.issuperset(members)
+        return self.highlighted.issuperset(members)
 
 
-def graph_picture(program: Program, chosen: set[str], label: str, title: str) -> Figure:
-    """A figure of the program, with the chosen atoms and the rules between them in colour."""
+def program(program: Program, path: OutputPath = None, *, highlight: Iterable[str] = ()) -> Figure:
+    """The dependency graph of a program, in layers from left to right.
+
+    A line leads from a body to its head; the lines of a rule with several body atoms or several
+    heads meet in a dot. A long graph is wrapped: where a line leaves a row on the right, it
+    continues in the next row on the left. A large program is drawn without names.
+
+    Args:
+        program: what to draw.
+        path: where to save the picture.
+        highlight: the names of atoms to highlight, for example a `Closure`; rules between them
+            are highlighted too.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        FactsError: `highlight` has a name that the program does not have.
+        ProgramError: the program is too large to draw.
+    """
+    chosen = set(highlight)
+    if unknown := chosen - program.index.keys():
+        raise unknown_atoms(unknown, program.atoms, what="highlight")
+    size = f"{count_text(program.M, 'atom')}, {count_text(program.R, 'rule')}"
+    return save_figure(_draw(program, chosen, "highlighted", size), path)
+
+
+def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
+    """The graph of a proof, from its facts on the left to its atom.
+
+    Args:
+        proof: what `lg.derivation` returned.
+        path: where to save the picture.
+
+    Returns:
+        The matplotlib figure.
+    """
+    rules = [((step.atom,), step.premises) for step in proof.steps if step.rule is not None]
+    used = Program.from_rules(rules, atoms=[step.atom for step in proof.steps])
+    title = f"{short_name(proof.atom, 60)}, {count_text(proof.depth, 'step')} from the facts"
+    return save_figure(_draw(used, set(proof.facts), "given", title), path)
+
+
+def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:
     if program.size > _MOST_LITERALS:
         raise ProgramError(
             f"a program of {program.size:,} literals is too large to draw (at most "
-            f"{_MOST_LITERALS:,}); draw a derivation, or a part of its rules"
+            f"{_MOST_LITERALS:,}); draw a derivation or some of its rules"
         )
     figure = new_figure(1.0, 1.0)
-    named = program.M <= _LABELLED_ATOMS
-    labels = [short(name) for name in program.atoms] if named else []
-    widths = [text_width(text) + 0.22 for text in labels] if named else [0.07] * program.M
-    layout = layered(program, widths, row=0.36 if named else 0.1, gap=0.3 if named else 0.25)
-    # A picture no larger than a poster; what would be larger is scaled down as a whole.
+    labelled = program.M <= _LABELLED_ATOMS
+    labels = [short_name(name) for name in program.atoms] if labelled else []
+    widths = [text_width(text) + 0.22 for text in labels] if labelled else [0.07] * program.M
+    row, gap = (0.36, 0.3) if labelled else (0.1, 0.25)
+    layout = layered_layout(program, widths, row=row, gap=gap, wrap=True)
+    # A larger picture is scaled down.
     scale = min(1.0, 40.0 / max(layout.width, layout.height, 1.0))
-    active = frozenset(i for i, name in enumerate(program.atoms) if name in chosen)
-    drawing = _Drawing(program, layout, active, scale)
-    key = _key(program, chosen, label) if named else []
+    highlighted = frozenset(i for i, name in enumerate(program.atoms) if name in chosen)
+    drawing = _Drawing(program, layout, highlighted, scale)
+    key = _legend(program, chosen, label) if labelled else []
     margin, top, bottom = 0.25, 0.55, 0.5 if key else 0.2
     width = max(layout.width * scale, text_width(title, 11.0), 3.6) + 2 * margin
     height = layout.height * scale + top + bottom
@@ -66,8 +127,8 @@ def graph_picture(program: Program, chosen: set[str], label: str, title: str) ->
     axes.set_ylim(-bottom / scale, (height - bottom) / scale)
     axes.axis("off")
     for on in (False, True):
-        _draw_rules(axes, drawing, named=named, on=on)
-    if named:
+        _draw_rules(axes, drawing, labelled=labelled, on=on)
+    if labelled:
         _draw_boxes(axes, drawing, labels, widths)
     else:
         _draw_dots(axes, drawing)
@@ -75,37 +136,40 @@ def graph_picture(program: Program, chosen: set[str], label: str, title: str) ->
                 color=INK, parse_math=False)  # fmt: skip
     if key:
         figure.legend(handles=key, loc="lower left", bbox_to_anchor=(margin / width, 0.2 / height),
-                      ncols=len(key), frameon=False, fontsize=8, handlelength=1.4, borderpad=0,
+                      ncols=len(key), frameon=False, fontsize=SMALL_FONT_SIZE, handlelength=1.4, borderpad=0,
                       borderaxespad=0, columnspacing=1.4, labelcolor=INK)  # fmt: skip
     return figure
 
 
-def _draw_rules(axes: Axes, drawing: _Drawing, *, named: bool, on: bool) -> None:
-    """The rules that are in colour, or those that are not: lines, arrows and junctions."""
-    from matplotlib.collections import PathCollection
+def _draw_rules(axes: Axes, drawing: _Drawing, *, labelled: bool, on: bool) -> None:
+    """Draw the rules that are highlighted, or those that are not: lines, arrows and junctions."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Curve
 
     colour, width = (BLUE, 1.4) if on else (GREY, 0.8)
     scale, layout = drawing.scale, drawing.layout
     edges = [edge for edge in layout.edges if drawing.fires(edge.rule) is on]
-    # Edges share parts of their way; drawn once, all lines look equally strong.
-    pieces = dict.fromkeys(pair for edge in edges for pair in pairwise(edge.points))
-    axes.add_collection(
-        PathCollection([_curve(start, end) for start, end in pieces], facecolors="none",
-                       edgecolors=colour, linewidths=width * scale,
-                       alpha=1.0 if named else 0.35, zorder=1 + on)
-    )  # fmt: skip
-    for edge in edges if named else ():
+    # Edges share segments; drawn once, all lines have the same opacity.
+    segments = dict.fromkeys(pair for edge in edges for pair in pairwise(edge.points))
+    curves = [_curve(start, end) for start, end in segments if start != end]
+    if curves:
+        axes.add_patch(
+            PathPatch(Curve.make_compound_path(*curves), fill=False, edgecolor=colour,
+                      linewidth=width * scale, alpha=1.0 if labelled else 0.35, zorder=1 + on,
+                      clip_on=False)
+        )  # fmt: skip
+    for edge in edges if labelled else ():
         if edge.arrow > 0:
-            _draw_tip(axes, edge.points[-1], edge.points[-2], colour, scale)
+            _draw_arrow(axes, edge.points[-1], edge.points[-2], colour, scale)
         elif edge.arrow < 0:
-            _draw_tip(axes, edge.points[0], edge.points[1], colour, scale)
+            _draw_arrow(axes, edge.points[0], edge.points[1], colour, scale)
     dots = [point for j, point in layout.junctions.items() if drawing.fires(j) is on]
-    size = (14 if named else 2) * scale**2
+    size = (14 if labelled else 2) * scale**2
     axes.scatter([x for x, _ in dots], [y for _, y in dots], s=size, c=colour, zorder=3,
                  linewidths=0)  # fmt: skip
 
 
-def _draw_tip(axes: Axes, tip: Point, tail: Point, colour: str, scale: float) -> None:
+def _draw_arrow(axes: Axes, tip: Point, tail: Point, colour: str, scale: float) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     start = tip[0] + math.copysign(0.02, tail[0] - tip[0]), tip[1]
@@ -116,7 +180,7 @@ def _draw_tip(axes: Axes, tip: Point, tail: Point, colour: str, scale: float) ->
 
 
 def _curve(start: Point, end: Point) -> Curve:
-    """The line between two points, level where it meets them."""
+    """A curve between two points, horizontal at both."""
     from matplotlib.path import Path as Curve
 
     middle = (start[0] + end[0]) / 2
@@ -130,42 +194,42 @@ def _draw_boxes(
     from matplotlib.patches import FancyBboxPatch
 
     for i, (x, y) in enumerate(drawing.layout.atoms):
-        face, line, width = _look(drawing.program, i, drawing.active)
+        face, line, width = _box_style(drawing.program, i, drawing.highlighted)
         axes.add_patch(
             FancyBboxPatch((x - widths[i] / 2, y - 0.11), widths[i], 0.22, facecolor=face,
                            edgecolor=line, linewidth=width * drawing.scale, zorder=4,
-                           boxstyle="round,pad=0,rounding_size=0.06")
+                           boxstyle="round,pad=0,rounding_size=0.06", gid=f"atom-{i}")
         )  # fmt: skip
         axes.text(x, y - 0.005, labels[i], ha="center", va="center", color=INK, zorder=5,
-                  fontsize=FONT * drawing.scale, parse_math=False)  # fmt: skip
+                  fontsize=FONT_SIZE * drawing.scale, parse_math=False)  # fmt: skip
 
 
 def _draw_dots(axes: Axes, drawing: _Drawing) -> None:
     points = drawing.layout.atoms
-    colours = [BLUE if i in drawing.active else INK for i in range(len(points))]
+    colours = [BLUE if i in drawing.highlighted else INK for i in range(len(points))]
     axes.scatter([x for x, _ in points], [y for _, y in points], s=5, c=colours, zorder=4,
-                 linewidths=0)  # fmt: skip
+                 linewidths=0, gid="atoms")  # fmt: skip
 
 
-def _look(program: Program, i: int, active: frozenset[int]) -> tuple[str, str, float]:
+def _box_style(program: Program, i: int, highlighted: frozenset[int]) -> tuple[str, str, float]:
     """The fill, the border and its width of an atom's box."""
     stated = program.atoms[i] in program.facts
-    line = BLUE if i in active else INK if stated else GREY
+    line = BLUE if i in highlighted else INK if stated else GREY
     root = program.rules_per_head[i] == 0
-    face = SKY if i in active else PALE if root else "white"
+    face = SKY if i in highlighted else PALE if root else PAPER
     return face, line, 1.8 if stated else 0.9
 
 
-def _key(program: Program, chosen: set[str], label: str) -> list[Patch]:
-    """What the looks of the boxes mean, as far as they occur."""
+def _legend(program: Program, chosen: set[str], label: str) -> list[Patch]:
+    """The styles of boxes that occur, and their meaning."""
     from matplotlib.patches import Patch
 
     entries = []
     if chosen:
         entries.append(Patch(facecolor=SKY, edgecolor=BLUE, label=label))
     if not chosen.issuperset(program.sinks):
-        entries.append(Patch(facecolor=PALE, edgecolor=GREY, label="no rule derives it"))
+        entries.append(Patch(facecolor=PALE, edgecolor=GREY, label="has no rules"))
     if program.facts:
-        stated = Patch(facecolor="white", edgecolor=INK, linewidth=1.8, label="stated as a fact")
+        stated = Patch(facecolor=PAPER, edgecolor=INK, linewidth=1.8, label="stated as a fact")
         entries.append(stated)
     return entries

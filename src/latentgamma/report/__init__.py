@@ -1,9 +1,9 @@
-"""Results as people read them: tables in the terminal, and one HTML file that needs nothing else.
+"""Results of `latentgamma.validation` as tables on the terminal and as one HTML page.
 
-It computes nothing: `render_html(results)` and `render_terminal(results, console)` take what
-`latentgamma.validation.run_validation` found, now or from a file.
+Nothing is computed here: the functions take what `run_validation` returned, now or from a file.
 """
 
-from latentgamma.report.rendering import load, render_html, render_terminal, save
+from latentgamma.report.page import render_html
+from latentgamma.report.rendering import load, render_terminal, save
 
 __all__ = ["load", "render_html", "render_terminal", "save"]

@@ -1,135 +1,266 @@
-"""How the HTML report looks and moves: its style sheet and its few lines of script."""
+"""Results of a validation as one HTML page that needs no other file."""
 
 from __future__ import annotations
 
-STYLE = """
-:root { color-scheme: light dark; --ground: #fbfaf7; --card: #ffffff; --ink: #1d2430;
-  --soft: #5c6675; --line: #dfe2e6; --grid: #eceef0; --ours: #1f6fd0; --paper: #d9711a;
-  --bound: #7b8491; --promise: #b3364b; --good: #1b7f4d; --good-soft: #e2f3ea;
-  --odd: #9a5b00; --odd-soft: #fdf0d9; --bad: #b3261e; --bad-soft: #fbe4e2; }
-@media (prefers-color-scheme: dark) { :root { --ground: #12161c; --card: #1a2028; --ink: #e6e9ee;
-  --soft: #9aa5b4; --line: #303946; --grid: #262e39; --ours: #6aa9f5; --paper: #f2a15b;
-  --bound: #8e99a8; --promise: #f0788b; --good: #6fd3a0; --good-soft: #17352a;
-  --odd: #f1c27d; --odd-soft: #3a2d17; --bad: #ff9d95; --bad-soft: #421f1d; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 0 20px 64px; }
-header { padding: 40px 0 8px; }
-h1 { font-size: clamp(1.7rem, 4.5vw, 2.6rem); line-height: 1.15; margin: 0 0 8px;
-  letter-spacing: -0.02em; }
-h2 { font-size: 1.45rem; margin: 0; letter-spacing: -0.01em; }
-h3 { font-size: 1.02rem; margin: 26px 0 8px; }
-p { max-width: 46em; margin: 10px 0; }
-.lead { font-size: 1.1rem; color: var(--soft); }
-.key-line { max-width: none; }
-.soft, figcaption, .note { color: var(--soft); font-size: 0.9rem; }
-nav { display: flex; flex-wrap: wrap; gap: 8px; margin: 20px 0 0; }
-nav a { border: 1px solid var(--line); border-radius: 999px; padding: 4px 13px; color: inherit;
-  text-decoration: none; background: var(--card); font-size: 0.92rem; }
-nav a:hover, nav a:focus-visible { border-color: var(--ours); color: var(--ours); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); gap: 12px;
-  margin: 26px 0 0; padding: 0; list-style: none; }
-.tiles li { background: var(--card); border: 1px solid var(--line); border-radius: 12px;
-  padding: 14px 16px; }
-.tiles b { display: block; font-size: 1.55rem; line-height: 1.2; letter-spacing: -0.02em; }
-.tiles span { color: var(--soft); font-size: 0.9rem; }
-section { margin-top: 54px; scroll-margin-top: 12px; }
-.top { display: flex; flex-wrap: wrap; align-items: baseline; gap: 6px 14px;
-  border-bottom: 1px solid var(--line); padding-bottom: 8px; }
-.letter { font-weight: 700; color: var(--ours); }
-.badge { border-radius: 999px; padding: 2px 11px; font-size: 0.85rem; font-weight: 600; }
-.badge.good { background: var(--good-soft); color: var(--good); }
-.badge.odd { background: var(--odd-soft); color: var(--odd); }
-.badge.bad { background: var(--bad-soft); color: var(--bad); }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 10px;
-  background: var(--card); }
-.scroll:focus-visible { outline: 2px solid var(--ours); }
-table { border-collapse: collapse; width: 100%; font-size: 0.9rem;
-  font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 6px 12px; white-space: nowrap; vertical-align: top;
-  border-bottom: 1px solid var(--grid); }
-tr:last-child td { border-bottom: 0; }
-th { color: var(--soft); font-weight: 600; border-bottom-color: var(--line); }
-td.differs { background: var(--odd-soft); color: var(--odd); font-weight: 600; }
-td.bad { background: var(--bad-soft); color: var(--bad); font-weight: 600; }
-.scroll { background: linear-gradient(to right, var(--card) 30%, transparent) left / 36px 100% local,
-  linear-gradient(to left, var(--card) 30%, transparent) right / 36px 100% local,
-  linear-gradient(to right, var(--line), transparent) left / 10px 100%,
-  linear-gradient(to left, var(--line), transparent) right / 10px 100%;
-  background-repeat: no-repeat; background-color: var(--card); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr));
-  gap: 14px; }
-.cards article { background: var(--card); border: 1px solid var(--line); border-radius: 12px;
-  padding: 14px 18px; }
-.cards h3 { margin: 0 0 8px; }
-.cards dl { display: grid; grid-template-columns: auto 1fr; gap: 2px 12px; margin: 0; }
-.cards dt { color: var(--soft); } .cards dd { margin: 0; font-variant-numeric: tabular-nums; }
-.cards dd.ours-text { color: var(--ours); font-weight: 600; }
-.cards dd.paper-text { color: var(--paper); font-weight: 600; }
-.cards p { margin: 10px 0 0; font-size: 0.93rem; }
-@media (max-width: 560px) { main { padding: 0 14px 48px; }
-  .tiles { grid-template-columns: 1fr 1fr; } .tiles b { font-size: 1.25rem; }
-  label { flex-wrap: wrap; } }
-.four { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
-  gap: 14px; }
-figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 12px;
-  padding: 12px 14px; min-width: 0; }
-figure.map { margin-top: 14px; }
-figcaption { margin-bottom: 6px; }
-figcaption b { color: var(--ink); }
-.map .scroll { border: 0; }
-.map svg { min-width: 640px; }
-svg { display: block; width: 100%; height: auto; }
-svg text { font: 11px system-ui, -apple-system, "DejaVu Sans", sans-serif; fill: var(--soft); }
-svg .word { font-size: 10.5px; }
-.grid { stroke: var(--grid); } .axis { stroke: var(--bound); } .dashed { stroke-dasharray: 4 4; }
-.ours { stroke: var(--ours); stroke-width: 2; } .paper { stroke: var(--paper); stroke-width: 2; }
-.bound { stroke: var(--bound); stroke-width: 1.6; } .thin { stroke-width: 1.2; }
-.promise { stroke: var(--promise); stroke-width: 1.4; }
-svg .promise-text { fill: var(--promise); } svg .bound-text { fill: var(--bound); }
-circle.hollow { fill: var(--card); } circle.ours.solid { fill: var(--ours); }
-circle.paper.solid { fill: var(--paper); }
-.ground { fill: var(--ground); stroke: var(--line); } .pixels { image-rendering: pixelated; }
-.along { stroke: var(--bound); stroke-width: 1.4; fill: none; }
-.across { stroke: var(--bound); stroke-width: 0.7; fill: none; opacity: 0.4; }
-.atom { fill: var(--card); stroke: var(--bound); stroke-width: 1; }
-.atom.true { fill: var(--ours); stroke: var(--ours); }
-.atom.fact { fill: var(--paper); stroke: var(--paper); }
-.key { display: inline-block; width: 0.75em; height: 0.75em; border-radius: 50%; margin: 0 3px 0 10px;
-  border: 2px solid; vertical-align: -0.05em; }
-.key:first-child { margin-left: 0; }
-.key.o { border-color: var(--ours); background: var(--ours); }
-.key.h { border-color: var(--ours); } .key.p { border-color: var(--paper); }
-.key.q { border-color: var(--paper); background: var(--paper); }
-.key.l { width: 1.3em; height: 0; border: 0; border-top: 2px solid var(--bound); border-radius: 0;
-  vertical-align: 0.25em; }
-.key.r { width: 1.3em; height: 0; border: 0; border-top: 2px dashed var(--promise);
-  border-radius: 0; vertical-align: 0.25em; }
-label { display: flex; align-items: center; gap: 10px; color: var(--soft); font-size: 0.9rem;
-  margin-top: 6px; }
-input[type=range] { flex: 1; max-width: 420px; accent-color: var(--ours); }
-output { min-width: 9em; font-variant-numeric: tabular-nums; }
-footer { margin-top: 60px; color: var(--soft); font-size: 0.88rem; }
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+import numpy as np
+
+from latentgamma import plot
+from latentgamma._program.program import Program
+from latentgamma.report.differences import differences
+from latentgamma.report.tables import Cell, Table, scientific, tables
+from latentgamma.report.verdicts import PHASES, exact_runs, timing_text, verdict
+from latentgamma.validation.printed import GRAPHS
+from latentgamma.validation.results import Picture, Timing, Validation
+
+#: The browser refuses to load anything for this page.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_CHART = (4.4, 2.9)
+
+_TEXTS = {
+    "A": "The parameters of the operator follow from a program by formulas, without training. The "
+    "paper describes its four programs by their sizes only; these have the same sizes. Move a "
+    "slider to see which atoms are true at each step of one run. Blue lines are the rules that "
+    "fire during the run.",
+    "B": "Random sets of two to eight facts, with the paper's constants and with certified ones. "
+    "A run is exact if every atom is on the correct side of one half. Each picture shows one run: "
+    "one row per atom, sorted by the first step above one half.",
+    "C": "Gaussian noise on every logit. The grey curve is the probability that no body logit "
+    "changes its sign, and accuracy falls with it. A model without a sign change can be wrong, "
+    "and one with a sign change can be exact, so each noisy model is certified separately.",
+    "D": "Values never fall, larger states have larger successors, and values stay below one. This "
+    "holds for all parameters; here it is checked in float64 without a tolerance.",
+    "E": "No facts, single roots, all roots, and single leaves.",
+    "F": "A rule with three heads gives each of them a third. The thresholds in the paper fail if "
+    "an atom is the head of rules with different numbers of heads. Ours treat every head alike.",
+    "G": "The sigmoid gates never close completely, so atoms that do not follow rise slowly. The "
+    "certificate bounds them for every fact set and gives the steps for which the result is "
+    "exact. Dots are measured values, lines are proved bounds.",
+}
+
+
+def render_html(results: Validation, timing: Timing | None = None) -> str:
+    """The report as one HTML page that loads nothing and works offline.
+
+    Args:
+        results: what `run_validation` returned.
+        timing: likewise; it adds the duration, the machine and the versions.
+    """
+    sections = "".join(_section(results, letter, title) for letter, title in PHASES)
+    links = "".join(f'<a href="#{letter}">{letter} {title}</a>' for letter, title in PHASES)
+    timed = f"<p>{escape(timing_text(timing))}</p>" if timing is not None else ""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>LatentGamma: the paper, reproduced</title>
+<link rel="icon" href="data:,">
+<style>{_resource("style.css")}</style>
+</head>
+<body>
+<main>
+<header>
+<h1>The paper, reproduced</h1>
+<p class="lead">Every table and claim of <i>Differentiable Horn Programs</i>, computed with
+LatentGamma and shown beside the figures that the paper prints. Differences are marked and
+explained.</p>
+{_tiles(results, timing)}
+<nav aria-label="Phases">{links}<a href="#differences">Differences</a></nav>
+</header>
+{sections}
+<section id="differences"><div class="title"><h2>Differences from the paper</h2></div>
+{_cards(results)}</section>
+<footer>{timed}<p>Seed {results.seed}. On one machine, the same seed gives the same results, bit for
+bit. <code>latentgamma report results.json</code> renders this page again.</p></footer>
+</main>
+<script>{_resource("script.js")}</script>
+</body>
+</html>
 """
 
-SCRIPT = """
-for (const slider of document.querySelectorAll("input[type=range]")) {
-  const figure = slider.closest("figure");
-  const atoms = [...figure.querySelectorAll("circle.atom:not(.fact)")];
-  const facts = figure.querySelectorAll("circle.fact").length;
-  const shown = figure.querySelector("output");
-  const draw = () => {
-    let count = facts;
-    for (const atom of atoms) {
-      const at = Number(atom.dataset.t);
-      const on = at >= 0 && at <= Number(slider.value);
-      atom.classList.toggle("true", on);
-      count += on;
-    }
-    shown.textContent = "step " + slider.value + ": " + count + " atoms true";
-  };
-  slider.addEventListener("input", draw);
-  draw();
-}
-"""
+
+def _resource(name: str) -> str:
+    return files("latentgamma.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def symbols(text: str) -> str:
+    """A text as HTML, with indices and exponents as such.
+
+    >>> symbols("τ_s < 4kMe^−η")
+    'τ<sub>s</sub> &lt; 4kMe<sup>−η</sup>'
+    """
+    text = re.sub(r"\b([^\W\d_])_(\w+)", r"\1<sub>\2</sub>", escape(text))
+    return re.sub(r"e\^(−?\w+)", r"e<sup>\1</sup>", text)
+
+
+# -------------------------------------------------------------------- parts of the page
+
+
+def _tiles(results: Validation, timing: Timing | None) -> str:
+    exact, total = exact_runs(results)
+    noisy = [certified for row in results.robustness.body for certified in row.certified]
+    ends = [row.t_max for row in results.windows.rows if row.constants == "certified" and row.t_max]
+    tiles = [
+        (f"{exact:,} / {total:,}", "runs exact in every atom"),
+        (f"{sum(noisy)} / {len(noisy)}", "models with noisy bodies certified for all fact sets"),
+        (scientific(min(ends, default=0)), "steps in the shortest certified window"),
+    ]
+    if timing is not None:
+        tiles.append((f"{timing.wall:.1f} s", f"for all phases on {timing.device}"))
+    items = "".join(f"<li><b>{escape(b)}</b><span>{escape(s)}</span></li>" for b, s in tiles)
+    return f'<ul class="tiles">{items}</ul>'
+
+
+def _section(results: Validation, letter: str, title: str) -> str:
+    outcome = verdict(results, letter)
+    kind = "good" if outcome.holds else "bad"
+    badges = f'<span class="badge {kind}">{escape(outcome.text)}</span>'
+    if outcome.differing:
+        text = escape(outcome.difference_text)
+        badges += f' <a class="badge note" href="#differences">{text}</a>'
+    first, *rest = [_table(table) for table in tables(results) if table.phase == letter]
+    figures = {"A": _graphs, "B": _runs, "C": _noise, "G": _leakage}.get(letter)
+    middle = figures(results) if figures else ""
+    return (
+        f'<section id="{letter}"><div class="title"><h2><span class="letter">{letter}</span> '
+        f"{escape(title)}</h2>{badges}</div><p>{escape(_TEXTS[letter])}</p>"
+        f"{first}{middle}{''.join(rest)}</section>"
+    )
+
+
+def _graphs(results: Validation) -> str:
+    return "".join(_graph(picture) for picture in results.pictures)
+
+
+def _graph(picture: Picture) -> str:
+    """The program as a graph, with a slider for the step of a run."""
+    name = picture.graph.upper()
+    program = _program(picture)
+    crossing = crossing_steps(picture)
+    true = [atom for atom, step in zip(picture.atoms, crossing, strict=True) if step >= 0]
+    figure = plot.program(program, highlight=true)
+    svg = plot.inline_svg(figure, f"graph-{picture.graph}", f"{name}: the rules as a graph")
+    facts = escape(", ".join(picture.atoms[i] for i in picture.facts))
+    last = len(picture.states) - 1
+    return (
+        f'<figure class="graph" data-crossing="{",".join(map(str, crossing))}">'
+        f"<figcaption><b>{name}</b>, facts: {facts}</figcaption>"
+        f'<div class="scroll" tabindex="0">{svg}</div>'
+        f'<label>Step <input type="range" min="0" max="{last}" value="{last}" '
+        f'aria-label="Step of the run on {name}"><output></output></label></figure>'
+    )
+
+
+def _runs(results: Validation) -> str:
+    from torch import tensor
+
+    from latentgamma._model.trajectory import Trajectory
+
+    panels = []
+    for picture in results.pictures:
+        states = tensor(np.array(picture.states) / 100)  # (T + 1, M)
+        figure = plot.trajectory(Trajectory(states, _program(picture)), size=_CHART)
+        crossing = crossing_steps(picture)
+        derived = sum(step >= 0 for step in crossing)
+        words = (
+            f"{picture.graph.upper()}: {derived} of {len(picture.atoms)} atoms are true after "
+            f"{max(crossing)} steps"
+        )
+        svg = plot.inline_svg(figure, f"run-{picture.graph}", words)
+        panels.append((f"<b>{picture.graph.upper()}</b>, one run", svg))
+    return _panels(panels)
+
+
+def _noise(results: Validation) -> str:
+    legend = (
+        '<p class="caption legend"><span class="key filled blue"></span>LatentGamma, every model '
+        'certified<span class="key blue"></span>LatentGamma, not every model certified'
+        '<span class="key orange"></span>paper<span class="key line grey"></span>probability that '
+        "no sign changes</p>"
+    )
+    panels = []
+    for critical in results.robustness.critical:
+        rows = [row for row in results.robustness.body if row.graph == critical.graph]
+        printed = GRAPHS[critical.graph].accuracy
+        words = f"{critical.graph.upper()}: accuracy by noise on the body logits. " + "; ".join(
+            f"σ {row.sigma:g}: {row.accuracy:.3f}, paper {theirs:.3f}"
+            for row, theirs in zip(rows, printed, strict=True)
+        )
+        svg = plot.inline_svg(plot.noise(rows, critical), f"noise-{critical.graph}", words)
+        panels.append((f"<b>{critical.graph.upper()}</b>, RM = {critical.logits:,}", svg))
+    return legend + _panels(panels)
+
+
+def _leakage(results: Validation) -> str:
+    legend = (
+        '<p class="caption legend"><span class="key filled orange"></span>paper\'s constants'
+        '<span class="key filled blue"></span>certified constants'
+        '<span class="key line dashed orange"></span>end of the window stated in the paper</p>'
+    )
+    panels = []
+    for name in results.graphs:
+        rows = [row for row in results.windows.rows if row.graph == name]
+        words = f"{name.upper()}: largest underivable atom by step. " + "; ".join(
+            f"{row.constants} constants: proved to step {row.t_max:.4g}"
+            for row in rows
+            if row.t_max
+        )
+        svg = plot.inline_svg(plot.leakage(rows), f"leakage-{name}", words)
+        panels.append((f"<b>{name.upper()}</b>, largest underivable atom", svg))
+    return legend + _panels(panels)
+
+
+def _program(picture: Picture) -> Program:
+    names = picture.atoms
+    rules = [
+        ([names[i] for i in heads], [names[i] for i in body])
+        for heads, body in zip(picture.heads, picture.bodies, strict=True)
+    ]
+    return Program.from_rules(rules, atoms=names)
+
+
+def crossing_steps(picture: Picture) -> list[int]:
+    """The first step at which each atom is above one half, −1 if it never is."""
+    above = np.array(picture.states) > 50  # (T + 1, M)
+    steps: list[int] = np.where(above.any(0), above.argmax(0), -1).tolist()
+    return steps
+
+
+def _panels(panels: Sequence[tuple[str, str]]) -> str:
+    figures = (f"<figure><figcaption>{c}</figcaption>{svg}</figure>" for c, svg in panels)
+    return f'<div class="panels">{"".join(figures)}</div>'
+
+
+def _cards(results: Validation) -> str:
+    cards = "".join(
+        f'<article><h3><span class="letter">{one.phase}</span> {symbols(one.subject)}</h3><dl>'
+        f'<dt>ours</dt><dd class="ours">{symbols(one.ours)}</dd>'
+        f'<dt>paper</dt><dd class="paper">{symbols(one.printed)}</dd></dl>'
+        f"<p>{symbols(one.reason)}</p></article>"
+        for one in differences(results)
+    )
+    return f'<div class="cards">{cards}</div>'
+
+
+def _table(table: Table) -> str:
+    """A table that scrolls by itself, so that the page never scrolls sideways."""
+    head = "".join(f'<th scope="col">{symbols(column)}</th>' for column in table.columns)
+    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
+    note = f'<p class="caption">{symbols(table.note)}</p>' if table.note else ""
+    return (
+        f"<h3>{symbols(table.title)}</h3>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{note}"
+    )
+
+
+def _cell(cell: Cell) -> str:
+    style = f' class="{cell.mark}"' if cell.mark in ("differs", "bad") else ""
+    return f"<td{style}>{symbols(cell.text)}</td>"

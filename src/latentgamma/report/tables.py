@@ -1,4 +1,4 @@
-"""The results as tables, for the terminal and for the HTML report alike."""
+"""The results as tables, for the terminal and for the HTML report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mark: TypeAlias = Literal["", "same", "differs", "bad"]
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table, and whether it is as the paper prints it."""
+    """The text of a cell, and whether it agrees with the paper."""
 
     text: str
     mark: Mark = ""
@@ -23,7 +23,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns and rows; `note` says how to read it."""
+    """A title, columns and rows, and a note that explains them."""
 
     phase: str
     title: str
@@ -33,7 +33,11 @@ class Table:
 
 
 def tables(results: Validation) -> tuple[Table, ...]:
-    """All tables, in the order of the phases."""
+    """All tables, in the order of the phases.
+
+    Args:
+        results: the results of a validation.
+    """
     return (
         _graphs(results),
         _constants(results),
@@ -61,7 +65,7 @@ def _text(value: str | float) -> str:
 
 
 def scientific(value: float) -> str:
-    """A number of any size, as people write it.
+    """A number of any size, with a power of ten if it is very large or small.
 
     >>> scientific(0.0334), scientific(2.5e13), scientific(8.05e-21)
     ('0.0334', '2.5 × 10¹³', '8 × 10⁻²¹')
@@ -74,7 +78,7 @@ def scientific(value: float) -> str:
 
 
 def _beside(ours: str, printed: str, same: bool | None = None) -> Cell:
-    """Ours, with the paper's after it, marked."""
+    """Our figure and the paper's in brackets, marked if they differ."""
     agrees = ours == printed if same is None else same
     return Cell(f"{ours} ({printed})", "same" if agrees else "differs")
 
@@ -106,7 +110,7 @@ def _graphs(results: Validation) -> Table:
         "The programs",
         (*columns, "parameters, dense", "sparse"),
         tuple(rows),
-        "In brackets what the paper prints. The sparse form computes the same numbers.",
+        "In brackets: the paper's figures. The sparse form computes the same values.",
     )
 
 
@@ -121,9 +125,9 @@ def _constants(results: Validation) -> Table:
     )  # fmt: skip
     columns = ("graph", "constants", "η", "Ψ", "τ_s", "τ_nor", "γ⁺", "γ⁻", "4kMe^−η", "(★)")
     note = (
-        "The certified constants are the softest of a closed form for which the certificate "
-        "proves exactness from step D to a million. (★) is the paper's assumption, which "
-        "neither implies exactness nor is needed for it."
+        "The certified constants are the smallest of a closed form for which the certificate "
+        "proves exactness from step D to a million. (★) is the paper's assumption; it is neither "
+        "sufficient nor necessary for exactness."
     )
     return Table("A", "The constants", columns, rows, note)
 
@@ -141,7 +145,7 @@ def _bits(results: Validation) -> Table:
         "Bits for all programs of this size (Theorem 8.1)",
         ("graph", "needed", "enough", "paper: needed", "sparse, 32 bit", "dense, 32 bit"),
         rows,
-        "Needed: proved by counting programs that differ. Enough: to number them all.",
+        "Needed: proved by counting programs that differ. Enough: sufficient to number them all.",
     )
 
 
@@ -167,11 +171,11 @@ def _table_1(results: Validation) -> Table:
     first = results.expressivity.rows[0]
     return Table(
         "B",
-        f"Table 1: {first.examples} fact sets a graph, {first.steps} steps",
+        f"Table 1: {first.examples} fact sets per graph, {first.steps} steps",
         ("graph", "constants", "accuracy", "FPR / FNR", "T_conv", "D_max", "mean", "largest leak"),
         tuple(rows),
-        "In brackets what the paper prints. T_conv: the step from which the last example is "
-        "right. Leak: the largest value of an atom that is not derivable, at the end.",
+        "In brackets: the paper's figures. T_conv: the step from which all examples are exact. "
+        "Leak: the largest value of an underivable atom after the last step.",
     )
 
 
@@ -198,7 +202,7 @@ def _table_3(results: Validation) -> Table:
         f"Table 3: accuracy under noise on the body logits, mean of {perturbations}",
         ("σ_η", *(name.upper() for name in results.graphs)),
         tuple(rows),
-        "In brackets what the paper prints. An example counts if every atom is right.",
+        "In brackets: the paper's figures. An example counts if every atom is correct.",
     )
 
 
@@ -213,13 +217,21 @@ def _expected(results: Validation) -> Table:
         for sigma in SIGMAS
         for row in _by_graph(results.robustness.body, results.graphs, sigma)
     ]  # fmt: skip
-    columns = ("σ_η", "graph", "RM·Φ(−η/σ)", "P[a sign changes]", "seen", "accuracy", "proved")
+    columns = (
+        "σ_η",
+        "graph",
+        "RM·Φ(−η/σ)",
+        "P[a sign changes]",
+        "sign changes",
+        "accuracy",
+        "certified",
+    )
     note = (
-        "The bound is also the number of sign changes to expect. Proved: perturbed models that "
-        "the certificate still shows exact for every fact set, and up to which step at least."
+        "The bound is also the expected number of sign changes. Certified: the perturbed models "
+        "that are proved exact for every fact set, and up to which step."
     )
     return Table(
-        "C", "What was to be expected, and what is still proved", columns, tuple(rows), note
+        "C", "Expected and actual sign changes, and certificates", columns, tuple(rows), note
     )
 
 
@@ -248,7 +260,7 @@ def _critical(results: Validation) -> Table:
             )
         )
     columns = ("graph", "RM", "predicted σ_max", "accuracy ≥ 0.95 up to", "bound at 2.5")
-    return Table("C", "Where the accuracy should fall, and does", columns, tuple(rows))
+    return Table("C", "Predicted and measured critical noise", columns, tuple(rows))
 
 
 def _head_noise(results: Validation) -> Table:
@@ -264,7 +276,7 @@ def _head_noise(results: Validation) -> Table:
                     _proved(row),
                 )
             )  # fmt: skip
-    columns = ("σ_ψ", "graph", "R(M−1)·Φ(−Ψ/σ√2)", "misroutes seen", "accuracy", "proved")
+    columns = ("σ_ψ", "graph", "R(M−1)·Φ(−Ψ/σ√2)", "misroutes", "accuracy", "certified")
     return Table("C", "Noise on the head logits", columns, tuple(rows))
 
 
@@ -283,8 +295,8 @@ def _table_2(results: Validation) -> Table:
     )
     columns = (
         "graph",
-        "Lemma 5.1: nothing falls",
-        "Prop. 5.4: order is kept",
+        "Lemma 5.1: values never fall",
+        "Prop. 5.4: order is preserved",
         "Prop. 5.2: bounded",
     )
     return Table("D", "Table 2: structure, on random states", columns, rows)
@@ -319,15 +331,23 @@ def _multi_head(results: Validation) -> Table:
             row.heads, row.constants,
             _beside(f"{100 * row.active / row.rules:.0f}%", "100%"),
             f"{row.exact}/{row.rules}", row.t_conv,
-            f"to {row.t_max:,.0f}" if row.certified and row.t_max else "nothing",
+            f"to {row.t_max:,.0f}" if row.certified and row.t_max else "no",
             Cell(f"{row.mixed:.3f}", "" if row.mixed > 0.5 else "bad"),
         )
         for row in results.multi_head.rows
     )  # fmt: skip
-    columns = ("thresholds", "constants", "all heads active", "exact", "T_conv", "proved", "mixed")
+    columns = (
+        "thresholds",
+        "constants",
+        "all heads active",
+        "exact",
+        "T_conv",
+        "certified",
+        "mixed",
+    )
     note = (
-        "Each rule's body as the facts. Mixed: 'x :- a. x, y, z :- b.', the value of x from b "
-        "alone, which should be derived. 'equal' is ours, 'paper' is Appendix G."
+        "The facts are the body of one rule. Mixed: the value of x for 'x :- a. x, y, z :- b.' and "
+        "the fact b, which should be above one half. 'equal' is ours, 'paper' is Appendix G."
     )
     return Table("F", "Rules with several heads", columns, rows, note)
 
@@ -343,15 +363,15 @@ def _windows(results: Validation) -> Table:
                 row.constants,
                 row.depth,
                 "never" if row.t_min is None else f"{row.t_min:.0f}",
-                "for ever" if row.t_max is None else _steps(row.t_max),
+                "no end" if row.t_max is None else _steps(row.t_max),
                 Cell(promised, "differs" if low else ""),
                 scientific(row.leak),
             )
         )
     columns = ("graph", "constants", "depth", "exact from", "to step", "paper: to step", "leak")
     note = (
-        "Exact from, to: proved for every fact set, in float32. The paper's promise starts at "
-        "the depth and is marked where it goes beyond what is proved."
+        "Exact from, to: proved for every fact set, in float32. The paper's window starts at the "
+        "depth; it is marked where it is longer than the proved one."
     )
     return Table("G", "Certified windows", columns, tuple(rows), note)
 

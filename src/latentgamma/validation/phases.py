@@ -39,6 +39,7 @@ from latentgamma.validation.cases import (
     productive_roots,
     state_of,
 )
+from latentgamma.validation.machine import machine_and_versions
 from latentgamma.validation.noise_trials import robustness
 from latentgamma.validation.printed import EXAMPLES, TRAJECTORIES
 from latentgamma.validation.results import (
@@ -53,7 +54,7 @@ from latentgamma.validation.results import (
     MultiHead,
     MultiHeadRow,
     Picture,
-    Structure,
+    StructureChecks,
     StructureRow,
     Timing,
     Validation,
@@ -160,7 +161,7 @@ def structure(
     states: int = EXAMPLES,
     trajectories: int = TRAJECTORIES,
     progress: Progress | None = None,
-) -> Structure:
+) -> StructureChecks:
     """Phase D: Lemma 5.1 and Propositions 5.2 and 5.4 on random states, without any tolerance."""
 
     def job(name: str) -> StructureRow:
@@ -181,7 +182,7 @@ def structure(
             bounded=int(bounded.sum()),
         )  # fmt: skip
 
-    return Structure(each(job, graphs, "D structure", progress))
+    return StructureChecks(each(job, graphs, "D structure", progress))
 
 
 def edge_cases(
@@ -374,6 +375,7 @@ class _Watch:
     def timing(self, device: str) -> Timing:
         return Timing(
             device,
+            *machine_and_versions(device),
             time.perf_counter() - self._wall,
             time.process_time() - self._cpu,
             1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,

@@ -166,7 +166,7 @@ class StructureRow:
 
 
 @dataclass(frozen=True)
-class Structure:
+class StructureChecks:
     """Phase D, Table 2: the laws that hold for any parameters."""
 
     rows: tuple[StructureRow, ...]
@@ -291,7 +291,7 @@ class Validation:
     construction: Construction
     expressivity: Expressivity
     robustness: Robustness
-    structure: Structure
+    structure: StructureChecks
     edge_cases: EdgeCases
     multi_head: MultiHead
     windows: Windows
@@ -324,9 +324,11 @@ class Validation:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a validation took, which differs from run to run and is kept apart."""
+    """How long a validation took, and on what; it differs from run to run."""
 
     device: str
+    machine: str  # processor, cores, operating system
+    versions: tuple[tuple[str, str], ...]  # of Python and of the packages that compute
     wall: float
     cpu: float
     peak_memory: float  # bytes

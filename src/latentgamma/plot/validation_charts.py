@@ -1,0 +1,112 @@
+"""Charts of the results of `latentgamma.validation`: accuracy under noise, and leakage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from latentgamma.plot.figure import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    PAPER,
+    SMALL_FONT_SIZE,
+    OutputPath,
+    new_figure,
+    save_figure,
+    style_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from latentgamma.validation.results import CriticalRow, NoiseRow, WindowRow
+
+_SIZE = (4.4, 2.9)
+_LOWEST = 1e-12
+
+
+def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = None) -> Figure:
+    """A chart of the accuracy of one graph over the noise on its body logits.
+
+    Filled markers: every perturbed model is certified. Vertical bars: the range over the
+    perturbations.
+
+    Args:
+        rows: the results of the graph, one for each level of noise.
+        critical: the predicted critical noise of the same graph.
+        path: where to save the picture.
+
+    Returns:
+        The matplotlib figure.
+    """
+    from latentgamma.validation.printed import GRAPHS, SIGMAS
+
+    figure = new_figure(*_SIZE)
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
+    axes = figure.add_subplot()
+    curve = [(sigma, p) for sigma, p in critical.curve if sigma <= 3.35]
+    axes.plot(*zip(*curve, strict=True), color=GREY, linewidth=1.6, label="P[no sign changes]")
+    axes.axvline(critical.predicted, color=GREY, linewidth=1.0, linestyle="--")
+    axes.text(critical.predicted, 0.03, f"σₘₐₓ = {critical.predicted:.2f} ", ha="right",
+              color=INK, fontsize=SMALL_FONT_SIZE)  # fmt: skip
+    axes.plot(SIGMAS, GRAPHS[critical.graph].accuracy, color=ORANGE, linewidth=1.0, marker="o",
+              markersize=7, markerfacecolor="none", label="paper")  # fmt: skip
+    axes.vlines([row.sigma for row in rows], [min(row.accuracies) for row in rows],
+                [max(row.accuracies) for row in rows], colors=BLUE, linewidth=1.6)  # fmt: skip
+    axes.plot([row.sigma for row in rows], [row.accuracy for row in rows], color=BLUE,
+              linewidth=1.0, label="LatentGamma")  # fmt: skip
+    for row in rows:
+        fill = BLUE if all(row.certified) else PAPER
+        axes.plot([row.sigma], [row.accuracy], marker="o", markersize=4.5, color=BLUE,
+                  markerfacecolor=fill)  # fmt: skip
+    axes.set_xlim(0.9, 3.35)
+    axes.set_ylim(-0.03, 1.06)
+    axes.set_xticks(SIGMAS)
+    axes.set_xlabel("noise σ on the body logits", color=INK, fontsize=SMALL_FONT_SIZE)
+    axes.set_ylabel("accuracy", color=INK, fontsize=SMALL_FONT_SIZE)
+    style_axes(axes)
+    return save_figure(figure, path)
+
+
+def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
+    """A chart of the largest underivable atom of one graph over time.
+
+    Lines: the proved bound. Dots: measured values. Dashed: the end of the window in the paper.
+
+    Args:
+        rows: the results of the graph, for the paper's and for certified constants.
+        path: where to save the picture.
+
+    Returns:
+        The matplotlib figure.
+    """
+    figure = new_figure(*_SIZE)
+    from matplotlib.ticker import LogLocator
+
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for row in rows:
+        colour = ORANGE if row.constants == "paper" else BLUE
+        axes.plot(*zip(*row.bound, strict=True), color=colour, linewidth=1.6)
+        dots = [(steps, value) for steps, value in row.measured if value >= _LOWEST]
+        axes.plot([steps for steps, _ in dots], [value for _, value in dots], color=colour,
+                  marker="o", markersize=3, linewidth=0)  # fmt: skip
+        if row.constants == "paper" and row.promised is not None:
+            axes.axvline(row.promised, color=ORANGE, linewidth=1.2, linestyle="--")
+    axes.axhline(0.5, color=INK, linewidth=0.8, linestyle=(0, (1, 2)))
+    last = max([steps for row in rows for steps, _ in row.bound] + [row.promised or 0 for row in rows])  # fmt: skip
+    axes.set_xlim(0.8, 10.0 ** math.ceil(math.log10(max(last, 1e3))))
+    axes.set_ylim(_LOWEST, 3.0)
+    axes.xaxis.set_major_locator(LogLocator(numticks=7))
+    axes.yaxis.set_major_locator(LogLocator(numticks=6))
+    axes.text(1.0, 0.3, "½", color=INK, fontsize=SMALL_FONT_SIZE, va="top")
+    axes.set_xlabel("step", color=INK, fontsize=SMALL_FONT_SIZE)
+    axes.set_ylabel("largest underivable atom", color=INK, fontsize=SMALL_FONT_SIZE)
+    style_axes(axes)
+    axes.minorticks_off()
+    return save_figure(figure, path)
