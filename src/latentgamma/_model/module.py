@@ -205,7 +205,8 @@ class LatentGamma(nn.Module):
 
     def _read(self) -> tuple[StepParameters, dict[torch.dtype, Flat] | None]:
         """The numbers of a step, and where a kernel may keep its form of them."""
-        return (self.step_parameters(), None) if self._fixed is None else self._fixed
+        fixed = self._fixed  # read once: another thread may end its `fixed` block meanwhile
+        return (self.step_parameters(), None) if fixed is None else fixed
 
     @contextmanager
     def fixed(self) -> Iterator[LatentGamma]:
