@@ -29,7 +29,7 @@ def assembled(output: Output) -> Program | StratifiedProgram:
     facts = [name for name in dict.fromkeys(facts) if not name.startswith(CANDIDATE)]
     stated = {name: n for n, name in enumerate(facts)}
     heads, bodies, counts = _without_nameless(heads, bodies, sizes, output.names)
-    externals = np.frombuffer(output.externals, np.int32)
+    externals = np.array([i for i in output.externals if i in output.names], np.int32)
     numbers = _first_seen(heads, bodies, counts, externals)
     place = np.zeros(int(numbers.max(initial=0)) + 1, np.int32)
     fresh: list[str] = []

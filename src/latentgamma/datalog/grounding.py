@@ -107,7 +107,8 @@ def ground_text(
     grounding = Grounding(text, path, source.open, tables)
     output = _run(grounding, source, max_rules=max_rules, max_seconds=max_seconds)
     _warn(source, output, {given for given, _ in tables})
-    inputs = tuple(output.names[atom] for atom in output.externals)
+    # An open atom without a name is a fact of the text as well.
+    inputs = tuple(output.names[atom] for atom in output.externals if atom in output.names)
     origin = replace(grounding, inputs=inputs, shown=source.shown)
     try:
         return replace(assembled(output), origin=origin)

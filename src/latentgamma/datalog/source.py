@@ -240,6 +240,10 @@ def _check_rule(source: Source, rule: Any) -> None:
         for node in walk(literal):
             if node.ast_type.name == "SymbolicAtom":
                 _check_atom(source, node.symbol)
+            elif node.ast_type.name == "Function" and node.external:
+                raise source.error_of(
+                    node, f"'{node}' calls a script; compute the facts beforehand"
+                )
             elif node.ast_type.name == "TheoryAtom":
                 raise source.error_of(literal, _HEADS["TheoryAtom"])
 
@@ -255,11 +259,8 @@ def _check_atom(source: Source, symbol: Any) -> None:
             for node in walk(argument):
                 if node.ast_type.name != "Function" or not (node.arguments or not node.name):
                     continue
-                if node.external:
-                    problem = f"'{node}' calls a script; compute the facts beforehand"
-                else:
-                    problem = (
-                        f"'{node}' is a function term, and rules with variables are free of them; "
-                        "give its parts arguments of their own, or write it as a string"
-                    )
-                raise source.error_of(node, problem)
+                raise source.error_of(
+                    node,
+                    f"'{node}' is a function term, and rules with variables are free of them; "
+                    "give its parts arguments of their own, or write it as a string",
+                )

@@ -1,0 +1,86 @@
+"""Random Datalog programs, and what clingo says about them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+
+import clingo
+from hypothesis import strategies as st
+
+CONSTANTS = ("a", "b", "c")
+VARIABLES = ("X", "Y", "Z")
+ARITY = {"e": 2, "f": 1, "p": 1, "q": 2, "r": 1, "s": 2}
+#: Derived predicates, each below the next: one may negate only those before it.
+LAYERS = ("p", "q", "r", "s")
+
+
+@st.composite
+def literals(draw: st.DrawFn, names: tuple[str, ...], variables: tuple[str, ...]) -> str:
+    name = draw(st.sampled_from(names))
+    terms = st.sampled_from((*variables, *CONSTANTS[:1]))
+    return f"{name}({','.join(draw(terms) for _ in range(ARITY[name]))})"
+
+
+@st.composite
+def rules(draw: st.DrawFn, head: str) -> str:
+    """A safe rule; its positive atoms may use the head's own predicate, its negated ones not."""
+    below = LAYERS[: LAYERS.index(head)]
+    body = [draw(literals(("e", "f"), VARIABLES))]
+    body += draw(st.lists(literals(("e", "f", head, *below), VARIABLES), max_size=2))
+    bound = tuple(v for v in VARIABLES if v in " ".join(body)) or CONSTANTS[:1]
+    for _ in range(draw(st.integers(0, 2))):
+        body.append("not " + draw(literals(("e", "f", *below), bound)))
+    if len(bound) > 1 and draw(st.booleans()):
+        body.append(f"{bound[0]} != {bound[1]}")
+    terms = [draw(st.sampled_from(bound)) for _ in range(ARITY[head])]
+    return f"{head}({','.join(terms)}) :- {', '.join(draw(st.permutations(body)))}."
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> tuple[list[str], list[str], list[str]]:
+    """Closed facts, candidates for open facts, and rules; one of each may be empty."""
+    atoms = [f"e({x},{y})" for x, y in itertools.product(CONSTANTS, repeat=2)]
+    atoms += [f"f({x})" for x in CONSTANTS]
+    facts = draw(st.lists(st.sampled_from(atoms), unique=True, max_size=6))
+    candidates = draw(st.lists(st.sampled_from(atoms), unique=True, max_size=4))
+    lines = []
+    for head in LAYERS:
+        lines += draw(st.lists(rules(head), max_size=2))
+    return facts, candidates, lines
+
+
+def stable_model(text: str) -> set[str]:
+    """The atoms of the only stable model."""
+    control = clingo.Control(["--warn=none", "0"])
+    control.add("base", [], text)
+    control.ground([("base", [])])
+    models = []
+    control.solve(on_model=lambda model: models.append(set(map(str, model.symbols(atoms=True)))))
+    assert len(models) == 1
+    return models[0]
+
+
+def statements(atoms: Iterable[str]) -> str:
+    return "".join(f"{atom}.\n" for atom in atoms)
+
+
+def instance(line: str, substitution: dict[str, str]) -> tuple[str, set[str], set[str]]:
+    """The head, the atoms and the negated atoms of a line with values for its variables.
+
+    It knows the plain syntax of `rules` alone and shares no code with the library. A comparison
+    must hold.
+    """
+    text = re.sub(r"\b[A-Z]\b", lambda found: substitution[found[0]], line.strip().rstrip("."))
+    head, _, body = text.partition(" :- ")
+    positive, negated = set(), set()
+    for literal in re.findall(r"(?:not )?\w+\([^)]*\)|\w+ != \w+", body):
+        if " != " in literal:
+            left, right = literal.split(" != ")
+            assert left != right
+        elif literal.startswith("not "):
+            negated.add(literal.removeprefix("not "))
+        else:
+            positive.add(literal)
+    return head, positive, negated

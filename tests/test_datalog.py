@@ -1,0 +1,529 @@
+"""Rules with variables and negation: answers equal clingo's, proofs are checked line by line."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import latentgamma as lg
+from datalog_programs import instance, stable_model, statements, texts
+from latentgamma.datalog import GroundingWarning, ground
+from latentgamma.datalog.tables import constant
+
+TRANSITIVE = """\
+edge(a,b).  edge(b,c).
+path(X,Y) :- edge(X,Y).
+path(X,Z) :- edge(X,Y), path(Y,Z).
+"""
+
+
+def grounded(facts: list[str], candidates: list[str], lines: list[str]):
+    """The program of a random text, with the candidates as open facts."""
+    declared = "".join(f"#external {atom}.\n" for atom in candidates)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GroundingWarning)
+        return ground("\n".join([*lines, statements(facts), declared]))
+
+
+def subsets(names: list[str]):
+    for size in range(len(names) + 1):
+        yield from itertools.combinations(names, size)
+
+
+# ---------------------------------------------------------------- answers
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts())
+def test_closures_are_the_stable_models(parts) -> None:
+    facts, candidates, lines = parts
+    program = grounded(*parts)
+    chosen = [[name for name in some if name in program.index] for some in subsets(candidates)]
+    many = lg.closures(program, chosen)
+    for some, given_facts, row in zip(subsets(candidates), chosen, many, strict=True):
+        model = stable_model("\n".join([*lines, statements([*facts, *some])]))
+        closed = lg.closure(program, given_facts)
+        # An open fact that no rule uses is not in the program.
+        assert closed.atoms | set(some) == model
+        assert program.names(row) == closed.atoms
+        assert closed.depth <= lg.depth_bound(program)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts())
+def test_text_and_files_give_the_program_back(tmp_path_factory, parts) -> None:
+    program = grounded(*parts)
+    assert lg.parse(str(program)) == program
+    assert pickle.loads(pickle.dumps(program)) == program
+    for suffix in (".lp", ".json", ".lp.gz"):
+        path = tmp_path_factory.mktemp("saved") / f"rules{suffix}"
+        lg.save(program, path)
+        assert lg.load(path) == program
+
+
+SAME_GENERATION = """\
+same(X,X) :- person(X).
+same(X,Y) :- parent(X,P), same(P,Q), parent(Y,Q).
+person(X) :- parent(X,Y).
+person(Y) :- parent(X,Y).
+"""
+POINTS_TO = """\
+points(V,O) :- new(V,O).
+points(V,O) :- copy(V,W), points(W,O).
+points(V,O) :- load(V,W,F), points(W,P), heap(P,F,O).
+heap(P,F,O) :- store(V,F,W), points(V,P), points(W,O).
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "arities"),
+    [
+        (TRANSITIVE.split("\n", 1)[1], {"edge": 2}),
+        (SAME_GENERATION, {"parent": 2}),
+        (POINTS_TO, {"new": 2, "copy": 2, "load": 3, "store": 3}),
+    ],
+)
+def test_well_known_programs(rules: str, arities: dict[str, int]) -> None:
+    rng = np.random.default_rng(0)
+    rows = {name: rng.integers(0, 12, (18, n)).tolist() for name, n in arities.items()}
+    names = [f"{name}({','.join(map(str, row))})" for name in rows for row in rows[name]]
+    program = ground(rules, open=[f"{name}/{n}" for name, n in arities.items()], facts=rows)
+    assert set(names) == set(program.origin.inputs)
+    for _ in range(10):
+        some = [name for name in dict.fromkeys(names) if rng.random() < 0.7]
+        assert lg.closure(program, some).atoms == stable_model(rules + statements(some))
+    closed = ground(rules, facts=rows)
+    assert closed.facts == lg.closure(closed).atoms == stable_model(rules + statements(names))
+
+
+# ---------------------------------------------------------------- proofs
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts())
+def test_proofs_are_instances_of_the_lines_they_name(parts) -> None:
+    facts, candidates, lines = parts
+    program = grounded(*parts)
+    some = [name for name in candidates[::2] if name in program.index]
+    model = stable_model("\n".join([*lines, statements([*facts, *candidates[::2]])]))
+    for atom in program.atoms:
+        proof = lg.derivation(program, some, atom)
+        assert (proof is not None) == (atom in model)
+        if proof is None:
+            continue
+        assert proof.holds()
+        proved: set[str] = set()
+        for step in proof.steps:
+            if step.rule is None:
+                assert step.atom in some
+            elif step.atom in facts and not step.premises:
+                assert str(step.origin).startswith("line ")
+            else:
+                line = int(step.origin.place.removeprefix("line "))
+                head, positive, negated = instance(lines[line - 1], dict(step.origin.substitution))
+                assert head == step.atom
+                assert positive == set(step.premises) <= proved
+                assert negated == set(step.negated)
+                assert not negated & model
+            proved.add(step.atom)
+        absent = {leaf.atom for leaf in proof.absent}
+        assert absent == {name for step in proof.steps for name in step.negated}
+        assert f"{atom}  " in str(proof)
+        assert all(f"not {name}  (" in str(proof) for name in absent)
+
+
+def test_a_proof_names_line_and_substitution() -> None:
+    for program in (ground(TRANSITIVE), ground(TRANSITIVE, open=["edge/2"]), lg.parse(TRANSITIVE)):
+        given_facts = list(program.origin.inputs)
+        proof = lg.derivation(program, given_facts, "path(a,c)")
+        assert str(proof).splitlines()[0] == "path(a,c)  by line 3 with X=a, Y=b, Z=c"
+        assert "path(b,c)  by line 2 with X=b, Y=c" in str(proof)
+        assert '"origin": "line 3 with X=a, Y=b, Z=c"' in proof.to_json()
+
+
+def test_a_negated_leaf_says_why() -> None:
+    program = lg.parse(
+        "ok(X) :- user(X), not banned(X).\nuser(ann).\nbanned(X) :- report(X,Y), judge(Y).\n#external report(ann,bob). #external judge(bob)."
+    )
+    proof = lg.derivation(program, ["judge(bob)"], "ok(ann)")
+    assert "not banned(ann)  (line 3 with X=ann, Y=bob lacks report(ann,bob))" in str(proof)
+    assert 'label="not banned(ann)"' in proof.to_dot()
+    plain = lg.parse("a :- not b, not c. b :- d, not e.")
+    assert str(lg.derivation(plain, ["d", "e"], "a")).splitlines() == [
+        "a  (rule 1)",
+        "├─ not b  (rule 0 does not apply: e holds)",
+        "└─ not c  (not given, and no rule derives it)",
+    ]
+
+
+def test_a_forged_proof_with_negation_does_not_hold() -> None:
+    from dataclasses import replace
+
+    program = lg.parse("a :- not b. b :- c.")
+    proof = lg.derivation(program, [], "a")
+    assert proof.holds()
+    assert not replace(proof, given=frozenset({"c"})).holds()
+    assert not replace(proof, absent=()).holds()
+    assert not replace(proof, steps=(replace(proof.steps[0], negated=()),)).holds()
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts())
+def test_repairs_derive_the_atom_and_nothing_less_does(parts) -> None:
+    candidates = parts[1]
+    program = grounded(*parts)
+    some = {name for name in candidates[::2] if name in program.index}
+    for atom in program.atoms:
+        answer = lg.why_not(program, list(some), atom)
+        assert (answer is None) == (atom in lg.closure(program, list(some)))
+        if answer is None:
+            continue
+        assert answer.withdrawn <= some
+        assert not answer.missing & some
+        changes = [(name, True) for name in answer.missing]
+        changes += [(name, False) for name in answer.withdrawn]
+        assert changes
+
+        def derives(changes, atom=atom) -> bool:
+            now = some | {n for n, add in changes if add}
+            now -= {n for n, add in changes if not add}
+            return atom in lg.closure(program, list(now))
+
+        assert derives(changes)
+        assert not any(derives(changes[:i] + changes[i + 1 :]) for i in range(len(changes)))
+
+
+def test_why_not_speaks_of_the_source() -> None:
+    program = ground(TRANSITIVE, open="edge/2")
+    answer = lg.why_not(program, ["edge(b,c)"], "path(a,c)")
+    assert str(answer).splitlines() == [
+        "path(a,c) does not follow",
+        "└─ line 3 with X=a, Y=b, Z=c lacks edge(a,b)",
+        "it would with edge(a,b)",
+    ]
+    never = lg.why_not(program, [], "path( c, a )")
+    assert never.missing == never.withdrawn == frozenset()
+    assert str(never) == "path(c,a) does not follow, whatever is given: no rule can derive it"
+    with pytest.raises(lg.FactsError, match="road"):
+        lg.why_not(program, [], "road(a,b)")
+
+
+def test_why_not_withdraws_facts() -> None:
+    program = lg.parse("a :- b, not c. c :- d.")
+    answer = lg.why_not(program, ["d"], "a")
+    assert (answer.missing, answer.withdrawn) == ({"b"}, {"d"})
+    assert str(answer).splitlines()[-1] == "it would with b and without d"
+    assert answer.to_dict()["withdrawn"] == ["d"]
+    # No facts but the atom itself can help.
+    assert lg.why_not(lg.parse("a :- b, not b."), [], "a").missing == {"a"}
+
+
+# ---------------------------------------------------------------- strata
+
+
+def test_strata_are_definite_programs_fed_from_below() -> None:
+    program = lg.parse("b :- a. d :- c, not b. e :- d, not c. e :- b.")
+    assert isinstance(program, lg.StratifiedProgram)
+    assert [stratum.program.R for stratum in program.strata] == [1, 2, 1] or len(
+        program.strata
+    ) == 2
+    assert {name for s in program.strata for name in s.program.atoms} >= {"not b", "not c"}
+    assert [str(rule) for rule in program.rules] == str(program).splitlines()[-program.R :]
+    assert (program.M, program.R, program.k, program.rho_max) == (5, 4, 2, 2)
+    assert set(program.roots) == {"a", "c"} == set(program.sinks)
+    assert program.leaves == ("e",)
+
+
+def test_an_atom_may_be_called_not_something() -> None:
+    program = lg.parse("a :- not b, 'not b'.")
+    assert lg.closure(program, ["not b"]).atoms == {"a", "not b"}
+    assert lg.closure(program, []).atoms == set()
+    assert lg.parse(str(program)) == program
+
+
+@pytest.mark.parametrize(
+    ("text", "cycle"),
+    [
+        ("a :- not a.", "a needs not a"),
+        ("a :- not b. b :- not a.", "needs not"),
+        ("a :- b. b :- c, not d. d :- e, a. c. e.", "b needs not d, d needs a, a needs b"),
+    ],
+)
+def test_a_program_that_is_not_stratified_is_refused(text: str, cycle: str) -> None:
+    with pytest.raises(lg.ProgramError, match=cycle):
+        lg.parse(text)
+
+
+def test_the_cycle_has_a_place_in_rules_with_variables() -> None:
+    text = "move(1,2). move(2,1).\nwin(X) :- move(X,Y), not win(Y)."
+    with pytest.raises(
+        lg.ParseError, match=r"not stratified.*win\(\d\) needs not win\(\d\)"
+    ) as caught:
+        lg.parse(text)
+    assert (caught.value.line, caught.value.column) == (2, 22)
+    # Without a cycle in the facts there is one answer.
+    program = ground("move(1,2). move(2,3). win(X) :- move(X,Y), not win(Y).", open="move/2")
+    assert lg.closure(program, ["move(1,2)", "move(2,3)"]).atoms >= {"win(2)"}
+    assert "win(1)" not in lg.closure(program, ["move(1,2)", "move(2,3)"])
+
+
+def test_long_chains_of_negation() -> None:
+    n = 300
+    program = lg.parse("".join(f"p({i}) :- not p({i + 1}).\n" for i in range(n)))
+    assert len(program.strata) == n
+    assert len(lg.closure(program)) == n // 2
+    assert len(lg.closure(program, [f"p({n})"])) == n // 2 + 1
+
+
+# ---------------------------------------------------------------- wrong input
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem"),
+    [
+        ("q(1).\np(X,Y) :- q(X).", (2, 5), "'Y' is unsafe.*positive atom of the body"),
+        ("p(X) :- not q(X).", (1, 3), "'X' is unsafe"),
+        ("{p(X)} :- q(X).", (1, 1), "a choice .*more than one answer"),
+        ("p(X) ; r(X) :- q(X).", (1, 1), "several heads mean 'or'"),
+        ("p(X), r(X) :- q(X).", (1, 1), "write one rule for each"),
+        (":- p(X).", (1, 1), "a constraint .*give it a head"),
+        ("q(1).\n  p(f(X)) :- q(X).", (2, 5), "is a function term"),
+        ("-p(X) :- q(X).", (1, 1), "'-' before an atom"),
+        ("p(X) :- q(X), not not r(X).", (1, 15), "write the plain atom"),
+        ("p(X) :- q(X), &sum{X} > 1.", (1, 15), "theory|unexpected"),
+        ("p(X) :- q(X), X = @f(X).", (1, 19), "'@f.X.' calls a script"),
+        (
+            "p(N) :- N = #count{X : o(X)}. #external o(1).",
+            (1, 9),
+            "an aggregate depends on the open",
+        ),
+        ("a(X) :- o(X). p(N) :- N = #count{X : a(X)}. #external o(1).", (1, 23), "an aggregate"),
+        ("p(X) :- q(X), r(Y) : s(Y). #external r(1). s(1). q(1).", (1, 15), "a condition"),
+        ("#minimize{X : p(X)}.  q(X) :- p(X).", (1, 11), "a preference"),
+        ("p(X) :- q(X). #show X : p(X).", (1, 15), "only '#show name/arity.'"),
+        ("p(X) :- q(X)\nr(X) :- p(X).", (2, 1), "unexpected a name"),
+        ("p(X) :- q(X)", (1, 13), "is the '.' of the last rule missing"),
+        ('p(X) :- q("a, X).', (1, 11), "string is not closed"),
+        ("p(X) :- größe(X).", (1, 11), "outside a string.*double quotes"),
+        ("p(X) :- q('a', X).", (1, 11), "single quotes"),
+        ("#input edge. p(X) :- edge(X).", (1, 1), "'#input edge/2.'"),
+        ("p(X) :- q(X). /* why", (1, 15), "comment is not closed"),
+        ("#script (python)\nx=1\n#end.\np(X) :- q(X).", (1, 1), "scripts|unexpected"),
+        ("n(0).\nn(X+1) :- n(X).", (2, 1), "max_rules=1,000 .*bound the variable"),
+    ],
+)
+def test_errors_show_place_and_remedy(text: str, place, problem: str) -> None:
+    with pytest.raises(lg.ParseError, match=problem) as caught:
+        ground(text, max_rules=1000)
+    if place is not None:
+        assert (caught.value.line, caught.value.column) == place
+        assert "^" in str(caught.value)
+
+
+def test_columns_count_characters() -> None:
+    with pytest.raises(lg.ParseError) as caught:
+        ground('p("ümläut") :- q("ä"), r(X).\ns("öö", Y) :- t(X).')
+    assert (caught.value.line, caught.value.column) == (2, 9)
+
+
+def test_guards() -> None:
+    with pytest.raises(lg.ProgramError, match=r"max_seconds=0\.2"):
+        ground("q(1..4000). p :- q(X), q(Y), q(Z), X + Y + Z < 0.", max_seconds=0.2)
+    with pytest.raises(lg.ProgramError, match="max_rules=5"):
+        ground("q(1..10). p(X) :- q(X).", max_rules=5)
+
+
+def test_predicates_with_two_arities_are_a_likely_slip() -> None:
+    with pytest.warns(GroundingWarning, match=r"edge/1 and edge/2 are different predicates"):
+        ground("edge(a,b). edge(a). p(X) :- edge(X,Y), edge(X).")
+
+
+def test_a_predicate_that_nothing_defines() -> None:
+    with pytest.warns(GroundingWarning, match=r"<text>:1:9: 'q\(X\)' never holds"):
+        assert ground("p(X) :- q(X).").M == 0
+    with pytest.warns(GroundingWarning, match="no fact of the open predicate 'q' is possible"):
+        ground("p(X) :- q(X).", open="q/1")
+
+
+def test_open_must_have_an_arity() -> None:
+    with pytest.raises(lg.ProgramError, match="such as 'edge/2', not 'edge'"):
+        ground(TRANSITIVE, open=["edge"])
+    with pytest.raises(lg.ProgramError, match="a text or a path, not int"):
+        ground(3)
+
+
+def test_clingo_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "clingo", None)
+    with pytest.raises(lg.ProgramError, match=r"pip install latentgamma\[datalog\]"):
+        ground(TRANSITIVE)
+    with pytest.raises(lg.ParseError, match=r"<text>:2:6: .*pip install latentgamma\[datalog\]"):
+        lg.parse(TRANSITIVE)
+    assert lg.closure(lg.parse("a :- not b."), []).atoms == {"a"}
+    with pytest.raises(lg.ProgramError, match="needs clingo"):
+        lg.why_not(lg.parse("a :- not b."), ["b"], "a")
+
+
+# ---------------------------------------------------------------- what the text can say
+
+
+def test_parse_and_load_need_no_other_word(tmp_path: Path) -> None:
+    path = tmp_path / "rules.lp"
+    path.write_bytes(b"\xef\xbb\xbf" + TRANSITIVE.replace("\n", "\r\n").encode())
+    assert lg.load(path) == lg.parse(TRANSITIVE) == ground(path) == ground(str(path))
+    assert lg.parse("p(1..3).").facts == {"p(1)", "p(2)", "p(3)"}
+    path.write_text("p(X) :- q(Y).")
+    with pytest.raises(lg.ParseError, match=r"rules\.lp:1:3: the variable 'X' is unsafe"):
+        lg.load(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#input edge/2. edge(a,b). p(X) :- edge(X,Y).",
+        "#external edge/2. edge(a,b). p(X) :- edge(X,Y).",
+        "node(a;b). #external edge(X,Y) : node(X), node(Y), X < Y. p(X) :- edge(X,Y), X < Y.",
+        "#external edge(a,b). p(X) :- edge(X,Y).",
+    ],
+)
+def test_ways_to_declare_what_is_open(text: str) -> None:
+    program = ground(text)
+    assert program.origin.inputs == ("edge(a,b)",)
+    assert "p(a)" not in lg.closure(program)
+    assert "p(a)" in lg.closure(program, ["edge(a,b)"])
+
+
+def test_a_fact_of_the_text_holds_though_clingo_calls_it_external() -> None:
+    program = ground("edge(a,b). #external edge(a,b). p(X) :- edge(X,Y).")
+    assert program.facts == {"edge(a,b)", "p(a)"}
+    assert lg.datalog.inputs(program) == ()
+
+
+def test_constants_arithmetic_strings_and_aggregates_of_closed_predicates() -> None:
+    program = ground("""
+        #const n = 3.
+        q(1..n). name("Ann B.", 1). label("x % y", 2).
+        next(X, X+1) :- q(X), X < n.
+        many(N) :- N = #count{X : q(X)}.
+        big(X) :- q(X), X*X > 4, X \\ 2 == 1.
+        who(N) :- name(N, X), q(X).
+        all :- q(X) : q(X).
+        #show who/1. #show big/1.
+    """)
+    assert program.facts >= {"next(1,2)", "many(3)", "big(3)", 'who("Ann B.")', "all"}
+    assert lg.datalog.outputs(program) == ("big(3)", 'who("Ann B.")')
+    proof = lg.derivation(program, [], "next(2,3)")
+    assert str(proof).splitlines() == [
+        "next(2,3)  by line 4 with X=2",
+        "└─ q(2)  by line 3",
+    ]
+    assert str(lg.derivation(program, [], "many(3)")).startswith("many(3)  by line 5 with N=3")
+
+
+def test_inputs_and_outputs() -> None:
+    program = ground(TRANSITIVE + "#show path/2.", open="edge/2")
+    assert lg.datalog.inputs(program) == ("edge(a,b)", "edge(b,c)")
+    assert lg.datalog.outputs(program) == ("path(a,b)", "path(b,c)", "path(a,c)")
+    plain = lg.parse("b :- a. c :- b.")
+    assert (lg.datalog.inputs(plain), lg.datalog.outputs(plain)) == (("a",), ("b", "c"))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_tables(tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_bytes(b"\xef\xbb\xbfa,b\r\nb,c\r\n")
+    (tmp_path / "named.csv").write_text("to,weight,from\nb,3,a\nc,4,b\n")
+    (tmp_path / "tabs.tsv").write_text("a\tb\nb\tc\n")
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(
+        pyarrow.table({"from": ["a", "b"], "to": ["b", "c"]}), tmp_path / "t.parquet"
+    )
+    expected = lg.parse(TRANSITIVE).facts
+    rules = TRANSITIVE.split("\n", 1)[1]
+    for tables in (
+        {"edge": [("a", "b"), ("b", "c")]},
+        {"edge/2": tmp_path / "plain.csv"},
+        {"edge(from,to)": str(tmp_path / "named.csv")},
+        {"edge": tmp_path / "tabs.tsv"},
+        {"edge": tmp_path / "t.parquet"},
+        {"edge(from, to)": tmp_path / "t.parquet"},
+    ):
+        program = ground(rules, facts=tables)
+        assert program.facts == expected
+    assert "edge(a,b)  by table edge" in str(lg.derivation(program, [], "path(a,c)"))
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "problem"),
+    [
+        ("a,b\nc\n", "edge", "row 2 is missing a column: edge/2 takes 2 values.*has 1"),
+        ("a,b\nc,d,e\n", "edge", "row 2 has too many columns"),
+        ("a,b\n", "edge/3", "row 1 is missing a column: edge/3"),
+        ("from,weight\na,b\n", "edge(from,to)", "has no column 'to'; it has 'from', 'weight'"),
+        ("from,to\na\n", "edge(from,to)", "row 2 has 1 values, but there are 2 columns"),
+        ("", "edge(from,to)", "is empty; its first row must name the columns"),
+        ("a,b\0\n", "edge", "NUL"),
+        ("a,b\n", "Edge", "a table's predicate is written 'edge'"),
+    ],
+)
+def test_wrong_tables(tmp_path: Path, content: str, key: str, problem: str) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_text(content)
+    with pytest.raises(lg.LatentGammaError, match=problem):
+        ground("p(X) :- edge(X,Y).", facts={key: path})
+
+
+def test_wrong_tables_by_name(tmp_path: Path) -> None:
+    for table, problem in (
+        (tmp_path / "none.csv", "there is no such file"),
+        (tmp_path / "x.txt", "does not say what it holds"),
+        (3, "a table's path or rows, not int"),
+        ([(1, None)], "row 1 holds None"),
+        ([(True, 1)], "row 1 holds True"),
+    ):
+        with pytest.raises(lg.DataError, match=problem):
+            ground("p(X) :- edge(X,Y).", facts={"edge": table})
+    with pytest.raises(lg.DataError, match="tables by predicate"):
+        ground("p(X) :- edge(X,Y).", facts=["edge"])
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("ann", "ann"),
+        ("Ann", '"Ann"'),
+        ("_x1", "_x1"),
+        ("_X", '"_X"'),
+        ("not", '"not"'),
+        ("17", "17"),
+        (-3, "-3"),
+        ("007", '"007"'),
+        ("3.5", '"3.5"'),
+        (2**31 - 1, "2147483647"),
+        (2**31, '"2147483648"'),
+        ("", '""'),
+        ('say "x"\\\n', '"say \\"x\\"\\\\\\n"'),
+        ("größe", '"größe"'),
+    ],
+)
+def test_cells(cell: object, written: str) -> None:
+    assert constant(cell) == written
+    program = ground("p(X) :- t(X).", facts={"t": [(cell,)]})
+    (atom,) = program.facts - {f"t({written})"}
+    assert atom == f"p({written})"
+    assert lg.parse(str(program)) == program
+
+
+def test_a_table_of_a_million_facts() -> None:
+    n = 1_000_000
+    program = ground("p(X) :- e(X,X).", facts={"e": ((i, i * 7 % n) for i in range(n))})
+    assert len(program.facts) == n + sum(i == i * 7 % n for i in range(n))
