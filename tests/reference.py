@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from latentgamma import Program
-from latentgamma._logic import dependency_graph
+from latentgamma._logic import compilation
 
 
 def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset[str]]:
@@ -21,13 +21,13 @@ def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset
 
 @contextmanager
 def path(kind: str) -> Iterator[None]:
-    """Answer by the plain loops alone, or by the compiled ones alone."""
-    before = dependency_graph._PLAIN_WORK
-    dependency_graph._PLAIN_WORK = {"plain": 10**15, "compiled": -1}[kind]
+    """Answer in Python alone, or by compiled code alone."""
+    before = compilation._MOST_IN_PYTHON
+    compilation._MOST_IN_PYTHON = {"plain": 10**15, "compiled": -1}[kind]
     try:
         yield
     finally:
-        dependency_graph._PLAIN_WORK = before
+        compilation._MOST_IN_PYTHON = before
 
 
 PATHS = ("plain", "compiled")

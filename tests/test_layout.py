@@ -93,18 +93,18 @@ LONG = {
 }
 
 
-def definitions() -> dict[str, list[str]]:
+def definitions() -> dict[str, set[str]]:
     """Where every class and every public function at the top of a module is defined."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, set[str]] = {}  # sets, since overloads are defined in one place
     for path in sorted(PACKAGE.rglob("*.py")):
         package = path.relative_to(PACKAGE).parts[0]
         where = path.stem if path.stem in SEPARATE else "" if package[0] == "_" else package
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
             if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+                found.setdefault(node.name, set()).add(str(path.relative_to(PACKAGE)))
             elif public:
-                found.setdefault(f"{where}.{node.name}", []).append(str(path.relative_to(PACKAGE)))
+                found.setdefault(f"{where}.{node.name}", set()).add(str(path.relative_to(PACKAGE)))
     return found
 
 

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from latentgamma._learning.extraction import Alignment, alignment, extract
     from latentgamma._learning.fit import FitResult, fit
     from latentgamma._learning.gradient_learner import Homotopy
-    from latentgamma._logic.closure import Closure, closure, closures, depth_bound, step
+    from latentgamma._logic.closure import Closure, closure, step
+    from latentgamma._logic.closures import closures
+    from latentgamma._logic.depth import depth_bound
     from latentgamma._logic.derivation import Derivation, derivation
     from latentgamma._logic.equivalence import equivalent
     from latentgamma._logic.why_not import WhyNot, why_not
@@ -67,8 +69,8 @@ _MODULES = {
     "StateError": "_errors",
     "Closure": "_logic.closure",
     "closure": "_logic.closure",
-    "closures": "_logic.closure",
-    "depth_bound": "_logic.closure",
+    "closures": "_logic.closures",
+    "depth_bound": "_logic.depth",
     "step": "_logic.closure",
     "Derivation": "_logic.derivation",
     "derivation": "_logic.derivation",

@@ -26,7 +26,8 @@ import numpy.typing as npt
 
 from latentgamma._certificate.step_bounds import Array, Reading, row_min
 from latentgamma._errors import CertificateError, ModelError
-from latentgamma._logic.closure import closure, depth_bound
+from latentgamma._logic.closure import closure
+from latentgamma._logic.depth import depth_bound
 from latentgamma._logic.equivalence import not_entailed
 from latentgamma._program.facts import FactSets, fact_masks
 from latentgamma._program.program import Program, require_program

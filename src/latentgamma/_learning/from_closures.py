@@ -25,7 +25,7 @@ from latentgamma._learning.exact_search import (
     smallest_bodies,
     usual,
 )
-from latentgamma._logic.closure import closures
+from latentgamma._logic.closures import closures
 from latentgamma._program.program import Mask, Program
 
 #: One rule: its head, and its body.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from latentgamma._learning.exact_search import Body, Found, covered
 from latentgamma._learning.from_closures import Implication
 from latentgamma._learning.observations import Observations
-from latentgamma._logic.closure import closures
+from latentgamma._logic.closures import closures
 from latentgamma._program.names import quote
 from latentgamma._program.program import Mask, Program, Rule
 

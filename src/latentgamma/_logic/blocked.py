@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentgamma._logic.dependency_graph import graph_of
+from latentgamma._logic.dependency_graph import rules_deriving
 from latentgamma._program.facts import Facts, Mask, fact_mask
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Instance
@@ -94,7 +94,7 @@ def blocked_rules(
 def rules_with_head(program: Program | StratifiedProgram, goal: int) -> list[int]:
     """The numbers of the rules that derive an atom."""
     if isinstance(program, Program):
-        ends, rules = graph_of(program).derivers
+        ends, rules = rules_deriving(program)
         own: list[int] = rules[ends[goal] : ends[goal + 1]].tolist()
         return own
     found = []

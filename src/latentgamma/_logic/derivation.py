@@ -23,7 +23,7 @@ _DEEPEST = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProofStep:
     """One atom of a proof: a given fact (`rule` is None), or the head of a rule's premises.
 
     `negated` are the atoms that must not follow, and `origin` says where a grounded rule comes
@@ -79,7 +79,7 @@ class Derivation:
     program: Program | StratifiedProgram = field(repr=False)
     atom: str
     depth: int
-    steps: tuple[Step, ...]
+    steps: tuple[ProofStep, ...]
     absent: tuple[Absent, ...] = ()
     #: All facts that were given, where a negation depends on them.
     given: frozenset[str] = frozenset()
@@ -194,6 +194,18 @@ def derivation(
     >>> program = Program.from_rules([("bird", ["penguin"])])
     >>> derivation(program, [], "bird") is None
     True
+
+    Args:
+        program: any program, with negation or without.
+        facts: one fact set in any form.
+        atom: the name or the index of an atom.
+
+    Returns:
+        The proof, or None.
+
+    Raises:
+        FactsError: if the program does not have these facts or this atom.
+        ProgramError: if the first argument is not a program.
     """
     require_any_program(program, "derivation")
     goal_name = program.atoms[atom_index(program, atom)]
@@ -209,14 +221,14 @@ def derivation(
     for i in sorted(_needed(reasons, bodies, goal), key=lambda i: (level[i], i)):
         rule = int(reasons[i])
         if rule < 0:
-            steps.append(Step(names[i], None, ()))
+            steps.append(ProofStep(names[i], None, ()))
             continue
         premises, denied = bodies(rule)
         origin = instance_of(program, rule)
         negated = [names[n] for n in denied] + list(origin.absent if origin else ())
         absent.update(dict.fromkeys(negated))
         steps.append(
-            Step(names[i], rule, tuple(names[b] for b in premises), tuple(negated), origin)
+            ProofStep(names[i], rule, tuple(names[b] for b in premises), tuple(negated), origin)
         )
     leaves = tuple(Absent(name, _blocked(program, known, name)) for name in absent)
     everything = program.names(given) if leaves else frozenset()
@@ -298,7 +310,7 @@ def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[
     return _needed(reasons, lambda rule: (program.body_of(rule).tolist(), []), goal)
 
 
-def _step_values(step: Step) -> dict[str, Any]:
+def _step_values(step: ProofStep) -> dict[str, Any]:
     """A step as plain values; negation and origin only where there are any."""
     return {
         "atom": step.atom,

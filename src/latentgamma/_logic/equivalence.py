@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentgamma._logic.closure import closures
+from latentgamma._logic.closures import closures
 from latentgamma._program.program import Program, Rule, require_program
 
 #: How many booleans one batch of closures may hold.

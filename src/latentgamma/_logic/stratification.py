@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import ProgramError
-from latentgamma._logic.dependency_graph import frozen, graph_of
-from latentgamma._logic.loops import Cells, compiled
+from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.dependency_graph import read_only, rule_order
 from latentgamma._program.names import quote
 from latentgamma._program.program import Indices, Mask, Offsets, Program, Rule
 from latentgamma._program.rule_text import SignedRules
@@ -123,7 +123,9 @@ def stratified(
             atoms=[atoms[i] for i in positive] + [_negation(atoms[i], names) for i in negative],
         )
         atom = np.concatenate((positive, negative)).astype(np.int32)
-        strata.append(Stratum(program, frozen(atom), frozen(np.arange(len(atom)) >= len(positive))))
+        strata.append(
+            Stratum(program, read_only(atom), read_only(np.arange(len(atom)) >= len(positive)))
+        )
     return StratifiedProgram(atoms, tuple(strata))
 
 
@@ -148,13 +150,12 @@ def _levels(
         return level
     # Who depends on whom, whatever the sign.
     unsigned = Program.from_arrays(body_indptr, body_indices, heads, atoms=len(atoms))
-    graph = graph_of(unsigned)
-    order = graph.order
+    order = rule_order(unsigned)
     arrays = (
         body_indptr, body_indices, negated, heads, order.rules, order.block_ptr, order.cyclic,
         level, np.full(len(atoms), -1, np.int32),
     )  # fmt: skip
-    if graph.plain(unsigned.size):
+    if not worth_compiling(unsigned.size):
         lists = [array.tolist() for array in arrays]
         literal = raise_levels(*lists)
         level[:] = lists[-2]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._logic.closure import closure_of_mask
-from latentgamma._logic.dependency_graph import graph_of
+from latentgamma._logic.dependency_graph import rule_order
 from latentgamma._program.program import Mask, Program
 
 Integers: TypeAlias = npt.NDArray[np.int32]
@@ -170,7 +170,7 @@ class _Numbered:
 def _numbered(rules: _OpenRules, leaf: Integers, inputs: int) -> _Numbered:
     """Nodes for the minima and maxima, numbered stage by stage."""
     program = rules.program
-    order = graph_of(program).order
+    order = rule_order(program)
     body_ptr, body = program.body_indptr.tolist(), program.body_indices.tolist()
     head = program.head_indices.tolist()
     cyclic, edges = order.cyclic.tolist(), order.block_ptr.tolist()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._logic.closure import closures
+from latentgamma._logic.closures import closures
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
 

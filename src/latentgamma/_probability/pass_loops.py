@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from latentgamma._logic.loops import Cells
+from latentgamma._logic.compilation import Cells
 
 
 def run_pass(

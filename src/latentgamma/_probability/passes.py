@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._logic.loops import compiled
+from latentgamma._logic.compilation import compiled
 from latentgamma._probability.pass_loops import run_gradient, run_pass
 from latentgamma._probability.sum_product import SumProduct
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from latentgamma._program.facts import Mask as Mask  # noqa: PLC0414
 from latentgamma._program.names import quote, rule_text
 from latentgamma._program.origin import Origin
 
+T = TypeVar("T")
 Indices: TypeAlias = npt.NDArray[np.int32]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 #: A rule as a plain pair: the head (or heads), then the body.
@@ -338,6 +339,24 @@ class Program:
         return frozenset(self.atoms[i] for i in np.flatnonzero(above))
 
     # ---------------------------------------------------------------- value semantics
+
+    def cached(self, compute: Callable[[Program], T]) -> T:
+        """The result of `compute(self)`, computed once and kept as long as this object.
+
+        Nothing in a program changes, so neither does what follows from it. The result must not
+        refer to the program, or the two would keep each other alive.
+        """
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        result: T = self._results[compute]
+        return result
+
+    @cached_property
+    def _results(self) -> dict[Callable[[Program], Any], Any]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
         return self.body_indptr, self.body_indices, self.head_indptr, self.head_indices

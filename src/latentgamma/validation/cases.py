@@ -18,7 +18,8 @@ from torch import Tensor
 from latentgamma import generators
 from latentgamma._certificate.constants import Constants
 from latentgamma._errors import DataError
-from latentgamma._logic.closure import closure, closures
+from latentgamma._logic.closure import closure
+from latentgamma._logic.closures import closures
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.oracle import oracle
 from latentgamma._program.program import Mask, Program

@@ -21,7 +21,9 @@ from latentgamma._certificate.certificate import certify
 from latentgamma._certificate.constants import Heads
 from latentgamma._certificate.paper_window import paper_window
 from latentgamma._errors import DataError
-from latentgamma._logic.closure import closure, closures, depth_bound
+from latentgamma._logic.closure import closure
+from latentgamma._logic.closures import closures
+from latentgamma._logic.depth import depth_bound
 from latentgamma._model.complexity import lower_bound_bits, parameter_count, upper_bound_bits
 from latentgamma._model.oracle import oracle
 from latentgamma._program.program import Program

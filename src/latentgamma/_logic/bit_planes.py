@@ -1,0 +1,190 @@
+"""Bit planes: many fact sets as one row of bits for each atom.
+
+Bit n % 64 of word n // 64 in row i says whether atom i is in fact set n. The words are uint64
+numpy arrays of shape (M, ceil(N / 64)).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._errors import ArgumentError
+from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._program.facts import Mask
+
+Planes: TypeAlias = npt.NDArray[np.uint64]
+
+# About so many bytes are packed in the time that Python visits one literal.
+_BYTES_PER_LITERAL = 4096
+# Fact sets that are packed together, a multiple of 64: their bytes stay in the cache.
+_CHUNK = 2048
+
+
+def pack(rows: npt.ArrayLike) -> Planes:
+    """The bit planes of boolean rows.
+
+    >>> planes = pack([[True, False], [True, True], [False, True]])
+    >>> planes
+    array([[3],
+           [6]], dtype=uint64)
+    >>> unpack(planes, 3)
+    array([[ True, False],
+           [ True,  True],
+           [False,  True]])
+
+    Args:
+        rows: one row for each fact set and one column for each atom, shape (N, M): booleans, or
+            numbers 0 and 1.
+
+    Returns:
+        Bit planes of shape (M, ceil(N / 64)); bits beyond the last fact set are 0.
+
+    Raises:
+        ArgumentError: if this is not such an array.
+    """
+    given = np.asarray(rows)
+    if given.ndim != 2 or given.dtype.kind not in "biuf":
+        raise ArgumentError(
+            f"pack takes an array of shape (N, M) with booleans or 0 and 1, not {given.dtype} of "
+            f"shape {given.shape}"
+        )
+    if given.dtype != np.bool_:
+        if not np.all((given == 0) | (given == 1)):
+            raise ArgumentError("pack takes the values 0 and 1 only; use rows > 0.5 for a state")
+        given = given.astype(np.bool_)
+    N, M = given.shape
+    planes = np.zeros((M, -(-N // 64)), np.uint64)
+    fast = worth_compiling(given.size // _BYTES_PER_LITERAL)
+    for start in range(0, N, _CHUNK):
+        part = np.ascontiguousarray(given[start : start + _CHUNK])
+        words = np.empty((M, -(-len(part) // 64)), np.uint64)
+        (pack_into if fast else _pack_with_numpy)(part, words)
+        planes[:, start // 64 : start // 64 + words.shape[1]] = words
+    return planes
+
+
+def unpack(planes: Planes, N: int) -> Mask:
+    """The boolean rows of the first N fact sets of bit planes; see `pack` for an example.
+
+    Args:
+        planes: bit planes of shape (M, W).
+        N: the number of fact sets, at most 64 W.
+
+    Returns:
+        One boolean row for each fact set, shape (N, M).
+
+    Raises:
+        ArgumentError: if these are not bit planes, or have fewer than N fact sets.
+    """
+    planes = require_planes(planes, "unpack")
+    M, W = planes.shape
+    if not 0 <= N <= 64 * W:
+        raise ArgumentError(f"N lies between 0 and the {64 * W} fact sets of the planes, not {N}")
+    rows = np.empty((N, M), np.bool_)
+    fast = worth_compiling(rows.size // _BYTES_PER_LITERAL)
+    for start in range(0, N, _CHUNK):
+        part = rows[start : start + _CHUNK]
+        words = np.ascontiguousarray(planes[:, start // 64 : start // 64 + -(-len(part) // 64)])
+        (unpack_into if fast else _unpack_with_numpy)(words, part)
+    return rows
+
+
+def require_planes(planes: Any, function: str) -> Planes:
+    """The planes as an array; an `ArgumentError` if they are not bit planes."""
+    array = np.asarray(planes)
+    if array.ndim != 2 or array.dtype != np.uint64:
+        raise ArgumentError(
+            f"{function} takes bit planes, a uint64 array of shape (M, W), not {array.dtype} of "
+            f"shape {array.shape}; lg.pack(rows) makes them"
+        )
+    return array
+
+
+def pack_into(rows: Mask, planes: Planes) -> None:
+    """Fill planes with boolean rows, and with zeros beyond them, by compiled code."""
+    M = rows.shape[1]
+    work = np.empty((8, M), np.uint8), np.empty(M, np.uint64)
+    compiled(pack_rows)(rows.view(np.uint8), *work, planes)
+
+
+def unpack_into(planes: Planes, rows: Mask) -> None:
+    """Fill boolean rows with the first fact sets of planes, by compiled code."""
+    M = rows.shape[1]
+    work = np.empty((8, M), np.uint8), np.empty(M, np.uint64)
+    compiled(unpack_rows)(planes, *work, rows.view(np.uint8))
+
+
+def _pack_with_numpy(rows: Mask, planes: Planes) -> None:
+    N, M = rows.shape
+    octets = np.zeros((64 * planes.shape[1], -(-M // 8)), np.uint8)
+    octets[:N] = np.packbits(rows, axis=1, bitorder="little")  # eight atoms in a byte
+    blocks = octets.reshape(-1, 8, octets.shape[1]).transpose(2, 0, 1)  # eight sets, eight atoms
+    blocks = _transpose_blocks(np.ascontiguousarray(blocks)).transpose(0, 2, 1)
+    planes.view(np.uint8)[:] = blocks.reshape(-1, blocks.shape[2])[:M]
+
+
+def _unpack_with_numpy(planes: Planes, rows: Mask) -> None:
+    N, M = rows.shape
+    octets = np.ascontiguousarray(planes.view(np.uint8).T)  # (8 W, M), eight sets in a byte
+    bits = np.empty((len(octets), 8, M), np.uint8)
+    for b in range(8):
+        np.bitwise_and(octets >> b, 1, out=bits[:, b])
+    rows[:] = bits.reshape(-1, M)[:N].view(np.bool_)
+
+
+def _transpose_blocks(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Transpose blocks of eight bytes along the last axis as matrices of 8 × 8 bits, in place."""
+    x = octets.view("<u8")
+    # Swap single bits, then blocks of 2 × 2 bits, then of 4 × 4 (Hacker's Delight, 7-3).
+    for shift, kept in ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0xF0F0F0F0)):
+        change = (x ^ (x >> np.uint64(shift))) & np.uint64(kept)
+        x ^= change ^ (change << np.uint64(shift))
+    return octets
+
+
+# ------------------------------------------------------------------------ loops
+#
+# Between the bytes of the rows and the words of the planes lie `octets` (8, M), eight sets in a
+# byte, and `line` (M,), 64 sets in a word: every loop runs along the atoms, where both sides are
+# contiguous, and becomes vector instructions.
+
+
+def pack_rows(rows: Cells, octets: Cells, line: Cells, planes: Cells) -> None:
+    """Fill `planes` (M, W) with the bytes of `rows` (N, M), and with zeros beyond them."""
+    N, atoms = rows.shape
+    row = 0
+    for w in range(planes.shape[1]):
+        line[:] = 0
+        for g in range(min(8, -(-(N - row) // 8))):
+            octet = octets[g]
+            octet[:] = 0
+            for b in range(min(8, N - row)):
+                source = rows[row + b]
+                for i in range(atoms):
+                    octet[i] |= source[i] << b
+            for i in range(atoms):
+                line[i] |= np.uint64(octet[i]) << np.uint64(8 * g)
+            row += 8
+        for i in range(atoms):
+            planes[i, w] = line[i]
+
+
+def unpack_rows(planes: Cells, octets: Cells, line: Cells, rows: Cells) -> None:
+    """Fill the bytes of `rows` (N, M) with the bits of `planes` (M, W)."""
+    N, atoms = rows.shape
+    row = 0
+    for w in range(-(-N // 64)):
+        for i in range(atoms):
+            line[i] = planes[i, w]
+        for g in range(min(8, -(-(N - row) // 8))):
+            octet = octets[g]
+            for i in range(atoms):
+                octet[i] = line[i] >> np.uint64(8 * g)
+            for b in range(min(8, N - row)):
+                target = rows[row + b]
+                for i in range(atoms):
+                    target[i] = (octet[i] >> b) & 1
+            row += 8

@@ -1,0 +1,342 @@
+"""The closures of many fact sets at once, 64 of them in a word."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._errors import ArgumentError, FactsError
+from latentgamma._logic.bit_planes import (
+    Planes,
+    pack,
+    pack_into,
+    require_planes,
+    unpack,
+    unpack_into,
+)
+from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.dependency_graph import (
+    read_only,
+    reorder_rows,
+    rule_order,
+    rules_using,
+)
+from latentgamma._logic.integer_closures import close_planes_in_python
+from latentgamma._program.facts import FactSets, Mask, fact_rows
+from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
+
+# The words of a tile: the columns of the planes that go through all rules together. Wide tiles
+# spread the cost of reading a rule; the state of a tile should stay in the second-level cache.
+_WIDEST_TILE, _NARROWEST_TILE = 128, 32
+_TILE_BYTES = 1 << 19
+# Words per integer where Python computes: beyond that its integers leave the cache.
+_INTEGER_WORDS = 1024
+# Bytes of fact sets and rules for which starting one more thread pays.
+_BYTES_PER_THREAD = 1 << 22
+# About so many bytes are packed and unpacked in the time that Python visits one literal.
+_BYTES_PER_LITERAL = 4096
+
+
+@overload
+def closures(
+    program: Program | StratifiedProgram,
+    fact_sets: FactSets,
+    *,
+    packed: Literal[False] = ...,
+    threads: int | None = ...,
+) -> Mask: ...
+@overload
+def closures(
+    program: Program | StratifiedProgram,
+    fact_sets: Any,
+    *,
+    packed: Literal[True],
+    threads: int | None = ...,
+    out: Any = ...,
+) -> Any: ...
+def closures(
+    program: Program | StratifiedProgram,
+    fact_sets: Any,
+    *,
+    packed: bool = False,
+    threads: int | None = None,
+    out: Any = None,
+) -> Any:
+    """The closures of many fact sets.
+
+    >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
+    >>> closures(program, [["penguin"], ["bird"], []])
+    array([[ True,  True,  True],
+           [ True, False,  True],
+           [False, False, False]])
+    >>> closures(program, pack([[0, 1, 0], [1, 0, 0], [0, 0, 0]]), packed=True)
+    array([[3],
+           [1],
+           [3]], dtype=uint64)
+
+    Args:
+        program: any program, with negation or without.
+        fact_sets: an array of shape (N, M) or any iterable of fact sets; with `packed`, bit
+            planes as `pack` makes them, shape (M, W), or a torch tensor of int64 with the same
+            bits.
+        packed: whether bit planes go in and come out. That is many times faster.
+        threads: the most threads to use, by default one for each processor that this process may
+            use. Small calls use fewer.
+        out: with `packed`, where to put the planes; it may be `fact_sets` itself.
+
+    Returns:
+        One boolean row for each fact set, shape (N, M); with `packed`, bit planes of the same
+        kind and shape as those given.
+
+    Raises:
+        ArgumentError: if `threads`, `out` or the planes are not of this kind.
+        FactsError: if these are not fact sets of the program.
+        ProgramError: if the first argument is not a program.
+    """
+    require_any_program(program, "closures")
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads must be at least 1, but is {threads}")
+    if out is not None and not packed:
+        raise ArgumentError("out is for bit planes; use it together with packed=True")
+    threads = threads or _processors()
+    if not packed:
+        return _close_rows(program, fact_rows(program, fact_sets), threads)
+    if hasattr(fact_sets, "detach"):
+        from latentgamma._logic.plane_tensors import close_tensor
+
+        return close_tensor(program, fact_sets, threads, out)
+    planes = require_planes(fact_sets, "closures")
+    return close_planes(program, planes, threads, out)
+
+
+def close_planes(
+    program: Program | StratifiedProgram, planes: Planes, threads: int, out: Planes | None
+) -> Planes:
+    """The closures of the fact sets in bit planes."""
+    if len(planes) != program.M:
+        raise FactsError(
+            f"bit planes have one row for each atom, {program.M}, but these have {len(planes)}"
+        )
+    if out is None:
+        out = np.empty(planes.shape, np.uint64)
+    elif not isinstance(out, np.ndarray) or out.dtype != np.uint64 or out.shape != planes.shape:
+        raise ArgumentError(f"out must be a uint64 array of shape {planes.shape}")
+    if isinstance(program, StratifiedProgram):
+        out[:] = planes
+        for stratum in program.strata:
+            facts = out[stratum.atom]
+            facts[stratum.negated] = ~facts[stratum.negated]
+            closed = close_planes(stratum.program, facts, threads, facts)
+            out[stratum.atom[stratum.derived]] = closed[stratum.derived]
+        return out
+    W = planes.shape[1]
+    if not worth_compiling(program.size * (1 + W // _INTEGER_WORDS)):
+        for start in range(0, W, _INTEGER_WORDS):
+            part = slice(start, start + _INTEGER_WORDS)
+            out[:, part] = close_planes_in_python(program, planes[:, part])
+        return out
+    schedule = program.cached(_schedule)
+    target = out
+
+    def close(start: int, stop: int, tile: Tile) -> None:
+        np.copyto(tile.state, planes[:, start:stop])
+        tile.close(schedule)
+        np.copyto(target[:, start:stop], tile.state)
+
+    _run_tiles(program, W, threads, close)
+    return out
+
+
+def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) -> Mask:
+    """The closures of boolean rows: packed, closed and unpacked tile by tile."""
+    N, M = rows.shape
+    if not rows.size:
+        return rows.copy()
+    visits = program.size * (1 + N // (64 * _INTEGER_WORDS))
+    small = not worth_compiling(visits + rows.size // _BYTES_PER_LITERAL)
+    if small or isinstance(program, StratifiedProgram):
+        return unpack(close_planes(program, pack(rows), threads, None), N)
+    schedule = program.cached(_schedule)
+    # Read-only on purpose: the loops are compiled once, whatever array the caller has.
+    given = read_only(np.ascontiguousarray(rows).view())
+    closed = np.empty((N, M), np.bool_)
+
+    def close(start: int, stop: int, tile: Tile) -> None:
+        pack_into(given[64 * start : 64 * stop], tile.state)
+        tile.close(schedule)
+        unpack_into(tile.state, closed[64 * start : 64 * stop])
+
+    _run_tiles(program, -(-N // 64), threads, close)
+    return closed
+
+
+# ------------------------------------------------------------------------ compiled
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rules in the order in which tiles go through them, for compiled code.
+
+    Bodies and heads are compressed rows in this order, and so are the positions at which each
+    atom is used. See `RuleOrder` for the blocks.
+    """
+
+    body_ptr: npt.NDArray[np.int64]
+    body: npt.NDArray[np.int32]
+    head_ptr: npt.NDArray[np.int64]
+    head: npt.NDArray[np.int32]
+    block_ptr: npt.NDArray[np.int64]
+    cyclic: Mask
+    use_ptr: npt.NDArray[Any]
+    use: npt.NDArray[np.int32]
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays, in the order of the arguments of `close_tile`."""
+        return (
+            *(self.body_ptr, self.body, self.head_ptr, self.head),
+            *(self.block_ptr, self.cyclic, self.use_ptr, self.use),
+        )
+
+
+def _schedule(program: Program) -> Schedule:
+    order = rule_order(program)
+    bodies = reorder_rows(program.body_indptr, program.body_indices, order.rules)
+    heads = reorder_rows(program.head_indptr, program.head_indices, order.rules)
+    position = np.empty(program.R, np.int32)
+    position[order.rules] = np.arange(program.R, dtype=np.int32)
+    use_ptr, use = rules_using(program)
+    return Schedule(*bodies, *heads, order.block_ptr, order.cyclic, use_ptr, position[use])
+
+
+class Tile:
+    """The state of the fact sets that go through the rules together, and working memory."""
+
+    def __init__(self, program: Program, width: int) -> None:
+        self.state = np.empty((program.M, width), np.uint64)
+        self._queue = np.empty(program.R, np.int32)
+        self._queued = np.zeros(program.R, np.bool_)
+        self._true = np.empty(width, np.uint64)
+
+    def close(self, schedule: Schedule) -> None:
+        """Close the state under the rules."""
+        compiled(close_tile)(*schedule.arrays(), self.state, self._queue, self._queued, self._true)
+
+
+def _run_tiles(
+    program: Program, W: int, threads: int, close: Callable[[int, int, Tile], None]
+) -> None:
+    """Call `close` for every tile of the W columns, from as many threads as are worth it."""
+    size = 8 * W * (program.M + program.size)
+    threads = min(threads, 1 + size // (8 * _BYTES_PER_THREAD))
+    width = max(_NARROWEST_TILE, min(_WIDEST_TILE, _TILE_BYTES // (8 * max(1, program.M))))
+    width = min(width, -(-W // threads))
+    starts = range(0, W, width)
+    queue = iter(starts)  # shared: each thread takes the next tile when it is free
+
+    def work(_: int) -> None:
+        tile = Tile(program, width)
+        for start in queue:
+            stop = min(start + width, W)
+            if stop - start < width:
+                tile = Tile(program, stop - start)
+            close(start, stop, tile)
+
+    threads = min(threads, len(starts))
+    if threads <= 1:
+        work(0)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads, "latentgamma") as pool:
+        list(pool.map(work, range(threads)))
+
+
+def close_tile(
+    body_ptr: Cells,
+    body: Cells,
+    head_ptr: Cells,
+    head: Cells,
+    block_ptr: Cells,
+    cyclic: Cells,
+    use_ptr: Cells,
+    use: Cells,
+    state: Cells,
+    queue: Cells,
+    queued: Cells,
+    true: Cells,
+) -> None:
+    """Close `state` (M, width) under the rules: an AND over a body, an OR into its heads.
+
+    In a cyclic block a rule is repeated when an atom of its body has changed. So no rule is
+    repeated more often than its body atoms gain fact sets, and the loop is never slower than
+    closing one fact set after another. `queued` comes as False, and `queue` and `true` are
+    working memory.
+    """
+    width = state.shape[1]
+    for block in range(len(block_ptr) - 1):
+        first, last = block_ptr[block], block_ptr[block + 1]
+        if not cyclic[block]:
+            for j in range(first, last):
+                start, stop = body_ptr[j], body_ptr[j + 1]
+                if stop - start == 1 and head_ptr[j + 1] - head_ptr[j] == 1:
+                    target, one = state[head[head_ptr[j]]], state[body[start]]
+                    for w in range(width):
+                        target[w] |= one[w]
+                elif stop - start == 2 and head_ptr[j + 1] - head_ptr[j] == 1:
+                    target = state[head[head_ptr[j]]]
+                    one, other = state[body[start]], state[body[start + 1]]
+                    for w in range(width):
+                        target[w] |= one[w] & other[w]
+                else:
+                    true[:] = ~np.uint64(0)
+                    for p in range(start, stop):
+                        one = state[body[p]]
+                        for w in range(width):
+                            true[w] &= one[w]
+                    for p in range(head_ptr[j], head_ptr[j + 1]):
+                        target = state[head[p]]
+                        for w in range(width):
+                            target[w] |= true[w]
+            continue
+        size = last - first
+        for j in range(size):
+            queue[j] = first + j
+            queued[first + j] = True
+        waiting, at = size, 0
+        while waiting > 0:
+            j = queue[at]
+            queued[j] = False
+            at = at + 1 if at + 1 < size else 0
+            waiting -= 1
+            true[:] = ~np.uint64(0)
+            for p in range(body_ptr[j], body_ptr[j + 1]):
+                one = state[body[p]]
+                for w in range(width):
+                    true[w] &= one[w]
+            for p in range(head_ptr[j], head_ptr[j + 1]):
+                target = state[head[p]]
+                changed = np.uint64(0)
+                for w in range(width):
+                    changed |= true[w] & ~target[w]
+                    target[w] |= true[w]
+                if changed:
+                    for q in range(use_ptr[head[p]], use_ptr[head[p] + 1]):
+                        user = use[q]
+                        if first <= user < last and not queued[user]:
+                            queued[user] = True
+                            end = at + waiting
+                            queue[end if end < size else end - size] = user
+                            waiting += 1
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not every system can say
+        return os.cpu_count() or 1

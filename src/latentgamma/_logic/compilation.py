@@ -1,0 +1,38 @@
+"""Compiled loops: how they are compiled, and when that is worth it.
+
+A loop is a plain function that reads and fills flat sequences made by its caller. `compiled(loop)`
+is its machine code, which numba keeps on disk. Importing this module does not import numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias, TypeVar, cast
+
+#: An array in a compiled loop; a list where the same loop runs in Python.
+Cells: TypeAlias = Any
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+
+# Python needs about a microsecond for each literal it visits, so that a call below this takes
+# a few hundredths of a second at most. Importing numba takes half a second, once per process.
+_MOST_IN_PYTHON = 20_000
+
+
+def worth_compiling(work: int) -> bool:
+    """Whether a call that visits this many literals should run compiled code.
+
+    The size of the call alone decides, so that the same call always takes the same way.
+    """
+    return work > _MOST_IN_PYTHON
+
+
+@cache
+def compiled(loop: Loop) -> Loop:
+    """The loop as machine code, which releases the interpreter while it runs."""
+    import numba
+
+    try:
+        return cast(Loop, numba.njit(cache=True, nogil=True)(loop))
+    except RuntimeError:  # no folder here can be written to: compile afresh in each process
+        return cast(Loop, numba.njit(nogil=True)(loop))

@@ -1,0 +1,43 @@
+"""Closures of bit planes in torch tensors. Imported only where a tensor is given."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from latentgamma._errors import ArgumentError
+from latentgamma._logic.closures import close_planes
+from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
+
+
+def close_tensor(
+    program: Program | StratifiedProgram, planes: Tensor, threads: int, out: Tensor | None
+) -> Tensor:
+    """The closures of the fact sets in bit planes, on the device of the planes.
+
+    Args:
+        program: any program.
+        planes: int64, shape (M, W); the bits are those of `pack`.
+        threads: the most threads to use.
+        out: where to put the planes.
+    """
+    if planes.dtype != torch.int64 or planes.dim() != 2:
+        raise ArgumentError(
+            f"a tensor of bit planes is int64 and has the shape (M, W), not {planes.dtype} of "
+            f"shape {tuple(planes.shape)}"
+        )
+    if out is not None and (
+        not isinstance(out, Tensor)
+        or (out.shape, out.dtype, out.device) != (planes.shape, planes.dtype, planes.device)
+    ):
+        raise ArgumentError(
+            "out must be a tensor of the same shape, dtype and device as the planes"
+        )
+    closed = _close_on_cpu(program, planes.detach().cpu(), threads).to(planes.device)
+    return closed if out is None else out.copy_(closed)
+
+
+def _close_on_cpu(program: Program | StratifiedProgram, planes: Tensor, threads: int) -> Tensor:
+    words = planes.contiguous().numpy().view("uint64")
+    return torch.from_numpy(close_planes(program, words, threads, None).view("int64"))
