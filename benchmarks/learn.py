@@ -30,8 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import latentgamma as lg
-from latentgamma._learning.exact_search import covered, smallest_bodies
 from latentgamma._learning.extraction import minimal
+from latentgamma._learning.head_task import covered
+from latentgamma._learning.hitting_sets import smallest_bodies
 from limited import Limited
 
 THREE, FIVE = (30, 31, 32), (30, 31, 32, 33, 34)
@@ -367,7 +368,7 @@ def identified(
             if not len(needing):
                 continue
             shared = np.flatnonzero(needing.all(0))
-            options = smallest_bodies(~negatives[:, shared], len(body))
+            options = smallest_bodies(~negatives[:, shared], len(body)).bodies
             if options == [tuple(np.searchsorted(shared, body).tolist())]:
                 found.add((head, body))
     return found

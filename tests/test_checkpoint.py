@@ -10,8 +10,8 @@ import pytest
 
 import latentgamma as lg
 from latentgamma._learning import gradient_learner
-from latentgamma._learning.exact_search import Task
-from latentgamma._learning.journal import Journal, discard, finished_pieces
+from latentgamma._learning.head_task import HeadTask
+from latentgamma._learning.journal import Journal, delete_checkpoint, finished_pieces
 
 ABOUT = {"data": "d", "seed": 0, "heads": None}
 PROGRAM = lg.generators.random(8, 10, seed=1)
@@ -69,7 +69,9 @@ def test_going_on_ends_as_if_there_had_been_no_break(tmp_path, monkeypatch, case
 def test_what_is_finished_is_not_done_again(tmp_path, monkeypatch):
     observed, path = examples(), tmp_path / "fit.learning"
     first = lg.fit(*observed, checkpoint=path)
-    monkeypatch.setattr("latentgamma._learning.head_learner.cover", None)  # calling it would fail
+    monkeypatch.setattr(
+        "latentgamma._learning.head_learner.find_rules", None
+    )  # calling it would fail
     assert told(lg.fit(*observed, checkpoint=path)) == told(first)
     with pytest.raises(TypeError):
         lg.fit(*observed)
@@ -82,8 +84,8 @@ sys.path.insert(0, sys.argv[1])
 from test_checkpoint import CASES, examples
 options, data = CASES[sys.argv[2]]
 seen = []
-def progress(moment):
-    seen.append(moment)
+def progress(entry):
+    seen.append(entry)
     if len(seen) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 lg.fit(*examples(**data), checkpoint=sys.argv[3], progress=progress, **options)
@@ -104,7 +106,7 @@ def test_a_killed_process_loses_only_the_piece_it_was_at(tmp_path, case):
 def test_it_does_not_matter_which_heads_are_trained_together(monkeypatch):
     states, after = examples(count=150)
     tasks = [
-        Task(h, states[rows], after[rows, h], np.ones(rows.sum(), np.int64),
+        HeadTask(h, states[rows], after[rows, h], np.ones(rows.sum(), np.int64),
              np.arange(8) != h, 8)
         for h in range(8)
         for rows in [~states[:, h]]
@@ -145,34 +147,43 @@ def test_files_of_other_kinds_are_left_alone(tmp_path):
     with pytest.raises(lg.DataError, match="no checkpoint of learning"):
         Journal(path, ABOUT)
     with pytest.raises(lg.DataError, match="is not deleted"):
-        discard(path)
+        delete_checkpoint(path)
     assert path.read_text() == "a,b\n1,0\n"
     with pytest.raises(lg.DataError, match="cannot write the checkpoint"):
         Journal(tmp_path / "nowhere" / "x", ABOUT)
-    with pytest.raises(lg.DataError, match='method "paper" keeps no checkpoint'):
+    with pytest.raises(lg.DataError, match=r'method="paper" .* does not use checkpoint'):
         lg.fit([[1, 0]], [[1, 0]], method="paper", checkpoint=tmp_path / "x")
 
 
 def test_a_damaged_line_is_seen(tmp_path):
     path = tmp_path / "j"
     with Journal(path, ABOUT) as journal:
-        journal("one", lambda: [1])
-        journal("two", lambda: [2])
-    path.write_bytes(path.read_bytes().replace(b'["one",[1]]', b'["one",[1'))
-    with pytest.raises(lg.DataError, match="line 2 cannot be read"):
-        Journal(path, ABOUT)
-    assert discard(path)
-    assert not discard(path)
+        journal.compute("one", lambda: [1])
+        journal.compute("two", lambda: [2])
+        journal.compute("three", lambda: [3])
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'["two",[2]', b'["two",[7]'))
+    assert finished_pieces(path) == 1
+    with Journal(path, ABOUT) as journal:  # from the damaged line on, work is done again
+        assert journal.compute("one", lambda: 0) == [1]
+        assert journal.compute("two", lambda: [2]) == [2]
+        assert journal.compute("three", lambda: [3]) == [3]
+    assert path.read_bytes() == whole
+    path.write_bytes(whole.replace(b'"seed":0', b'"seed":1'))
+    with pytest.raises(lg.DataError, match="its first line is damaged"):
+        Journal(path, {**ABOUT, "seed": 1})
+    assert delete_checkpoint(path)
+    assert not delete_checkpoint(path)
 
 
 def test_a_journal_gives_back_what_json_makes_of_it_at_once(tmp_path):
     with Journal(tmp_path / "j", ABOUT) as journal:
-        assert journal("one", lambda: {"bodies": [(1, 2)]}) == {"bodies": [[1, 2]]}
+        assert journal.compute("one", lambda: {"bodies": [(1, 2)]}) == {"bodies": [[1, 2]]}
         with pytest.raises(ZeroDivisionError):
-            journal("two", lambda: 1 / 0)
-        assert journal("two", lambda: 2) == 2
+            journal.compute("two", lambda: 1 / 0)
+        assert journal.compute("two", lambda: 2) == 2
     with Journal(tmp_path / "j", ABOUT) as journal:
-        assert journal("two", lambda: 3) == 2
+        assert journal.compute("two", lambda: 3) == 2
 
 
 def test_two_processes_do_not_write_one_checkpoint(tmp_path):

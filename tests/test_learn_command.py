@@ -71,7 +71,7 @@ def test_what_is_printed_is_the_program_and_nothing_is_left_behind(learn, seen, 
     assert lg.equivalent(lg.parse(out), lg.Program.from_rules(ANIMALS.rules, lg.parse(out).atoms))
     assert set(lg.parse(out).atoms) == set(ANIMALS.atoms)
     assert re.search(r"^bird :- has_feathers\. +% support \d+, confidence 1\.000$", out, re.M)
-    for remark in ("method symbolic (no label is wrong", "1.0000 of the examples kept aside",
+    for remark in ("method symbolic (no label is wrong", "1.0000 of the held-out examples",
                    "wrong labels assumed: none", "✓ the network: exact from step 4 to"):  # fmt: skip
         assert remark in out
     assert [path.name for path in tmp_path.iterdir()] == ["seen.csv"]
@@ -114,7 +114,8 @@ def test_options_reach_the_learner(learn, chain, tmp_path):
     assert rules(learn(chain, "--target", "b,c", "--bodies", "a")[0]) == ["b :- a."]
     assert rules(learn(chain, "--forbid", "c:b,b:c")[0]) == ["b :- a."]
     assert rules(learn(chain, "--max-body", "0")[0]) == []
-    assert "(asked for)" in learn(chain, "--method", "symbolic")[0]
+    assert "by method gradient (as requested)" in learn(chain, "--method", "gradient")[0]
+    assert rules(learn(chain, "--heads", "c")[0]) == ["c :- b."]
     assert "% b :- a." in "% " + learn(chain, "--explain", "b")[0].splitlines()[0]
     known = tmp_path / "known.lp"
     known.write_text("c :- a.")
@@ -127,7 +128,7 @@ def test_closures_trajectories_and_two_tables_are_taken(learn, chain, tmp_path):
     runs = tmp_path / "runs.csv"
     runs.write_text("trajectory,a,b,c\nx,1,0,0\nx,1,1,0\nx,1,1,1\ny,0,0,0\ny,0,0,0\n")
     assert rules(learn(runs, "--kind", "trajectories")[0]) == ["b :- a.", "c :- b."]
-    assert "with --kind trajectories" in learn(runs, code=2)[1]
+    assert "pass --kind trajectories" in learn(runs, code=2)[1]
     before, after = tmp_path / "before.csv", tmp_path / "after.csv"
     before.write_text("a,b,c\n1,0,0\n0,1,0\n0,0,1\n0,0,0\n")
     after.write_text("a,b,c\n1,1,1\n0,1,1\n0,0,1\n0,0,0\n")
@@ -153,8 +154,8 @@ def test_noise_and_what_is_open_are_told(learn, tmp_path):
     few = tmp_path / "few.csv"
     few.write_text("a,b,c,a',b',c'\n1,1,0,1,1,1\n0,0,0,0,0,0\n")
     out, _ = learn(few)
-    assert "% undecided: c :- a.  or  c :- b." in out
-    assert "fewer than 3 examples bear out 1 of 1 rules: c :- a. (1)" in out
+    assert "% undecided: c :- a.  or  c :- b.  or  c :- a, b." in out
+    assert "1 of 1 rule has fewer than 3 supporting examples: c :- a. (1)" in out
 
 
 def test_a_network_that_is_not_proved_is_code_1(learn, chain):
@@ -173,7 +174,7 @@ def test_a_network_that_is_not_proved_is_code_1(learn, chain):
         (["chain.csv", "-o", "no/rules.lp"], "no such folder"),
         (["chain.csv", "--model", "."], "this is a folder"),
         (["chain.csv", "--plot", "p.xyz"], ".png"),
-        (["chain.csv", "--target", "d"], "--target name an atom these data do not have: 'd'"),
+        (["chain.csv", "--target", "d"], "--heads name an atom these data do not have: 'd'"),
         (["chain.csv", "--explain", "d"], "--explain name an atom"),
         (["chain.csv", "--forbid", "a"], "HEAD:ATOM"),
         (["chain.csv", "--forbid", ":a"], "HEAD:ATOM"),
@@ -183,11 +184,11 @@ def test_a_network_that_is_not_proved_is_code_1(learn, chain):
         (["chain.csv", "--refine"], "--known"),
         (["chain.csv", "--known", "nowhere.lp"], "no such file"),
         (["chain.csv", "--device", "moon"], "device 'moon' cannot be used"),
-        (["chain.csv", "--method", "paper", "--checkpoint", "x"], "keeps no checkpoint"),
+        (["chain.csv", "--method", "paper", "--checkpoint", "x"], "does not use checkpoint"),
         (["chain.csv", "--checkpoint", "chain.csv", "--fresh"], "are the same file"),
         (["chain.csv", "--checkpoint", "zeros.npz"], "no checkpoint of learning"),
         (["chain.csv", "--checkpoint", "zeros.npz", "--fresh"], "is not deleted"),
-        (["bytes.csv"], "not a CSV table in UTF-8"),
+        (["bytes.csv"], "not a table in UTF-8"),
         (["zeros.npz"], "must hold 'inputs'"),
     ],
 )
@@ -230,7 +231,7 @@ def test_an_interrupted_run_goes_on_with_the_same_command(learn, seen, monkeypat
         interrupted_after(5, patch)
         out, err = learn(seen, *output, code=130)
     assert out == ""
-    assert err.startswith("latentgamma: interrupted; 5 pieces of work are kept in ")
+    assert err.startswith("latentgamma: interrupted; 5 finished pieces of work saved in ")
     assert kept in err
     assert "--fresh" in err
     assert kept in os.listdir()
@@ -238,8 +239,8 @@ def test_an_interrupted_run_goes_on_with_the_same_command(learn, seen, monkeypat
     assert "seed was 0 and is 1" in err.splitlines()[-1]
     out, err = learn(seen, *output)
     assert out == expected
-    assert "going on from" in err
-    assert "with 5 pieces of work done" in err
+    assert "resuming from" in err
+    assert "with 5 finished pieces of work" in err
     assert kept not in os.listdir()
 
 
@@ -254,7 +255,7 @@ def test_a_fresh_start_forgets_what_was_kept(learn, chain, monkeypatch):
 
 
 def test_an_interrupt_before_anything_is_finished_leaves_nothing(learn, chain, monkeypatch):
-    monkeypatch.setattr("latentgamma._learning.head_learner.cover", interrupt)
+    monkeypatch.setattr("latentgamma._learning.head_learner.find_rules", interrupt)
     _, err = learn(chain, code=130)
     assert err == "latentgamma: interrupted, before anything was finished\n"
     assert os.listdir() == ["chain.csv"]

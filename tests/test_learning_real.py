@@ -129,7 +129,7 @@ def test_known_rules_hold_in_models() -> None:
     ("options", "message"),
     [
         ({"noise": 0.1}, "without noise"),
-        ({"method": "gradient"}, 'method "symbolic"'),
+        ({"method": "gradient"}, 'method="symbolic"'),
         ({"heads": ["a"]}, "leave out columns"),
         ({"max_body": 2}, "leave out columns"),
         ({"targets": ROWS}, "pass them alone"),

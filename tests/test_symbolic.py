@@ -1,5 +1,6 @@
 """The symbolic learner: bodies that explain, bodies that are refuted, and noise."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,17 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentgamma import DataError, closures, equivalent
-from latentgamma._learning.exact_search import (
-    Task,
-    alternatives,
-    cover,
-    covered,
-    likeliest,
-    needed,
-    smallest_bodies,
-)
-from latentgamma._learning.from_closures import _paying, as_program, implications, irredundant
+from latentgamma._learning.exact_search import add_alternatives, drop_redundant, find_rules
+from latentgamma._learning.from_closures import ClosureExamples, rules_from_closures
 from latentgamma._learning.from_models import canonical_base, common, rules_of_models
+from latentgamma._learning.from_noisy_closures import worth_keeping
+from latentgamma._learning.head_task import HeadTask, covered
+from latentgamma._learning.hitting_sets import smallest_bodies
+from latentgamma._learning.implications import as_program, remove_implied
+from latentgamma._learning.noisy_search import find_likely_rules
 
 
 def all_states(M):
@@ -33,7 +31,7 @@ def task_of(bodies, head, M, states=None, noise=0.0, seed=0):
         positive |= covered(states, body)
     flips = np.random.default_rng(seed).random(len(states)) < noise
     allowed = np.arange(M) != head
-    return Task(head, states, positive ^ flips, np.ones(len(states), np.int64), allowed, 8)
+    return HeadTask(head, states, positive ^ flips, np.ones(len(states), np.int64), allowed, 8)
 
 
 def antichain(bodies):
@@ -48,7 +46,7 @@ def antichain(bodies):
     )
 )
 def test_from_all_states_the_learned_bodies_are_the_minimal_true_ones(bodies):
-    found = cover(task_of(bodies, 0, 7))
+    found = find_rules(task_of(bodies, 0, 7))
     assert set(found.bodies) == antichain(bodies)
     assert found.unexplained == 0
 
@@ -65,7 +63,7 @@ def test_smallest_bodies_are_all_the_smallest_hitting_sets(rows):
     ]
     least = min((len(c) for c in hitting), default=None)
     expected = [c for c in hitting if len(c) == least]
-    assert [set(b) for b in smallest_bodies(lacks, 5)] == sorted(expected, key=sorted)
+    assert [set(b) for b in smallest_bodies(lacks, 5).bodies] == sorted(expected, key=sorted)
 
 
 def test_a_body_never_lies_inside_a_negative_state():
@@ -73,60 +71,122 @@ def test_a_body_never_lies_inside_a_negative_state():
     for seed in range(20):
         states = rng.random((40, 9)) < 0.5
         task = task_of([(1, 2), (3,), (4, 5, 6)], 0, 9, states, seed=seed)
-        for body in cover(task).bodies:
-            assert task.clashes(body) == 0
+        for body in find_rules(task).bodies:
+            assert task.counterexamples(body) == 0
 
 
 def test_a_positive_state_inside_a_negative_one_is_unexplained():
     states = np.array([[0, 1, 0], [0, 1, 1]], bool)
     allowed = np.array([False, True, True])
-    task = Task(0, states, np.array([True, False]), np.ones(2, np.int64), allowed, 3)
-    found = cover(task)
+    task = HeadTask(0, states, np.array([True, False]), np.ones(2, np.int64), allowed, 3)
+    found = find_rules(task)
     assert found.bodies == []
     assert found.unexplained == 1
 
 
 def test_the_largest_body_is_respected():
-    found = cover(task_of([(1, 2, 3)], 0, 6))
+    found = find_rules(task_of([(1, 2, 3)], 0, 6))
     assert found.bodies == [(1, 2, 3)]
     task = task_of([(1, 2, 3)], 0, 6)
-    short = Task(task.head, task.states, task.positive, task.counts, task.allowed, 2)
-    assert cover(short).bodies == []
-    assert cover(short).unexplained == 4
+    short = HeadTask(task.head, task.states, task.positive, task.counts, task.allowed, 2)
+    assert find_rules(short).bodies == []
+    assert find_rules(short).unexplained == 4
 
 
-def test_equally_good_bodies_are_told():
-    states = np.array([[0, 1, 1], [0, 0, 0]], bool)
+def with_alternatives(task):
+    found = find_rules(task)
+    add_alternatives(task, found)
+    return found
+
+
+def test_bodies_that_fit_as_well_are_reported_until_an_example_decides():
+    # Three of the four lines of h = a and b leave h :- a and h :- a, b.
+    states = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], bool)
     allowed = np.array([False, True, True])
-    task = Task(0, states, np.array([True, False]), np.ones(2, np.int64), allowed, 3)
-    assert alternatives(task, cover(task).bodies) == {(1,): [(2,)]}
-    # One more example decides.
-    states = np.vstack([states, [False, False, True]])
-    task = Task(0, states, np.array([True, False, False]), np.ones(3, np.int64), allowed, 3)
-    assert alternatives(task, cover(task).bodies) == {}
+    task = HeadTask(0, states, np.array([True, False, False]), np.ones(3, np.int64), allowed, 3)
+    assert with_alternatives(task).bodies == [(1,)]
+    assert with_alternatives(task).alternatives == {(1,): [(1, 2)]}
+    states = np.vstack([states, [False, True, False]])
+    positive = np.array([True, False, False, False])
+    task = HeadTask(0, states, positive, np.ones(4, np.int64), allowed, 3)
+    assert with_alternatives(task).bodies == [(1, 2)]
+    assert with_alternatives(task).alternatives == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=2, max_size=10),
-    st.sampled_from([[(1,)], [(1, 2)], [(1,), (2, 3)]]),
+    st.sampled_from([[(1,)], [(1, 2)], [(1,), (2, 3)], [(1, 2, 3), (2, 4)]]),
+    st.integers(2, 4),
 )
-def test_alternatives_are_all_bodies_as_short_that_do_as_well(rows, bodies):
+def test_alternatives_are_the_bounds_of_all_bodies_that_fit(rows, bodies, max_body):
     task = task_of(bodies, 0, 5, np.unique(np.array(rows, bool), axis=0))
-    found = cover(task).bodies
-    told = alternatives(task, found)
+    task = dataclasses.replace(task, max_body=max_body)
+    found = with_alternatives(task)
     positives = task.states[task.positive]
-    for body in found:
-        others = [other for other in found if other != body]
+    for body in found.bodies:
+        others = [other for other in found.bodies if other != body]
         needing = [row for row in positives if not any(row[list(other)].all() for other in others)]
-        expected = {
+        fitting = {
             choice
-            for choice in itertools.combinations(range(1, 5), len(body))
-            if choice != body
-            and not task.clashes(choice)
-            and all(row[list(choice)].all() for row in needing)
+            for size in range(max_body + 1)
+            for choice in itertools.combinations(range(1, 5), size)
+            if not task.counterexamples(choice) and all(row[list(choice)].all() for row in needing)
         }
-        assert set(told.get(body, [])) == expected
+        assert body in fitting
+        alternatives = found.alternatives.get(body, [])
+        assert set(alternatives) <= fitting - {body}
+        assert bool(alternatives) == (len(fitting) > 1)
+        shortest = min(map(len, fitting))
+        assert len(body) == shortest
+        assert {b for b in fitting if len(b) == shortest} <= {body, *alternatives}
+        if alternatives:
+            assert len(alternatives[-1]) == max(map(len, fitting))
+
+
+def literals(rng, count, coins):
+    heads = rng.random((count, coins)) < 0.5
+    return np.stack([heads, ~heads], 2).reshape(count, 2 * coins)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("bodies", "size"), [(1, 8), (3, 7)])
+def test_long_conjunctions_of_many_literals_are_found(seed, bodies, size):
+    rng = np.random.default_rng(seed)
+    states = np.hstack([np.zeros((4000, 1), bool), literals(rng, 4000, 35)])  # the head is atom 0
+    true = {
+        tuple(sorted((1 + 2 * rng.choice(35, size, False) + rng.integers(0, 2, size)).tolist()))
+        for _ in range(bodies)
+    }
+    found = with_alternatives(task_of(true, 0, 71, states))
+    assert set(found.bodies) == true
+    assert found.unexplained == found.unproved == 0
+    assert found.alternatives == {}
+
+
+def test_a_search_that_was_cut_short_claims_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    states = np.hstack([np.zeros((300, 1), bool), literals(rng, 300, 20)])
+    task = task_of([(1, 4, 6, 7, 10)], 0, 41, states)
+    task = dataclasses.replace(task, max_body=12)
+    lacks = ~task.negatives[:, np.flatnonzero(task.positives[0])]
+    assert smallest_bodies(lacks, 12).proved
+    cut_short = smallest_bodies(lacks, 12, visits=3)
+    assert not cut_short.proved
+    (body,) = cut_short.bodies
+    assert lacks[:, body].any(1).all()
+    assert not any(lacks[:, [i for i in body if i != j]].any(1).all() for j in body)
+
+
+def test_a_body_above_the_limit_is_counted_and_left_out():
+    task = dataclasses.replace(task_of([(1, 2, 3)], 0, 6), max_body=2)
+    found = find_rules(task)
+    assert found.bodies == []
+    assert found.unexplained == found.too_long == 4
+    inside = np.array([[0, 1, 0], [0, 1, 1]], bool)  # no body at all would do
+    allowed = np.array([False, True, True])
+    task = HeadTask(0, inside, np.array([True, False]), np.ones(2, np.int64), allowed, 1)
+    assert find_rules(task).too_long == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -135,28 +195,28 @@ def test_wrong_labels_do_not_change_the_rules(seed):
     states = rng.random((1500, 12)) < 0.4
     bodies = [(1, 2), (3, 4, 5), (6,)]
     task = task_of(bodies, 0, 12, states, noise=0.05, seed=seed)
-    assert set(likeliest(task, 0.05).bodies) == set(bodies)
+    assert set(find_likely_rules(task, 0.05).bodies) == set(bodies)
 
 
 def test_pure_noise_has_no_rules():
     rng = np.random.default_rng(3)
     states = rng.random((1000, 15)) < 0.4
     task = task_of([], 0, 15, states, noise=0.05)
-    assert likeliest(task, 0.05).bodies == []
+    assert find_likely_rules(task, 0.05).bodies == []
 
 
 def test_needed_keeps_the_coverage():
     rng = np.random.default_rng(2)
     states = rng.random((50, 6)) < 0.5
     bodies = [(0,), (0, 1), (2, 3), (3,)]
-    kept = needed(states, bodies)
+    kept = drop_redundant(states, bodies)
     assert set(kept) == {(0,), (3,)}
 
 
 def test_irredundant_drops_what_others_imply():
     closed = closures(as_program([(1, (0,)), (2, (1,))], 3), all_states(3))
     rules = [(2, (0,)), (1, (0,)), (2, (1,))]
-    assert irredundant(rules, closed) == [(2, (1,)), (1, (0,))]
+    assert remove_implied(rules, closed) == [(2, (1,)), (1, (0,))]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -167,10 +227,11 @@ def test_a_rule_that_only_lost_facts_seem_to_need_goes(seed):
     closed = closures(as_program(rules, 12), facts)
     facts, closed = (x ^ (rng.random(x.shape) < 0.02) for x in (facts, closed))
     needless = [(9, (3, 4, 6)), (8, (4, 5, 11))]
-    options = {"noise": 0.02, "kept": 0}
-    given, known = facts & closed, np.ones_like(closed)
-    assert set(_paying([*rules, *needless], given, closed, known, **options)) == set(rules)
-    assert _paying(rules[:1], given, closed, known, noise=0.02, kept=1) == rules[:1]
+    known, allowed = np.ones_like(closed), np.ones((12, 12), bool)
+    examples = ClosureExamples(facts & closed, closed, known, allowed, 3)
+    kept = worth_keeping([*rules, *needless], examples, noise=0.02, kept=0)
+    assert set(kept) == set(rules)
+    assert worth_keeping(rules[:1], examples, noise=0.02, kept=1) == rules[:1]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -186,13 +247,9 @@ def test_all_closures_identify_the_program(seed):
     program = as_program(rules, 7)
     facts = all_states(7)
     closed = closures(program, facts)
-    found = implications(
-        facts,
-        closed,
-        np.ones_like(closed),
-        ~np.eye(7, dtype=bool),
-        lambda tasks, least: [cover(task, least=least) for task in tasks],
-        max_body=7,
+    found = rules_from_closures(
+        ClosureExamples(facts, closed, np.ones_like(closed), ~np.eye(7, dtype=bool), 7),
+        lambda tasks, least: [find_rules(task, least=least) for task in tasks],
     )
     assert equivalent(as_program(found, 7), program)
 
@@ -247,6 +304,10 @@ def test_rules_that_are_kept_stay_and_need_no_others():
     assert rules_of_models(rows, [(2, (0,))])[0] == (2, (0,))
 
 
-def test_a_table_with_too_many_closed_sets_is_refused():
-    with pytest.raises(DataError, match="fewer columns"):
-        canonical_base(~np.eye(12, dtype=bool), most=1000)
+@settings(max_examples=40, deadline=None)
+@given(tables)
+def test_the_limit_is_on_the_number_of_closed_sets(rows):
+    closed = {implied(rows, chosen).tobytes() for chosen in all_states(rows.shape[1])}
+    canonical_base(rows, most=len(closed))
+    with pytest.raises(DataError, match=f"more than {len(closed) - 1:,} closed sets"):
+        canonical_base(rows, most=len(closed) - 1)

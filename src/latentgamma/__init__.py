@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     from latentgamma._layer.annealing import Annealing
     from latentgamma._layer.groups import Categorical
     from latentgamma._layer.layer import Layer
-    from latentgamma._learning.extraction import Alignment, alignment, extract
-    from latentgamma._learning.fit import FitResult, fit
-    from latentgamma._learning.gradient_learner import Homotopy
+    from latentgamma._learning.alignment import Alignment, alignment
+    from latentgamma._learning.annealing import Homotopy
+    from latentgamma._learning.extraction import extract
+    from latentgamma._learning.fit import fit
+    from latentgamma._learning.history import HistoryEntry
+    from latentgamma._learning.result import FitResult
+    from latentgamma._learning.rule_statistics import Evidence
     from latentgamma._logic.closure import Closure, closure, step
     from latentgamma._logic.closures import closures
     from latentgamma._logic.depth import depth_bound
@@ -91,11 +95,13 @@ _MODULES = {
     "Categorical": "_layer.groups",
     "Layer": "_layer.layer",
     "extract": "_learning.extraction",
-    "alignment": "_learning.extraction",
-    "Alignment": "_learning.extraction",
+    "alignment": "_learning.alignment",
+    "Alignment": "_learning.alignment",
     "fit": "_learning.fit",
-    "FitResult": "_learning.fit",
-    "Homotopy": "_learning.gradient_learner",
+    "FitResult": "_learning.result",
+    "Evidence": "_learning.rule_statistics",
+    "HistoryEntry": "_learning.history",
+    "Homotopy": "_learning.annealing",
     "LatentGamma": "_model.module",
     "Trajectory": "_model.trajectory",
     "oracle": "_model.oracle",
@@ -170,6 +176,8 @@ __all__ = [
     # learning
     "fit",
     "FitResult",
+    "Evidence",
+    "HistoryEntry",
     "Homotopy",
     "extract",
     "alignment",

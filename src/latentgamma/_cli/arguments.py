@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, NoReturn, get_args
 
 from latentgamma._cli import commands, completion, explore, learn, validate
 from latentgamma._cli.checks import UsageError
-from latentgamma._learning.observations import Kind
+from latentgamma._learning.options import Kind
 from latentgamma._version import __version__
 
 #: The largest number of steps that is accepted; beyond, floating-point numbers would overflow.
@@ -213,16 +213,21 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
 def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help=(
-        "examples: a .csv or .parquet table with two columns per atom, a before and a' after; or "
-        "a .npy or .npz file"
+        "examples: a .csv, .tsv or .parquet table with two columns per atom, a before and a' after; "
+        "or a .npy or .npz file; - for a table on the standard input"
     ))  # fmt: skip
     add("targets", metavar="TARGETS", nargs="?",
         help="a second table with the state after each example of the first")  # fmt: skip
+    add("--delimiter", metavar="C",
+        help="what separates the cells of a table in text: a character, or tab; by default the "
+             "first of , ; tab | that the first line has")  # fmt: skip
+    add("--ignore", metavar="A,B", action="append", default=[],
+        help="columns to leave out; A stands for A' as well")  # fmt: skip
     add("--kind", choices=get_args(Kind), default="transitions",
         help="what the examples are: one step, the whole closure, states one after another (with "
              "a column 'trajectory'), or closed sets alone; by default transitions"
     )  # fmt: skip
-    add("--target", metavar="A,B", action="append", default=[],
+    add("--heads", "--target", dest="heads", metavar="A,B", action="append", default=[],
         help="the atoms to learn rules for; by default all")  # fmt: skip
     add("--bodies", metavar="A,B", action="append", default=[],
         help="the atoms that bodies may contain; by default all")  # fmt: skip

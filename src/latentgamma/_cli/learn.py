@@ -1,4 +1,4 @@
-"""The command that learns rules: examples in, a program out, and an account of it."""
+"""The command `learn`: from examples to a program, with what the data say about each rule."""
 
 from __future__ import annotations
 
@@ -13,52 +13,56 @@ import latentgamma as lg
 from latentgamma._atomic_write import write_text
 from latentgamma._cli.checks import UsageError, check_device, check_outputs, check_picture
 from latentgamma._cli.console import Screen, learning, working, write_output
+from latentgamma._cli.main import with_options
 from latentgamma._errors import unknown_atoms
-from latentgamma._learning.journal import discard, finished_pieces
+from latentgamma._learning.journal import delete_checkpoint, finished_pieces
 from latentgamma._learning.observations import observe
+from latentgamma._learning.result import rule_lines, summary_lines
+from latentgamma._learning.wording import quantity
 from latentgamma._program.fact_text import atom_name, split_facts
 from latentgamma._program.files import is_rule_text
-from latentgamma._program.names import quote
 from latentgamma._program.stratified import require_definite
 
 if TYPE_CHECKING:
-    from latentgamma._learning.fit import FitResult
-    from latentgamma._learning.head_learner import Moment
+    from latentgamma._learning.history import HistoryEntry
     from latentgamma._learning.observations import Observations
+    from latentgamma._learning.result import FitResult
 
 #: Added to the name of the output, or else of the data.
 _CHECKPOINT = ".learning"
-#: Undecided rules and unexplained atoms that a summary lists.
-_MOST_LISTED = 10
-#: Alternatives to one rule that it lists.
-_MOST_OTHERS = 3
-#: Rules longer than this do not push the remarks behind the others to the right.
-_WIDEST = 56
+_STDIN = "-"
+_DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
 def learn(args: argparse.Namespace) -> int:
-    """0 after showing what was learned, 1 if the network is not proved to equal the rules."""
-    _check_places(args)
+    """Print what was learned; return 0, or 1 if the network is not proved equal to the rules."""
+    _check_arguments(args)
     check_device(args.device)
     with working("reading the examples"):
-        data = observe(args.data, args.targets, kind=args.kind)
+        data = observe(
+            _source(args.data),
+            _source(args.targets),
+            kind=args.kind,
+            delimiter=_delimiter(args.delimiter),
+            ignore=[name.strip() for names in args.ignore for name in names.split(",")],
+        )
         known = require_definite(lg.load(args.known), "--known") if args.known else None
     options = _options(args, data)
     heads = _atoms(args.explain, data.atoms, "--explain")
     checkpoint = _checkpoint(args)
     if checkpoint and args.fresh:
-        discard(checkpoint)
+        delete_checkpoint(checkpoint)
     resumed = finished_pieces(checkpoint) if checkpoint else 0
     try:
         with learning() as show:
 
-            def progress(moment: Moment) -> None:
+            def progress(entry: HistoryEntry) -> None:
                 nonlocal resumed
-                if resumed:  # and it was found to fit
-                    _remark(f"going on from {checkpoint}, with {resumed} pieces of work done")
+                if resumed:  # the checkpoint was read and fits
+                    pieces = quantity(resumed, "finished piece")
+                    _print_message(f"resuming from {checkpoint}, with {pieces} of work")
                     resumed = 0
-                new = [str(rule) for rule in moment.new]
-                show(moment.stage, moment.explained, moment.rules, new)
+                show(entry.stage, entry.explained, entry.rules, [str(rule) for rule in entry.new])
 
             result = lg.fit(
                 data,
@@ -76,24 +80,24 @@ def learn(args: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt:
         return _interrupted(checkpoint)
-    _save(args, result)
+    _write_files(args, result)
     try:
-        _show(args, result, heads)
+        _print_result(args, result, heads)
         write_output()  # only what has arrived is done
     except BrokenPipeError:  # whoever reads has seen enough
         if checkpoint:
-            discard(checkpoint)
+            delete_checkpoint(checkpoint)
         raise
     if checkpoint:
-        discard(checkpoint)
+        delete_checkpoint(checkpoint)
     return 0 if result.certificate.holds else 1
 
 
-# -------------------------------------------------------------------- what is asked for
+# -------------------------------------------------------------------- arguments
 
 
-def _check_places(args: argparse.Namespace) -> None:
-    """Complain about files that could not be written before the work for them is done."""
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Raise before the work is done if an output could not be written."""
     check_picture(args.plot)
     if args.output:
         is_rule_text(args.output)  # the name must say what to write
@@ -108,13 +112,29 @@ def _check_places(args: argparse.Namespace) -> None:
     )
     if args.refine and not args.known:
         raise UsageError("--refine is about the rules of --known; pass them, or leave it out")
+    if args.data == args.targets == _STDIN:
+        raise UsageError("only one table can be read from the standard input")
+
+
+def _source(path: str | None) -> Any:
+    """Return what to read: the standard input for "-", else the path."""
+    return sys.stdin.buffer if path == _STDIN else path
+
+
+def _delimiter(text: str | None) -> str | None:
+    if text is None:
+        return None
+    mark = _DELIMITERS.get(text.lower(), text)
+    if len(mark) != 1:
+        raise UsageError(f"--delimiter takes one character, or the word tab, not {text!r}")
+    return mark
 
 
 def _options(args: argparse.Namespace, data: Observations) -> dict[str, Any]:
-    """The options that have another meaning when they are not given."""
+    """Return the options that limit the rules, without those that were not given."""
     options: dict[str, Any] = {}
-    if args.target:
-        options["heads"] = _atoms(args.target, data.atoms, "--target")
+    if args.heads:
+        options["heads"] = _atoms(args.heads, data.atoms, "--heads")
     if args.bodies:
         options["bodies"] = _atoms(args.bodies, data.atoms, "--bodies")
     if args.forbid:
@@ -159,10 +179,13 @@ def _checkpoint(args: argparse.Namespace) -> str | None:
     if args.checkpoint:
         return str(args.checkpoint)
     if args.method == "paper" or args.kind == "models":
-        return None  # these keep none
-    path = Path(f"{args.output or args.data}{_CHECKPOINT}")
+        return None  # these finish in one piece
+    name = args.output or ("" if args.data == _STDIN else args.data)
+    if not name:
+        return None
+    path = Path(f"{name}{_CHECKPOINT}")
     if not os.access(path.absolute().parent, os.W_OK):
-        _remark(f"no checkpoint is kept: {path} cannot be written; pass --checkpoint FILE")
+        _print_message(f"no checkpoint is kept: cannot write {path}; pass --checkpoint FILE")
         return None
     return str(path)
 
@@ -170,30 +193,29 @@ def _checkpoint(args: argparse.Namespace) -> str | None:
 def _interrupted(checkpoint: str | None) -> int:
     pieces = finished_pieces(checkpoint) if checkpoint else 0
     if checkpoint and pieces:
-        _remark(
-            f"interrupted; {pieces} pieces of work are kept in {checkpoint}: "
-            f"the same command goes on from there, and with --fresh it starts again"
+        _print_message(
+            f"interrupted; {quantity(pieces, 'finished piece')} of work saved in {checkpoint}: "
+            f"the same command resumes from there, and starts again with --fresh"
         )
     else:
         if checkpoint:
-            discard(checkpoint)
-        _remark("interrupted, before anything was finished")
+            delete_checkpoint(checkpoint)
+        _print_message("interrupted, before anything was finished")
     return 130
 
 
-def _remark(text: str) -> None:
+def _print_message(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"latentgamma: {text}\n")
 
 
-# -------------------------------------------------------------------- what came of it
+# -------------------------------------------------------------------- results
 
 
-def _save(args: argparse.Namespace, result: FitResult) -> None:
+def _write_files(args: argparse.Namespace, result: FitResult) -> None:
     if args.output:
         if is_rule_text(args.output):
-            text = "\n".join([*_text(result), ""])
-            write_text(args.output, text)
+            write_text(args.output, "\n".join([*rule_lines(result), ""]))
         else:
             lg.save(result.program, args.output)
     if args.model:
@@ -202,7 +224,7 @@ def _save(args: argparse.Namespace, result: FitResult) -> None:
         lg.plot.learning(result, args.plot)
 
 
-def _show(args: argparse.Namespace, result: FitResult, heads: Sequence[str]) -> None:
+def _print_result(args: argparse.Namespace, result: FitResult, heads: Sequence[str]) -> None:
     screen = Screen()
     if args.json:
         document = _document(result)
@@ -215,61 +237,13 @@ def _show(args: argparse.Namespace, result: FitResult, heads: Sequence[str]) -> 
             screen.line(result.explain(head))
         screen.line()
     elif not args.output:
-        for line in _text(result):
+        for line in rule_lines(result):
             screen.line(line)
         screen.line()
-    # What stands beside rules is a remark in their language.
+    # Beside rules, the summary is a comment.
     mark = "% " if heads or not args.output else ""
-    for line, style in _summary(result):
-        screen.line(mark + line, style)
-
-
-def _text(result: FitResult) -> list[str]:
-    """The rules as text, each with what the data say about it.
-
-    Atoms that no rule speaks about are declared, so that the text still has them.
-    """
-    program = result.program
-    used = {*program.head_indices.tolist(), *program.body_indices.tolist()}
-    alone = [f"#external {quote(a)}." for i, a in enumerate(program.atoms) if i not in used]
-    texts = [str(one.rule) for one in result.evidence]
-    width = max((len(text) for text in texts if len(text) <= _WIDEST), default=0)
-    rules = [
-        f"{text:<{width}}  % support {one.support}, confidence {one.confidence:.3f}"
-        for text, one in zip(texts, result.evidence, strict=True)
-    ]
-    return [*alone, *rules]
-
-
-def _summary(result: FitResult) -> list[tuple[str, str]]:
-    rules = f"{result.program.R} {'rule' if result.program.R == 1 else 'rules'}"
-    lines = [(f"{rules} by method {result.method} ({result.reason})", "bold")]
-    right = f"{result.training_accuracy:.4f} of the training examples"
-    if result.accuracy is not None:
-        right = f"{result.accuracy:.4f} of the examples kept aside, {right}"
-    lines.append((f"exactly right: {right}", ""))
-    lines.append((f"wrong labels assumed: {result.noise:.2%}" if result.noise else
-                  "wrong labels assumed: none", ""))  # fmt: skip
-    fine = result.certificate.holds
-    lines.append(
-        (f"{'✓' if fine else '✗'} the network: {result.certificate}", "green" if fine else "red")
-    )
-    for one in result.undecided[:_MOST_LISTED]:
-        others = [str(other) for other in one.alternatives[:_MOST_OTHERS]]
-        if len(one.alternatives) > _MOST_OTHERS:
-            others.append(f"{len(one.alternatives) - _MOST_OTHERS} more")
-        lines.append((f"undecided: {'  or  '.join([str(one.rule), *others])}", "yellow"))
-    if len(result.undecided) > _MOST_LISTED:
-        lines.append((f"undecided: and {len(result.undecided) - _MOST_LISTED} more", "yellow"))
-    if result.unexplained:
-        counts = sorted(result.unexplained.items(), key=lambda item: -item[1])
-        shown = [f"{quote(atom)} ({count})" for atom, count in counts[:_MOST_LISTED]]
-        more = f" and {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
-        some = " (wrong labels among them)" if result.noise else ""
-        text = f"unexplained, in so many examples{some}: {', '.join(shown)}{more}"
-        lines.append((text, "yellow"))
-    lines += [(f"note: {note}", "") for note in result.notes]
-    return lines
+    for line, style in summary_lines(result):
+        screen.line(mark + with_options(line), style)
 
 
 def _document(result: FitResult) -> dict[str, Any]:
@@ -291,16 +265,16 @@ def _document(result: FitResult) -> dict[str, Any]:
         "noise": result.noise,
         "method": result.method,
         "reason": result.reason,
-        "notes": list(result.notes),
+        "notes": [with_options(note) for note in result.notes],
         "unexplained": dict(result.unexplained),
         "certificate": result.certificate.to_dict(),
         "history": [
             {
-                "stage": moment.stage,
-                "rules": moment.rules,
-                "explained": moment.explained,
-                "new": [str(rule) for rule in moment.new],
+                "stage": entry.stage,
+                "rules": entry.rules,
+                "explained": entry.explained,
+                "new": [str(rule) for rule in entry.new],
             }
-            for moment in result.history
+            for entry in result.history
         ],
     }

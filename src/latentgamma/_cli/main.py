@@ -110,7 +110,7 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, CertificateError):
         return _fail(str(error), 1)
     if isinstance(error, (UsageError, LatentGammaError, ImportError)):
-        return _fail(_with_options(str(error)), 2)
+        return _fail(with_options(str(error)), 2)
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory for this", 2)
     if isinstance(error, OSError):
@@ -139,15 +139,15 @@ def _is_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def _with_options(message: str) -> str:
-    """The message of a library function, with the option in place of each keyword argument.
+def with_options(message: str) -> str:
+    """Return the message of a library function, with the option in place of each keyword argument.
 
-    >>> _with_options('labels contradict each other; pass noise="auto" or refine=True')
+    >>> with_options('labels contradict each other; pass noise="auto" or refine=True')
     'labels contradict each other; pass --noise auto or --refine'
     """
     import re
 
-    renamed = {"heads": "target", "forbidden": "forbid"}
+    renamed = {"forbidden": "forbid"}
 
     def option(found: re.Match[str]) -> str:
         name = renamed.get(found[1], found[1]).replace("_", "-")
@@ -158,7 +158,8 @@ def _with_options(message: str) -> str:
         "form|gate|dtype|gradient|depth|horizon|kind|heads|bodies|forbidden|max_body|noise|method|"
         "known|refine|seed|holdout|device|checkpoint|max_rules|max_seconds|steps"
     )
-    return re.sub(rf"\b({keywords})=(\"\w+\"|'\w+'|[\w.]+\b|)", option, message)
+    message = re.sub(rf"\b({keywords})=(\"\w+\"|'\w+'|[\w.]+\b|)", option, message)
+    return re.sub(r"\bmax_body\b", "--max-body", message)
 
 
 def _fail(message: str, code: int) -> int:

@@ -1,9 +1,8 @@
-"""From a model back to rules: what its rows say, and what it does when asked."""
+"""From a model back to rules: by reading its rows, or by evaluating it on states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +10,12 @@ import torch
 
 from latentgamma._certificate.certificate import certify
 from latentgamma._errors import ModelError
-from latentgamma._learning.exact_search import covered
-from latentgamma._learning.from_closures import Implication, as_program
+from latentgamma._learning.head_task import covered
+from latentgamma._learning.implications import Implication, as_implications, as_program
 from latentgamma._model.module import LatentGamma
 from latentgamma._program.program import Mask, Program
 
-#: Up to this many atoms every state is asked about; beyond, random ones of all sizes.
+#: Up to this many atoms the model is evaluated on every state; beyond, on random ones.
 _ALL_STATES = 12
 _STATES = 4096
 #: Differences that one round turns into rules, and the rounds.
@@ -25,22 +24,28 @@ _ROUNDS = 32
 
 
 def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
-    """The rules that a model applies, however its rows share them.
+    """Return the rules that a model applies, however its rows share them.
 
     They are equivalent to what the model computes, not a copy of what it was built from: rules
-    with several heads come back as several rules, duplicates once, and in an order of their own.
+    with several heads become several rules, duplicates occur once, and the order is another one.
 
-    First the rows are read as they stand, weights above one half as bodies; if the certificate
-    proves the model equal to those rules, they are the answer. Otherwise the model is asked:
-    it is monotone, so from a state in which it derives an atom everything can be taken away
-    that is not needed, and what is left is a body. This goes on until model and rules agree on
-    every state asked about (all of them up to 12 atoms). Rules with larger bodies than
-    necessary, or with their head in their body, are left out.
+    First the rows are read, weights above one half as bodies; if the certificate proves the model
+    equal to those rules, they are returned. Otherwise the model is evaluated on states: it is
+    monotone, so from a state in which it derives an atom, atoms are removed as long as it still
+    does, and the rest is a body. This is repeated until model and rules agree on every state that
+    was tried (all of them up to 12 atoms). Rules with larger bodies than necessary, or with their
+    head in their body, are left out.
 
     Args:
         model: any LatentGamma, such as a trained one.
         steps: how many steps of the model count as one application of the rules.
-        seed: of the states it is asked about.
+        seed: the seed of the random states.
+
+    Returns:
+        A program with one head per rule.
+
+    Raises:
+        ModelError: `model` is no LatentGamma, or there is no step.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -48,22 +53,24 @@ def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
     bird :- penguin.
     animal :- bird.
     """
-    if steps < 1:
-        raise ModelError(f"steps is a whole number from 1 on, not {steps!r}")
+    if not isinstance(model, LatentGamma):
+        raise ModelError(f"extract takes a LatentGamma, not {type(model).__name__}")
+    if not isinstance(steps, int) or steps < 1:
+        raise ModelError(f"steps must be a whole number from 1 on, not {steps!r}")
     atoms = _atoms(model)
     if steps == 1:
         read, _ = model.rows(atoms)
-        rules = minimal(_pairs(read))
+        rules = minimal(as_implications(read))
         program = as_program(rules, model.M, atoms)
         proved = certify(model, read)
         # A window that ends where it begins proves nothing about a further step.
         if proved.holds and proved.t_max >= 2 * proved.t_min + 16:
             return program
-    return as_program(_asked(model, steps, seed), model.M, atoms)
+    return as_program(_by_evaluation(model, steps, seed), model.M, atoms)
 
 
 def minimal(rules: Iterable[Implication]) -> list[Implication]:
-    """The rules without tautologies and without those whose body contains that of another.
+    """Return the rules without tautologies and those whose body contains that of another.
 
     >>> minimal([(2, (0, 1)), (2, (0,)), (1, (0, 1))])
     [(2, (0,))]
@@ -79,36 +86,28 @@ def minimal(rules: Iterable[Implication]) -> list[Implication]:
     return kept
 
 
-def _pairs(program: Program) -> list[Implication]:
-    return [
-        (int(head), tuple(program.body_of(j).tolist()))
-        for j in range(program.R)
-        for head in program.heads_of(j)
-    ]
-
-
 def _atoms(model: LatentGamma) -> tuple[str, ...]:
     if model.program is not None:
         return model.program.atoms
     return tuple(f"a{i}" for i in range(model.M))
 
 
-# ------------------------------------------------------------------------ asking
+# ------------------------------------------------------------------------ by evaluation
 
 
-def _asked(model: LatentGamma, steps: int, seed: int) -> list[Implication]:
+def _by_evaluation(model: LatentGamma, steps: int, seed: int) -> list[Implication]:
     rng = np.random.default_rng(seed)
     states = _states(model, rng)
     true = _derives(model, states, steps) & ~states
     rules: list[Implication] = []
     for _ in range(_ROUNDS):
-        said = np.zeros_like(states)
+        derived = np.zeros_like(states)
         for head, body in rules:
-            said[:, head] |= covered(states, body)
-        differ = np.argwhere(true & ~said)
+            derived[:, head] |= covered(states, body)
+        differ = np.argwhere(true & ~derived)
         if not len(differ):
             break
-        # Small states first: what they lose leads to their rules, and to fewer of them.
+        # Small states first: they lead to fewer different rules.
         order = np.argsort(states[differ[:, 0]].sum(1) + rng.random(len(differ)), kind="stable")
         chosen = differ[order[:_SHRUNK]]
         bodies = _shrunk(model, states[chosen[:, 0]], chosen[:, 1], steps, rng)
@@ -126,7 +125,9 @@ def _states(model: LatentGamma, rng: np.random.Generator) -> Mask:
         return (np.arange(2**M)[:, None] >> np.arange(M) & 1).astype(np.bool_)
     density = np.exp(rng.uniform(np.log(2 / M), np.log(0.9), (_STATES, 1)))
     states = rng.random((_STATES, M)) < density
-    bodies = [np.isin(np.arange(M), body) for _, body in _pairs(model.rows(_atoms(model))[0])]
+    bodies = [
+        np.isin(np.arange(M), body) for _, body in as_implications(model.rows(_atoms(model))[0])
+    ]
     every = [states, np.ones((1, M), np.bool_), *(body[None] for body in bodies)]
     return np.unique(np.concatenate(every), axis=0)
 
@@ -148,7 +149,7 @@ def _shrunk(
     steps: int,
     rng: np.random.Generator,
 ) -> Mask:
-    """Each state without the atoms that the model does not need to derive the head."""
+    """Return each state without the atoms that the model does not need to derive the head."""
     left = states.copy()
     for i in rng.permutation(states.shape[1]).tolist():
         has = np.flatnonzero(left[:, i])
@@ -159,65 +160,3 @@ def _shrunk(
         still = _derives(model, trial, steps)[np.arange(len(has)), heads[has]]
         left[has[still], i] = False
     return left
-
-
-# ------------------------------------------------------------------------ alignment
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """How far the rows of a model are the rules of a program, one by one.
-
-    `n_corp` counts, for each rule, the most of its body atoms that a row with its head weighs
-    above one half; the paper's measure. A row is aligned when its strong atoms are a rule's body
-    and its head is that rule's; `precision` is the share of aligned rows, `recall` the share of
-    rules that some row is aligned with.
-    """
-
-    n_corp: npt.NDArray[np.int64]  # (R,)
-    precision: float
-    recall: float
-    rows: int  # how many rows are aligned
-
-
-def alignment(model: LatentGamma, program: Program) -> Alignment:
-    """How far the rows of a model are the rules of a program.
-
-    >>> import latentgamma as lg
-    >>> program = lg.parse("c :- a, b. d :- c.")
-    >>> found = alignment(lg.oracle(program), program)
-    >>> found.n_corp.tolist(), found.precision, found.recall
-    ([2, 1], 1.0, 1.0)
-    """
-    if model.M != program.M:
-        raise ModelError(f"the model has {model.M} atoms, but the program has {program.M}")
-    with torch.no_grad():
-        weights, held = model.rules.read(), model.rules.literals()
-        strong = model.rules.body_at(weights, held.body_rule, held.body_atom) > 0.5
-        body_rule, body_atom = (x[strong].cpu().numpy() for x in (held.body_rule, held.body_atom))
-        head_rule, head_atom = held.head_rule.cpu().numpy(), held.head_atom.cpu().numpy()
-    bodies: list[set[int]] = [set() for _ in range(model.R)]
-    heads: list[set[int]] = [set() for _ in range(model.R)]
-    for names, rule, atom in ((bodies, body_rule, body_atom), (heads, head_rule, head_atom)):
-        for j, i in zip(rule.tolist(), atom.tolist(), strict=True):
-            names[j].add(i)
-    by_head: dict[int, list[int]] = {}
-    for j, mine in enumerate(heads):
-        for i in mine:
-            by_head.setdefault(i, []).append(j)
-    n_corp = np.zeros(program.R, np.int64)
-    aligned: set[int] = set()
-    matched = 0
-    for r in range(program.R):
-        body, wanted = set(program.body_of(r).tolist()), set(program.heads_of(r).tolist())
-        rows = {j for i in wanted for j in by_head.get(i, [])}
-        n_corp[r] = max((len(body & bodies[j]) for j in rows), default=0)
-        same = {j for j in rows if bodies[j] == body and wanted <= heads[j]}
-        aligned |= same
-        matched += bool(same)
-    return Alignment(
-        n_corp,
-        len(aligned) / model.R if model.R else 1.0,
-        matched / program.R if program.R else 1.0,
-        len(aligned),
-    )

@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import DataError
-from latentgamma._learning.from_closures import Implication, irredundant
+from latentgamma._learning.implications import Implication, remove_implied
 from latentgamma._program.program import Mask
 
-#: Sets that the search may look at; a table can have exponentially many closed ones.
-MOST_SETS = 2_000_000
+#: Closed sets that are enumerated at most; a table can have exponentially many.
+MOST_CLOSED_SETS = 2_000_000
+#: Bytes that the sets still to be looked at may take.
+_MOST_BYTES = 4 << 30
 #: Numbers that one matrix product may make.
-_ROOM = 1 << 24
+_CHUNK = 1 << 24
 
 
 def common(rows: Mask, sets: Mask) -> Mask:
@@ -32,44 +34,94 @@ def common(rows: Mask, sets: Mask) -> Mask:
     """
     lacks = (~rows).astype(np.float32)  # (N, M)
     closed = np.ones_like(sets)
-    for part in _parts(len(sets), len(rows)):
+    for part in _chunks(len(sets), len(rows)):
         inside = sets[part].astype(np.float32) @ lacks.T == 0  # (n, N)
         closed[part] = inside.astype(np.float32) @ lacks == 0
     return closed
 
 
-def canonical_base(rows: Mask, most: int = MOST_SETS) -> tuple[Mask, Mask]:
-    """The premises and conclusions of the fewest implications that say what the rows imply.
+def canonical_base(rows: Mask, most: int = MOST_CLOSED_SETS) -> tuple[Mask, Mask]:
+    """Return the premises and conclusions of the fewest implications that the rows satisfy.
 
-    Sets are looked at in the order of their size. One that breaks an implication found so far
-    grows by it. One that breaks none is closed, and its supersets come next, or it is the premise
-    of a new implication.
+    Sets are visited in the order of their size. One that an implication found so far does not hold
+    in is extended by it. Any other set is closed, and its supersets with one more atom come next,
+    or it is the premise of a new implication.
+
+    Raises:
+        DataError: the rows have more than `most` closed sets.
     """
     M = rows.shape[1]
     rows = np.unique(rows, axis=0)
-    waiting: list[set[bytes]] = [set() for _ in range(M + 1)]
-    waiting[0].add(bytes((M + 7) // 8))
+    waiting = _Waiting(M)
+    waiting.add(np.zeros((1, M), np.bool_))
     premises, conclusions = np.zeros((0, M), np.bool_), np.zeros((0, M), np.bool_)
-    looked_at = 0
+    found = 0
     for size in range(M + 1):
-        sets = _unpacked(waiting[size], M)
-        waiting[size].clear()
-        looked_at += len(sets)
-        if looked_at > most:
-            raise DataError(
-                f"this table has more closed sets than can be searched (over {most:,}): learn "
-                f"from fewer columns, or from closures of chosen fact sets"
-            )
-        grown = _grown(sets, premises, conclusions)
-        done = (grown == sets).all(1)
-        closed = common(rows, sets[done])
-        exact = (closed == sets[done]).all(1)
-        premises = np.concatenate([premises, sets[done][~exact]])
-        conclusions = np.concatenate([conclusions, closed[~exact]])
-        for later in (grown[~done], closed[~exact], *_supersets(sets[done][exact])):
-            for count in np.unique(later.sum(1)).tolist():
-                waiting[count].update(_packed(later[later.sum(1) == count]))
+        for sets in waiting.take(size):
+            extended = _extended(sets, premises, conclusions)
+            done = (extended == sets).all(1)
+            waiting.add(extended[~done])
+            sets = sets[done]
+            closed = common(rows, sets)
+            exact = (closed == sets).all(1)
+            found += int(exact.sum())
+            if found > most:
+                raise DataError(
+                    f"this table has more than {most:,} closed sets, which is the most that are "
+                    f"searched; learn from fewer columns, or from closures of chosen fact sets"
+                )
+            # Premises of one size do not apply to each other, so parts of a size are independent.
+            premises = np.concatenate([premises, sets[~exact]])
+            conclusions = np.concatenate([conclusions, closed[~exact]])
+            waiting.add(closed[~exact])
+            for larger in _supersets(sets[exact]):
+                waiting.add(larger)
     return premises, conclusions
+
+
+class _Waiting:
+    """Sets still to be visited, by their size, without repetitions."""
+
+    def __init__(self, M: int) -> None:
+        self.M = M
+        self.parts: list[list[npt.NDArray[np.uint8]]] = [[] for _ in range(M + 1)]
+        #: Sets of each size that were left when repetitions were last removed.
+        self.unique = [0] * (M + 1)
+        self.bytes = 0
+
+    def add(self, sets: Mask) -> None:
+        sizes = sets.sum(1)
+        for size in np.unique(sizes).tolist():
+            packed = np.packbits(sets[sizes == size], axis=1)
+            self.parts[size].append(packed)
+            self.bytes += packed.nbytes
+            if sum(map(len, self.parts[size])) > 2 * self.unique[size] + 100_000:
+                self._remove_repetitions(size)
+        if self.bytes > _MOST_BYTES:
+            raise DataError(
+                f"the closed sets of this table take more than {_MOST_BYTES >> 30} GB; learn from "
+                f"fewer columns, or from closures of chosen fact sets"
+            )
+
+    def _remove_repetitions(self, size: int) -> None:
+        together = np.concatenate(self.parts[size])
+        keys = np.ascontiguousarray(together).view(f"V{together.shape[1]}")[:, 0]
+        kept = np.sort(np.unique(keys, return_index=True)[1])
+        self.bytes -= together.nbytes
+        self.parts[size] = [together[kept]]
+        self.bytes += self.parts[size][0].nbytes
+        self.unique[size] = len(kept)
+
+    def take(self, size: int) -> Iterator[Mask]:
+        """Yield the sets of one size, in parts; none of that size is added later."""
+        if not self.parts[size]:
+            return
+        self._remove_repetitions(size)
+        (packed,) = self.parts[size]
+        self.parts[size] = []
+        self.bytes -= packed.nbytes
+        for part in _chunks(len(packed), 64 * self.M):
+            yield np.unpackbits(packed[part], axis=1, count=self.M).astype(np.bool_)
 
 
 def rules_of_models(rows: Mask, kept: Sequence[Implication] = ()) -> list[Implication]:
@@ -83,7 +135,7 @@ def rules_of_models(rows: Mask, kept: Sequence[Implication] = ()) -> list[Implic
         (head, tuple(np.flatnonzero(body).tolist()))
         for head, body in zip(heads.tolist(), shortened, strict=True)
     ]
-    return irredundant([*kept, *rules], rows, len(kept))
+    return remove_implied([*kept, *rules], rows, len(kept))
 
 
 def _fewest_heads(premises: Mask, conclusions: Mask) -> tuple[npt.NDArray[np.int64], Mask]:
@@ -122,23 +174,23 @@ def _shortened(rows: Mask, heads: npt.NDArray[np.int64], bodies: Mask) -> Mask:
     return bodies
 
 
-def _grown(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
+def _extended(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
     """The sets with what implications give whose premises they contain."""
-    grown = sets.copy()
+    extended = sets.copy()
     needs, gives = premises.astype(np.float32), conclusions.astype(np.float32)
-    for part in _parts(len(sets), len(premises)):
+    for part in _chunks(len(sets), len(premises)):
         inside = (~sets[part]).astype(np.float32) @ needs.T == 0  # (n, p)
-        grown[part] |= inside.astype(np.float32) @ gives > 0
-    return grown
+        extended[part] |= inside.astype(np.float32) @ gives > 0
+    return extended
 
 
 def _closed(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
     """The sets with all that implications give, in turn."""
     while True:
-        grown = _grown(sets, premises, conclusions)
-        if (grown == sets).all():
-            return grown
-        sets = grown
+        extended = _extended(sets, premises, conclusions)
+        if (extended == sets).all():
+            return extended
+        sets = extended
 
 
 def _supersets(sets: Mask) -> Iterator[Mask]:
@@ -149,16 +201,7 @@ def _supersets(sets: Mask) -> Iterator[Mask]:
         yield larger
 
 
-def _parts(count: int, width: int) -> Iterator[slice]:
-    step = max(1, _ROOM // max(1, width))
+def _chunks(count: int, width: int) -> Iterator[slice]:
+    step = max(1, _CHUNK // max(1, width))
     for start in range(0, count, step):
         yield slice(start, start + step)
-
-
-def _packed(sets: Mask) -> list[bytes]:
-    return [row.tobytes() for row in np.packbits(sets, axis=1)]
-
-
-def _unpacked(packed: set[bytes], M: int) -> Mask:
-    rows = np.frombuffer(b"".join(sorted(packed)), np.uint8).reshape(len(packed), (M + 7) // 8)
-    return np.unpackbits(rows, axis=1, count=M).astype(np.bool_)

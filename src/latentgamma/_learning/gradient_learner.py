@@ -1,16 +1,15 @@
-"""The gradient learner: slots of the operator, all heads at once, annealed, verified, refitted.
+"""The gradient learner: rows of the operator, all heads at once, trained, verified, repeated.
 
 A slot is one row of the operator with its head fixed. Its threshold is tied to its body,
 b = Σu − ½, so that a row can only be a conjunction; its offset follows the closed form at the
-current sharpness. It starts from one positive state of its head, uses the atoms of that state
-alone, and learns which of them it needs.
+current sharpness. It starts from one positive state of its head, its seed, uses the atoms of that
+state alone, and learns which of them it needs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -20,10 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from latentgamma._errors import ModelError
-from latentgamma._learning.exact_search import Body, Found, Task, chosen, covered, likeliest
-from latentgamma._learning.journal import Keep, no_journal
-from latentgamma._model.module import LatentGamma
+from latentgamma._learning.annealing import AnnealingStep, Homotopy
+from latentgamma._learning.exact_search import select_bodies
+from latentgamma._learning.head_task import Body, HeadRules, HeadTask, covered_by_any
+from latentgamma._learning.journal import Compute, compute_now
+from latentgamma._learning.noisy_search import find_likely_rules
 from latentgamma._program.program import Mask
 
 #: Gain times confidence of the slots: a satisfied slot alone brings its head well above its offset.
@@ -31,97 +31,35 @@ _AMPLITUDE = 8.0
 #: Examples of each kind that one head sees in the first round; twice as many in each later one.
 _BATCH = 48
 _MOST_EXAMPLES = 384
-#: Seeds larger than this are cut to a random part: it costs time, and small ones say more.
+#: With noise, larger seeds are reduced to a random part of this size, to save time.
 _LARGEST_SEED = 64
-#: Atoms of a slot that are tried in pairs, the heaviest ones.
+#: Atoms of a slot that are tried in pairs, those with the largest weights.
 _HEAVY = 8
-#: Rounds without a new body after which states without one are given up.
+#: Rounds without a new body after which the search for a head ends.
 _PATIENCE = 4
 #: Slots that one head may have in a round.
 _MOST_SLOTS = 24
-#: Numbers that one tensor of examples may hold, by device; annealing so many takes seconds.
-_ROOM = {"cpu": 1 << 22, "cuda": 1 << 28}
-
-
-class Stage(NamedTuple):
-    """One moment of an annealing."""
-
-    sharpness: float  # τ
-    gate: float  # β
-    sparsity: float  # the price of Σu
-    decision: float  # the price of Σu(1 − u)
-
-
-@dataclass(frozen=True)
-class Homotopy:
-    """An annealing from soft rows to sharp ones, for this learner or for a loop of your own.
-
-    >>> homotopy = Homotopy(steps=100)
-    >>> homotopy.at(0).sharpness, homotopy.at(99).sharpness
-    (2.25, 9.0)
-
-    In a loop of your own, `homotopy.tune(model, step)` sets a model's sharpness and gate before
-    each step, and ties its thresholds if asked to.
-    """
-
-    steps: int = 250
-    sharpness: tuple[float, float] = (2.25, 9.0)
-    gate: tuple[float, float] = (1.0, 5.0)
-    sparsity: float = 0.02
-    decision: float = 0.05
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ModelError(f"an annealing has at least one step, not {self.steps}")
-        if min(self.sharpness) <= 0 or min(self.gate) < 1:
-            raise ModelError("sharpness must stay above 0, and the gate from 1 on")
-
-    def at(self, step: int) -> Stage:
-        """The settings of one step, numbered from 0."""
-        way = min(1.0, step / max(1, self.steps - 1))
-        (s0, s1), (g0, g1) = self.sharpness, self.gate
-        return Stage(
-            s0 * (s1 / s0) ** way,
-            g0 * (g1 / g0) ** way,
-            self.sparsity,
-            self.decision if way > 0.6 else 0.0,
-        )
-
-    def tune(self, model: LatentGamma, step: int, *, tie: bool = False) -> Stage:
-        """The settings of a step, written into a model.
-
-        With `tie` each threshold is set to its row's body sum less one half, without gradient.
-        """
-        stage = self.at(step)
-        with torch.no_grad():
-            model.sharpness_raw.fill_(_softplus_inverse(stage.sharpness))
-            model.gate_raw.fill_(_softplus_inverse(max(stage.gate - 1.0, 1e-3)))
-            if tie:
-                model.threshold.copy_(model.rules.read().body_total - 0.5)
-        return stage
-
-
-def _softplus_inverse(value: float) -> float:
-    return value + math.log(-math.expm1(-value))
+#: Numbers that one tensor of examples may hold, by device; training on so many takes seconds.
+_MOST_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 
 # ------------------------------------------------------------------------ the learner
 
 
-class Standing(NamedTuple):
-    """How far one head has come."""
+class HeadStatus(NamedTuple):
+    """What was found for one head so far."""
 
-    bodies: list[Body]  # found for it so far
-    reached: int  # positive examples that they explain
-    settled: bool  # whether nothing more is looked for
+    bodies: list[Body]
+    explained: int  # positive examples that the bodies explain
+    finished: bool  # whether nothing more is searched
 
 
-#: Told what was done, and how far each head has come.
-Report = Callable[[str, Sequence[Standing]], None]
+#: Called with what was done, and the status of each head.
+ReportStatus = Callable[[str, Sequence[HeadStatus]], None]
 
 
 def train(
-    tasks: Sequence[Task],
+    tasks: Sequence[HeadTask],
     *,
     noise: float = 0.0,
     known: Sequence[Sequence[Body]] | None = None,
@@ -130,17 +68,28 @@ def train(
     device: torch.device | str = "cpu",
     rounds: int = 10,
     slots: int = 4,
-    report: Report | None = None,
-    keep: Keep = no_journal,
-) -> list[Found]:
-    """The bodies that gradient descent finds for each head, verified on all of its examples.
+    report: ReportStatus | None = None,
+    compute: Compute = compute_now,
+) -> list[HeadRules]:
+    """Return the bodies that gradient descent finds for each head, verified on all its examples.
 
     Without noise a slot is rounded to the shortest prefix of its atoms, ordered by weight, that
     lies inside no negative state; positive states that no body covers yet become the next
-    round's seeds, and twice as many slots. With noise the prefixes are proposals, of which the
-    likeliest set is kept, where it helps with one atom changed. What the slots of some heads
-    learn together is one piece of work for `keep`. A head's numbers are drawn for it alone, so
-    it does not matter which those heads are.
+    round's seeds, with twice as many slots. With noise the prefixes are proposals, from which the
+    likeliest set is chosen. The random numbers of a head are drawn for it alone, so the result
+    does not depend on which heads are trained together.
+
+    Args:
+        tasks: the examples of each head.
+        noise: the share of wrong labels.
+        known: bodies of each head that are taken as they are.
+        homotopy: the annealing schedule.
+        seed: the seed of everything random.
+        device: where the slots are trained.
+        rounds: the largest number of rounds.
+        slots: slots of a head in the first round.
+        report: called after each round, or part of one.
+        compute: runs the training of some heads, or returns its saved result.
     """
     heads = [_Head(task, list(known[i]) if known else [], noise) for i, task in enumerate(tasks)]
     homotopy = homotopy or Homotopy()
@@ -152,58 +101,55 @@ def train(
             head.rng = np.random.default_rng([seed, turn, head.task.head])
             head.choose(min(slots * 2**turn, _MOST_SLOTS))
         batch = min(_BATCH * 2**turn, _MOST_EXAMPLES)
-        parts = _parts(at_work, batch, _ROOM.get(torch.device(device).type, _ROOM["cuda"]))
+        limit = _MOST_NUMBERS.get(torch.device(device).type, _MOST_NUMBERS["cuda"])
+        parts = _parts(at_work, batch, limit)
         for number, part in enumerate(parts, start=1):
             anneal = partial(_anneal, part, homotopy, batch=batch, device=torch.device(device))
-            orders = keep(f"{turn + 1}/{number}", anneal)
+            orders = compute(f"{turn + 1}/{number}", anneal)
             for head, learned in zip(part, orders, strict=True):
                 head.verify([np.array(order, np.int64) for order in learned])
             if report is not None:
                 which = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
-                report(f"round {turn + 1}{which}", [head.standing() for head in heads])
+                report(f"round {turn + 1}{which}", [head.status() for head in heads])
     if report is not None:
-        report("verified", [head.standing()._replace(settled=True) for head in heads])
-    return [head.found() for head in heads]
+        report("verified", [head.status()._replace(finished=True) for head in heads])
+    return [head.result() for head in heads]
 
 
 class _Head:
     """The examples of one head, and the bodies found for it so far."""
 
-    def __init__(self, task: Task, known: list[Body], noise: float) -> None:
+    def __init__(self, task: HeadTask, known: list[Body], noise: float) -> None:
         self.task, self.known, self.noise = task, known, noise
-        self.positives = task.states[task.positive]
-        self.negatives = task.states[~task.positive]
+        self.positives, self.negatives = task.positives, task.negatives
         self.weights = task.counts[task.positive]
         self.rows = np.flatnonzero(task.positive), np.flatnonzero(~task.positive)
-        flat = np.where(task.positive, 1 - noise, noise).astype(np.float32)
-        self.labels = flat if task.belief is None else task.belief
+        hard = np.where(task.positive, 1 - noise, noise).astype(np.float32)
+        self.labels = hard if task.probability is None else task.probability
         self.bodies: list[Body] = list(known)
         self.pool: dict[Body, None] = {}
-        self.hard = np.zeros(len(self.negatives), np.bool_)
+        self.near_misses = np.zeros(len(self.negatives), np.bool_)
         self.seeds: list[npt.NDArray[np.int64]] = []
         self.rng = np.random.default_rng(0)
-        self.fruitless = 0
-        self.settled = False
-        self.open = np.ones(len(self.positives), np.bool_)
-        self._close()
-        self.lost = self.open.copy()
+        self.rounds_without_change = 0
+        self.stopped = False
+        self._update_open()
+        self.unexplained = self.open.copy()
 
-    def _close(self) -> None:
-        self.open[:] = True
-        for body in self.bodies:
-            self.open &= ~covered(self.positives, body)
+    def _update_open(self) -> None:
+        self.open = ~covered_by_any(self.positives, self.bodies)
 
     @property
     def done(self) -> bool:
-        """Whether nothing more is looked for."""
-        return self.settled or not self.open.any()
+        """Whether nothing more is searched."""
+        return self.stopped or not self.open.any()
 
-    def standing(self) -> Standing:
-        left = self.open if self.noise else self.lost
-        return Standing(self.bodies, int(self.weights[~left].sum()), self.done)
+    def status(self) -> HeadStatus:
+        left = self.open if self.noise else self.unexplained
+        return HeadStatus(self.bodies, int(self.weights[~left].sum()), self.done)
 
     def choose(self, count: int) -> None:
-        """Open positive states to start slots from, small ones likelier, as atom indices."""
+        """Choose open positive states to start slots from, small ones with preference."""
         rng, rows = self.rng, np.flatnonzero(self.open)
         sizes = (self.positives[rows] & self.task.allowed).sum(1)
         if self.noise:
@@ -211,10 +157,10 @@ class _Head:
             keys = sizes * rng.exponential(size=len(rows))
             rows = rows[np.argsort(keys)[:count]]
         else:
-            # States without any body come before those with a doubtful one, small before large.
-            lost = self.lost[rows]
-            rows = rows[np.lexsort((rng.random(len(rows)), sizes, ~lost))][: 4 * count]
-            sure = 1 if lost.all() else min(int(lost.sum()), count // 2)
+            # States without any body come before those with an uncertain one, small before large.
+            unexplained = self.unexplained[rows]
+            rows = rows[np.lexsort((rng.random(len(rows)), sizes, ~unexplained))][: 4 * count]
+            sure = 1 if unexplained.all() else min(int(unexplained.sum()), count // 2)
             rows = np.concatenate([rows[:sure], rng.permutation(rows[sure:])])[:count]
         self.seeds = []
         for row in rows:
@@ -224,12 +170,12 @@ class _Head:
             self.seeds.append(atoms)
 
     def batch(self, size: int) -> tuple[Mask, int, npt.NDArray[np.float32]]:
-        """States to train on, how many come first that are positive, and all their labels.
+        """Return states to train on, how many of the first are positive, and their labels.
 
         Half of the negative ones are near misses of a seed.
         """
         positives = _some(np.flatnonzero(self.open), size, self.rng)
-        hard = _some(np.flatnonzero(self.hard), size // 2, self.rng)
+        hard = _some(np.flatnonzero(self.near_misses), size // 2, self.rng)
         near: list[npt.NDArray[np.int64]] = [hard]
         if len(self.negatives) > size and not self.noise:
             each = max(1, (size // 2) // max(1, len(self.seeds)))
@@ -242,9 +188,9 @@ class _Head:
         return self.task.states[rows], len(positives), self.labels[rows]
 
     def verify(self, learned: list[npt.NDArray[np.int64]]) -> None:
-        """Take what each slot learned, its atoms in the order of their weight."""
+        """Turn what each slot learned, its atoms by decreasing weight, into bodies."""
         if self.noise:
-            self._weigh(learned)
+            self._verify_noisy(learned)
             return
         for order in learned:
             if not len(self.negatives):
@@ -256,23 +202,27 @@ class _Head:
                 first = lacks.argmax(1)
                 shortest = int(first.max()) + 1
                 # The negatives that the prefix before it let through are the next ones to learn.
-                self.hard |= first >= shortest - 1
+                self.near_misses |= first >= shortest - 1
                 body = _pruned(lacks, order[:shortest])
                 self.pool.update(dict.fromkeys(self._pairs(order[: max(shortest, _HEAVY)])))
             if len(body) <= self.task.max_body:
                 self.pool[body] = None
         before = set(self.bodies)
-        self.bodies, doubtful = chosen(self.task, self.pool, self.known)
-        self._close()
-        self.lost = self.open.copy()
-        # A state that only a doubtful body explains is tried again.
-        self.open |= doubtful
-        self.fruitless = self.fruitless + 1 if set(self.bodies) == before else 0
-        # Where a state has no body at all, there is one to be found.
-        self.settled = self.fruitless >= (2 if not self.lost.any() else _PATIENCE)
+        self.bodies, uncertain = select_bodies(self.task, self.pool, self.known)
+        self._update_open()
+        self.unexplained = self.open.copy()
+        # A state that only an uncertain body explains is tried again.
+        self.open |= uncertain
+        self.rounds_without_change = (
+            self.rounds_without_change + 1 if set(self.bodies) == before else 0
+        )
+        # A state without any body is tried for longer.
+        self.stopped = self.rounds_without_change >= (
+            2 if not self.unexplained.any() else _PATIENCE
+        )
 
     def _pairs(self, heavy: npt.NDArray[np.int64]) -> Iterator[Body]:
-        """A slot's heavy atoms, each with the other that explains most open states beside it.
+        """Yield each atom with a large weight, beside the one that explains most open states with it.
 
         A slot seldom misses every atom of a rule, even if it does not find the whole of it.
         """
@@ -286,20 +236,22 @@ class _Head:
             if free[other] and gain[other]:
                 yield tuple(sorted({atom, other}))  # one atom where no negative has it
 
-    def _weigh(self, learned: list[npt.NDArray[np.int64]]) -> None:
+    def _verify_noisy(self, learned: list[npt.NDArray[np.int64]]) -> None:
         for order in learned:
             for size in range(1, min(len(order), self.task.max_body, 6) + 1):
                 self.pool[tuple(sorted(order[:size].tolist()))] = None
         before = list(self.bodies)
-        found = likeliest(self.task, self.noise, self.known, list(self.pool))
+        found = find_likely_rules(self.task, self.noise, self.known, list(self.pool))
         self.bodies = found.bodies
-        self._close()
-        self.fruitless = self.fruitless + 1 if set(self.bodies) == set(before) else 0
-        self.settled = self.fruitless >= 2
+        self._update_open()
+        self.rounds_without_change = (
+            self.rounds_without_change + 1 if set(self.bodies) == set(before) else 0
+        )
+        self.stopped = self.rounds_without_change >= 2
 
-    def found(self) -> Found:
-        unexplained = 0 if self.noise else int(self.weights[self.lost].sum())
-        return Found(self.bodies, unexplained=unexplained)
+    def result(self) -> HeadRules:
+        unexplained = 0 if self.noise else int(self.weights[self.unexplained].sum())
+        return HeadRules(self.bodies, unexplained=unexplained)
 
 
 def _some(
@@ -309,7 +261,7 @@ def _some(
 
 
 def _pruned(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
-    """The body without atoms it does not need, the lightest tried first."""
+    """Return the body without atoms it does not need, small weights first."""
     kept = list(range(len(order)))
     for place in reversed(range(len(order))):
         rest = [p for p in kept if p != place]
@@ -319,17 +271,17 @@ def _pruned(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
 
 
 def _parts(heads: list[_Head], batch: int, most: int) -> list[list[_Head]]:
-    """The heads in groups whose examples fit into memory together."""
+    """Return the heads in groups whose examples fit into memory together."""
     parts: list[list[_Head]] = []
-    room = 0
+    size = 0
     for head in sorted(heads, key=lambda head: max(map(len, head.seeds), default=0)):
         width = max(map(len, head.seeds), default=0)
         cost = len(head.seeds) * 3 * batch * max(1, width)
-        if not parts or room + cost > most:
+        if not parts or size + cost > most:
             parts.append([])
-            room = 0
+            size = 0
         parts[-1].append(head)
-        room += cost
+        size += cost
     return parts
 
 
@@ -340,7 +292,7 @@ def _anneal(
     batch: int,
     device: torch.device,
 ) -> list[list[list[int]]]:
-    """What the slots of these heads learn: the atoms of each seed, heaviest first."""
+    """Train the slots of some heads; return the atoms of each seed by decreasing weight."""
     examples = _Examples.of(heads, batch).to(device)
     start = np.zeros(examples.atoms.shape, np.float32)
     seeds = ((head, atoms) for head in heads for atoms in head.seeds)
@@ -390,7 +342,7 @@ class _Examples(NamedTuple):
         for h, (head, (states, n, labels)) in enumerate(zip(heads, batches, strict=True)):
             count = len(states)
             target[h, :count] = labels
-            # Each class has the same say, however many examples it has.
+            # Each class has the same total weight, however many examples it has.
             weight[h, :n] = 0.5 / max(1, n)
             weight[h, n:count] = 0.5 / max(1, count - n)
             for seed in head.seeds:
@@ -406,20 +358,20 @@ class _Examples(NamedTuple):
         return _Examples(*(tensor.to(device) for tensor in self))
 
 
-def _loss(logits: Tensor, examples: _Examples, stage: Stage) -> Tensor:
-    """Class-balanced cross-entropy of the heads, and the price of their bodies."""
+def _loss(logits: Tensor, examples: _Examples, settings: AnnealingStep) -> Tensor:
+    """Return the class-balanced cross-entropy of the heads, and the penalty on their bodies."""
     body = torch.sigmoid(logits) * examples.real  # u (L, m)
     # With b = Σu − ½ the margin is ½ less the weight of what the example lacks.
     margin = 0.5 - torch.bmm(examples.lacking, body.unsqueeze(-1)).squeeze(-1)  # (L, B)
-    firing = _AMPLITUDE * torch.sigmoid(stage.sharpness * margin)
-    on = _AMPLITUDE / (1 + math.exp(-stage.sharpness / 2))
-    off = _AMPLITUDE / (1 + math.exp(stage.sharpness / 2))
+    firing = _AMPLITUDE * torch.sigmoid(settings.sharpness * margin)
+    on = _AMPLITUDE / (1 + math.exp(-settings.sharpness / 2))
+    off = _AMPLITUDE / (1 + math.exp(settings.sharpness / 2))
     offset = (on + examples.slots * off) / 2  # θ (H,)
-    evidence = torch.zeros_like(examples.target).index_add(0, examples.head, firing)
-    evidence = evidence - offset[:, None]  # φ (H, B)
-    follows = logsigmoid(stage.gate * evidence) + logsigmoid(evidence)  # log g Γ
+    total = torch.zeros_like(examples.target).index_add(0, examples.head, firing)
+    total = total - offset[:, None]  # φ (H, B)
+    follows = logsigmoid(settings.gate * total) + logsigmoid(total)  # log g Γ
     fails = torch.log(-torch.expm1(follows.clamp(max=-1e-6)))
     target = examples.target
     entropy = -(target * follows + (1 - target) * fails) * examples.weight
-    price = stage.sparsity * body.sum() + stage.decision * (body * (1 - body)).sum()
-    return entropy.sum() + price
+    penalty = settings.sparsity * body.sum() + settings.decision * (body * (1 - body)).sum()
+    return entropy.sum() + penalty

@@ -1,9 +1,10 @@
-"""Progress on disk: a journal of finished pieces of work, to go on from where a run broke off.
+"""A journal of finished work on disk, so that a run that was interrupted can be resumed.
 
-The file is one JSON document a line. The first says what the work is about; each later one is a
-piece of it with its result. Lines are only ever added, so a run that is killed loses the piece
-it was at and no more. Everything else about the work must be deterministic: then a run that
-takes the finished pieces from the journal ends as one that was never interrupted.
+The file holds one JSON array a line: a name, a value and a checksum of both. The first line says
+what the work is about; each later one is a finished piece with its result. Lines are only appended.
+A run that is killed loses the piece it was working on. A line that is damaged, and all after it,
+are computed again. Everything else about the work must be deterministic: then a resumed run has the
+same result as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -23,35 +24,38 @@ from latentgamma._errors import DataError
 from latentgamma._learning.observations import Observations
 
 Where: TypeAlias = "str | os.PathLike[str]"
-#: A piece of work by its name: from the journal if it is there, else done now and written down.
-Keep: TypeAlias = Callable[[str, Callable[[], Any]], Any]
+#: Returns the result of a named piece of work: a saved one, or one computed now.
+Compute: TypeAlias = Callable[[str, Callable[[], Any]], Any]
 
-_FORMAT = "learning"
-_VERSION = 1
+_ABOUT = "latentgamma learning"
+_VERSION = 2
 #: What every journal starts with.
-_MARK = b'{"latentgamma": "learning"'
-#: Seconds that may pass before what was written is also forced onto the disk.
-_SYNC = 1.0
+_MARK = f'["{_ABOUT}",'.encode()
+#: Seconds between two times that what was written is forced onto the disk.
+_SYNC_SECONDS = 1.0
 
 
-def no_journal(name: str, work: Callable[[], Any]) -> Any:
-    """What the work gives, written nowhere."""
+def compute_now(name: str, work: Callable[[], Any]) -> Any:
+    """Return the result of the work, without a journal."""
     del name
     return work()
 
 
 class Journal:
-    """The finished pieces of one piece of work, kept in a file.
+    """The finished pieces of one computation, kept in a file.
 
     Args:
-        path: the file; it is made if there is none.
+        path: the file; it is created if there is none.
         about: what must be the same for the finished pieces to be of use.
+
+    Raises:
+        DataError: the file cannot be written, is in use, or is about something else.
     """
 
     def __init__(self, path: Where, about: Mapping[str, Any]) -> None:
         self.path = os.fsdecode(path)
-        head = {"latentgamma": _FORMAT, "version": _VERSION, **about}
         self._finished: dict[str, Any] = {}
+        self._synced = time.monotonic()
         try:
             self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115 - closed in `close`
         except (OSError, ValueError) as error:
@@ -59,27 +63,21 @@ class Journal:
             raise DataError(f"cannot write the checkpoint {self.path!r}: {reason}") from None
         try:
             self._lock()
-            self._synced = time.monotonic()
-            self._open(json.dumps(head, ensure_ascii=True).encode() + b"\n")
+            self._open({"version": _VERSION, **about})
         except BaseException:
             self._file.close()
             raise
 
-    @property
-    def finished(self) -> int:
-        """The number of finished pieces."""
-        return len(self._finished)
-
-    def __call__(self, name: str, work: Callable[[], Any]) -> Any:
-        """What the work gives, as JSON has it: from the file if it is there, else done now."""
+    def compute(self, name: str, work: Callable[[], Any]) -> Any:
+        """Return the result of the work as JSON has it: from the file, or computed now."""
         if name not in self._finished:
-            line = json.dumps([name, work()], separators=(",", ":"))
-            self._finished[name] = json.loads(line)[1]
-            self._write(line.encode() + b"\n")
+            line = _line(name, work())
+            self._write(line)
+            self._finished[name] = _parsed(line)[1]
         return self._finished[name]
 
     def close(self) -> None:
-        """Force everything onto the disk."""
+        """Force everything onto the disk and close the file."""
         if not self._file.closed:
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
@@ -109,45 +107,42 @@ class Journal:
         except (ImportError, OSError):  # a system, or a file system, without locks
             return
 
-    def _open(self, head: bytes) -> None:
+    def _open(self, about: Mapping[str, Any]) -> None:
         self._file.seek(0)
         data = self._file.read()
-        if head.startswith(data):  # new, or broken off at once
+        first = _line(_ABOUT, about)
+        if first.startswith(data):  # new, or interrupted at once
             self._file.truncate(0)
-            self._write(head)
+            self._write(first)
             return
         if not data.startswith(_MARK):
             raise DataError(f"{self.path!r} is no checkpoint of learning; pass another path")
-        whole = data.rfind(b"\n") + 1
-        lines = data[:whole].splitlines()
-        if not lines:
-            raise self._other("it was broken off before anything was finished")
-        self._compare(self._parsed(lines[0], 1), json.loads(head))
-        for number, line in enumerate(lines[1:], start=2):
-            name, value = self._parsed(line, number)
-            self._finished[name] = value
-        self._file.truncate(whole)  # a line that broke off in the middle is done again
-
-    def _parsed(self, line: bytes, number: int) -> Any:
-        try:
-            value = json.loads(line)
-            if number > 1 and not (len(value) == 2 and isinstance(value[0], str)):
-                raise ValueError
-        except (ValueError, TypeError):
-            raise self._other(f"line {number} cannot be read") from None
-        return value
+        lines = data.splitlines(keepends=True)
+        header = _parsed(lines[0])
+        if header is None:
+            raise self._unfit("its first line is damaged")
+        self._compare(header[1], _parsed(first)[1])
+        end = len(lines[0])
+        for line in lines[1:]:
+            piece = _parsed(line)
+            if piece is None:
+                break
+            self._finished[piece[0]] = piece[1]
+            end += len(line)
+        self._file.truncate(end)
 
     def _compare(self, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         different = [key for key in {**then, **now} if then.get(key) != now.get(key)]
         if "data" in different:
-            raise self._other("it is about other data")
-        told = [
-            f"{key} was {_shown(then.get(key))} and is {_shown(now.get(key))}" for key in different
-        ]
-        if told:
-            raise self._other("; ".join(told[:4]))
+            raise self._unfit("it is about other data")
+        if different:
+            changes = [
+                f"{key} was {_shown(then.get(key))} and is {_shown(now.get(key))}"
+                for key in different[:4]
+            ]
+            raise self._unfit("; ".join(changes))
 
-    def _other(self, problem: str) -> DataError:
+    def _unfit(self, problem: str) -> DataError:
         return DataError(
             f"the checkpoint {self.path!r} does not fit: {problem}; to start again delete it "
             f"(on the command line: --fresh), or pass another path"
@@ -158,7 +153,7 @@ class Journal:
             self._file.write(line)
             self._file.flush()
             now = time.monotonic()
-            if now - self._synced >= _SYNC:
+            if now - self._synced >= _SYNC_SECONDS:
                 os.fsync(self._file.fileno())
                 self._synced = now
         except OSError as error:
@@ -167,13 +162,36 @@ class Journal:
             ) from None
 
 
+def _line(name: str, value: Any) -> bytes:
+    text = json.dumps([name, value], separators=(",", ":"))
+    return f'{text[:-1]},"{_checksum(text)}"]\n'.encode()
+
+
+def _parsed(line: bytes) -> Any:
+    """Return the name and the value of a line, or None if it is not as it was written."""
+    try:
+        name, value, _ = json.loads(line)
+    except (ValueError, TypeError):
+        return None
+    # Comparing bytes refuses every change, also one that reads as the same JSON.
+    return (name, value) if isinstance(name, str) and _line(name, value) == line else None
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def _shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-def discard(path: Where) -> bool:
-    """Whether there was a checkpoint, after deleting it; another file is left alone."""
+def delete_checkpoint(path: Where) -> bool:
+    """Delete a checkpoint and return whether there was one; another file is left alone.
+
+    Raises:
+        DataError: the file is no checkpoint, or cannot be read.
+    """
     try:
         with open(path, "rb") as file:
             start = file.read(len(_MARK))
@@ -183,25 +201,27 @@ def discard(path: Where) -> bool:
         raise DataError(
             f"cannot read the checkpoint {os.fsdecode(path)!r}: {error.strerror}"
         ) from None
-    if not _MARK.startswith(start[: len(_MARK)]):
+    if not _MARK.startswith(start):
         raise DataError(f"{os.fsdecode(path)!r} is no checkpoint of learning, and is not deleted")
     os.unlink(path)
     return True
 
 
 def finished_pieces(path: Where) -> int:
-    """How many pieces of work a checkpoint holds; 0 if there is none."""
+    """Return how many pieces of work a checkpoint holds; 0 if there is none."""
     try:
         with open(path, "rb") as file:
-            return max(0, sum(line.endswith(b"\n") for line in file) - 1)
+            lines = file.readlines()
     except OSError:
         return 0
+    parsed = [_parsed(line) is not None for line in lines]
+    return max(0, (parsed.index(False) if False in parsed else len(parsed)) - 1)
 
 
 def fingerprint(data: Observations) -> str:
-    """A short text that other data would not have."""
+    """Return a short text that differs for other data."""
     digest = hashlib.sha256(json.dumps([data.atoms, data.states.shape, data.doubt]).encode())
-    belief = () if data.belief is None else (data.belief,)
+    belief = () if data.probability is None else (data.probability,)
     for array in (np.packbits(data.states), data.labels, data.counts, *belief):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Learning as the paper tried it: the whole operator free, mean squared error, all steps."""
+"""Training as in the paper: every parameter free, mean squared error, through all steps."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ _BATCH = 128
 _DEPTH = 12
 
 
-def train_freely(
+def train_unconstrained(
     data: Observations,
-    kind: str,
     *,
+    closed: bool,
     seed: int,
     device: torch.device | str,
     report: Callable[[str, int, float], None],
 ) -> tuple[LatentGamma, Program]:
-    """A model with every parameter trained freely, and the rules it turns out to apply.
+    """Return a model with every parameter trained freely, and the rules that it applies.
 
-    It reproduces a negative result: the model can fit well and be aligned with no rule, since
-    a free threshold lets rows share rules between them.
+    This reproduces a negative result: the model can fit well and be aligned with no rule, since
+    a free threshold lets several rows share a rule.
+
+    Args:
+        data: the examples.
+        closed: whether a target is everything that follows, and not one step.
+        seed: the seed of everything random.
+        device: where the model is trained.
+        report: called with the step, the number of rules (0) and the share of labels that fit.
     """
     generator = torch.Generator().manual_seed(seed)
     M = data.M
@@ -48,17 +55,19 @@ def train_freely(
         gate=torch.tensor(2.0),
         program=Program.from_rules([], data.atoms),
     ).to(device)
-    steps = _DEPTH if kind == "closures" else 1
+    steps = _DEPTH if closed else 1
     states = torch.from_numpy(data.states).float().to(device)
     target = torch.from_numpy(data.labels == 1).float().to(device)
-    told = torch.from_numpy(data.labels >= 0).float().to(device)
+    known = torch.from_numpy(data.labels >= 0).float().to(device)
     weights = torch.from_numpy(data.counts / data.counts.sum()).float()
     optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
     for step in range(_STEPS):
         rows = torch.multinomial(weights, _BATCH, replacement=True, generator=generator)
         rows = rows.to(device)
         optimiser.zero_grad()
-        error = ((model(states[rows], steps, memory="all") - target[rows]) ** 2 * told[rows]).mean()
+        error = (
+            (model(states[rows], steps, memory="all") - target[rows]) ** 2 * known[rows]
+        ).mean()
         error.backward()
         optimiser.step()
         if step % 50 == 49:
@@ -69,9 +78,9 @@ def train_freely(
 
 
 def _soft_accuracy(model: LatentGamma, data: Observations, steps: int) -> float:
-    """The share of single labels that the model itself gets right."""
+    """Return the share of single labels that the model itself gets right."""
     with torch.no_grad():
         states = torch.from_numpy(data.states).to(model.device, model.dtype)
         after = (model(states, steps) > 0.5).cpu().numpy()
-    told = data.labels >= 0
-    return float((after == (data.labels == 1))[told].mean())
+    known = data.labels >= 0
+    return float((after == (data.labels == 1))[known].mean())

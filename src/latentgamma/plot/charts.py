@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from latentgamma._certificate.certificate import Certificate
     from latentgamma._certificate.paper_window import PaperWindow
-    from latentgamma._learning.fit import FitResult
+    from latentgamma._learning.result import FitResult
     from latentgamma._model.gradient_report import GradientReport
 
 _LEGEND = {

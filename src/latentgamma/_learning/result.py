@@ -1,0 +1,240 @@
+"""What `fit` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from latentgamma._errors import DataError, unknown_atoms
+from latentgamma._learning.data_checks import note_if_closed
+from latentgamma._learning.history import History, HistoryEntry
+from latentgamma._learning.implications import as_program
+from latentgamma._learning.options import FitOptions
+from latentgamma._learning.rule_statistics import (
+    Evidence,
+    accuracy,
+    best_accuracy,
+    evidence,
+    explained,
+    notes_on_evidence,
+    unexplained,
+)
+from latentgamma._learning.strategies import Learned
+from latentgamma._learning.training_data import TrainingData
+from latentgamma._learning.wording import quantity
+from latentgamma._program.names import quote
+from latentgamma._program.program import Program
+
+if TYPE_CHECKING:
+    from latentgamma._certificate.certificate import Certificate
+    from latentgamma._model.module import LatentGamma
+
+#: Rules, undecided rules and unexplained atoms that a summary lists.
+_MOST_RULES = 50
+_MOST_LISTED = 10
+#: Alternatives to one rule that it lists.
+_MOST_ALTERNATIVES = 3
+#: Longer rules do not move the comments behind the others to the right, or are cut short.
+_WIDEST = 56
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """The learned rules, and how far they can be trusted.
+
+    Attributes:
+        program: the rules.
+        model: the network with these rules; with method "paper", the trained network itself.
+        certificate: whether that network provably equals the program, and in which window.
+        accuracy: the share of held-out examples of which every atom is right; None without any.
+        evidence: support and confidence of each rule, and the alternatives to it.
+        unexplained: for each atom, the number of examples in which it followed and no rule
+            derives it.
+        notes: what these data cannot show, and what was assumed.
+        history: the learning curve.
+        method: the method that was used.
+        reason: why this method, and what is proved about its result.
+        noise: the share of wrong labels that was assumed or estimated.
+        training_accuracy: the share of training examples of which every atom is right.
+    """
+
+    program: Program
+    model: LatentGamma
+    certificate: Certificate
+    accuracy: float | None
+    evidence: tuple[Evidence, ...]
+    unexplained: Mapping[str, int]
+    notes: tuple[str, ...]
+    history: tuple[HistoryEntry, ...]
+    method: str
+    reason: str
+    noise: float
+    training_accuracy: float = 1.0
+
+    @property
+    def undecided(self) -> tuple[Evidence, ...]:
+        """The rules to which the data leave an alternative."""
+        return tuple(one for one in self.evidence if one.alternatives)
+
+    def explain(self, head: str) -> str:
+        """Return what was learned about one atom, as text.
+
+        Args:
+            head: the name of the atom.
+
+        Returns:
+            Every rule with its support and confidence, its alternatives, and what is unexplained.
+
+        Raises:
+            FactsError: there is no such atom.
+        """
+        if not isinstance(head, str):
+            raise DataError(f"explain takes the name of an atom, not {head!r}")
+        if head not in self.program.index:
+            raise unknown_atoms([head], self.program.atoms, what="explain")
+        lines = []
+        for one in self.evidence:
+            if one.rule.heads == (head,):
+                lines.append(f"{one.rule}  % {_support(one)}")
+                lines += [f"  % or: {other}" for other in one.alternatives]
+        if not lines:
+            lines.append(f"% no rule for {quote(head)}")
+        if self.unexplained.get(head):
+            number = quantity(self.unexplained[head], "example")
+            lines.append(f"% {number} with {quote(head)} that no rule explains")
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """Return the rules and what the data say about them, as text.
+
+        Returns:
+            A program in rule text; everything but the rules is a comment.
+
+        >>> import latentgamma as lg
+        >>> result = lg.fit([[1, 0], [0, 0]] * 5, [[1, 1], [0, 0]] * 5, atoms=["a", "b"], holdout=0)
+        >>> print(result.summary().splitlines()[0])
+        b :- a.  % support 5, confidence 1.000
+        """
+        rules = rule_lines(self)
+        more = [f"% and {quantity(len(rules) - _MOST_RULES, 'more rule')}"]
+        lines = [*rules[:_MOST_RULES], *(more if len(rules) > _MOST_RULES else []), ""]
+        return "\n".join([*lines, *(f"% {line}" for line, _ in summary_lines(self))])
+
+    def __str__(self) -> str:
+        shown = "" if self.accuracy is None else f", held-out accuracy {self.accuracy:.4f}"
+        network = f"the network against these rules: {self.certificate}"
+        return f"{quantity(self.program.R, 'rule')} by method {self.method!r}{shown}; {network}"
+
+
+def build_result(
+    data: TrainingData, options: FitOptions, learned: Learned, history: History
+) -> FitResult:
+    """Return what was learned with its network, its certificate and what the data say about it."""
+    from latentgamma._certificate.certificate import certify
+
+    training, closed = data.training, data.closed
+    program = as_program(learned.rules, training.M, training.atoms)
+    model = learned.model
+    if model is None:
+        from latentgamma._model.oracle import oracle
+
+        model = oracle(program, device=options.device)
+    certificate = certify(model, program)
+    models = options.kind == "models"
+    every_label = learned.method == "paper" or (closed and data.noise > 0)
+    share = 1.0 if models else explained(program, training, closed=closed, every_label=every_label)
+    history.add_rules("done", learned.rules, share)
+    found = evidence(learned.rules, learned.alternatives, training, closed=closed)
+    # Of models nothing is known about before and after, so notes on that do not apply.
+    notes = [n for n in data.observations.notes if not models or n.endswith("rounded")]
+    notes += [*data.notes, *learned.notes]
+    if data.noise > 0:
+        best = best_accuracy(training, data.noise)
+        notes.append(
+            f"with so many wrong labels the true rules would get {best:.2f} of the examples "
+            f"exactly right"
+        )
+    if options.kind == "transitions":
+        notes += note_if_closed(learned.rules, training)
+    if not models:
+        notes += notes_on_evidence(found)
+    return FitResult(
+        program=program,
+        model=model,
+        certificate=certificate,
+        accuracy=accuracy(program, data.held_out, closed=closed),
+        evidence=found,
+        unexplained={} if models else unexplained(program, training, closed=closed),
+        notes=tuple(notes),
+        history=tuple(history.entries),
+        method=learned.method,
+        reason=learned.reason,
+        noise=data.noise,
+        training_accuracy=1.0 if models else accuracy(program, training, closed=closed) or 0.0,
+    )
+
+
+# ------------------------------------------------------------------------ text
+
+
+def _support(one: Evidence) -> str:
+    return f"support {one.support}, confidence {one.confidence:.3f}"
+
+
+def rule_lines(result: FitResult) -> list[str]:
+    """Return the rules as lines of text, each with a comment on its support.
+
+    Atoms that are in no rule are declared, so that the text has them as well.
+    """
+    program = result.program
+    used = {*program.head_indices.tolist(), *program.body_indices.tolist()}
+    unused = [f"#external {quote(a)}." for i, a in enumerate(program.atoms) if i not in used]
+    texts = [str(one.rule) for one in result.evidence]
+    width = max((len(text) for text in texts if len(text) <= _WIDEST), default=0)
+    rules = [
+        f"{text:<{width}}  % {_support(one)}"
+        for text, one in zip(texts, result.evidence, strict=True)
+    ]
+    return [*unused, *rules]
+
+
+def summary_lines(result: FitResult) -> list[tuple[str, str]]:
+    """Return the lines of a summary, each with a style: "bold", "green", "red", "yellow" or ""."""
+    lines = [
+        (
+            f"{quantity(result.program.R, 'rule')} by method {result.method} ({result.reason})",
+            "bold",
+        )
+    ]
+    right = f"{result.training_accuracy:.4f} of the training examples"
+    if result.accuracy is not None:
+        right = f"{result.accuracy:.4f} of the held-out examples, {right}"
+    lines.append((f"exactly right: {right}", ""))
+    assumed = f"{result.noise:.2%}" if result.noise else "none"
+    lines.append((f"wrong labels assumed: {assumed}", ""))
+    proved = result.certificate.holds
+    mark, style = ("✓", "green") if proved else ("✗", "red")
+    lines.append((f"{mark} the network: {result.certificate}", style))
+    for one in result.undecided[:_MOST_LISTED]:
+        others = [_short(other) for other in one.alternatives]
+        if len(others) > _MOST_ALTERNATIVES:
+            left_out = len(others) - _MOST_ALTERNATIVES
+            others = [*others[: _MOST_ALTERNATIVES - 1], f"{left_out} more", others[-1]]
+        lines.append((f"undecided: {'  or  '.join([_short(one.rule), *others])}", "yellow"))
+    if len(result.undecided) > _MOST_LISTED:
+        lines.append((f"undecided: and {len(result.undecided) - _MOST_LISTED} more", "yellow"))
+    if result.unexplained:
+        counts = sorted(result.unexplained.items(), key=lambda item: -item[1])
+        shown = [f"{quote(atom)} ({number})" for atom, number in counts[:_MOST_LISTED]]
+        more = f" and {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
+        some = " (wrong labels among them)" if result.noise else ""
+        text = f"unexplained, with the number of examples{some}: {', '.join(shown)}{more}"
+        lines.append((text, "yellow"))
+    lines += [(f"note: {note}", "") for note in result.notes]
+    return lines
+
+
+def _short(rule: object) -> str:
+    text = str(rule)
+    return text if len(text) <= 2 * _WIDEST else f"{text[: 2 * _WIDEST]}…"

@@ -1,0 +1,24 @@
+"""Numbers and lists in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def quantity(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun.
+
+    >>> quantity(1, "rule"), quantity(2000, "rule"), quantity(0, "body", "bodies")
+    ('1 rule', '2,000 rules', '0 bodies')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listing(texts: Sequence[str], most: int = 3) -> str:
+    """Return the first few texts, and how many more there are.
+
+    >>> listing(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
