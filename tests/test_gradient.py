@@ -289,7 +289,7 @@ class TestAlongProofs:
         model = oracle(lg.parse("b :- a. c :- d, e. d :- c."), gradient="proof")
         assert slope_of(model, [], "b", 3) == {"a": 1.0}
         assert sum(slope_of(model, [], "c", 3).values()) == 1.0
-        assert slope_of(oracle(lg.parse("b."), gradient="proof"), [], "b", 3) == {}
+        assert slope_of(oracle(lg.parse("b."), gradient="proof").eval(), [], "b", 3) == {}
 
     def test_parameters_get_the_exact_derivative(self) -> None:
         program = random_program(3)
@@ -305,6 +305,91 @@ class TestAlongProofs:
         model = oracle(generators.chain(30))
         model.gradient = "proof"
         assert slope_of(model, [0], "a29", 30) == {"a0": 1.0}
+
+
+class TestLogOdds:
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("gate", GATES)
+    @pytest.mark.parametrize("steps", [0, 1, 5])
+    def test_they_are_the_logit_of_the_state_where_that_has_digits(
+        self, form: str, gate: str, steps: int
+    ) -> None:
+        model = random_model(random_program(2), form=form, gate=gate, seed=2)
+        state = random_states(model, 4, seed=2).clamp(0.01, 0.99).requires_grad_()
+        after = model(state, steps)
+        digits = (after > 1e-12) & (after < 1 - 1e-9)
+        assert digits.any()
+        odds = model(state, steps, logits=True)
+        torch.testing.assert_close(odds[digits], torch.logit(after)[digits], rtol=1e-6, atol=1e-6)
+        inputs = [state, *model.parameters()] if steps else [state]
+        found = torch.autograd.grad(odds[digits].sum(), inputs, retain_graph=True)
+        expected = torch.autograd.grad(torch.logit(after)[digits].sum(), inputs)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)
+
+    def test_they_are_stable_where_the_state_is_next_to_nothing_or_one(self) -> None:
+        program = lg.parse("smoke :- haze, heat. fire :- smoke, flicker. alarm :- fire.")
+        alarm = program.index["alarm"]
+        columns = torch.tensor([program.index[name] for name in ("haze", "heat", "flicker")])
+        for dtype in (torch.float32, torch.float64):
+            model = oracle(program, dtype=dtype)
+            sharp = oracle(program, lg.Constants(body=12, head=40, sharpness=40, confidence=0.95,
+                                                 gain=60, gate=5), dtype=dtype)  # fmt: skip
+            for value in (0.3, 0.5, 0.9, 1.0, 0.0):
+                facts = torch.full((3,), value, dtype=dtype, requires_grad=True)
+                state = torch.zeros(program.M, dtype=dtype).index_copy(0, columns, facts)
+                for one in (model, sharp):
+                    odds = one(state, 3, logits=True)
+                    assert odds.isfinite().all()
+                    (slope,) = torch.autograd.grad(odds[alarm], facts, retain_graph=True)
+                    assert slope.isfinite().all()
+        tiny = sharp(state, 1)
+        assert 0 <= tiny[alarm] < 1e-30
+        assert sharp(state, 1, logits=True)[alarm] < -80
+
+    def test_the_exact_gradient_is_of_order_one_where_training_starts(self) -> None:
+        program = lg.parse("smoke :- haze, heat. fire :- smoke, flicker. alarm :- fire.")
+        columns = torch.tensor([program.index[name] for name in ("haze", "heat", "flicker")])
+        facts = torch.full((3,), 0.3, requires_grad=True)
+        state = torch.zeros(program.M).index_copy(0, columns, facts)
+        model = oracle(program)
+        alarm = program.index["alarm"]
+        assert model(state, 3)[alarm] < 1e-8
+        (slope,) = torch.autograd.grad(model(state, 3, logits=True)[alarm], facts)
+        assert slope.abs().max() > 0.1
+
+    def test_along_proofs_they_have_the_slope_of_the_closure_of_log_odds(self) -> None:
+        program = random_program(5)
+        model = oracle(program, gradient="proof", dtype=torch.float64)
+        x = torch.linspace(-2, 2, program.M, dtype=torch.float64).requires_grad_()
+        odds = model(torch.sigmoid(x), 3, logits=True)
+        exact = oracle(program, dtype=torch.float64)(torch.sigmoid(x), 3, logits=True)
+        assert torch.equal(odds, exact)
+        certain = lg.closure(program).state
+        keep = torch.from_numpy(~certain)
+        (found,) = torch.autograd.grad(odds[keep].sum(), x)
+        (wanted,) = torch.autograd.grad(min_max_steps(program, x * 1e-3, 9)[keep].sum() * 1e3, x)
+        torch.testing.assert_close(found, wanted)
+
+    def test_a_number_of_steps_is_needed(self) -> None:
+        model = oracle(generators.chain(3))
+        with pytest.raises(ModelError, match="pass steps="):
+            model(model.state([0]), logits=True)
+
+
+def test_training_with_a_gradient_of_zero_warns_once() -> None:
+    model = oracle(generators.chain(3, body=1))
+    state = model.state([0]).requires_grad_()
+    with pytest.warns(RuntimeWarning, match=r"identically zero.*model.gradient = .proof.") as seen:
+        model(state, 200)[-1].backward()
+    assert len(seen) == 1
+    model(state, 200)[-1].backward()  # the second time in silence
+    assert not state.grad.any()
+    model.gradient = "proof"
+    model(state, 200)[-1].backward()
+    assert state.grad.any()
+    evaluated = oracle(generators.chain(3, body=1)).eval()
+    evaluated(state, 200)[-1].backward()
 
 
 # ------------------------------------------------------------------------ the report
@@ -350,15 +435,31 @@ class TestReport:
     def test_a_table_and_plain_values(self) -> None:
         report = gradient_report(oracle(lg.parse("b :- a. c :- d."), Constants.paper()), ["a"])
         lines = str(report).splitlines()
-        assert lines[0] == "gradient that reaches 1 fact (a)"
-        assert lines[1].split() == ["depth", "atom", "steps", "exact", "proof"]
+        assert lines[0] == "gradient that reaches 2 facts (a, d; 1 not above one half)"
+        assert lines[1].split() == ["depth", "atom", "steps", "value", "exact", "proof"]
         assert lines[3].split()[:3] == ["1", "b", "1"]
         plain = report.to_dict()
-        assert plain["facts"] == ["a"]
+        assert plain["facts"] == ["a", "d"]
+        assert plain["undecided"] == ["d"]
         assert plain["rows"][1]["atom"] == "b"
         underivable = gradient_report(oracle(lg.parse("b :- a.")), [], atoms="b").rows[0]
         assert underivable.depth is None
-        assert underivable.exact == 0
+        assert underivable.exact < 1e-6
+        assert underivable.proof == 1  # the fact that would have to rise
+
+    @pytest.mark.parametrize("value", [0.3, 0.5, 0.7, 0.8, 0.9])
+    def test_soft_states(self, value: float) -> None:
+        program = lg.parse("smoke :- haze, heat. fire :- smoke, flicker. alarm :- fire.")
+        facts = dict.fromkeys(["haze", "heat", "flicker"], value)
+        report = gradient_report(oracle(program), facts, steps=3)
+        assert set(report.facts) == set(facts)
+        assert set(report.undecided) == (set(facts) if value <= 0.5 else set())
+        assert [row.proof for row in report.rows] == [1.0] * len(report.rows)
+        assert {row.atom for row in report.rows} >= {"smoke", "fire", "alarm"}
+        states = oracle(program)(oracle(program).state(facts).double(), 3).detach()
+        for row in report.rows:
+            assert row.value == pytest.approx(float(states[program.index[row.atom]]))
+            assert (row.depth is None) == (value <= 0.5)
 
     def test_a_program_that_starts_from_its_own_facts(self) -> None:
         report = gradient_report(oracle(lg.parse("a. b :- a.")))

@@ -176,6 +176,18 @@ def test_log_odds_of_a_softmax() -> None:
     assert log_odds(torch.tensor([0.0, 1.0])).isfinite().all()
 
 
+def test_training_with_a_gradient_of_zero_warns_once() -> None:
+    layer = lg.Layer(lg.parse("c :- a. d."), ["a"], ["d", "c"])
+    x = torch.rand(3, 1, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match=r"identically zero.*layer.plan") as seen:
+        layer(x)[:, 0].sum().backward()
+    assert len(seen) == 1
+    layer(x)[:, 0].sum().backward()  # the second time in silence
+    fresh = lg.Layer(layer.program, ["a"], ["d", "c"])
+    (fresh(x) * 0).sum().backward()  # nothing arrived, so nothing is missing
+    fresh(x).sum().backward()
+
+
 # ------------------------------------------------------------------------ temperature
 
 

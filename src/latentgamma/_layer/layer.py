@@ -25,6 +25,7 @@ from latentgamma._layer.plan import Plan, plan_of
 from latentgamma._minmax.closure import KernelChoice
 from latentgamma._model.module import one_of
 from latentgamma._model.tracing import values_can_be_read
+from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._program.facts import Facts, fact_values
 from latentgamma._program.program import Program
 
@@ -105,6 +106,10 @@ class Layer(nn.Module):
         self.register_buffer("_constants", constants, persistent=False)
         self.register_buffer("_temperature", torch.tensor(1.0))
         self._hard = False
+        self._zero_gradient = ZeroGradientWatch(
+            "layer.plan() names inputs that no output depends on; and inputs at exactly 0 or 1, or "
+            "a clamp before the loss, stop a gradient"
+        )
         self.temperature = temperature
         self.register_load_state_dict_post_hook(_reread_temperature)  # type: ignore[no-untyped-call]
         if semantics != "godel":
@@ -144,9 +149,14 @@ class Layer(nn.Module):
         """
         facts = self.flat_inputs(given)
         hard = self._hard or not self.training
-        flat: Tensor = self.rules(
-            facts, self._temperature, hard=hard, from_logits=self.from_logits, logits=logits
-        )
+
+        def run(facts: Tensor) -> Tensor:
+            flat: Tensor = self.rules(
+                facts, self._temperature, hard=hard, from_logits=self.from_logits, logits=logits
+            )
+            return flat
+
+        flat = self._zero_gradient(run, facts) if self.training else run(facts)
         sizes = [len(group.atoms) for group in self.outputs]
         results = {
             group.name: self._shaped(group, part, logits=logits)

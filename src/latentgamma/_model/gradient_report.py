@@ -14,7 +14,7 @@ from torch import Tensor
 from latentgamma._errors import FactsError, ModelError
 from latentgamma._logic.closure import Closure, closure
 from latentgamma._model.module import Gradient, LatentGamma
-from latentgamma._program.facts import Facts, Mask, atom_index
+from latentgamma._program.facts import Facts, Mask, atom_index, fact_values
 from latentgamma._program.program import Program
 
 #: Without a choice of atoms, one atom is looked at for each of about so many depths.
@@ -28,10 +28,11 @@ class GradientRow:
     """The gradient that reaches the facts from one atom: Σ over facts of |∂ s_atom(T) / ∂ s_fact|."""
 
     atom: str
-    depth: int | None  # None where the atom does not follow from the facts
+    depth: int | None  # None where the atom does not follow from the facts above one half
     steps: int  # T
     exact: float
     proof: float
+    value: float = 1.0  # s_atom(T)
 
 
 @dataclass(frozen=True)
@@ -43,25 +44,30 @@ class GradientReport:
 
     facts: tuple[str, ...]
     rows: tuple[GradientRow, ...]
+    #: The facts that are not above one half at the start.
+    undecided: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
         return {
             "facts": list(self.facts),
+            "undecided": list(self.undecided),
             "rows": [asdict(row) for row in self.rows],
         }
 
     def __str__(self) -> str:
         shown = ", ".join(self.facts[:4]) + (", …" if len(self.facts) > 4 else "")
         count = f"{len(self.facts)} fact" + "s" * (len(self.facts) != 1)
+        if self.undecided:
+            shown += f"; {len(self.undecided)} not above one half"
         width = max([4, *(len(row.atom) for row in self.rows)])
         lines = [
             f"gradient that reaches {count} ({shown})",
-            f"depth  {'atom':<{width}}  steps      exact      proof",
+            f"depth  {'atom':<{width}}  steps     value      exact      proof",
         ]
         for row in self.rows:
             depth = "–" if row.depth is None else row.depth
-            sizes = f"{row.exact:>9.3g}  {row.proof:>9.3g}"
+            sizes = f"{row.value:>8.3g}  {row.exact:>9.3g}  {row.proof:>9.3g}"
             lines.append(f"{depth:>5}  {row.atom:<{width}}  {row.steps:>5}  {sizes}")
         return "\n".join(lines)
 
@@ -77,7 +83,9 @@ def gradient_report(
 
     Args:
         model: any model that has a program.
-        facts: what is true at first; by default the roots, the atoms that no rule derives.
+        facts: what is true at first, or a state with values between 0 and 1; by default the
+            roots, the atoms that no rule derives, are true. The gradient that arrives at roots
+            that are not true counts too: those are the facts that would have to rise.
         steps: T; by default for each atom the step at which it rises above one half. Later
             the exact gradient fades further, as the atom saturates.
         atoms: which atoms to look at; by default one for each depth, or for some depths
@@ -87,29 +95,44 @@ def gradient_report(
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
     >>> print(gradient_report(lg.oracle(program, lg.Constants.paper())))
     gradient that reaches 1 fact (penguin)
-    depth  atom     steps      exact      proof
-        0  penguin      0          1          1
-        1  bird         1     0.0253          1
-        2  animal       2    0.00156          1
+    depth  atom     steps     value      exact      proof
+        0  penguin      0         1          1          1
+        1  bird         1     0.912     0.0253          1
+        2  animal       2     0.909    0.00156          1
+    >>> print(gradient_report(lg.oracle(program), {"penguin": 0.3}, steps=2))
+    gradient that reaches 1 fact (penguin; 1 not above one half)
+    depth  atom     steps     value      exact      proof
+        –  penguin      2       0.3          1          1
+        –  bird         2   1.1e-06   4.61e-05          1
+        –  animal       2  1.38e-09   1.28e-09          1
     """
     if model.program is None:
         raise ModelError("this model has no program to take depths from; set model.program")
     program = model.program
-    given = program.mask(_roots(program) if facts is None else facts)
-    closed = closure(program, given)
-    chosen = _one_for_each_depth(closed) if atoms is None else _indices(program, atoms)
-    state = model.state(given).double()
+    values = fact_values(program, _roots(program) if facts is None else facts)
+    if values.ndim != 1:
+        raise FactsError("gradient_report takes one set of facts or one state")
+    given = (values > 0) | program.mask(program.roots)
+    closed, possible = closure(program, values > 0.5), closure(program, given)
+    chosen = _one_for_each_depth(possible) if atoms is None else _indices(program, atoms)
+    state = model.state(values).double()
     if steps is None:
-        ends = _crossings(model, state, chosen, closed.depth)
+        ends = _crossings(model, state, chosen, possible.depth)
     else:
         ends = [steps] * len(chosen)
     exact_sizes = _sizes(_with(model, "exact"), state, chosen, ends, given)
     proof_sizes = _sizes(_with(model, "proof"), state, chosen, ends, given)
+    with torch.no_grad():
+        states = model.iterate(state, max(ends, default=0)).states
     rows = []
     for i, end, exact, proof in zip(chosen, ends, exact_sizes, proof_sizes, strict=True):
-        level = int(closed.level[i])
-        rows.append(GradientRow(program.atoms[i], None if level < 0 else level, end, exact, proof))
-    return GradientReport(tuple(program.atoms[i] for i in np.flatnonzero(given)), tuple(rows))
+        level, name, value = int(closed.level[i]), program.atoms[i], float(states[end, i])
+        rows.append(GradientRow(name, None if level < 0 else level, end, exact, proof, value))
+    return GradientReport(
+        tuple(program.atoms[i] for i in np.flatnonzero(given)),
+        tuple(rows),
+        tuple(program.atoms[i] for i in np.flatnonzero(given & (values <= 0.5))),
+    )
 
 
 def _roots(program: Program) -> tuple[str, ...]:

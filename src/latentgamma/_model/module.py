@@ -25,6 +25,7 @@ from latentgamma._model.constrained_parameters import (
 )
 from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
 from latentgamma._model.kernels.inputs import Flat
+from latentgamma._model.log_odds_run import log_odds_after
 from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
 from latentgamma._model.recompute import run_keeping_states
 from latentgamma._model.rules import AbstractRules, Literals, StepParameters
@@ -33,6 +34,7 @@ from latentgamma._model.stages import GateKind, fire, gate, match, route, update
 from latentgamma._model.tracing import can_be_rerun, values_can_be_read
 from latentgamma._model.trajectory import Trajectory
 from latentgamma._model.weight_reader import read_model, rows_of
+from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._program.facts import Facts, FactSets, fact_values
 from latentgamma._program.program import Program
 
@@ -44,6 +46,11 @@ KernelChoice: TypeAlias = Literal["auto", "reference"]
 
 #: What a state may be made of.
 STATE_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+_REMEDY = (
+    'train through lg.Layer, or set model.gradient = "proof"; and read log-odds, logits=True, '
+    "instead of clamped states"
+)
 
 GROUPS = (
     "body",
@@ -128,6 +135,7 @@ class LatentGamma(nn.Module):
         self._certified: tuple[object, Certificate] | None = None
         self._fixed: tuple[StepParameters, dict[torch.dtype, Flat]] | None = None
         self._proofs: ProofClosure | None = None
+        self._zero_gradient = ZeroGradientWatch(_REMEDY)
         self.gradient = gradient
 
     # ------------------------------------------------------------ numbers
@@ -327,9 +335,11 @@ class LatentGamma(nn.Module):
     def _step(self, numbers: StepParameters, state: Tensor) -> Tensor:
         # Sixteen-bit states are stored as such and computed with in float32.
         wide = state.to(torch.promote_types(state.dtype, torch.float32))
-        activation = match(self.rules, numbers, wide)
-        evidence = route(self.rules, numbers, fire(numbers, activation))
-        return update(wide, gate(self.gate_kind, numbers.gate, evidence)).to(state.dtype)
+        share = gate(self.gate_kind, numbers.gate, self._evidence(numbers, wide))
+        return update(wide, share).to(state.dtype)
+
+    def _evidence(self, numbers: StepParameters, state: Tensor) -> Tensor:
+        return route(self.rules, numbers, fire(numbers, match(self.rules, numbers, state)))
 
     def _slope(self, state: Tensor) -> Tensor:
         # A compiler cannot follow how a closure is made, so it takes the one that is there.
@@ -338,9 +348,14 @@ class LatentGamma(nn.Module):
         return self._proofs.slope(state, self.kernel)
 
     def forward(
-        self, state: Tensor, steps: int | None = None, *, memory: Memory = "states"
+        self,
+        state: Tensor,
+        steps: int | None = None,
+        *,
+        memory: Memory = "states",
+        logits: bool = False,
     ) -> Tensor:
-        """The state after `steps` applications. (…, M).
+        """The state after `steps` applications, or its log-odds. (…, M).
 
         With `steps=None` each example of a batch runs until its support is closed under the
         program, which is checked symbolically, and never past the certified window.
@@ -348,9 +363,33 @@ class LatentGamma(nn.Module):
         `memory` says what is kept for the backward pass: every state, about √T of them, or
         everything; what is not kept is computed again. Compiled or under a transform of
         `torch.func`, where nothing can be run again, everything is kept.
+
+        With `logits=True` the log-odds log(s / (1 − s)) come back, computed in the log domain:
+        they have their digits where s is 1e-30 or rounds to one, and with a cross-entropy on
+        them the exact gradient has its size there. Every state is then kept.
         """
         state = self._checked(state)
         one_of("memory", memory, get_args(Memory))
+
+        def run(state: Tensor) -> Tensor:
+            if logits:
+                return self._log_odds(state, steps, memory)
+            return self._final(state, steps, memory)
+
+        return self._zero_gradient(run, state) if self.training else run(state)
+
+    def _log_odds(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
+        if steps is None:
+            raise ModelError("log-odds are those after a number of steps; pass steps=")
+        along_proofs = steps != 0 and self.gradient == "proof" and wants_slope(state)
+        start = state.detach() if along_proofs else state
+        numbers, states = self._read()[0], self._states(start, _checked_steps(steps), memory)
+        wide = states.to(torch.promote_types(states.dtype, torch.float32))
+        evidence = [self._evidence(numbers, before) for before in wide[:-1]]
+        odds = log_odds_after(wide[0], evidence, self.gate_kind, numbers.gate).to(state.dtype)
+        return odds + self._slope(torch.logit(_inside(state))) if along_proofs else odds
+
+    def _final(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
         if steps != 0 and self.gradient == "proof" and wants_slope(state):
             return self._after(state.detach(), steps, memory) + self._slope(state)
         return self._after(state, steps, memory)
@@ -573,6 +612,11 @@ def one_of(what: str, value: str, allowed: tuple[str, ...]) -> Any:
 def _check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
         raise ModelError(f"{what} must have the shape {shape}, not {tuple(tensor.shape)}")
+
+
+def _inside(state: Tensor) -> Tensor:
+    """The state held a little inside (0, 1), with the slope that it had."""
+    return state + (state.clamp(1e-6, 1 - 1e-6) - state).detach()
 
 
 def _range(values: Tensor) -> tuple[float, float]:
