@@ -129,8 +129,28 @@ def large(size: int = 10**6, batch: int = 256, k: int = 3) -> list[Row]:
     ]
 
 
+def planes(words: int = 1 << 18) -> list[Row]:
+    """Closures of bit planes, fact sets a second."""
+    found = []
+    for name, program, width in (
+        ("G4", g4(), words),
+        ("random, M = 5,000, R = 8,000", random(5_000, 8_000, seed=1), words // 16),
+    ):
+        bits = [torch.randint(-(2**62), 2**62, (program.M, width), device="cuda") for _ in "ab"]
+        given = bits[0] & bits[1]
+        time = milliseconds(lambda: lg.closures(program, given, packed=True), graph=False)  # noqa: B023
+        found.append(
+            {
+                "job": f"closures, {name}, {64 * width:,} fact sets",
+                "ms": time,
+                "fact_sets_per_s": 64 * width / time * 1e3,
+            }
+        )
+    return found
+
+
 def rows() -> list[Row]:
-    return [versions(), *small(), *large()]
+    return [versions(), *small(), *large(), *planes()]
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._errors import ArgumentError
+from latentgamma._errors import ArgumentError, FactsError
 from latentgamma._logic.closures import close_planes
+from latentgamma._logic.cuda_planes import close_on_cuda
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 
@@ -34,8 +36,30 @@ def close_tensor(
         raise ArgumentError(
             "out must be a tensor of the same shape, dtype and device as the planes"
         )
-    closed = _close_on_cpu(program, planes.detach().cpu(), threads).to(planes.device)
+    if len(planes) != program.M:
+        raise FactsError(
+            f"bit planes have one row for each atom, {program.M}, but these have {len(planes)}"
+        )
+    if planes.is_cuda:
+        closed = _close_on_cuda(program, planes.detach())
+    else:
+        closed = _close_on_cpu(program, planes.detach(), threads)
     return closed if out is None else out.copy_(closed)
+
+
+def _close_on_cuda(program: Program | StratifiedProgram, planes: Tensor) -> Tensor:
+    if isinstance(program, Program):
+        return close_on_cuda(program, planes)
+    state = planes.clone()
+    for stratum in program.strata:
+        atom, negated, derived = (
+            torch.from_numpy(np.asarray(array)).to(planes.device)
+            for array in (stratum.atom, stratum.negated, stratum.derived)
+        )
+        facts = state[atom]
+        facts[negated] = ~facts[negated]
+        state[atom[derived]] = close_on_cuda(stratum.program, facts)[derived]
+    return state
 
 
 def _close_on_cpu(program: Program | StratifiedProgram, planes: Tensor, threads: int) -> Tensor:
