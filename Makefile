@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check format clean
+.PHONY: run test check docs format clean
 
 run: $(VENV)/.installed
 	$(BIN)/latentgamma validate --out out
@@ -15,6 +15,10 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "the documentation is in out/site/index.html"
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .

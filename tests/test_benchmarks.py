@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 PAGE = ROOT / "docs" / "benchmarks.md"
+TABLES = ROOT / "docs" / "benchmarks"
 
 
 @pytest.fixture
@@ -36,23 +37,35 @@ def names() -> list[str]:
     return list(ast.literal_eval(table))
 
 
-def test_the_page_is_what_the_results_make(write_docs) -> None:
+def test_the_pages_are_what_the_results_make(write_docs) -> None:
     assert PAGE.read_text(encoding="utf-8") == write_docs.page()
+    written = {path.stem: path.read_text(encoding="utf-8") for path in TABLES.glob("*.md")}
+    assert written == write_docs.table_pages()
 
 
 def test_another_result_makes_another_page(write_docs, tmp_path: Path) -> None:
     for path in (BENCHMARKS / "results").glob("*.json"):
         found = json.loads(path.read_text(encoding="utf-8"))
         if path.stem == "load":
-            found["rows"][0]["seconds"] = 123.456
+            found["rows"][1]["seconds"] = 123.456
         (tmp_path / path.name).write_text(json.dumps(found), encoding="utf-8")
-    assert "123.5" in write_docs.page(tmp_path)
-    assert write_docs.page(tmp_path) != write_docs.page()
+    assert "123.5" in write_docs.table_pages(tmp_path)["load"]
+    assert "123 s" in write_docs.page(tmp_path)
+    assert "123 s" not in write_docs.page()
 
 
-def test_every_benchmark_is_on_the_page_and_every_result_has_one() -> None:
+def test_the_readme_shows_figures_of_the_page_with_a_loss_among_them() -> None:
+    faster, slower = PAGE.read_text(encoding="utf-8").split("## Slower")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|") and " × " in line]
+    assert len(rows) == 5
+    assert all(row in faster or row in slower for row in rows)
+    assert any(row in slower for row in rows)
+
+
+def test_every_benchmark_has_a_page_and_every_result_has_one() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert [name for name in names() if f"\n## {name}: " not in page] == []
+    assert [name for name in names() if f"](benchmarks/{name}.md)" not in page] == []
     assert {path.stem for path in (BENCHMARKS / "results").glob("*.json")} <= set(names())
 
 
@@ -62,8 +75,12 @@ def test_every_benchmark_is_listed_for_contributors() -> None:
 
 
 def test_the_pictures_on_the_page_are_all_there_and_no_others() -> None:
-    shown = set(re.findall(r"\(pictures/(.+?)\)", PAGE.read_text(encoding="utf-8")))
-    assert shown == {path.name for path in (ROOT / "docs" / "pictures").glob("*")}
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = [
+        re.findall(r"pictures/([\w-]+\.svg)", page.read_text(encoding="utf-8")) for page in pages
+    ]
+    shown = {name for names in found for name in names}
+    assert shown == {path.name for path in (ROOT / "docs" / "pictures").glob("*.svg")}
 
 
 def test_a_table_keeps_every_row_and_drops_empty_columns(write_docs) -> None:

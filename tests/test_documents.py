@@ -1,13 +1,20 @@
 """What the documents show is what happens: every Python block and example runs."""
 
+import os
 import re
 import runpy
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import latentgamma as lg
+from latentgamma._cli.arguments import new_parser
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -34,10 +41,72 @@ def test_there_is_code_to_run() -> None:
     assert python_blocks(ROOT / "docs" / "paper.md")
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub and mkdocs make them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every call of the command line in a shell block, with its page."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [(page.name, line) for line in lines if line.startswith("latentgamma ")]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_commands_on_the_pages_have_arguments_that_exist(page: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    words = words[: words.index(">")] if ">" in words else words
+    assert new_parser().parse_args(words[1:]).run
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    (choices,) = (a.choices for a in new_parser()._actions if a.dest == "==SUPPRESS==" or a.choices)
+    assert [name for name in choices if f"| `latentgamma {name}" not in text] == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = set(re.findall(r"^::: latentgamma\.(\w+)", text, re.MULTILINE))
+    errors = {name for name in lg.__all__ if name.endswith("Error")}  # all on one page
+    assert named >= set(lg.__all__) - errors
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    assert [str(p) for p in pages if p.parts[0] != "benchmarks" and f": {p}\n" not in text] == []
+
+
+def test_the_documentation_is_built_without_a_warning_and_loads_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the documentation is built with the extra 'docs'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    loading = re.compile(
+        r"<(?:script|img|iframe)[^>]*src=\"?https?:|<link[^>]*stylesheet[^>]*https?:"
+    )
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not loading.search(text), page.name
+        assert "fonts.g" not in text
+    text = (tmp_path / "reference" / "logic.html").read_text(encoding="utf-8")
+    assert "<blockquote>" not in text  # a doctest is code, not a quotation
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
