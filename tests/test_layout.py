@@ -152,7 +152,7 @@ def test_such_an_import_would_be_seen() -> None:
 
 def test_the_public_names_are_the_ones_promised() -> None:
     promised = """
-        parse load save Program StratifiedProgram Rule datalog generators step closure closures Closure depth_bound
+        parse load save Program StratifiedProgram Rule datalog generators step closure closures pack unpack random_planes Closure depth_bound
         derivation Derivation why_not WhyNot equivalent oracle Constants LatentGamma Trajectory
         certify Certificate tolerance gradient_report GradientReport Layer Categorical Annealing paper_window PaperWindow perturb
         flip_bound flip_probability misroute_bound critical_sigma parameter_count

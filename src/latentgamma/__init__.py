@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from latentgamma._learning.history import HistoryEntry
     from latentgamma._learning.result import FitResult
     from latentgamma._learning.rule_statistics import Evidence
+    from latentgamma._logic.bit_planes import pack, unpack
     from latentgamma._logic.closure import Closure, closure, step
     from latentgamma._logic.closures import closures
     from latentgamma._logic.depth import depth_bound
     from latentgamma._logic.derivation import Derivation, derivation
     from latentgamma._logic.equivalence import equivalent
+    from latentgamma._logic.random_planes import random_planes
     from latentgamma._logic.why_not import WhyNot, why_not
     from latentgamma._model.complexity import lower_bound_bits, parameter_count
     from latentgamma._model.gradient_report import GradientReport, gradient_report
@@ -74,6 +76,9 @@ _MODULES = {
     "Closure": "_logic.closure",
     "closure": "_logic.closure",
     "closures": "_logic.closures",
+    "pack": "_logic.bit_planes",
+    "unpack": "_logic.bit_planes",
+    "random_planes": "_logic.random_planes",
     "depth_bound": "_logic.depth",
     "step": "_logic.closure",
     "Derivation": "_logic.derivation",
@@ -138,6 +143,9 @@ __all__ = [
     "step",
     "closure",
     "closures",
+    "pack",
+    "unpack",
+    "random_planes",
     "Closure",
     "depth_bound",
     "derivation",

@@ -58,7 +58,7 @@ def pack(rows: npt.ArrayLike) -> Planes:
     N, M = given.shape
     planes = np.zeros((M, -(-N // 64)), np.uint64)
     fast = worth_compiling(given.size // _BYTES_PER_LITERAL)
-    for start in range(0, N, _CHUNK):
+    for start in range(0, N if M else 0, _CHUNK):
         part = np.ascontiguousarray(given[start : start + _CHUNK])
         words = np.empty((M, -(-len(part) // 64)), np.uint64)
         (pack_into if fast else _pack_with_numpy)(part, words)
@@ -85,7 +85,7 @@ def unpack(planes: Planes, N: int) -> Mask:
         raise ArgumentError(f"N lies between 0 and the {64 * W} fact sets of the planes, not {N}")
     rows = np.empty((N, M), np.bool_)
     fast = worth_compiling(rows.size // _BYTES_PER_LITERAL)
-    for start in range(0, N, _CHUNK):
+    for start in range(0, N if M else 0, _CHUNK):
         part = rows[start : start + _CHUNK]
         words = np.ascontiguousarray(planes[:, start // 64 : start // 64 + -(-len(part) // 64)])
         (unpack_into if fast else _unpack_with_numpy)(words, part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -26,7 +25,8 @@ from latentgamma._logic.dependency_graph import (
     rule_order,
     rules_using,
 )
-from latentgamma._logic.integer_closures import close_planes_in_python
+from latentgamma._logic.numpy_closures import close_with_numpy
+from latentgamma._logic.threads import processors, run_in_threads
 from latentgamma._program.facts import FactSets, Mask, fact_rows
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
@@ -35,8 +35,8 @@ from latentgamma._program.stratified import StratifiedProgram, require_any_progr
 # spread the cost of reading a rule; the state of a tile should stay in the second-level cache.
 _WIDEST_TILE, _NARROWEST_TILE = 128, 32
 _TILE_BYTES = 1 << 19
-# Words per integer where Python computes: beyond that its integers leave the cache.
-_INTEGER_WORDS = 1024
+# Words per row where numpy computes: enough that its calls cost little beside their work.
+_NUMPY_WORDS = 1024
 # Bytes of fact sets and rules for which starting one more thread pays.
 _BYTES_PER_THREAD = 1 << 22
 # About so many bytes are packed and unpacked in the time that Python visits one literal.
@@ -104,7 +104,7 @@ def closures(
         raise ArgumentError(f"threads must be at least 1, but is {threads}")
     if out is not None and not packed:
         raise ArgumentError("out is for bit planes; use it together with packed=True")
-    threads = threads or _processors()
+    threads = threads or processors()
     if not packed:
         return _close_rows(program, fact_rows(program, fact_sets), threads)
     if hasattr(fact_sets, "detach"):
@@ -136,10 +136,11 @@ def close_planes(
             out[stratum.atom[stratum.derived]] = closed[stratum.derived]
         return out
     W = planes.shape[1]
-    if not worth_compiling(program.size * (1 + W // _INTEGER_WORDS)):
-        for start in range(0, W, _INTEGER_WORDS):
-            part = slice(start, start + _INTEGER_WORDS)
-            out[:, part] = close_planes_in_python(program, planes[:, part])
+    if not worth_compiling(program.size * (1 + W // _NUMPY_WORDS)):
+        for start in range(0, W, _NUMPY_WORDS):
+            part = np.array(planes[:, start : start + _NUMPY_WORDS], order="C")
+            close_with_numpy(program, part)
+            out[:, start : start + _NUMPY_WORDS] = part
         return out
     schedule = program.cached(_schedule)
     target = out
@@ -158,7 +159,7 @@ def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) 
     N, M = rows.shape
     if not rows.size:
         return rows.copy()
-    visits = program.size * (1 + N // (64 * _INTEGER_WORDS))
+    visits = program.size * (1 + N // (64 * _NUMPY_WORDS))
     small = not worth_compiling(visits + rows.size // _BYTES_PER_LITERAL)
     if small or isinstance(program, StratifiedProgram):
         return unpack(close_planes(program, pack(rows), threads, None), N)
@@ -239,7 +240,7 @@ def _run_tiles(
     starts = range(0, W, width)
     queue = iter(starts)  # shared: each thread takes the next tile when it is free
 
-    def work(_: int) -> None:
+    def work() -> None:
         tile = Tile(program, width)
         for start in queue:
             stop = min(start + width, W)
@@ -247,14 +248,7 @@ def _run_tiles(
                 tile = Tile(program, stop - start)
             close(start, stop, tile)
 
-    threads = min(threads, len(starts))
-    if threads <= 1:
-        work(0)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(threads, "latentgamma") as pool:
-        list(pool.map(work, range(threads)))
+    run_in_threads(work, min(threads, len(starts)))
 
 
 def close_tile(
@@ -333,10 +327,3 @@ def close_tile(
                             end = at + waiting
                             queue[end if end < size else end - size] = user
                             waiting += 1
-
-
-def _processors() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not every system can say
-        return os.cpu_count() or 1

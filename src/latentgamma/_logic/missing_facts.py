@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._logic.bit_planes import unpack
 from latentgamma._logic.closure import Closure, closure_of_mask
+from latentgamma._logic.closures import closures
 from latentgamma._logic.compilation import Cells, compiled, worth_compiling
 from latentgamma._logic.dependency_graph import rules_deriving, rules_using
 from latentgamma._logic.derivation import atoms_needed, reasons_of
-from latentgamma._logic.integer_closures import close_integers
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Indices, Offsets, Program
 
@@ -135,15 +136,13 @@ def _find_necessary(part: Program, kept: list[int]) -> set[int]:
     """Those of the atoms without which, one at a time, the others do not derive atom 0."""
     needed: set[int] = set()
     for start in range(0, len(kept), 4096):
-        left_out = kept[start : start + 4096]
-        everywhere = (1 << len(left_out)) - 1
-        words = [0] * part.M
-        for i in kept:
-            words[i] = everywhere
-        for n, i in enumerate(left_out):
-            words[i] -= 1 << n
-        close_integers(part, words, len(left_out))
-        needed.update(i for n, i in enumerate(left_out) if not words[0] >> n & 1)
+        left_out = np.array(kept[start : start + 4096])
+        n = np.arange(len(left_out))  # fact set n lacks left_out[n]
+        planes = np.zeros((part.M, -(-len(n) // 64)), np.uint64)
+        planes[kept] = ~np.uint64(0)
+        planes[left_out, n // 64] ^= np.uint64(1) << (n % 64).astype(np.uint64)
+        closed = unpack(closures(part, planes, packed=True, out=planes)[:1], len(n))[:, 0]
+        needed.update(left_out[~closed].tolist())
     return needed
 
 

@@ -1,4 +1,4 @@
-"""The closures of many fact sets in Python, with one long integer for each atom."""
+"""The closures of many fact sets with numpy, one call for each body atom and head."""
 
 from __future__ import annotations
 
@@ -39,35 +39,22 @@ def _blocks(program: Program) -> list[_Block]:
     return blocks
 
 
-def close_planes_in_python(program: Program, planes: Planes) -> Planes:
-    """The closures of the fact sets in bit planes."""
-    size = 8 * planes.shape[1]
-    octets = np.ascontiguousarray(planes).astype("<u8").tobytes()
-    words = [
-        int.from_bytes(octets[i : i + size], "little") for i in range(0, size * program.M, size)
-    ]
-    close_integers(program, words, 8 * size)
-    octets = b"".join([word.to_bytes(size, "little") for word in words])
-    return np.frombuffer(octets, "<u8").reshape(planes.shape)
-
-
-def close_integers(program: Program, words: list[int], N: int) -> None:
-    """Close N fact sets in place: bit n of the integer of each atom is fact set n."""
-    every = (1 << N) - 1
+def close_with_numpy(program: Program, planes: Planes) -> None:
+    """Close the fact sets in bit planes in place; the planes are contiguous."""
+    rows = list(planes)
+    buffer = np.empty(planes.shape[1], np.uint64)
+    every = np.full(planes.shape[1], ~np.uint64(0))
     for block in program.cached(_blocks):
         if block.cyclic:
-            _close_cycle(block, words, every)
+            _close_cycle(block, rows, buffer)
             continue
         for body, heads in block.rules:
-            true = every
-            for i in body:
-                true &= words[i]
-            if true:
-                for h in heads:
-                    words[h] |= true
+            true = _all_true(rows, body, buffer) if body else every
+            for h in heads:
+                np.bitwise_or(rows[h], true, rows[h])
 
 
-def _close_cycle(block: _Block, words: list[int], every: int) -> None:
+def _close_cycle(block: _Block, rows: list[Planes], buffer: Planes) -> None:
     """The same for one cyclic block: a rule is repeated when an atom of its body has changed."""
     queue = deque(range(len(block.rules)))
     queued = set(queue)
@@ -75,12 +62,20 @@ def _close_cycle(block: _Block, words: list[int], every: int) -> None:
         n = queue.popleft()
         queued.discard(n)
         body, heads = block.rules[n]
-        true = every
-        for i in body:
-            true &= words[i]
+        true = _all_true(rows, body, buffer)
         for h in heads:
-            if true & ~words[h]:
-                words[h] |= true
+            if np.any(true & ~rows[h]):
+                np.bitwise_or(rows[h], true, rows[h])
                 fresh = [user for user in block.users.get(h, ()) if user not in queued]
                 queued.update(fresh)
                 queue.extend(fresh)
+
+
+def _all_true(rows: list[Planes], body: list[int], buffer: Planes) -> Planes:
+    """The fact sets in which all of the body is true; perhaps in the buffer."""
+    if len(body) == 1:
+        return rows[body[0]]
+    np.bitwise_and(rows[body[0]], rows[body[1]], buffer)
+    for i in body[2:]:
+        np.bitwise_and(buffer, rows[i], buffer)
+    return buffer
