@@ -286,3 +286,83 @@ def test_inputs_given_twice_and_groups_of_one_are_refused() -> None:
         check_variables(program, [program.index["a"]], [[program.index["a"], program.index["b"]]])
     with pytest.raises(ModelError, match="at least two atoms"):
         check_variables(program, [], [[program.index["a"]]])
+
+
+# ------------------------------------------------------------------------ the layer
+
+
+def test_a_layer_of_probabilities_with_groups_facts_and_negation() -> None:
+    program = lg.parse(
+        "win :- die(6). win :- die(5), coin. lose :- not win, played. bonus :- win, lucky."
+    )
+    die = [f"die({n})" for n in range(1, 7)]
+    program = lg.parse(str(program) + " ".join(f"seen :- {name}." for name in die))
+    layer = lg.Layer(
+        program,
+        inputs={"die": lg.Categorical(die), "coin": ["coin"]},
+        outputs={"result": ["win", "lose"], "bonus": "bonus"},
+        semantics="probability",
+        facts={"played": 1.0, "lucky": 0.25},
+    )
+    p = torch.tensor([[0.1, 0.1, 0.2, 0.2, 0.1, 0.3]], dtype=torch.float64)
+    coin = torch.tensor([[0.6]], dtype=torch.float64)
+    win = 0.3 + 0.1 * 0.6
+    found = layer({"die": p, "coin": coin})
+    torch.testing.assert_close(found["result"], torch.tensor([[win, 1 - win]]).double())
+    torch.testing.assert_close(found["bonus"], torch.tensor([win / 4]).double())
+    odds = layer({"die": p, "coin": coin}, logits=True)["result"]
+    torch.testing.assert_close(odds, torch.logit(torch.tensor([[win, 1 - win]]).double()))
+    plan = layer.plan()
+    assert plan.exact
+    assert plan.semantics == "probability"
+    assert "by a table of" in str(plan)
+
+
+def test_layers_take_scores_and_return_log_probabilities() -> None:
+    program, _, _ = addition(1)
+    names = np.array([[f"{name}(0,{d})" for d in range(10)] for name in "ab"])
+    layer = lg.Layer(
+        program,
+        inputs=lg.Categorical(names),
+        outputs=lg.Categorical([f"sum(0,{d})" for d in range(10)]),
+        semantics="probability",
+        from_logits=True,
+    )
+    scores = torch.randn(5, 2, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logs = layer(scores, logits=True)
+    p, q = scores.softmax(-1).unbind(1)
+    expected = torch.zeros(5, 10, dtype=torch.float64)
+    for x, y in product(range(10), repeat=2):
+        expected[:, (x + y) % 10] += p[:, x] * q[:, y]
+    torch.testing.assert_close(logs.exp(), expected)
+    torch.testing.assert_close(layer(scores), expected)
+
+
+def test_an_unused_option_and_bad_inference_are_refused() -> None:
+    program = lg.parse("b :- a.")
+    with pytest.raises(ModelError, match='inference is for semantics="probability"'):
+        lg.Layer(program, "a", "b", inference=lg.Inference())
+    with pytest.raises(ModelError, match="worlds is a whole number from 2 on"):
+        lg.Inference(worlds=1)
+    with pytest.raises(ModelError, match='method is "auto"'):
+        lg.Inference(method="exactly")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="error is a positive number"):
+        lg.Inference(error=0.0)
+    layer = lg.Layer(
+        lg.parse("d :- a. d :- b."), lg.Categorical(["a", "b"]), "d", semantics="probability"
+    )
+    with pytest.raises(lg.StateError, match="sum to one"):
+        layer(torch.tensor([[0.5, 0.2]]))
+
+
+def test_more_worlds_are_drawn_where_the_error_is_large() -> None:
+    program = lg.parse("c :- a, b. c :- b, d. e :- c, a.")
+    inference = lg.Inference(method="sample", worlds=16, error=0.01, seed=0)
+    layer = lg.Layer(program, ["a", "b", "d"], "e", semantics="probability", inference=inference)
+    inputs = torch.tensor([[0.5, 0.5, 0.5], [1.0, 1.0, 1.0]], dtype=torch.float64)
+    value, error = layer.rules.estimate(inputs)
+    assert error.max() <= 0.01
+    exact = lg.Layer(program, ["a", "b", "d"], "e", semantics="probability")(inputs)
+    assert (value[:, 0] - exact).abs().max() < 0.05
+    with torch.no_grad():
+        assert (layer.eval()(inputs) - exact).abs().max() < 0.05

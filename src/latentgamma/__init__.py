@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from latentgamma._layer.annealing import Annealing
     from latentgamma._layer.groups import Categorical
     from latentgamma._layer.layer import Layer
+    from latentgamma._layer.probability import Inference
     from latentgamma._learning.alignment import Alignment, alignment
     from latentgamma._learning.annealing import Homotopy
     from latentgamma._learning.extraction import extract
@@ -98,6 +99,7 @@ _MODULES = {
     "equivalent": "_logic.equivalence",
     "Annealing": "_layer.annealing",
     "Categorical": "_layer.groups",
+    "Inference": "_layer.probability",
     "Layer": "_layer.layer",
     "extract": "_learning.extraction",
     "alignment": "_learning.alignment",
@@ -166,6 +168,7 @@ __all__ = [
     # behind a network
     "Layer",
     "Categorical",
+    "Inference",
     "Annealing",
     # the paper
     "paper_window",

@@ -21,7 +21,8 @@ from latentgamma._layer.groups import (
     tensors_of,
 )
 from latentgamma._layer.log_odds import categorical_log_odds, held_log_odds, log_odds
-from latentgamma._layer.plan import Plan, plan_of
+from latentgamma._layer.plan import Plan, plan_of, probability_plan
+from latentgamma._layer.probability import Inference, ProbabilitySemantics, log_odds_of_log
 from latentgamma._minmax.closure import KernelChoice
 from latentgamma._model.module import one_of
 from latentgamma._model.tracing import values_can_be_read
@@ -44,6 +45,8 @@ class Layer(nn.Module):
       `latentgamma.Annealing` lowers; in `eval()` they are hard.
     - `"gamma"`: the operator. A fact above ½ + δ is true and one below ½ − δ false; then what is
       above one half is the closure, which a certificate proves.
+    - `"probability"`: a fact at p is true with probability p, independently of the others; an
+      atom's value is its probability over all worlds.
 
     An input that rules derive as well is the better of the two: its own value is one more way to
     be true.
@@ -54,13 +57,14 @@ class Layer(nn.Module):
             one such array. `Categorical(atoms)` says that exactly one is true along the last
             axis.
         outputs: the atoms to read, given in the same way.
-        semantics: `"godel"` or `"gamma"`.
+        semantics: `"godel"`, `"gamma"` or `"probability"`.
         facts: atoms that are not fed and yet not false: names, or a dictionary from names to
             values between 0 and 1.
         from_logits: whether the inputs are log-odds (scores of a softmax for `Categorical`)
             instead of values between 0 and 1.
         temperature: of the smooth minima and maxima in training.
         kernel: `"auto"`, or `"reference"` to do without compiled code.
+        inference: how probabilities are computed, with `semantics="probability"`.
 
     Raises:
         ModelError: if groups overlap or an option is not one of those above.
@@ -87,6 +91,7 @@ class Layer(nn.Module):
         from_logits: bool = False,
         temperature: float = 1.0,
         kernel: KernelChoice = "auto",
+        inference: Inference | None = None,
     ) -> None:
         super().__init__()
         self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
@@ -112,6 +117,18 @@ class Layer(nn.Module):
         )
         self.temperature = temperature
         self.register_load_state_dict_post_hook(_reread_temperature)  # type: ignore[no-untyped-call]
+        if inference is not None and semantics != "probability":
+            raise ModelError('inference is for semantics="probability"')
+        if semantics == "probability":
+            self.rules: GodelSemantics | ProbabilitySemantics = ProbabilitySemantics(
+                program,
+                self.inputs,
+                soft,
+                read,
+                np.flatnonzero(given == 1),
+                inference or Inference(),
+            )
+            return
         if semantics != "godel":
             raise ModelError(f'semantics={semantics!r} is not there yet; use "godel"')
         self.rules = GodelSemantics(program, fed, read, np.flatnonzero(given == 1), kernel=kernel)
@@ -184,7 +201,11 @@ class Layer(nn.Module):
 
     def _shaped(self, group: Group, part: Tensor, *, logits: bool) -> Tensor:
         shaped = part.reshape(len(part), *group.shape)
-        return torch.log_softmax(shaped, -1) if logits and group.categorical else shaped
+        if logits and group.categorical:
+            return torch.log_softmax(shaped, -1)
+        if logits and isinstance(self.rules, ProbabilitySemantics):
+            return log_odds_of_log(shaped)
+        return shaped
 
     # ------------------------------------------------------------ what it does
 
@@ -197,6 +218,8 @@ class Layer(nn.Module):
         exact: above one half is the closure of what is above one half, on every input
         1 input, 1 output; 2 nodes, 2 edges, no cycles
         """
+        if isinstance(self.rules, ProbabilitySemantics):
+            return probability_plan(self.program, self.inputs, self.outputs, self.rules.ladder)
         return plan_of(self.program, self.inputs, self.outputs, self.rules.closure.circuit)
 
     def extra_repr(self) -> str:

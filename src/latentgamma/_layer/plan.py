@@ -9,12 +9,15 @@ import numpy as np
 
 from latentgamma._layer.groups import Group
 from latentgamma._minmax.circuit import FALSE, TRUE, Circuit
+from latentgamma._probability.ladder import Ladder
 from latentgamma._program.names import quote
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
 
 SENTENCES = {
     "godel": "an atom is as true as its best proof, a proof as its weakest fact",
     "gamma": "a fact above ½ + δ is true, one below ½ − δ is false",
+    "probability": "a fact at p is true with probability p, an atom's value is its probability",
 }
 
 
@@ -94,6 +97,33 @@ def plan_of(
         always_false=tuple(
             names[i] for i, n in zip(read, circuit.outputs, strict=True) if n == FALSE
         ),
+    )
+
+
+def probability_plan(
+    program: Program | StratifiedProgram,
+    inputs: Sequence[Group],
+    outputs: Sequence[Group],
+    ladder: Ladder,
+) -> Plan:
+    """The plan of a layer that computes probabilities."""
+    fed = np.concatenate([group.atoms for group in inputs])
+    read = np.concatenate([group.atoms for group in outputs])
+    names = program.atoms
+    used = ladder.inputs_used
+    return Plan(
+        "probability",
+        ladder.exact,
+        str(ladder).replace("\n", "\n  "),
+        inputs=len(fed),
+        outputs=len(read),
+        nodes=len(ladder.circuit.independent),
+        edges=len(ladder.circuit.body),
+        cycles=0,
+        idle=tuple(names[i] for i in fed if i not in used),
+        also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
+        always_true=tuple(names[i] for i in read if ladder.certain[i]),
+        always_false=tuple(names[i] for i in read if i in ladder.impossible),
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from latentgamma._logic.closures import closures
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
 
 # Worlds that are closed together.
 _CHUNK = 1 << 16
@@ -45,9 +46,21 @@ class WorldTable:
 
 
 def world_table(
-    program: Program, variables: Variables, used: Sequence[int], outputs: Sequence[int]
+    program: Program | StratifiedProgram,
+    variables: Variables,
+    used: Sequence[int],
+    outputs: Sequence[int],
+    true: Sequence[int] = (),
 ) -> WorldTable:
-    """Return the table of the outputs over the worlds of the variables in `used`."""
+    """Return the table of the outputs over the worlds of the variables in `used`.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        used: The variables that the outputs depend on.
+        outputs: The atoms to read.
+        true: Atoms that are true in every world.
+    """
     start = {v: v for v in range(len(variables.facts))}
     place = len(variables.facts)
     for v, group in enumerate(variables.groups, len(variables.facts)):
@@ -60,6 +73,7 @@ def world_table(
     for first in range(0, worlds, _CHUNK):
         index = np.arange(first, min(first + _CHUNK, worlds))
         facts = np.zeros((len(index), program.M), np.bool_)
+        facts[:, list(true)] = True
         rest = index
         for v, size in zip(reversed(used), reversed(sizes), strict=True):
             rest, value = np.divmod(rest, size)

@@ -22,7 +22,8 @@ from latentgamma._probability.relevant_rules import relevant_rules
 from latentgamma._probability.sampling import sampled_probabilities
 from latentgamma._probability.sum_product import SumProduct, sum_product
 from latentgamma._probability.variables import Variables
-from latentgamma._program.program import Program
+from latentgamma._program.program import Mask, Program
+from latentgamma._program.stratified import StratifiedProgram
 
 # Probabilities below this are computed again in the log domain: factors may have underflowed.
 _SMALLEST = 1e-200
@@ -36,14 +37,18 @@ class Ladder:
     output has no sum-product pass.
     """
 
-    program: Program
+    program: Program | StratifiedProgram
     variables: Variables
     outputs: tuple[int, ...]
+    true: tuple[int, ...]
     circuit: SumProduct
     passed: tuple[int, ...]
     tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
     sampled: tuple[int, ...]
     reasons: dict[int, str]
+    certain: Mask  # (M,) atoms true in every world
+    impossible: frozenset[int]  # outputs true in none
+    inputs_used: frozenset[int]  # input atoms that some output depends on
 
     @property
     def exact(self) -> bool:
@@ -94,10 +99,53 @@ class Ladder:
         if self.sampled:
             atoms = [self.outputs[place] for place in self.sampled]
             estimate = sampled_probabilities(
-                self.program, self.variables, atoms, inputs, worlds, generator
+                self.program, self.variables, atoms, inputs, worlds, generator, self.true
             )
             parts.append((self.sampled, estimate))
         return _in_order(parts)
+
+    def estimate(
+        self,
+        inputs: Tensor,
+        worlds: int,
+        generator: torch.Generator | None = None,
+        *,
+        error: float | None = None,
+        most_worlds: int = 1 << 20,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the probabilities and their standard errors, each (B, outputs), no gradients.
+
+        Args:
+            inputs: Probabilities of the input atoms, (B, n).
+            worlds: Worlds drawn for each example at first.
+            generator: The source of randomness.
+            error: Draw more worlds for the examples with a larger standard error than this.
+            most_worlds: The most worlds of an example.
+        """
+        with torch.no_grad():
+            value = self.probabilities(inputs, worlds, generator)
+            if not self.sampled:
+                return value, torch.zeros_like(value)
+            columns = list(self.sampled)
+            drawn = torch.full((len(inputs), 1), worlds, dtype=torch.float64, device=value.device)
+            while True:
+                deviation = torch.zeros_like(value)
+                part = value[:, columns]
+                # One more world of either kind: an estimate of 0 or 1 is not certain either.
+                safe = (part * drawn + 1) / (drawn + 2)
+                deviation[:, columns] = (safe * (1 - safe) / drawn).sqrt()
+                rough = deviation.amax(1) > (torch.inf if error is None else error)
+                rough &= drawn[:, 0] < most_worlds
+                if not bool(rough.any()):
+                    return value, deviation
+                more = int(drawn[rough].min())
+                more = min(more, most_worlds - more) or 1
+                fresh = self.probabilities(inputs[rough], max(more, 2), generator)[:, columns]
+                before = drawn[rough]
+                mixed = (part[rough] * before + fresh * max(more, 2)) / (before + max(more, 2))
+                rows = rough.nonzero()[:, 0]
+                value[rows[:, None], torch.tensor(columns, device=value.device)] = mixed
+                drawn[rough] += max(more, 2)
 
     def log_probabilities(
         self, log_inputs: Tensor, worlds: int = 64, generator: torch.Generator | None = None
@@ -142,10 +190,11 @@ def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tens
 
 
 def plan_ladder(
-    program: Program,
+    program: Program | StratifiedProgram,
     variables: Variables,
     outputs: Sequence[int],
     *,
+    true: Sequence[int] = (),
     budget: int = 1 << 16,
     method: str = "auto",
 ) -> Ladder:
@@ -155,6 +204,7 @@ def plan_ladder(
         program: The program.
         variables: Its random variables.
         outputs: The atoms whose probability is asked for.
+        true: Atoms that are true in every world, besides those that rules derive.
         budget: The most worlds of a table.
         method: "auto", or one of "pass", "table" and "sample" to use that one alone.
 
@@ -162,7 +212,7 @@ def plan_ladder(
         ModelError: The method that was asked for is not exact here, or goes over the budget.
     """
     atoms = list(outputs)
-    rules = relevant_rules(program, variables, atoms)
+    rules = relevant_rules(program, variables, atoms, true)
     circuit, reasons = sum_product(program, variables, rules, atoms)
     if method == "pass" and reasons:
         atom, reason = next(iter(reasons.items()))
@@ -190,11 +240,22 @@ def plan_ladder(
         else:
             clusters.setdefault(used, []).append(place)
     tables = tuple(
-        (tuple(places), world_table(program, variables, used, [atoms[p] for p in places]))
+        (tuple(places), world_table(program, variables, used, [atoms[p] for p in places], true))
         for used, places in clusters.items()
     )
     return Ladder(
-        program, variables, tuple(atoms), circuit, passed, tables, tuple(sampled), reasons
+        program,
+        variables,
+        tuple(atoms),
+        tuple(true),
+        circuit,
+        passed,
+        tables,
+        tuple(sampled),
+        reasons,
+        rules.certain,
+        frozenset(atom for atom in atoms if not rules.bodies.get(atom, (atom,))),
+        frozenset(rules.inputs),
     )
 
 

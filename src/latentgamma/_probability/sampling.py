@@ -21,15 +21,17 @@ from torch import Tensor
 from latentgamma._logic.closures import closures
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
 
 
 def sampled_probabilities(
-    program: Program,
+    program: Program | StratifiedProgram,
     variables: Variables,
     outputs: Sequence[int],
     inputs: Tensor,
     worlds: int,
     generator: torch.Generator | None = None,
+    true: Sequence[int] = (),
 ) -> Tensor:
     """Return estimates of the probabilities of the outputs, shape (B, outputs), in float64.
 
@@ -40,9 +42,10 @@ def sampled_probabilities(
         inputs: Probabilities of all input atoms, shape (B, inputs).
         worlds: How many worlds are drawn for each example; at least two.
         generator: The source of randomness.
+        true: Atoms that are true in every world.
     """
     drawn = draw_worlds(variables, inputs, worlds, generator)
-    return _Estimate.apply(program, variables, outputs, inputs, drawn)  # type: ignore[no-any-return,no-untyped-call]
+    return _Estimate.apply(program, variables, outputs, true, inputs, drawn)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def draw_worlds(
@@ -63,21 +66,55 @@ def draw_worlds(
     return torch.cat(parts, 2)
 
 
+def close_worlds(
+    program: Program | StratifiedProgram,
+    variables: Variables,
+    drawn: Tensor,
+    outputs: Sequence[int],
+    true: Sequence[int],
+) -> Tensor:
+    """Return which outputs hold in each world, shape (N, outputs), on the device of the worlds.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        drawn: The truth of the input atoms in each world, shape (N, inputs).
+        outputs: The atoms to read.
+        true: Atoms that are true in every world.
+    """
+    N = len(drawn)
+    if not drawn.is_cuda:
+        facts = np.zeros((N, program.M), np.bool_)
+        facts[:, variables.atoms] = drawn.numpy()
+        facts[:, list(true)] = True
+        return torch.from_numpy(closures(program, facts)[:, np.asarray(outputs, np.int64)])
+    W = -(-N // 64)
+    place = torch.arange(64, device=drawn.device)
+    bits = drawn.new_zeros(64 * W, drawn.shape[1])
+    bits[:N] = drawn
+    words = (bits.view(W, 64, -1).long() << place[:, None]).sum(1).T  # (inputs, W)
+    planes = torch.zeros(program.M, W, dtype=torch.int64, device=drawn.device)
+    planes[torch.from_numpy(variables.atoms.astype(np.int64)).to(drawn.device)] = words
+    planes[list(true)] = -1
+    closed = closures(program, planes, packed=True)[list(outputs)]  # (outputs, W)
+    holds: Tensor = (closed[:, :, None] >> place & 1).bool().flatten(1)[:, :N].T
+    return holds
+
+
 class _Estimate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        program: Program,
+        program: Program | StratifiedProgram,
         variables: Variables,
         outputs: Sequence[int],
+        true: Sequence[int],
         inputs: Tensor,
         drawn: Tensor,
     ) -> Tensor:
         B, S, n = drawn.shape
-        facts = np.zeros((B * S, program.M), np.bool_)
-        facts[:, variables.atoms] = drawn.reshape(B * S, n).cpu().numpy()
-        closed = closures(program, facts)[:, np.asarray(outputs, np.int64)]
-        holds = torch.from_numpy(closed).to(inputs.device).reshape(B, S, -1)
+        holds = close_worlds(program, variables, drawn.reshape(B * S, n), outputs, true)
+        holds = holds.reshape(B, S, len(outputs))
         ctx.save_for_backward(inputs, drawn, holds)
         ctx.facts = len(variables.facts)
         return holds.double().mean(1)
@@ -94,4 +131,4 @@ class _Estimate(torch.autograd.Function):
         coins = slice(0, ctx.facts)
         score[:, :, coins] -= (1 - x[:, :, coins]) / (1 - p[:, None, coins])
         grad = torch.einsum("bs,bsn->bn", weight, score)
-        return None, None, None, grad.to(inputs.dtype), None
+        return None, None, None, None, grad.to(inputs.dtype), None

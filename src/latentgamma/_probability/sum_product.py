@@ -29,6 +29,7 @@ import numpy as np
 from latentgamma._probability.relevant_rules import RelevantRules
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Indices, Program
+from latentgamma._program.stratified import StratifiedProgram
 
 # Pairs of bodies that the check compares before it gives up.
 _MOST_PAIRS = 2_000_000
@@ -63,7 +64,10 @@ class _RefusedError(Exception):
 
 
 def sum_product(
-    program: Program, variables: Variables, rules: RelevantRules, outputs: Sequence[int]
+    program: Program | StratifiedProgram,
+    variables: Variables,
+    rules: RelevantRules,
+    outputs: Sequence[int],
 ) -> tuple[SumProduct, dict[int, str]]:
     """Return the arrays of an exact pass, and why it leaves out some of the outputs.
 
@@ -80,6 +84,9 @@ def sum_product(
     refused: dict[int, str] = {}
     independent: dict[int, bool] = {}
     for atom in check.order(outputs):
+        if rules.negation:
+            refused[atom] = "the rules have negation"
+            continue
         try:
             independent[atom] = check.combine(atom, refused)
         except _RefusedError as refusal:
@@ -117,7 +124,9 @@ def _numbered(rules: RelevantRules, order: Sequence[int]) -> dict[int, int]:
 class _Check:
     """The check of one program, with what it has already proved."""
 
-    def __init__(self, program: Program, variables: Variables, rules: RelevantRules) -> None:
+    def __init__(
+        self, program: Program | StratifiedProgram, variables: Variables, rules: RelevantRules
+    ) -> None:
         self._program = program
         self._variables = variables
         self._bodies = rules.bodies

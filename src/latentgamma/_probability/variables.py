@@ -10,6 +10,7 @@ import numpy as np
 
 from latentgamma._errors import ModelError
 from latentgamma._program.program import Indices, Mask, Program
+from latentgamma._program.stratified import StratifiedProgram
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Variables:
 
 
 def check_variables(
-    program: Program, facts: Sequence[int], groups: Sequence[Sequence[int]]
+    program: Program | StratifiedProgram, facts: Sequence[int], groups: Sequence[Sequence[int]]
 ) -> Variables:
     """Return the variables, checked.
 

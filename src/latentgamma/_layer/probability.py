@@ -1,0 +1,171 @@
+"""The semantics "probability": an atom's probability over all worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from latentgamma._errors import ModelError
+from latentgamma._layer.groups import Group
+from latentgamma._probability.ladder import plan_ladder
+from latentgamma._probability.variables import Variables, check_variables
+from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
+
+Method: TypeAlias = Literal["auto", "pass", "table", "sample"]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How a layer computes probabilities.
+
+    Args:
+        method: `"auto"` takes for each output the first that fits: one sum-product pass where it
+            is proved exact, a table of all worlds within the budget, sampled worlds. `"pass"`,
+            `"table"` and `"sample"` use that one alone.
+        budget: the most worlds of a table.
+        worlds: the number of sampled worlds for each example.
+        error: in `eval()`, more worlds are drawn until the standard error of every output is at
+            most this; None draws `worlds` only.
+        most_worlds: the most worlds drawn for that, for each example.
+        seed: of the sampled worlds; None takes torch's own generator.
+
+    >>> Inference(worlds=32, seed=0).method
+    'auto'
+    """
+
+    method: Method = "auto"
+    budget: int = 1 << 16
+    worlds: int = 64
+    error: float | None = None
+    most_worlds: int = 1 << 20
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in ("auto", "pass", "table", "sample"):
+            raise ModelError(f'method is "auto", "pass", "table" or "sample", not {self.method!r}')
+        for name, least in (("budget", 1), ("worlds", 2), ("most_worlds", 2)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ModelError(f"{name} is a whole number from {least} on, not {value!r}")
+        if self.error is not None and not self.error > 0:
+            raise ModelError(f"error is a positive number or None, not {self.error!r}")
+
+
+@final
+class ProbabilitySemantics(nn.Module):
+    """An atom's value is its probability over all worlds.
+
+    A fact at p is true with probability p, independently of all others; of a `Categorical` group
+    exactly one atom is true.
+    """
+
+    def __init__(
+        self,
+        program: Program | StratifiedProgram,
+        groups: Sequence[Group],
+        constants: npt.NDArray[np.int64],
+        outputs: npt.NDArray[np.int64],
+        true: npt.NDArray[np.int64],
+        inference: Inference,
+    ) -> None:
+        super().__init__()
+        flat = np.concatenate([*(group.atoms for group in groups), constants])
+        facts = [i for group in groups if not group.categorical for i in group.atoms.tolist()]
+        rows = [
+            row
+            for group in groups
+            if group.categorical
+            for row in group.atoms.reshape(-1, group.shape[-1]).tolist()
+        ]
+        self.inference = inference
+        self.variables: Variables = check_variables(program, [*facts, *constants.tolist()], rows)
+        self.ladder = plan_ladder(
+            program,
+            self.variables,
+            outputs.tolist(),
+            true=true.tolist(),
+            budget=inference.budget,
+            method=inference.method,
+        )
+        column = {int(atom): n for n, atom in enumerate(flat)}
+        order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
+        self.register_buffer("_order", order, persistent=False)
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    _order: Tensor
+
+    def forward(
+        self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
+    ) -> Tensor:
+        """The probabilities (B, O) of the outputs; with `logits` their logarithms."""
+        given = facts[:, self._order]
+        if logits:
+            logs = nn.functional.logsigmoid(given.double()) if from_logits else _log(given.double())
+            return self._log_probabilities(logs).to(facts.dtype)
+        values = torch.sigmoid(given) if from_logits else given
+        if hard and self.inference.error is not None and not torch.is_grad_enabled():
+            return self.estimate(values)[0].to(facts.dtype)
+        found = self.ladder.probabilities(
+            values, self.inference.worlds, self._generator(values.device)
+        )
+        return found.to(facts.dtype)
+
+    def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The probabilities of the outputs and their standard errors, each (B, O).
+
+        Args:
+            values: the probabilities of the inputs in the order of the variables, (B, I).
+        """
+        return self.ladder.estimate(
+            values,
+            self.inference.worlds,
+            self._generator(values.device),
+            error=self.inference.error,
+            most_worlds=self.inference.most_worlds,
+        )
+
+    def in_order(self, facts: Tensor, *, from_logits: bool) -> Tensor:
+        """The probabilities of the inputs (B, I), in the order of the variables."""
+        given = facts[:, self._order]
+        return torch.sigmoid(given) if from_logits else given
+
+    def in_layer_order(self, values: Tensor) -> Tensor:
+        """The inverse of `in_order` for any numbers, one for each input."""
+        return torch.empty_like(values).index_copy(1, self._order, values)
+
+    def _log_probabilities(self, logs: Tensor) -> Tensor:
+        return self.ladder.log_probabilities(
+            logs, self.inference.worlds, self._generator(logs.device)
+        )
+
+    def _generator(self, device: torch.device) -> torch.Generator | None:
+        if self.inference.seed is None:
+            return None
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.inference.seed)
+        return self._generators[device]
+
+    def __getstate__(self) -> dict[str, object]:
+        # A generator can neither be copied nor pickled.
+        return {**self.__dict__, "_generators": {}}
+
+
+def _log(values: Tensor) -> Tensor:
+    """Log p with a finite slope also where p is 0."""
+    tiny = torch.finfo(torch.float64).tiny
+    return (values + (values.clamp(min=tiny) - values).detach()).log()
+
+
+def log_odds_of_log(logs: Tensor) -> Tensor:
+    """log p − log(1 − p) from log p, with a finite value and slope where p is 0 or 1."""
+    held = logs + (logs.clamp(-1e30, -torch.finfo(logs.dtype).eps / 8) - logs).detach()
+    near = (-torch.expm1(torch.where(held > -0.5, held, -1.0))).log()
+    far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())
+    return held - torch.where(held > -0.5, near, far)
