@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from latentgamma._certificate.step_bounds import Array, Reading, row_min
 from latentgamma._errors import CertificateError, ModelError
+from latentgamma._html import GREEN, RED, caption, note, table
 from latentgamma._logic.closure import closure
 from latentgamma._logic.depth import depth_bound
 from latentgamma._logic.equivalence import not_entailed
@@ -123,6 +124,20 @@ class Certificate:
 
     def _margins(self) -> list[tuple[str, float]]:
         return list(self.margins._asdict().items())
+
+    def _repr_html_(self) -> str:
+        end = "no end" if math.isinf(self.t_max) else f"{self.t_max:,.0f}"
+        window = f"steps {self.t_min:,.0f} to {end}" if self.holds else "none"
+        rows = [("certified", window), ("depth", f"{self.depth:,}"), ("dtype", self.dtype),
+                ("leak per step", f"{self.leak:.3g}"), ("tolerance", f"{self.tolerance:g}")]  # fmt: skip
+        rows += [
+            (name.replace("_", " "), f"{value:+.4g}")
+            for name, value in self._margins()
+            if math.isfinite(value)
+        ]
+        mark, colour = ("✓", GREEN) if self.holds else ("✗", RED)
+        notes = "".join(map(note, self.differences[:20]))
+        return caption(f"{mark} {self.message}", colour) + table((), rows, right=1) + notes
 
     def __str__(self) -> str:
         return self.message

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from latentgamma._errors import DataError, unknown_atoms
+from latentgamma._html import GREEN, RED, caption, note, table
 from latentgamma._learning.data_checks import note_if_closed
 from latentgamma._learning.history import History, HistoryEntry
 from latentgamma._learning.implications import as_program
@@ -120,6 +121,25 @@ class FitResult:
         more = [f"% and {quantity(len(rules) - _MOST_RULES, 'more rule')}"]
         lines = [*rules[:_MOST_RULES], *(more if len(rules) > _MOST_RULES else []), ""]
         return "\n".join([*lines, *(f"% {line}" for line, _ in summary_lines(self))])
+
+    def _repr_html_(self) -> str:
+        rules = [
+            (
+                str(one.rule),
+                str(one.support),
+                f"{one.confidence:.3f}",
+                "  or  ".join(map(str, one.alternatives)),
+            )
+            for one in self.evidence[:_MOST_RULES]
+        ]
+        (title, _), *lines = summary_lines(self)
+        colour = GREEN if self.certificate.holds else RED
+        columns = ("rule", "support", "confidence", "alternatives")
+        return (
+            caption(title, colour)
+            + table(columns, rules)
+            + "".join(note(line) for line, _ in lines)
+        )
 
     def __str__(self) -> str:
         shown = "" if self.accuracy is None else f", held-out accuracy {self.accuracy:.4f}"

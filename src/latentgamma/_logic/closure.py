@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._html import caption, table
 from latentgamma._logic.bit_planes import pack, unpack
 from latentgamma._logic.dependency_graph import read_only, rules_deriving
 from latentgamma._logic.propagation import Levels, derive_levels
@@ -107,6 +108,11 @@ class Closure:
 
     def __repr__(self) -> str:
         return f"Closure({len(self)} of {self.program.M} atoms, depth {self.depth})"
+
+    def _repr_html_(self) -> str:
+        sizes = f"{len(self):,} of {self.program.M:,} atoms follow, in {self.depth:,} steps"
+        rows = [line.split("  ", 1) for line in str(self).splitlines()]
+        return caption(sizes) + table(("step", "atoms"), rows)
 
     def __str__(self) -> str:
         lines = []

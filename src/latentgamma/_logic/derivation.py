@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._html import caption, code, tree
 from latentgamma._logic.blocked import Blocked, blocked_rules, completed, instance_of
 from latentgamma._logic.closure import Closure, closure, closure_of_mask, stratum_facts
 from latentgamma._program.facts import Facts, Mask, atom_index
@@ -20,6 +21,8 @@ from latentgamma._program.stratified import StratifiedProgram, require_any_progr
 
 # A branch deeper than this goes on in a tree of its own, or a long chain would run off the page.
 _DEEPEST = 24
+#: A proof with more steps is shown as text in a notebook.
+_MOST_FOLDED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,19 @@ class Derivation:
 
     def __repr__(self) -> str:
         return f"Derivation({self.atom!r}, depth {self.depth}, {len(self.steps)} steps)"
+
+    def _repr_html_(self) -> str:
+        title = caption(f"{quote(self.atom)} follows in {self.depth} steps")
+        if self.depth > _DEEPEST or len(self.steps) > _MOST_FOLDED:
+            return title + code([str(self)])
+        leaves = {leaf.atom: str(leaf) for leaf in self.absent}
+        shown: dict[str, str] = {}  # premises come first, so each is there when it is needed
+        for step in self.steps:
+            parts = [shown[premise] for premise in step.premises]
+            parts += [tree(f"not {quote(name)}", leaves[name], ()) for name in step.negated]
+            rule = "" if step.rule is None else f": {self.program.rules[step.rule]}"
+            shown[step.atom] = tree(quote(step.atom), f"{step.note}{rule}", parts)
+        return title + shown[self.atom]
 
 
 def derivation(

@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 from latentgamma._errors import ModelError
+from latentgamma._html import caption, heat_table, note
 from latentgamma._program.program import Program
+
+#: A notebook shows this many atoms and steps.
+_SHOWN_ROWS, _SHOWN_STEPS = 30, 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,21 @@ class Trajectory:
         if self.program is None:
             raise ModelError("this trajectory belongs to a model without a program: no names")
         return self.program.names(self.states[step].detach().double().cpu().numpy())
+
+    def _repr_html_(self) -> str:
+        if self.states.ndim != 2:
+            return note(f"a trajectory of shape {tuple(self.states.shape)}")
+        crossing, steps = self.crossing, self.steps
+        order = torch.where(crossing < 0, steps + 1, crossing).argsort(stable=True)[:_SHOWN_ROWS]
+        every = max(1, -(-steps // _SHOWN_STEPS))
+        times = sorted({*range(0, steps, every), steps})
+        values = self.states.detach().double().cpu()[times][:, order.cpu()].T.tolist()
+        names = self.program.atoms if self.program else [f"a{i}" for i in range(len(crossing))]
+        rows = [(names[i], row) for i, row in zip(order.tolist(), values, strict=True)]
+        title = (
+            f"{(crossing >= 0).sum():,} of {len(crossing):,} atoms above ½ within {steps:,} steps"
+        )
+        return caption(title) + heat_table([str(t) for t in times], rows)
 
     def __len__(self) -> int:
         return len(self.states)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import FactsError, ProgramError, unknown_atoms
+from latentgamma._html import caption, code, note
 from latentgamma._program.facts import Facts as Facts  # noqa: PLC0414 - an alias re-exports
 from latentgamma._program.facts import FactSets, fact_mask, fact_values
 from latentgamma._program.facts import Mask as Mask  # noqa: PLC0414
@@ -22,6 +23,9 @@ Indices: TypeAlias = npt.NDArray[np.int32]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 #: A rule as a plain pair: the head (or heads), then the body.
 Pair: TypeAlias = "tuple[str | Iterable[str], str | Iterable[str]]"
+
+#: A notebook shows this many rules of a program.
+_SHOWN_RULES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +408,12 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program(M={self.M}, R={self.R}, k={self.k}, rho_max={self.rho_max})"
+
+    def _repr_html_(self) -> str:
+        shown = [str(rule) for rule in self.rules[:_SHOWN_RULES]]
+        more = f"… and {self.R - len(shown):,} more rules" if len(shown) < self.R else ""
+        sizes = f"{self.M:,} atoms, {self.R:,} rules, bodies of up to {self.k}"
+        return caption(sizes) + code(shown) + (note(more) if more else "")
 
 
 def require_program(value: object, function: str) -> None:

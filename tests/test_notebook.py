@@ -1,0 +1,100 @@
+"""How results show themselves in a notebook: well-formed, escaped, complete, and never huge."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+import latentgamma as lg
+
+ODD = lg.parse("'<b>&' :- a, 'x y'. c :- '<b>&'. d :- c, a. #external e.")
+
+
+class Parts(HTMLParser):
+    """The text of a piece of HTML, after checking that every tag is closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words = ""
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def words(value: Any) -> str:
+    html = value._repr_html_()
+    assert not re.search(r"<script|https?:", html)
+    return Parts(html).words
+
+
+def test_a_program_shows_its_rules() -> None:
+    shown = words(ODD)
+    for rule in ODD.rules:
+        assert str(rule) in shown
+    large = words(lg.generators.chain(5000))
+    assert "4,969 more rules" in large
+    assert len(large) < 2000
+
+
+def test_a_closure_shows_every_atom_with_its_step() -> None:
+    shown = words(lg.closure(ODD, ["a", "x y"]))
+    assert "5 of 6 atoms follow, in 3 steps" in shown
+    assert shown.index("'x y'") < shown.index("'<b>&'") < shown.index("d", shown.index("'<b>&'"))
+
+
+def test_a_derivation_shows_its_rules_and_facts() -> None:
+    proof = lg.derivation(ODD, ["a", "x y"], "d")
+    assert proof is not None
+    shown = words(proof)
+    for rule in proof.rules:
+        assert str(ODD.rules[rule]) in shown
+    assert shown.count("given") == 3  # a is used twice
+    chain = lg.generators.chain(200)
+    deep = lg.derivation(chain, [chain.atoms[0]], chain.atoms[-1])
+    assert "continued below" in words(deep)
+
+
+def test_a_certificate_shows_whether_it_holds() -> None:
+    good = lg.certify(lg.oracle(ODD), ODD)
+    bad = lg.certify(lg.oracle(ODD), lg.parse(str(ODD) + " e :- a."))
+    assert "✓" in words(good)
+    assert f"{good.t_max:,.0f}" in words(good)
+    assert "✗" in words(bad)
+    assert bad.message in words(bad)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 400])
+def test_a_trajectory_shows_values_as_colours(steps: int) -> None:
+    model = lg.oracle(ODD)
+    trajectory = model.iterate(model.state(["a", "x y"]), steps)
+    shown = words(trajectory)
+    assert f"within {steps} steps" in shown
+    html = trajectory._repr_html_()
+    assert html.count("<td") <= 30 * 17
+    last = trajectory.final[ODD.index["a"]]
+    assert f"rgba(0,114,178,{last:.2f})" in html
+    assert "shape" in words(model.iterate(model.state([["a"], []]), 1))
+
+
+def test_a_fit_shows_its_rules_with_their_support() -> None:
+    before = np.random.default_rng(0).random((60, ODD.M)) < 0.5
+    after = np.stack([ODD.mask(lg.step(ODD, row)) for row in before])
+    result = lg.fit(before, after, atoms=ODD.atoms)
+    shown = words(result)
+    for one in result.evidence:
+        assert str(one.rule) in shown
+        assert str(one.support) in shown
+    assert "exactly right" in shown
