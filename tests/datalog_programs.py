@@ -9,6 +9,8 @@ from collections.abc import Iterable
 import clingo
 from hypothesis import strategies as st
 
+import latentgamma as lg
+
 CONSTANTS = ("a", "b", "c")
 VARIABLES = ("X", "Y", "Z")
 ARITY = {"e": 2, "f": 1, "p": 1, "q": 2, "r": 1, "s": 2}
@@ -84,3 +86,17 @@ def instance(line: str, substitution: dict[str, str]) -> tuple[str, set[str], se
         else:
             positive.add(literal)
     return head, positive, negated
+
+
+@st.composite
+def stratified_programs(draw: st.DrawFn) -> lg.Program | lg.StratifiedProgram:
+    """A small ground program; an atom negates only earlier letters, so that it is stratified."""
+    lines = []
+    for _ in range(draw(st.integers(0, 4))):
+        head = draw(st.integers(0, 4))
+        body = [chr(97 + i) for i in draw(st.sets(st.integers(0, head), max_size=2))]
+        if head:
+            denied = draw(st.sets(st.integers(0, head - 1), max_size=1))
+            body += [f"not {chr(97 + i)}" for i in denied]
+        lines.append(f"{chr(97 + head)} :- {', '.join(body)}." if body else f"{chr(97 + head)}.")
+    return lg.parse("\n".join(lines))

@@ -528,3 +528,10 @@ def test_fact_sets_give_the_depth() -> None:
     assert lg.certify(model, renumbered, facts=mask[None]).depth == 1
     with pytest.raises(lg.ModelError, match="not both"):
         lg.certify(model, program, facts=[["a"]], depth=2)
+
+
+def test_atoms_without_rules_stay_low_for_as_long_as_was_asked() -> None:
+    for text in ("#external a.", "a. #external b."):
+        program = lg.parse(text)
+        certificate = lg.certify(lg.oracle(program), program)
+        assert certificate.covers(10**6), text

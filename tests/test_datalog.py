@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import latentgamma as lg
-from datalog_programs import instance, stable_model, statements, texts
+from datalog_programs import instance, stable_model, statements, stratified_programs, texts
 from latentgamma.datalog import GroundingWarning, ground
 from latentgamma.datalog.tables import constant
 
@@ -280,6 +282,114 @@ def test_long_chains_of_negation() -> None:
     assert len(program.strata) == n
     assert len(lg.closure(program)) == n // 2
     assert len(lg.closure(program, [f"p({n})"])) == n // 2 + 1
+
+
+# ---------------------------------------------------------------- the operator and its certificate
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts())
+def test_every_ground_program_is_certified_and_exact(parts) -> None:
+    candidates = parts[1]
+    program = grounded(*parts)
+    model = lg.oracle(program)
+    certificate = lg.certify(model, program).require()
+    assert certificate.t_max >= 1000
+    some = [[name for name in chosen if name in program.index] for chosen in subsets(candidates)]
+    expected = torch.from_numpy(lg.closures(program, some))
+    state = model.state(some)
+    assert state.dtype == torch.float32
+    with torch.no_grad():
+        for steps in (int(certificate.t_min), 1000):
+            assert torch.equal(model(state, steps) > 0.5, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts(), st.floats(0.0, 0.12))
+def test_soft_inputs_within_the_tolerance_do_not_matter(parts, tolerance: float) -> None:
+    candidates = parts[1]
+    program = grounded(*parts)
+    model = lg.oracle(program)
+    certificate = lg.certify(model, program, tolerance=tolerance)
+    if not certificate.holds:
+        return
+    some = [[name for name in chosen if name in program.index] for chosen in subsets(candidates)]
+    expected = torch.from_numpy(lg.closures(program, some))
+    noise = tolerance * torch.rand(expected.shape, generator=torch.Generator().manual_seed(0))
+    state = (model.state(some) - noise).abs()
+    with torch.no_grad():
+        for steps in (int(certificate.t_min), int(min(1000, certificate.t_max))):
+            assert torch.equal(model(state, steps) > 0.5, expected)
+
+
+LAYERS = lg.parse("b :- a. d :- c, not b. e :- d, not f. f :- b, not c. g :- not e, not d.")
+
+
+def test_the_strata_hand_on_what_their_certificate_says() -> None:
+    """The bounds between strata, on every fact set, at both ends of the window."""
+    model = lg.oracle(LAYERS)
+    certificate = lg.certify(model, LAYERS).require()
+    within = float(str(certificate).split("within ")[1].split()[0])
+    sets = np.array(list(itertools.product([False, True], repeat=LAYERS.M)))
+    expected = torch.from_numpy(lg.closures(LAYERS, sets)).float()
+    with torch.no_grad():
+        for steps in (int(certificate.t_min), 10_000):
+            out = model(model.state(sets), steps)
+            assert (out - expected).abs().max() <= within
+    assert "4 strata" in str(certificate)
+    assert 0.1 < lg.tolerance(model, LAYERS) < 0.5
+    assert lg.certify(model, LAYERS, facts=[["a"]]).t_min <= certificate.t_min
+
+
+def test_weak_constants_are_not_certified() -> None:
+    from dataclasses import replace
+
+    for sharpness, problem in ((0.1, "stratum 1: nothing is proved"), (10.0, "4 strata is exact")):
+        weak = replace(lg.Constants.paper(), gain=1.5, sharpness=sharpness)
+        found = lg.certify(lg.oracle(LAYERS, weak), LAYERS)
+        assert not found.holds
+        assert problem in str(found)
+    # The paper's constants hold in each stratum alone, but leak.
+    paper = lg.certify(lg.oracle(LAYERS, lg.Constants.paper()), LAYERS)
+    certified = lg.certify(lg.oracle(LAYERS), LAYERS)
+    assert paper.t_max < certified.t_max
+    with pytest.raises(lg.ModelError, match="model of its own strata"):
+        lg.certify(lg.oracle(lg.parse("a :- b.")), LAYERS)
+
+
+def test_gradients_and_dtypes_go_through_the_strata() -> None:
+    model = lg.oracle(LAYERS, gradient="proof")
+    state = model.state(["c"]).requires_grad_()
+    model(state, 3)[LAYERS.index["d"]].backward()
+    assert state.grad[LAYERS.index["c"]] > 0.4
+    assert state.grad[LAYERS.index["a"]] < -0.1  # d falls when a, and so b, rises
+    for dtype in (torch.float64, torch.bfloat16):
+        wide = lg.oracle(LAYERS, dtype=dtype, form="sparse")
+        assert wide.dtype == dtype
+        assert wide.closure(["c"]) == lg.closure(LAYERS, ["c"]).atoms
+    with pytest.raises(lg.StateError, match="number of atoms, 7"):
+        model(torch.zeros(3))
+
+
+# ---------------------------------------------------------------- equivalence
+
+
+@settings(max_examples=60, deadline=None)
+@given(stratified_programs(), stratified_programs())
+def test_equivalence_is_decided(one, other) -> None:
+    names = sorted({*one.atoms, *other.atoms})
+    sets = [set(chosen) for chosen in subsets(names)]
+
+    def closed(program, facts):
+        return lg.closure(program, [n for n in facts if n in program.index]).atoms | facts
+
+    same = all(closed(one, facts) == closed(other, facts) for facts in sets)
+    found = lg.equivalent(one, other)
+    assert bool(found) == same
+    if not found:
+        left, right = (closed(program, set(found.witness)) for program in (one, other))
+        assert found.atom in left ^ right
+    assert lg.equivalent(one, lg.parse(str(one)))
 
 
 # ---------------------------------------------------------------- wrong input

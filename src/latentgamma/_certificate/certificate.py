@@ -16,10 +16,10 @@ rules and heads: x_d ← x_d + (1 − x_d) f(x_{d−1}). t_min is the first step
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,8 @@ from latentgamma._logic.closure import closure
 from latentgamma._logic.depth import depth_bound
 from latentgamma._logic.equivalence import not_entailed
 from latentgamma._program.facts import FactSets, fact_masks
-from latentgamma._program.program import Program, require_program
+from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 #: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
 _REFINED_UP_TO = 200_000
@@ -161,9 +162,17 @@ class Readable(Protocol):
         """The rules over these atoms that the rows look like, and which rows they are."""
 
 
+class ReadableStrata(Protocol):
+    """A model of a program with negation, as far as a certificate is concerned."""
+
+    @property
+    def parts(self) -> Iterable[Any]:
+        """The model of each stratum, which is `Readable`."""
+
+
 def certify(
-    model: Readable,
-    program: Program,
+    model: Readable | ReadableStrata,
+    program: Program | StratifiedProgram,
     *,
     depth: int | None = None,
     facts: FactSets | None = None,
@@ -175,7 +184,8 @@ def certify(
         model: any LatentGamma, from `oracle`, perturbed or trained.
         program: the program to hold it against; its atoms are matched by name. If the model's
             rows do not stand for its rules one by one, the rows are read as rules of their own,
-            and these are compared with the program by entailment.
+            and these are compared with the program by entailment. A program with negation is
+            held against the model of its strata; steps are counted in each stratum.
         depth: for fact sets whose closure takes at most so many steps; by default
             `depth_bound(program)`, which no fact set exceeds.
         facts: fact sets whose depths take the place of that bound: the window then holds for
@@ -192,8 +202,8 @@ def certify(
     >>> certificate.holds, certificate.t_min
     (True, 2.0)
     """
-    require_program(program, "certify")
-    if not hasattr(model, "reading"):
+    require_any_program(program, "certify")
+    if not hasattr(model, "reading") and not hasattr(model, "parts"):
         raise ModelError(
             f"certify takes a model, such as lg.oracle(program), not {type(model).__name__}"
         )
@@ -201,6 +211,13 @@ def certify(
         raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
     if not 0 <= tolerance < 0.5:
         raise ModelError(f"tolerance is a number from 0 to below 0.5, not {tolerance!r}")
+    if isinstance(program, StratifiedProgram):
+        from latentgamma._certificate.strata import certify_strata
+
+        return certify_strata(
+            cast(ReadableStrata, model), program, depth=depth, facts=facts, tolerance=tolerance
+        )
+    model = cast(Readable, model)
     if facts is not None:
         if depth is not None:
             raise ModelError("give depth or facts, not both: facts stand for the depth they have")
@@ -256,8 +273,8 @@ def _differences(looks: Program, program: Program) -> list[str]:
 
 
 def tolerance(
-    model: Readable,
-    program: Program,
+    model: Readable | ReadableStrata,
+    program: Program | StratifiedProgram,
     *,
     steps: int | None = None,
     depth: int | None = None,
@@ -321,7 +338,7 @@ def window(reading: Reading, *, depth: int | None = None, tolerance: float = 0.0
         return _undefined(reading, depth)
     t_max, leaks, curve = upper_end(reading, tolerance)
     t_min = lower_end(reading, depth, tolerance)
-    margins, weakest_rule, weakest_atom = _margins(reading)
+    margins, weakest_rule, weakest_atom = margins_of(reading)
     names = (
         None if weakest_rule is None else str(program.rules[weakest_rule]),
         None if weakest_atom is None else program.atoms[weakest_atom],
@@ -432,29 +449,37 @@ def _after(bound: Array, share: Array, steps: float) -> Array:
     return np.minimum(1.0, np.maximum(bound, risen * (1 + 1e-12)))
 
 
-def lower_end(reading: Reading, depth: int, tolerance: float = 0.0) -> float:
-    """t_min: the first step by which every atom of at most this depth is above one half."""
+def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: float = 0.5) -> float:
+    """t_min: the first step by which every atom of at most this depth is above the goal."""
     if depth == 0 or reading.program.R == 0:
         return 0.0
     literals = reading.program.size
-    if reproduces(reading, tolerance):
-        return float(depth)
+    level = reproduced_level(reading, tolerance)
+    if level is not None:
+        return depth + _steps_on(reading, level, goal)
     if depth * (depth + 32) * literals <= _BUDGET:
-        return _march(reading.gain_below, depth, reading.rounding.stored, tolerance)
+        return _march(reading.gain_below, depth, reading.rounding.stored, tolerance, goal)
+    if goal > 0.5:
+        return math.inf  # the coarser bounds below speak of one half alone
     grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, 33, 4097)))
     chunks = np.array_split(grid, math.ceil(len(grid) * literals / 1e6))
     values = np.concatenate([reading.gain_below(chunk) for chunk in chunks])
     if depth * (depth + 32) <= _BUDGET:
         # f rises, so its value at the grid point below is a bound.
         below: Callable[[Array], Array] = lambda x: values[np.searchsorted(grid, x, "right") - 1]  # noqa: E731
-        return _march(below, depth, reading.rounding.stored, tolerance)
+        return _march(below, depth, reading.rounding.stored, tolerance, goal)
     return depth * _lag(grid, values, reading.rounding.stored, tolerance)
 
 
 def reproduces(reading: Reading, tolerance: float = 0.0) -> bool:
-    """Whether some level x > ½ of the bodies brings every head to x in one step: f(x) ≥ x.
+    """Whether some level x > ½ of the bodies brings every head to x in one step."""
+    return reproduced_level(reading, tolerance) is not None
 
-    Then atoms of depth d are there after d steps, for every d.
+
+def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
+    """A level x > ½ of the bodies that brings every head to x in one step: f(x) ≥ x; or None.
+
+    Atoms of depth d are there after d steps, for every d.
     """
 
     def reached(x: float) -> float:
@@ -463,15 +488,29 @@ def reproduces(reading: Reading, tolerance: float = 0.0) -> bool:
     x = 1.0 - tolerance
     for _ in range(64):
         if x <= 0.5:
-            return False
+            return None
         if reached(x) >= x:
-            return True
+            return x
         x = reached(x) * (1 - 1e-9)
-    return False
+    return None
 
 
-def _march(gain: Callable[[Array], Array], depth: int, stored: float, tolerance: float) -> float:
-    """x_d ← x_d + (1 − x_d) f(x_{d−1}), until the last level is above one half."""
+def _steps_on(reading: Reading, level: float, goal: float) -> float:
+    """The steps that lift atoms from a reproduced level above the goal, bodies at that level."""
+    share = float(reading.gain_below(np.array([level]))[0])
+    x, steps = level, 0
+    while x <= goal:
+        risen = (x + (1 - x) * share) * (1 - 2 * reading.rounding.stored)
+        if risen <= x:
+            return math.inf
+        x, steps = risen, steps + 1
+    return float(steps)
+
+
+def _march(
+    gain: Callable[[Array], Array], depth: int, stored: float, tolerance: float, goal: float
+) -> float:
+    """x_d ← x_d + (1 − x_d) f(x_{d−1}), until the last level is above the goal."""
     level = np.zeros(depth + 1)
     level[0] = 1.0 - tolerance
     steps, most = 0, 64 * (depth + 16)
@@ -480,9 +519,9 @@ def _march(gain: Callable[[Array], Array], depth: int, stored: float, tolerance:
     for _ in range(depth):
         with np.errstate(divide="ignore"):  # a share of one is there at once
             best = -np.expm1(most * np.log1p(-np.minimum(1.0, gain(best))))
-        if best[0] <= 0.5:
+        if best[0] <= goal:
             return math.inf
-    while level[depth] <= 0.5:
+    while level[depth] <= goal:
         rise = (level[1:] + (1 - level[1:]) * gain(level[:-1])) * (1 - 2 * stored)
         if not np.any(rise > level[1:]):
             return math.inf
@@ -503,7 +542,7 @@ def _lag(grid: Array, values: Array, stored: float, tolerance: float) -> float:
     return math.inf
 
 
-def _margins(reading: Reading) -> tuple[Margins, int | None, int | None]:
+def margins_of(reading: Reading) -> tuple[Margins, int | None, int | None]:
     """The margins at the start, and the rule and the atom that come closest to failing."""
     program = reading.program
     own = program.rules_per_head > 0

@@ -239,7 +239,7 @@ def _promises(program: Program, constants: Constants, horizon: float, rounding: 
     stands for the whole program.
     """
     if program.R == 0:
-        return True
+        return _sinks_hold(program, constants, horizon)
     form = ClosedForm(program, constants, dtype=rounding.dtype)
     c, M, k, m = constants, program.M, program.body_sizes, program.head_sizes
     on, off = sigmoid(np.array([c.body, -c.body]))
@@ -269,7 +269,7 @@ def _promises(program: Program, constants: Constants, horizon: float, rounding: 
     if not reproduces(row(int(k.max()), int(m.min()), 1)):
         return False
     if not k.any():
-        return True  # nothing but facts, which every closure contains
+        return _sinks_hold(program, constants, horizon)
     worst = row(int(k[k > 0].min()), int(m.max()), program.rho_max)
     # Below a level ℓ every leak is at most c(ℓ), so ℓ / c(ℓ) steps stay below it.
     for level in np.geomspace(1e-9, 0.5, 40):
@@ -277,3 +277,15 @@ def _promises(program: Program, constants: Constants, horizon: float, rounding: 
         if leak * horizon <= level:
             return True
     return False
+
+
+def _sinks_hold(program: Program, constants: Constants, horizon: float) -> bool:
+    """Whether atoms that no rule derives stay low where there are no rules but facts.
+
+    Their evidence φ is the same in every step, and so is the share of the way to one that they
+    go: σ(βφ)σ(φ), at most e^{(β + 1)φ}.
+    """
+    c = constants
+    stray = program.R * c.gain * c.confidence * math.exp(-c.head)
+    evidence = stray - 2 * c.gamma_plus
+    return evidence < 0 and math.exp((c.gate + 1) * evidence) * horizon <= 0.25

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._logic.closures import closures
-from latentgamma._program.program import Program, Rule, require_program
+from latentgamma._program.program import Program, Rule
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 #: How many booleans one batch of closures may hold.
 _BATCH = 1 << 26
@@ -30,10 +31,12 @@ class Equivalence:
         return self.equal
 
 
-def equivalent(p: Program, q: Program) -> Equivalence:
+def equivalent(p: Program | StratifiedProgram, q: Program | StratifiedProgram) -> Equivalence:
     """Whether two programs have the same closure for every fact set, with a witness if not.
 
     Atoms are compared by name; an atom that only one program knows has no rules in the other.
+    Definite programs are compared by entailment, in polynomial time. Where one has negation the
+    question is as hard as satisfiability, and clingo decides it.
 
     >>> from latentgamma import parse
     >>> p, q = parse("c :- a. d :- c."), parse("c :- a. d :- c. d :- a.")
@@ -44,7 +47,12 @@ def equivalent(p: Program, q: Program) -> Equivalence:
     (['a'], 'c')
     """
     for program in (p, q):
-        require_program(program, "equivalent")
+        require_any_program(program, "equivalent")
+    if isinstance(p, StratifiedProgram) or isinstance(q, StratifiedProgram):
+        from latentgamma._logic.difference_search import differing_facts
+
+        found = differing_facts(p, q)
+        return Equivalence(True) if found is None else Equivalence(False, *found)
     for one, other in ((p, q), (q, p)):
         lost = not_entailed(one, other)
         if len(lost):

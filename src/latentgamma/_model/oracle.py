@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args, overload
 
 import torch
 from torch import Tensor
 
 from latentgamma._certificate.constants import ClosedForm, Constants, Heads
+from latentgamma._certificate.strata import closed_strata
 from latentgamma._errors import ModelError
 from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, one_of
 from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind
-from latentgamma._program.program import Program, require_program
+from latentgamma._model.stratified import StratifiedModel
+from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
 
@@ -22,6 +25,7 @@ Form: TypeAlias = Literal["auto", "dense", "sparse"]
 _DENSE_UP_TO = 1 << 9
 
 
+@overload
 def oracle(
     program: Program,
     constants: Constants | None = None,
@@ -33,11 +37,37 @@ def oracle(
     kernel: KernelChoice = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
-) -> LatentGamma:
+) -> LatentGamma: ...
+@overload
+def oracle(
+    program: StratifiedProgram,
+    constants: Constants | None = None,
+    *,
+    form: Form = "auto",
+    gate: GateKind = "sigmoid",
+    gradient: Gradient = "exact",
+    heads: Heads = "equal",
+    kernel: KernelChoice = "auto",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> StratifiedModel: ...
+def oracle(
+    program: Program | StratifiedProgram,
+    constants: Constants | None = None,
+    *,
+    form: Form = "auto",
+    gate: GateKind = "sigmoid",
+    gradient: Gradient = "exact",
+    heads: Heads = "equal",
+    kernel: KernelChoice = "auto",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> LatentGamma | StratifiedModel:
     """The model whose parameters are the closed form of a program.
 
     Args:
-        program: any definite program, several heads a rule and facts included.
+        program: any definite program, several heads a rule and facts included; or a
+            `StratifiedProgram`, whose model has a `LatentGamma` for each stratum.
         constants: by default `Constants.certified(program)`, under which the model is exact
             from step D to a million and beyond, for every fact set.
         form: "sparse" costs as much as the program has literals; "dense" gives every pair of
@@ -54,13 +84,23 @@ def oracle(
     >>> model(model.state(["penguin"])) > 0.5
     tensor([True, True, True])
     """
-    require_program(program, "oracle")
+    require_any_program(program, "oracle")
     one_of("form", form, get_args(Form))
     one_of("heads", heads, get_args(Heads))
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point or dtype.itemsize < 2:
         raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
     name = str(dtype).removeprefix("torch.")
+    if isinstance(program, StratifiedProgram):
+        strata = closed_strata(program, constants, dtype=name, bump=gate == "bump")
+        parts = [
+            oracle(
+                each.program, each.constants, form=form, gate=gate, gradient=gradient, heads=heads,
+                kernel=kernel, dtype=dtype, device=device,
+            )
+            for each in strata.parts
+        ]  # fmt: skip
+        return StratifiedModel(parts, program)
     if constants is None:
         constants = Constants.certified(program, dtype=name)
     wide = dtype if dtype.itemsize >= 4 else torch.float32

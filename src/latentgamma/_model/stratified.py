@@ -1,0 +1,125 @@
+"""A program with negation as a PyTorch module: a `LatentGamma` for each stratum, in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from latentgamma._certificate.certificate import Certificate, certify
+from latentgamma._errors import ModelError, StateError
+from latentgamma._model.module import LatentGamma, Memory
+from latentgamma._program.facts import Facts, FactSets, fact_values
+from latentgamma._program.stratified import StratifiedProgram
+
+
+@final
+class StratifiedModel(nn.Module):
+    """The operator of a program with negation: a state of M values in [0, 1] in, and out.
+
+    The strata run one after another, each for the same number of steps. An atom that a stratum
+    negates enters it as 1 − s, where s is what the strata below have made of the atom.
+    `latentgamma.oracle(program)` builds one, and `latentgamma.certify(model, program)` says for
+    how many steps it is exact.
+
+    >>> import latentgamma as lg
+    >>> program = lg.parse("fly :- bird, not penguin. bird :- penguin.")
+    >>> model = lg.oracle(program)
+    >>> sorted(model.closure(["bird"])), sorted(model.closure(["penguin"]))
+    (['bird', 'fly'], ['bird', 'penguin'])
+
+    Attributes:
+        parts: the model of each stratum.
+        program: the program.
+    """
+
+    def __init__(self, parts: Sequence[LatentGamma], program: StratifiedProgram) -> None:
+        super().__init__()
+        if [part.M for part in parts] != [stratum.program.M for stratum in program.strata]:
+            raise ModelError("there must be one model for each stratum, with the stratum's atoms")
+        self.parts = nn.ModuleList(parts)
+        self.program = program
+        for s, stratum in enumerate(program.strata):
+            arrays = {
+                "atom": stratum.atom.astype(np.int64),
+                "negated": stratum.negated,
+                "derived": stratum.derived,
+            }
+            for name, array in arrays.items():
+                self.register_buffer(f"{name}_{s}", torch.tensor(array), persistent=False)
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+        return self.program.M
+
+    @property
+    def R(self) -> int:
+        """The number of rows of all strata."""
+        return self.program.R
+
+    @property
+    def atoms(self) -> tuple[str, ...]:
+        """The names of the atoms in the order of the state."""
+        return self.program.atoms
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the states that `state` makes."""
+        first = next(iter(self.parts), None)
+        return first.dtype if isinstance(first, LatentGamma) else torch.get_default_dtype()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        first = next(iter(self.parts), None)
+        return first.device if isinstance(first, LatentGamma) else torch.get_default_device()
+
+    def state(self, facts: Facts | FactSets) -> Tensor:
+        """The state of a fact set (M,), or of many (N, M), on this model's device and dtype."""
+        values = torch.from_numpy(fact_values(self.program, facts))
+        return values.to(device=self.device, dtype=self.dtype)
+
+    def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
+        """The atoms above one half: of one state a set, of a batch (N, M) a list of sets."""
+        above = (state.detach() > 0.5).cpu().numpy()
+        if above.ndim == 1:
+            return self.program.names(above)
+        return [self.program.names(row) for row in above.reshape(-1, self.M)]
+
+    def forward(
+        self, state: Tensor, steps: int | None = None, *, memory: Memory = "states"
+    ) -> Tensor:
+        """The state after each stratum has taken `steps` steps. (…, M).
+
+        With `steps=None` each stratum takes as many as its certificate asks for. `memory` is that
+        of `LatentGamma.forward`.
+        """
+        if not isinstance(state, Tensor) or state.dim() == 0 or state.shape[-1] != self.M:
+            shape = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+            raise StateError(
+                f"a state is a tensor whose last dimension is the number of atoms, {self.M}, but "
+                f"this is {shape}; try model.state"
+            )
+        if steps is None and len(self.parts):
+            steps = int(self.certificate().require().t_min)
+        for s, part in enumerate(self.parts):
+            atom, negated = getattr(self, f"atom_{s}"), getattr(self, f"negated_{s}")
+            derived = getattr(self, f"derived_{s}")
+            given = state.index_select(-1, atom)  # (…, m)
+            after = part(torch.where(negated, 1 - given, given), steps, memory=memory)
+            values = after.index_select(-1, derived)
+            state = state.index_copy(-1, atom[derived], values)
+        return state
+
+    def closure(self, facts: Facts) -> frozenset[str]:
+        """The names of the atoms that the network derives from these facts."""
+        with torch.no_grad():
+            return self.program.names((self(self.state(facts)) > 0.5).cpu().numpy())
+
+    def certificate(self) -> Certificate:
+        """The certificate of this model against its own program."""
+        return certify(self, self.program)
