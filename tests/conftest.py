@@ -6,11 +6,13 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The same examples on every run. HYPOTHESIS_PROFILE=search draws new ones.
-settings.register_profile("fixed", derandomize=True, database=None)
-settings.register_profile("search", derandomize=False)
+# The same examples on every run. HYPOTHESIS_PROFILE=search draws new ones. How long an example
+# takes says nothing: other processes use the machine too.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", patient, derandomize=True, database=None)
+settings.register_profile("search", patient, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 

@@ -366,3 +366,62 @@ def test_more_worlds_are_drawn_where_the_error_is_large() -> None:
     assert (value[:, 0] - exact).abs().max() < 0.05
     with torch.no_grad():
         assert (layer.eval()(inputs) - exact).abs().max() < 0.05
+
+
+def test_evidence_and_posteriors_are_ratios_of_sums_over_worlds() -> None:
+    checked = 0
+    for seed in range(60):
+        program, variables, p, outputs = case(seed)
+        if not variables.facts or len(set(outputs)) < 3:
+            continue
+        place = {int(atom): i for i, atom in enumerate(variables.atoms)}
+        choices = [[((), 1 - p[place[a]]), ((a,), p[place[a]])] for a in variables.facts] + [
+            [((a,), p[place[a]]) for a in group] for group in variables.groups
+        ]
+        joint, both, posterior = 0.0, 0.0, np.zeros(len(p))
+        positive, negative, goal = outputs
+        goal_total = 0.0
+        for world in product(*choices):
+            facts = np.zeros(program.M, np.bool_)
+            facts[[a for atoms, _ in world for a in atoms]] = True
+            weight = float(np.prod([q for _, q in world]))
+            state = lg.closure(program, facts).state
+            if state[positive] and not state[negative]:
+                joint += weight
+                both += weight * state[goal]
+            if state[goal]:
+                goal_total += weight
+                posterior += weight * facts[variables.atoms]
+        names = program.atoms
+        inputs = {"facts": [names[a] for a in variables.facts]}
+        given = {"facts": torch.tensor(p[: len(variables.facts)])[None]}
+        if variables.groups:
+            inputs["group"] = lg.Categorical([names[a] for a in variables.groups[0]])
+            given["group"] = torch.tensor(p[len(variables.facts) :])[None]
+        evidence = {names[positive]: True, names[negative]: False}
+        layer = lg.Layer(program, inputs, names[goal], semantics="probability", evidence=evidence)
+        if joint > 1e-9:
+            assert float(layer(given)) == pytest.approx(both / joint, abs=1e-9)
+            checked += 1
+        elif joint == 0:
+            with pytest.raises(lg.StateError, match="probability zero"):
+                layer(given)
+        plain = lg.Layer(program, inputs, names[goal], semantics="probability")
+        if goal_total > 1e-9:
+            found = plain.posterior(given, names[goal])
+            flat = torch.cat([part.flatten() for part in found.values()])
+            np.testing.assert_allclose(flat, posterior / goal_total, atol=1e-9)
+            checked += 1
+    assert checked > 20
+
+
+def test_proofs_of_a_layer() -> None:
+    program = lg.parse("alarm :- smoke, heat. alarm :- button. alarm :- smoke, lucky.")
+    layer = lg.Layer(
+        program, ["smoke", "heat", "button"], "alarm", semantics="probability", facts=["lucky"]
+    )
+    proofs = layer.proofs(torch.tensor([0.9, 0.7, 0.2]), "alarm")
+    assert [proof.facts for proof in proofs] == [("smoke",), ("button",)]
+    assert [proof.probability for proof in proofs] == pytest.approx([0.9, 0.2])
+    with pytest.raises(ModelError, match='semantics="probability"'):
+        lg.Layer(program, ["smoke"], "alarm").proofs(torch.tensor([0.9]), "alarm")

@@ -22,12 +22,14 @@ from latentgamma._layer.groups import (
 )
 from latentgamma._layer.log_odds import categorical_log_odds, held_log_odds, log_odds
 from latentgamma._layer.plan import Plan, plan_of, probability_plan
+from latentgamma._layer.posterior import input_posterior, proofs_of
 from latentgamma._layer.probability import Inference, ProbabilitySemantics, log_odds_of_log
 from latentgamma._minmax.closure import KernelChoice
 from latentgamma._model.module import one_of
 from latentgamma._model.tracing import values_can_be_read
 from latentgamma._model.zero_gradient import ZeroGradientWatch
-from latentgamma._program.facts import Facts, fact_values
+from latentgamma._probability.proofs import LikelyProof
+from latentgamma._program.facts import Facts, atom_index, fact_values
 from latentgamma._program.program import Program
 
 Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
@@ -65,6 +67,8 @@ class Layer(nn.Module):
         temperature: of the smooth minima and maxima in training.
         kernel: `"auto"`, or `"reference"` to do without compiled code.
         inference: how probabilities are computed, with `semantics="probability"`.
+        evidence: atoms that are known to be true or false; the outputs are probabilities given
+            that, with `semantics="probability"`.
 
     Raises:
         ModelError: if groups overlap or an option is not one of those above.
@@ -92,6 +96,7 @@ class Layer(nn.Module):
         temperature: float = 1.0,
         kernel: KernelChoice = "auto",
         inference: Inference | None = None,
+        evidence: Mapping[str, bool] | None = None,
     ) -> None:
         super().__init__()
         self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
@@ -117,8 +122,10 @@ class Layer(nn.Module):
         )
         self.temperature = temperature
         self.register_load_state_dict_post_hook(_reread_temperature)  # type: ignore[no-untyped-call]
-        if inference is not None and semantics != "probability":
-            raise ModelError('inference is for semantics="probability"')
+        for name, option in (("inference", inference), ("evidence", evidence)):
+            if option is not None and semantics != "probability":
+                raise ModelError(f'{name} is for semantics="probability"')
+        known = {atom_index(program, atom): bool(v) for atom, v in (evidence or {}).items()}
         if semantics == "probability":
             self.rules: GodelSemantics | ProbabilitySemantics = ProbabilitySemantics(
                 program,
@@ -127,6 +134,7 @@ class Layer(nn.Module):
                 read,
                 np.flatnonzero(given == 1),
                 inference or Inference(),
+                known,
             )
             return
         if semantics != "godel":
@@ -174,6 +182,12 @@ class Layer(nn.Module):
             return flat
 
         flat = self._zero_gradient(run, facts) if self.training else run(facts)
+        return self._results(flat, given, logits=logits)
+
+    def _results(
+        self, flat: Tensor, given: Tensor | Mapping[str, Tensor], *, logits: bool = False
+    ) -> Any:
+        """The outputs (B, O) as tensors of their groups."""
         sizes = [len(group.atoms) for group in self.outputs]
         results = {
             group.name: self._shaped(group, part, logits=logits)
@@ -221,6 +235,90 @@ class Layer(nn.Module):
         if isinstance(self.rules, ProbabilitySemantics):
             return probability_plan(self.program, self.inputs, self.outputs, self.rules.ladder)
         return plan_of(self.program, self.inputs, self.outputs, self.rules.closure.circuit)
+
+    def estimate(self, given: Tensor | Mapping[str, Tensor]) -> tuple[Any, Any]:
+        """The probabilities of the outputs and their standard errors, which are 0 where exact.
+
+        Args:
+            given: as in `forward`.
+
+        Returns:
+            Two results shaped as that of `forward`.
+
+        Raises:
+            ModelError: if the semantics is not "probability", or there is evidence.
+        """
+        rules = self._probability("estimate")
+        if rules.has_evidence:
+            raise ModelError("standard errors are for layers without evidence")
+        values = rules.in_order(self.flat_inputs(given), from_logits=self.from_logits)
+        value, error = (part.to(values.dtype) for part in rules.estimate(values))
+        return self._results(value, given), self._results(error, given)
+
+    def posterior(self, given: Tensor | Mapping[str, Tensor], atom: str) -> Any:
+        """The probability of each input given that an atom is true.
+
+        >>> import latentgamma as lg
+        >>> program = lg.parse("alarm :- fire. alarm :- drill.")
+        >>> layer = lg.Layer(program, ["fire", "drill"], "alarm", semantics="probability")
+        >>> layer.posterior(torch.tensor([[0.1, 0.1]]), "alarm")
+        tensor([[0.5263, 0.5263]])
+
+        Args:
+            given: as in `forward`.
+            atom: the atom that is true.
+
+        Returns:
+            A result shaped as the inputs: a tensor, or a dictionary of tensors.
+
+        Raises:
+            ModelError: if the semantics is not "probability", or the probability is sampled.
+            StateError: if the atom has probability zero.
+        """
+        rules = self._probability("posterior")
+        facts = self.flat_inputs(given)
+        values = rules.in_order(facts, from_logits=self.from_logits)
+        found = input_posterior(rules, values, atom_index(self.program, atom))
+        found = rules.in_layer_order(found).to(facts.dtype)
+        sizes = [len(group.atoms) for group in self.inputs]
+        parts = torch.split(found[:, : sum(sizes)], sizes, dim=1)
+        results = {
+            group.name: part.reshape(len(part), *group.shape)
+            for group, part in zip(self.inputs, parts, strict=True)
+        }
+        return results if isinstance(given, Mapping) else next(iter(results.values()))
+
+    def proofs(
+        self,
+        example: Tensor | Mapping[str, Tensor],
+        atom: str,
+        *,
+        most: int = 5,
+        budget: int = 200_000,
+    ) -> tuple[LikelyProof, ...]:
+        """The most likely proofs of an atom for one example, the likeliest first.
+
+        Args:
+            example: the inputs of one example, without the batch dimension.
+            atom: the atom to prove.
+            most: how many proofs.
+            budget: the number of partial proofs that the search may visit.
+
+        Raises:
+            ModelError: if the semantics is not "probability", or the budget is spent.
+        """
+        rules = self._probability("proofs")
+        if isinstance(example, Mapping):
+            facts = self.flat_inputs({name: tensor[None] for name, tensor in example.items()})
+        else:
+            facts = self.flat_inputs(example[None])
+        values = rules.in_order(facts, from_logits=self.from_logits)[0]
+        return proofs_of(rules, values, atom_index(self.program, atom), most, budget)
+
+    def _probability(self, what: str) -> ProbabilitySemantics:
+        if not isinstance(self.rules, ProbabilitySemantics):
+            raise ModelError(f'{what} is for layers with semantics="probability"')
+        return self.rules
 
     def extra_repr(self) -> str:
         """The line that `print(layer)` shows."""

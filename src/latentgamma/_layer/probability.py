@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal, TypeAlias, final
 
 import numpy as np
@@ -11,12 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from latentgamma._errors import ModelError
+from latentgamma._errors import ModelError, StateError
 from latentgamma._layer.groups import Group
 from latentgamma._probability.ladder import plan_ladder
 from latentgamma._probability.variables import Variables, check_variables
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
+
+# Each false atom of the evidence doubles the number of joint probabilities.
+_MOST_FALSE = 8
 
 Method: TypeAlias = Literal["auto", "pass", "table", "sample"]
 
@@ -74,8 +78,14 @@ class ProbabilitySemantics(nn.Module):
         outputs: npt.NDArray[np.int64],
         true: npt.NDArray[np.int64],
         inference: Inference,
+        evidence: Mapping[int, bool],
     ) -> None:
         super().__init__()
+        self._evidence = None
+        read = outputs.tolist()
+        if evidence:
+            self._evidence = Evidence(program, read, evidence)
+            program, read = self._evidence.program, self._evidence.atoms
         flat = np.concatenate([*(group.atoms for group in groups), constants])
         facts = [i for group in groups if not group.categorical for i in group.atoms.tolist()]
         rows = [
@@ -89,7 +99,7 @@ class ProbabilitySemantics(nn.Module):
         self.ladder = plan_ladder(
             program,
             self.variables,
-            outputs.tolist(),
+            read,
             true=true.tolist(),
             budget=inference.budget,
             method=inference.method,
@@ -106,16 +116,19 @@ class ProbabilitySemantics(nn.Module):
     ) -> Tensor:
         """The probabilities (B, O) of the outputs; with `logits` their logarithms."""
         given = facts[:, self._order]
-        if logits:
+        if logits and self._evidence is None:
             logs = nn.functional.logsigmoid(given.double()) if from_logits else _log(given.double())
             return self._log_probabilities(logs).to(facts.dtype)
         values = torch.sigmoid(given) if from_logits else given
         if hard and self.inference.error is not None and not torch.is_grad_enabled():
-            return self.estimate(values)[0].to(facts.dtype)
-        found = self.ladder.probabilities(
-            values, self.inference.worlds, self._generator(values.device)
-        )
-        return found.to(facts.dtype)
+            found = self.estimate(values)[0]
+        else:
+            found = self.ladder.probabilities(
+                values, self.inference.worlds, self._generator(values.device)
+            )
+        if self._evidence is not None:
+            found = self._evidence.condition(found)
+        return (_log(found) if logits else found).to(facts.dtype)
 
     def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The probabilities of the outputs and their standard errors, each (B, O).
@@ -130,6 +143,11 @@ class ProbabilitySemantics(nn.Module):
             error=self.inference.error,
             most_worlds=self.inference.most_worlds,
         )
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the probabilities are conditioned."""
+        return self._evidence is not None
 
     def in_order(self, facts: Tensor, *, from_logits: bool) -> Tensor:
         """The probabilities of the inputs (B, I), in the order of the variables."""
@@ -157,6 +175,66 @@ class ProbabilitySemantics(nn.Module):
         return {**self.__dict__, "_generators": {}}
 
 
+class Evidence:
+    """The joint probabilities that a condition needs, as atoms of a larger program.
+
+    With positive evidence P and negative evidence N, the probability of an output and of all the
+    evidence is the alternating sum, over the subsets S of N, of the probability of the output,
+    P and S together.
+    """
+
+    def __init__(
+        self, program: Program | StratifiedProgram, outputs: list[int], evidence: Mapping[int, bool]
+    ) -> None:
+        if isinstance(program, StratifiedProgram):
+            raise ModelError(
+                "evidence is for programs without negation; add a rule for the negated atom as "
+                "an atom of its own"
+            )
+        true = [atom for atom, value in evidence.items() if value]
+        false = [atom for atom, value in evidence.items() if not value]
+        if len(false) > _MOST_FALSE:
+            raise ModelError(f"evidence says of at most {_MOST_FALSE} atoms that they are false")
+        subsets = [subset for size in range(len(false) + 1) for subset in combinations(false, size)]
+        self.signs = torch.tensor([(-1.0) ** len(subset) for subset in subsets]).double()
+        bodies = [
+            sorted({*output, *true, *subset})
+            for subset in subsets
+            for output in ((), *((atom,) for atom in outputs))
+        ]
+        self.program, self.atoms = _with_conjunctions(program, bodies)
+
+    def condition(self, joint: Tensor) -> Tensor:
+        """The probability of each output given the evidence, (B, O)."""
+        parts = joint.reshape(len(joint), len(self.signs), -1)  # (B, subsets, 1 + O)
+        total = (parts * self.signs.to(joint.device)[:, None]).sum(1)
+        if bool((total[:, 0].detach() <= 0).any()):
+            row = int((total[:, 0].detach() <= 0).nonzero()[0, 0])
+            raise StateError(f"the evidence has probability zero in example {row}")
+        return (total[:, 1:] / total[:, :1]).clamp(0, 1)
+
+
+def _with_conjunctions(
+    program: Program, bodies: Sequence[Sequence[int]]
+) -> tuple[Program, list[int]]:
+    """The program with one more atom for each body, and these atoms."""
+    added = range(program.M, program.M + len(bodies))
+    names = [f"and({n})" for n in range(len(bodies))]
+    while set(names) & set(program.atoms):
+        names = [name + "'" for name in names]
+    sizes = np.cumsum([len(body) for body in bodies])
+    extended = Program.from_arrays(
+        np.concatenate((program.body_indptr, program.body_indptr[-1] + sizes)),
+        np.concatenate((program.body_indices, [i for body in bodies for i in body])).astype(int),
+        np.concatenate((program.head_indices, added)),
+        np.concatenate(
+            (program.head_indptr, program.head_indptr[-1] + np.arange(1, len(bodies) + 1))
+        ),
+        atoms=(*program.atoms, *names),
+    )
+    return extended, list(added)
+
+
 def _log(values: Tensor) -> Tensor:
     """Log p with a finite slope also where p is 0."""
     tiny = torch.finfo(torch.float64).tiny
@@ -164,7 +242,7 @@ def _log(values: Tensor) -> Tensor:
 
 
 def log_odds_of_log(logs: Tensor) -> Tensor:
-    """log p − log(1 − p) from log p, with a finite value and slope where p is 0 or 1."""
+    """The log-odds of a probability given as its logarithm, with a finite value and slope where p is 0 or 1."""
     held = logs + (logs.clamp(-1e30, -torch.finfo(logs.dtype).eps / 8) - logs).detach()
     near = (-torch.expm1(torch.where(held > -0.5, held, -1.0))).log()
     far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())

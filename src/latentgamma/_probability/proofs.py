@@ -10,6 +10,7 @@ therefore come in the order of their probability.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -40,6 +41,7 @@ def likely_proofs(
     probabilities: npt.NDArray[np.float64],
     atom: int,
     *,
+    true: Sequence[int] = (),
     most: int = 5,
     budget: int = 200_000,
 ) -> tuple[LikelyProof, ...]:
@@ -50,13 +52,14 @@ def likely_proofs(
         variables: Its random variables.
         probabilities: The probability of each input atom, in the order of `variables.atoms`.
         atom: The atom to prove.
+        true: Atoms that are true in every world.
         most: How many proofs to return; fewer come back where there are fewer.
         budget: The number of partial proofs that the search may visit.
 
     Raises:
         ModelError: The budget was spent before `most` proofs were found.
     """
-    rules = relevant_rules(program, variables, [atom])
+    rules = relevant_rules(program, variables, [atom], true)
     if rules.certain[atom]:
         return (LikelyProof((), 1.0),)
     cost = {
@@ -86,7 +89,7 @@ def likely_proofs(
             )
         chosen, goals, expanded = state
         if not goals:
-            if any(other <= chosen for other in found) or not _derives(program, chosen, atom):
+            if any(other <= chosen for other in found) or not _derives(program, chosen, true, atom):
                 continue
             found.append(chosen)
             names = tuple(program.atoms[i] for i in sorted(chosen))
@@ -148,7 +151,7 @@ def _lower_bounds(rules: RelevantRules, cost: dict[int, float]) -> dict[int, flo
     return bound
 
 
-def _derives(program: Program, chosen: frozenset[int], atom: int) -> bool:
+def _derives(program: Program, chosen: frozenset[int], true: Sequence[int], atom: int) -> bool:
     facts = np.zeros(program.M, np.bool_)
-    facts[list(chosen)] = True
+    facts[[*chosen, *true]] = True
     return bool(closure_of_mask(program, facts).state[atom])
