@@ -176,6 +176,28 @@ def test_a_damaged_line_is_seen(tmp_path):
     assert not delete_checkpoint(path)
 
 
+def test_no_flipped_bit_changes_what_a_checkpoint_says(tmp_path):
+    path = tmp_path / "j"
+    pieces = {f"1/{i}": {"bodies": [[i, i + 1]], "unexplained": i} for i in range(6)}
+    with Journal(path, ABOUT) as journal:
+        for name, value in pieces.items():
+            journal.compute(name, lambda value=value: value)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for bit in rng.permutation(8 * len(whole))[:1000].tolist():
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            with Journal(path, ABOUT) as journal:
+                for name, value in pieces.items():
+                    assert journal.compute(name, lambda value=value: value) == value
+        except lg.DataError:
+            refused += 1  # the first line says what the others are about
+    assert 0 < refused < 500
+
+
 def test_a_journal_gives_back_what_json_makes_of_it_at_once(tmp_path):
     with Journal(tmp_path / "j", ABOUT) as journal:
         assert journal.compute("one", lambda: {"bodies": [(1, 2)]}) == {"bodies": [[1, 2]]}

@@ -1,5 +1,6 @@
 """Learning: exact where the data identify the rules, honest where they do not."""
 
+import gzip
 import sys
 
 import numpy as np
@@ -327,7 +328,9 @@ def test_targets_that_are_no_closures_are_refused():
     with pytest.raises(lg.DataError, match=r"row 1 are .* target of row 2, but 'c'"):
         lg.fit(facts, closed, kind="closures", atoms=list("abc"))
     closed[1][2] = np.nan
-    lg.fit(facts, closed, kind="closures", atoms=list("abc"))
+    result = lg.fit(facts, closed, kind="closures", atoms=list("abc"))
+    derived = lg.closures(result.program, np.array(facts, bool))
+    assert (derived == (np.array(closed) == 1))[~np.isnan(closed)].all()
 
 
 def test_rules_that_few_examples_bear_out_are_told():
@@ -420,6 +423,204 @@ def test_an_annealing_tunes_a_model():
     assert model.threshold.detach().numpy() == pytest.approx(body.numpy() - 0.5, abs=1e-5)
     with pytest.raises(lg.ModelError, match="at least one step"):
         lg.Homotopy(steps=0)
+
+
+# ------------------------------------------------------------------------ nothing silent
+
+
+@pytest.mark.parametrize("method", ["symbolic", "gradient"])
+def test_a_head_may_get_no_body(method):
+    states = [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
+    after = [[1, 0, 1], [1, 1, 0], [0, 0, 0]]  # c follows from a, but not from a and b
+    result = lg.fit(states, after, atoms=list("abc"), holdout=0, method=method)
+    assert result.program.R == 0
+    assert dict(result.unexplained) == {"c": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "paper", "heads": ["a0"]}, 'method="paper" .* does not use heads'),
+        ({"method": "paper", "bodies": ["a0"], "max_body": 2}, "does not use bodies, max_body"),
+        ({"method": "paper", "forbidden": [("a0", "a1")]}, "does not use forbidden"),
+        ({"method": "paper", "known": lg.parse("a1 :- a0.")}, "does not use known"),
+        ({"homotopy": lg.Homotopy(steps=3)}, 'homotopy is used by method="gradient" only'),
+        ({"method": "symbolic", "homotopy": lg.Homotopy()}, 'used by method="gradient" only'),
+        ({"refine": True}, "refine=True is about known rules"),
+        ({"kind": "models", "homotopy": lg.Homotopy()}, "does not use homotopy"),
+    ],
+)
+def test_an_option_without_effect_is_refused(options, message):
+    targets = None if "kind" in options else [[1, 0]]
+    with pytest.raises(lg.DataError, match=message):
+        lg.fit([[1, 0]], targets, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"known": "a1 :- a0."}, {"refine": "yes"}, {"progress": 5}, {"seed": 1.5}, {"seed": -1},
+        {"heads": 5}, {"heads": [5]}, {"bodies": 5}, {"forbidden": ["ab"]}, {"forbidden": [1]},
+        {"forbidden": 1}, {"atoms": 5}, {"max_body": 2.5}, {"max_body": -1}, {"max_body": True},
+        {"holdout": "x"}, {"holdout": 1}, {"noise": None}, {"noise": True}, {"noise": np.nan},
+        {"checkpoint": 5}, {"homotopy": 5, "method": "gradient"}, {"kind": [1]}, {"method": 1},
+    ],
+)  # fmt: skip
+def test_an_option_of_a_wrong_type_is_named(options):
+    name = next(iter(options))
+    with pytest.raises(lg.DataError, match=f"^{name} must be .*") as raised:
+        lg.fit([[1, 0]], [[1, 0]], **options)
+    assert repr(next(iter(options.values()))) in str(raised.value) or name in (
+        "heads", "forbidden")  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "moon", 5.5])
+def test_a_device_that_is_not_there_is_refused(device):
+    with pytest.raises(lg.ModelError, match=r"device .* cannot be used"):
+        lg.fit([[1, 0]], [[1, 0]], device=device)
+
+
+@pytest.mark.parametrize("kind", ["transitions", "closures"])
+def test_what_three_of_four_lines_leave_open_is_reported(kind):
+    states, after = [[1, 1, 0], [0, 1, 0], [0, 0, 0]], [[1, 1, 1], [0, 1, 0], [0, 0, 0]]
+    result = lg.fit(states, after, kind=kind, atoms=list("abh"), holdout=0)
+    (one,) = result.undecided
+    assert (str(one.rule), [str(other) for other in one.alternatives]) == (
+        "h :- a.",
+        ["h :- a, b."],
+    )
+    assert "undecided: h :- a.  or  h :- a, b." in result.summary()
+    states, after = [*states, [1, 0, 0]], [*after, [1, 0, 0]]
+    result = lg.fit(states, after, kind=kind, atoms=list("abh"), holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["h :- a, b."]
+    assert not result.undecided
+
+
+def test_bodies_that_are_almost_as_likely_are_reported_with_noise():
+    rng = np.random.default_rng(0)
+    states = rng.random((400, 4)) < 0.5
+    states[:, 1] = states[:, 0]  # the same column twice
+    states[:, 3] = False
+    labels = states.copy()
+    labels[:, 3] = states[:, 0] & states[:, 2]
+    labels[:, 3] ^= rng.random(400) < 0.05
+    result = lg.fit(states, labels, atoms=list("abch"), noise=0.05, heads="h", bodies=list("abc"))
+    (one,) = result.evidence
+    rules = {str(one.rule), *(str(other) for other in one.alternatives)}
+    assert {"h :- a, c.", "h :- b, c."} <= rules
+
+
+def test_a_long_conjunction_is_found_and_what_is_claimed_was_proved():
+    rng = np.random.default_rng(1)
+    coins = rng.random((4000, 35)) < 0.5
+    literals = np.stack([coins, ~coins], 2).reshape(4000, 70)
+    body = 2 * rng.choice(35, 8, replace=False) + rng.integers(0, 2, 8)
+    head = literals[:, body].all(1)[:, None]
+    before, after = np.hstack([literals, head & False]), np.hstack([literals, head])
+    result = lg.fit(before, after, heads=["a70"], holdout=0)
+    (rule,) = result.program.rules
+    assert rule.body == {f"a{i}" for i in body}
+    assert "no shorter rule explains the same examples" in result.reason
+    shorter = lg.fit(before, after, heads=["a70"], holdout=0, max_body=7)
+    assert not any(set(rule.body) == {f"a{i}" for i in body} for rule in shorter.program.rules)
+
+
+def test_a_body_above_the_limit_is_noted():
+    states = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0]]
+    after = [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0]]
+    result = lg.fit(states, after, atoms=list("abch"), max_body=2, holdout=0)
+    assert result.program.R == 0
+    assert any("for 1 label only rules with more than 2 atoms" in note for note in result.notes)
+    assert lg.fit(states, after, atoms=list("abch"), holdout=0).program.k == 3
+
+
+def test_a_summary_is_a_program_with_comments():
+    result = lg.fit(STATES, step(PROGRAM, STATES), atoms=PROGRAM.atoms)
+    text = result.summary()
+    assert lg.equivalent(lg.parse(text), lg.Program.from_rules(PROGRAM.rules, lg.parse(text).atoms))
+    assert f"{result.program.R} rules by method symbolic" in text
+    assert "1.0000 of the held-out examples" in text
+    assert "✓ the network: exact from step" in text
+
+
+def test_objects_in_numpy_files_are_refused_without_advice_to_unpickle(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{"a": 1}], object), allow_pickle=True)
+    np.savez(tmp_path / "x.npz", inputs=np.array([None], object))
+    (tmp_path / "text.npy").write_text("not numpy at all")
+    for name in ("x.npy", "x.npz", "text.npy"):
+        with pytest.raises(lg.DataError, match="save plain numbers") as raised:
+            lg.fit(tmp_path / name, None if name.endswith("npz") else [[1]])
+        assert "allow_pickle" not in str(raised.value)
+
+
+# ------------------------------------------------------------------------ tables
+
+
+COLUMNS = {"a": [1, 1, 0, 0], "b": [True, False, True, False], "c": [0.0, 0.0, 0.0, 0.0]}
+COLUMNS |= {"a'": [1, 1, 0, None], "b'": [1, 0, 1, 0], "c'": ["yes", "no", "NO", "false"]}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_are_taken(library):
+    frames = pytest.importorskip(library)
+    result = lg.fit(frames.DataFrame(COLUMNS), holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["c :- a, b."]
+    before = frames.DataFrame({name: COLUMNS[name] for name in "abc"})
+    after = frames.DataFrame({name: COLUMNS[f"{name}'"] for name in "cab"})
+    assert lg.fit(before, after, holdout=0).program == result.program
+    runs = frames.DataFrame(
+        {"trajectory": ["x", "x", "y", "y"], "a": [1, 1, 0, 0], "b": [0, 1, 0, 0]}
+    )
+    result = lg.fit(runs, kind="trajectories", holdout=0)
+    assert [str(rule) for rule in result.program.rules] == ["b :- a."]
+    wrong = frames.DataFrame(COLUMNS | {"c'": ["yes", "no", "maybe", "false"]})
+    message = r"inputs, row 3, column \"c'\": expected 0, 1, yes, no.*but found 'maybe'"
+    with pytest.raises(lg.DataError, match=message):
+        lg.fit(wrong)
+
+
+def test_nullable_columns_of_pandas_are_taken():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(COLUMNS)
+    for name in COLUMNS:
+        frame[name] = frame[name].astype("string" if name == "c'" else "Float64")
+    assert [str(rule) for rule in lg.fit(frame, holdout=0).program.rules] == ["c :- a, b."]
+
+
+LINES = ["id,a,b,b'", "one,yes,no,TRUE", "two,no,no,0", "three,y,n,?", "four,1,0,1.0"]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("compress", [False, True])
+def test_text_tables_are_read_with_any_delimiter_and_compressed(tmp_path, delimiter, compress):
+    text = "\n".join(LINES).replace(",", delimiter).encode()
+    path = tmp_path / ("t.csv.gz" if compress else "t.csv")
+    path.write_bytes(gzip.compress(text) if compress else text)
+    data = observe(path, ignore=["id"])
+    assert data.atoms == ("a", "b")
+    assert [str(rule) for rule in lg.fit(data, holdout=0).program.rules] == ["b :- a."]
+    with path.open("rb") as file:
+        again = observe(file, ignore=["id"], delimiter=delimiter)
+    assert (again.states == data.states).all()
+    with pytest.raises(lg.DataError, match=r"t\.csv.*, line 2, column 'id': expected 0, 1, yes"):
+        observe(path)
+    with pytest.raises(lg.DataError, match=r"ignored columns name an atom t\.csv.* does not have"):
+        observe(path, ignore=["c"])
+
+
+def test_a_damaged_compressed_table_is_refused(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress("\n".join(LINES).encode())[:-9])
+    with pytest.raises(lg.DataError, match=r"t\.csv\.gz is damaged"):
+        lg.fit(path)
+
+
+def test_messages_count_rows_from_one_and_repeated_rows_too():
+    before, after = [[1, 0], [1, 0], [0, 0], [1, 0]], [[1, 1], [1, 1], [0, 0], [1, 0]]
+    with pytest.raises(lg.DataError, match="rows 1 and 4 have one state, but 'a1' follows in only"):
+        lg.fit(before, after)
+    with pytest.raises(lg.DataError, match="'a0' is true before and false after in row 3"):
+        lg.fit([[0, 1], [0, 1], [1, 0]], [[0, 1], [0, 1], [0, 0]])
 
 
 # ------------------------------------------------------------------------ edges of noise and doubt

@@ -156,7 +156,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         derivation Derivation why_not WhyNot equivalent oracle Constants LatentGamma Trajectory
         certify Certificate tolerance gradient_report GradientReport Layer Categorical Inference Annealing paper_window PaperWindow perturb
         flip_bound flip_probability misroute_bound critical_sigma parameter_count
-        lower_bound_bits validation report plot explore fit FitResult Evidence HistoryEntry Homotopy extract alignment Alignment
+        lower_bound_bits validation report plot explore fit FitResult Evidence HistoryEntry RuleClassifier Homotopy extract alignment Alignment
         LatentGammaError ProgramError ParseError FactsError StateError ModelError DataError
         ArgumentError         CertificateError
     """

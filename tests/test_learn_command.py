@@ -308,3 +308,42 @@ def test_a_name_with_a_colon_can_be_forbidden(learn, tmp_path):
     assert rules(learn(str(table), "--holdout", "0")[0]) == ["wet :- 'x:y'."]
     for pair in ("wet:x:y", "wet:'x:y'"):
         assert rules(learn(str(table), "--holdout", "0", "--forbid", pair)[0]) == []
+
+
+def test_a_table_comes_from_the_standard_input(chain, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "latentgamma",
+        "learn",
+        "-",
+        "--delimiter",
+        ";",
+        "--ignore",
+        "id",
+    ]
+    lines = [f"{n};{line.replace(',', ';')}" for n, line in enumerate(CHAIN.splitlines())]
+    text = "\n".join(["id" + lines[0][1:], *lines[1:]])
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert rules(done.stdout) == ["b :- a.", "c :- b."]
+    assert done.stderr == ""
+    assert os.listdir(tmp_path) == ["chain.csv"]  # there is no name to call a checkpoint by
+    wrong = subprocess.run(
+        command, input=text.replace("1", "x"), capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2
+    assert "standard input, line 2, column 'a': expected 0, 1, yes" in wrong.stderr
+
+
+def test_messages_and_notes_name_options_of_the_command_line(learn, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("a,a'\n1,0\n")
+    assert "pass --noise auto" in learn(table, code=2)[1]
+    table.write_text("a,b,c,h,a',b',c',h'\n1,1,1,0,1,1,1,1\n1,1,0,0,1,1,0,0\n"
+                     "1,0,1,0,1,0,1,0\n0,1,1,0,0,1,1,0\n")  # fmt: skip
+    out, _ = learn(table, "--max-body", 2)
+    assert "to take them raise --max-body" in out
+    for args in (("--method", "paper", "--heads", "a"), ("--delimiter", "::"), ("--ignore", "q")):
+        assert "=" not in learn(table, *args, code=2)[1]

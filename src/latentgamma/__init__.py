@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from latentgamma._layer.probability import Inference
     from latentgamma._learning.alignment import Alignment, alignment
     from latentgamma._learning.annealing import Homotopy
+    from latentgamma._learning.estimator import RuleClassifier
     from latentgamma._learning.extraction import extract
     from latentgamma._learning.fit import fit
     from latentgamma._learning.history import HistoryEntry
@@ -107,6 +108,7 @@ _MODULES = {
     "fit": "_learning.fit",
     "FitResult": "_learning.result",
     "Evidence": "_learning.rule_statistics",
+    "RuleClassifier": "_learning.estimator",
     "HistoryEntry": "_learning.history",
     "Homotopy": "_learning.annealing",
     "LatentGamma": "_model.module",
@@ -188,6 +190,7 @@ __all__ = [
     "fit",
     "FitResult",
     "Evidence",
+    "RuleClassifier",
     "HistoryEntry",
     "Homotopy",
     "extract",

@@ -200,13 +200,14 @@ class _GreedySearch:
                 self.bodies.remove(body)
 
     def alternatives(self) -> dict[Body, list[Body]]:
-        """Return for each body the changed ones that are worth almost as much."""
+        """Return for each body the changed ones that are worth almost as much, best first."""
         found = {}
         for body in self.learned():
             gains = self.gains(~self.covered_by_others(body))
             least = self.worth(gains, body) - _TIE
-            near = sorted(option for option in self._changes(gains, body) if option[0] > least)
-            others = [other for _, other in reversed(near) if other not in self.bodies]
+            options = {*self._changes(gains, body), *self._exchanged(gains, body)}
+            near = sorted((option for option in options if option[0] > least), reverse=True)
+            others = [other for _, other in near if other not in self.bodies]
             if others:
                 found[body] = list(dict.fromkeys(others))
         return found
@@ -271,6 +272,21 @@ class _GreedySearch:
         rows = np.flatnonzero(gains)
         longer = _extended(self.X[rows], gains[rows].astype(np.float32), places)
         return [(gain - self.length(len(b)), self._atoms(b)) for gain, b in longer]
+
+    def _exchanged(self, gains: Nats, body: Body) -> list[Option]:
+        """Return the body with any one of its atoms exchanged for any other atom."""
+        places = np.searchsorted(self.columns, body).tolist()
+        options: list[Option] = []
+        for place in places:
+            core = [c for c in places if c != place]
+            inside = (self.X[:, core] > 0).all(1)
+            gain = self.X[inside].T @ gains[inside]
+            options += [
+                (float(gain[c]) - self.length(len(body)), self._atoms((*core, c)))
+                for c in range(len(self.columns))
+                if c not in places
+            ]
+        return options
 
     def _lengthened(self, gains: Nats, body: Body) -> list[Option]:
         if len(body) >= min(self.task.max_body, len(self.columns)):

@@ -139,8 +139,8 @@ def observe(
             after = _same_order(before, after)
     _check_shapes(before, after)
     names = _atom_names(atoms, before.names or after.names, before.values.shape[1])
-    _check_values(before, names, missing=False)
-    _check_values(after, names, missing=True)
+    check_values(before, names, missing=False)
+    check_values(after, names, missing=True)
     return _rounded(names, before.values, after.values)
 
 
@@ -301,7 +301,8 @@ def _atom_names(atoms: Any, columns: Sequence[str] | None, M: int) -> tuple[str,
     return tuple(names)
 
 
-def _check_values(table: ValueTable, atoms: Sequence[str], *, missing: bool) -> None:
+def check_values(table: ValueTable, atoms: Sequence[str], *, missing: bool) -> None:
+    """Raise if a value is not from 0 to 1; NaN is allowed where values may be missing."""
     bad = ~((table.values >= 0) & (table.values <= 1))
     if missing:
         bad &= ~np.isnan(table.values)
