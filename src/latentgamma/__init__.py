@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from latentgamma._layer.groups import Categorical
     from latentgamma._layer.layer import Layer
     from latentgamma._layer.probability import Inference
+    from latentgamma._layer.shortcuts import Shortcuts, shortcuts
     from latentgamma._learning.alignment import Alignment, alignment
     from latentgamma._learning.annealing import Homotopy
     from latentgamma._learning.estimator import RuleClassifier
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     )
     from latentgamma._model.oracle import oracle
     from latentgamma._model.trajectory import Trajectory
+    from latentgamma._probability.proofs import LikelyProof
     from latentgamma._program.files import save
     from latentgamma._program.program import Program, Rule
     from latentgamma._program.stratified import StratifiedProgram
@@ -101,6 +103,9 @@ _MODULES = {
     "Annealing": "_layer.annealing",
     "Categorical": "_layer.groups",
     "Inference": "_layer.probability",
+    "LikelyProof": "_probability.proofs",
+    "shortcuts": "_layer.shortcuts",
+    "Shortcuts": "_layer.shortcuts",
     "Layer": "_layer.layer",
     "extract": "_learning.extraction",
     "alignment": "_learning.alignment",
@@ -171,6 +176,9 @@ __all__ = [
     "Layer",
     "Categorical",
     "Inference",
+    "LikelyProof",
+    "shortcuts",
+    "Shortcuts",
     "Annealing",
     # the paper
     "paper_window",

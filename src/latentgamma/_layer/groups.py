@@ -15,6 +15,7 @@ from torch import Tensor
 from latentgamma._errors import ModelError, StateError, unknown_atoms
 from latentgamma._program.facts import find_name
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
 
 #: A name, or an array of names of any shape.
 AtomNames: TypeAlias = "str | Sequence[Any] | npt.NDArray[Any] | Categorical"
@@ -64,7 +65,9 @@ class Group:
         return repr(self.name) if self.name != UNNAMED else "the only group"
 
 
-def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Group, ...]:
+def read_groups(
+    program: Program | StratifiedProgram, given: GroupsOfAtoms, what: str
+) -> tuple[Group, ...]:
     """The groups that a user wrote down, `what` being "inputs" or "outputs".
 
     Raises:
@@ -89,7 +92,9 @@ def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Grou
     return tuple(groups)
 
 
-def refuse_overlap(program: Program, groups: Iterable[Group], facts: Iterable[int]) -> None:
+def refuse_overlap(
+    program: Program | StratifiedProgram, groups: Iterable[Group], facts: Iterable[int]
+) -> None:
     """Raise a ModelError if an atom is fed twice, or is fed and given as well."""
     owner = dict.fromkeys(facts, "facts")
     for group in groups:

@@ -31,6 +31,7 @@ from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._probability.proofs import LikelyProof
 from latentgamma._program.facts import Facts, atom_index, fact_values
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram, require_definite
 
 Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
 
@@ -86,7 +87,7 @@ class Layer(nn.Module):
 
     def __init__(
         self,
-        program: Program,
+        program: Program | StratifiedProgram,
         inputs: GroupsOfAtoms,
         outputs: GroupsOfAtoms,
         *,
@@ -139,7 +140,8 @@ class Layer(nn.Module):
             return
         if semantics != "godel":
             raise ModelError(f'semantics={semantics!r} is not there yet; use "godel"')
-        self.rules = GodelSemantics(program, fed, read, np.flatnonzero(given == 1), kernel=kernel)
+        definite = require_definite(program, f"semantics={semantics!r}")
+        self.rules = GodelSemantics(definite, fed, read, np.flatnonzero(given == 1), kernel=kernel)
 
     # ------------------------------------------------------------ temperature
 

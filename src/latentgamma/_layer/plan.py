@@ -63,7 +63,7 @@ class Plan:
 
 
 def plan_of(
-    program: Program,
+    program: Program | StratifiedProgram,
     inputs: Sequence[Group],
     outputs: Sequence[Group],
     circuit: Circuit,

@@ -84,7 +84,7 @@ class ProbabilitySemantics(nn.Module):
         self._evidence = None
         read = outputs.tolist()
         if evidence:
-            self._evidence = Evidence(program, read, evidence)
+            self._evidence = Conditioning(program, read, evidence)
             program, read = self._evidence.program, self._evidence.atoms
         flat = np.concatenate([*(group.atoms for group in groups), constants])
         facts = [i for group in groups if not group.categorical for i in group.atoms.tolist()]
@@ -175,7 +175,7 @@ class ProbabilitySemantics(nn.Module):
         return {**self.__dict__, "_generators": {}}
 
 
-class Evidence:
+class Conditioning:
     """The joint probabilities that a condition needs, as atoms of a larger program.
 
     With positive evidence P and negative evidence N, the probability of an output and of all the

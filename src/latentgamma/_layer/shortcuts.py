@@ -1,0 +1,229 @@
+"""Shortcuts: wrong readings of the inputs that the labels cannot tell from the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._errors import DataError
+from latentgamma._layer.groups import UNNAMED, Group, GroupsOfAtoms, read_groups, refuse_overlap
+from latentgamma._logic.closures import closures
+from latentgamma._probability.readings import Constraint, count_readings
+from latentgamma._program.program import Mask, Program
+from latentgamma._program.stratified import StratifiedProgram
+
+#: The true values of an input for N examples: numbers of categories, or booleans.
+Truth: TypeAlias = "npt.ArrayLike | Mapping[str, npt.ArrayLike]"
+#: For each input, what each of its values is read as: `reading["digit"][3]` for a true 3.
+Reading: TypeAlias = "dict[str, tuple[int, ...]]"
+
+# Worlds that one example may have, over all its values: they are closed in one call.
+_MOST_TUPLES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shortcuts:
+    """The readings of the inputs that agree with every label.
+
+    Attributes:
+        count: How many readings agree, the true one included; an upper bound unless `exact`.
+        exact: Whether `count` is the exact number.
+        some: A few wrong readings that agree.
+        labels: The fewest values that leave only the true reading once they are labelled, as
+            pairs of input and value; None where they were not found.
+    """
+
+    count: int
+    exact: bool
+    some: tuple[Reading, ...]
+    labels: tuple[tuple[str, int], ...] | None
+
+    def taken(self, truth: Truth, read: Truth) -> Reading:
+        """The reading that a network uses: for each true value, what it is read as most often.
+
+        Args:
+            truth: The true values, as in `shortcuts`.
+            read: What the network read, in the same form.
+        """
+        true_values, read_values = _as_mapping(truth), _as_mapping(read)
+        found = {}
+        for name, values in true_values.items():
+            flat, seen = np.ravel(np.asarray(values)), np.ravel(np.asarray(read_values[name]))
+            size = int(max(flat.max(initial=0), seen.max(initial=0))) + 1
+            table = np.zeros((size, size), np.int64)
+            np.add.at(table, (flat.astype(np.int64), seen.astype(np.int64)), 1)
+            found[name] = tuple(int(row.argmax()) if row.any() else -1 for row in table)
+        return found
+
+    def __str__(self) -> str:
+        number = f"{self.count:,}" if self.exact else f"at most {self.count:,}"
+        lines = [
+            f"{number} {'reading agrees' if self.count == 1 else 'readings agree'} with all labels"
+        ]
+        if self.exact and self.count == 1:
+            return lines[0] + ": only the true one"
+        for reading in self.some[:5]:
+            changes = [
+                f"{value} as {seen}"
+                for name in reading
+                for value, seen in enumerate(reading[name])
+                if value != seen
+            ]
+            lines.append("  for example " + ", ".join(changes))
+        if self.labels is not None:
+            named = ", ".join(f"{name} {value}".strip() for name, value in self.labels)
+            lines.append(f"labels that rule out the others: {named}")
+        return "\n".join(lines)
+
+
+def shortcuts(
+    program: Program | StratifiedProgram,
+    inputs: GroupsOfAtoms,
+    outputs: GroupsOfAtoms,
+    examples: Truth,
+    *,
+    some: int = 10,
+    budget: int = 2_000_000,
+) -> Shortcuts:
+    """Return how many ways of reading the inputs agree with the labels of all examples.
+
+    A network that reads the inputs is trained on the outputs only. A reading maps each true value
+    of an input to the value the network takes it for; all positions of one named input are read
+    by the same network. A reading agrees with an example if the program derives the same outputs
+    from what was read as from the true values.
+
+    >>> import latentgamma as lg
+    >>> program = lg.parse("same :- a(0), b(0). same :- a(1), b(1).")
+    >>> digits = lg.Categorical([["a(0)", "a(1)"], ["b(0)", "b(1)"]])
+    >>> print(shortcuts(program, digits, "same", [[0, 0], [0, 1], [1, 0], [1, 1]]))
+    2 readings agree with all labels
+      for example 0 as 1, 1 as 0
+    labels that rule out the others: 0
+
+    Args:
+        program: The rules.
+        inputs: The atoms that are read, as in `Layer`.
+        outputs: The atoms that are labelled, as in `Layer`.
+        examples: The true values: for each input an array of shape (N, ...), of category numbers
+            for `Categorical` atoms (without their last axis), of booleans for others.
+        some: How many wrong readings are returned.
+        budget: How many nodes the search may visit before it returns a bound.
+
+    Raises:
+        DataError: The examples do not fit the inputs, or an example has too many readings.
+    """
+    groups = read_groups(program, inputs, "inputs")
+    refuse_overlap(program, groups, ())
+    read = np.concatenate([group.atoms for group in read_groups(program, outputs, "outputs")])
+    sizes = [group.shape[-1] if group.categorical else 2 for group in groups]
+    first = np.concatenate(([0], np.cumsum(sizes)))
+    values = _values(groups, examples)  # (N, positions) of all groups
+    owner = [g for g, group in enumerate(groups) for _ in range(_positions(group))]
+    constraints = [
+        _constraint(program, groups, owner, sizes, first, row, read)
+        for row in np.unique(values, axis=0)
+    ]
+    truth = [value for size in sizes for value in range(size)]
+    variable_sizes = [size for size in sizes for _ in range(size)]
+    result = count_readings(variable_sizes, truth, constraints, some=some, budget=budget)
+
+    def reading(assignment: Sequence[int]) -> Reading:
+        return {
+            group.name: tuple(assignment[first[g] : first[g + 1]]) for g, group in enumerate(groups)
+        }
+
+    def label(variable: int) -> tuple[str, int]:
+        g = int(np.searchsorted(first, variable, "right")) - 1
+        return groups[g].name, int(variable - first[g])
+
+    return Shortcuts(
+        result.count,
+        result.exact,
+        tuple(reading(assignment) for assignment in result.some),
+        None if result.labels is None else tuple(label(v) for v in result.labels),
+    )
+
+
+def _constraint(
+    program: Program | StratifiedProgram,
+    groups: Sequence[Group],
+    owner: Sequence[int],
+    sizes: Sequence[int],
+    first: npt.NDArray[np.int64],
+    row: npt.NDArray[np.int64],
+    read: npt.NDArray[np.int64],
+) -> Constraint:
+    """The tuples of readings of the values in one example that give its outputs."""
+    variables = sorted({int(first[g] + value) for g, value in zip(owner, row, strict=True)})
+    place = {v: n for n, v in enumerate(variables)}
+    domains = [sizes[int(np.searchsorted(first, v, "right")) - 1] for v in variables]
+    total = int(np.prod(domains, dtype=object))
+    if total > _MOST_TUPLES:
+        raise DataError(
+            f"an example has {total:,} readings, more than {_MOST_TUPLES:,}: shortcuts can be "
+            f"counted for examples of few positions"
+        )
+    tuples = list(product(*map(range, domains)))
+    readings = [
+        [choice[place[int(first[g] + value)]] for g, value in zip(owner, row, strict=True)]
+        for choice in tuples
+    ]
+    worlds = _worlds(program.M, groups, np.array([*readings, row.tolist()], np.int64))
+    derived = closures(program, worlds)[:, read]
+    agrees = (derived[:-1] == derived[-1]).all(1)
+    allowed = frozenset(t for t, fits in zip(tuples, agrees, strict=True) if fits)
+    return Constraint(tuple(variables), allowed)
+
+
+def _worlds(M: int, groups: Sequence[Group], values: npt.NDArray[np.int64]) -> Mask:
+    """The fact sets of the values of all positions."""
+    facts = np.zeros((len(values), M), np.bool_)
+    rows = np.arange(len(values))
+    column = 0
+    for group in groups:
+        table = group.atoms.reshape(_positions(group), -1)  # (positions, categories or 1)
+        for atoms in table:
+            value = values[:, column]
+            if group.categorical:
+                facts[rows, atoms[value]] = True
+            else:
+                facts[:, atoms[0]] = value == 1
+            column += 1
+    return facts
+
+
+def _positions(group: Group) -> int:
+    return len(group.atoms) // (group.shape[-1] if group.categorical else 1)
+
+
+def _values(groups: Sequence[Group], examples: Truth) -> npt.NDArray[np.int64]:
+    """The true values, one row per example and one column per position."""
+    given = _as_mapping(examples)
+    columns = []
+    for group in groups:
+        if group.name not in given:
+            raise DataError(f"examples has no values for {group.title}")
+        values = np.asarray(given[group.name])
+        shape = group.shape[:-1] if group.categorical else group.shape
+        if values.ndim != 1 + len(shape) or values.shape[1:] != shape:
+            expected = ", ".join(["N", *map(str, shape)])
+            raise DataError(
+                f"the examples of {group.title} have the shape ({expected}), not {values.shape}"
+            )
+        size = group.shape[-1] if group.categorical else 2
+        whole = values.astype(np.int64)
+        if values.size and ((whole != values).any() or whole.min() < 0 or whole.max() >= size):
+            raise DataError(f"the examples of {group.title} are whole numbers from 0 to {size - 1}")
+        columns.append(whole.reshape(len(values), -1))
+    if len({len(column) for column in columns}) != 1:
+        raise DataError("the inputs have different numbers of examples")
+    return np.concatenate(columns, axis=1)
+
+
+def _as_mapping(values: Any) -> Mapping[str, npt.ArrayLike]:
+    return values if isinstance(values, Mapping) else {UNNAMED: values}
