@@ -85,7 +85,7 @@ def test_a_trajectory_shows_values_as_colours(steps: int) -> None:
     html = trajectory._repr_html_()
     assert html.count("<td") <= 30 * 17
     last = trajectory.final[ODD.index["a"]]
-    assert f"rgba(0,114,178,{last:.2f})" in html
+    assert f"rgba(0,114,178,{0.6 * last:.2f})" in html
     assert "shape" in words(model.iterate(model.state([["a"], []]), 1))
 
 

@@ -54,8 +54,9 @@ def heat_table(
     body = []
     for name, values in rows:
         cells = "".join(
-            f'<td style="background:rgba({BLUE},{value:.2f});text-align:right'
-            f'{";font-weight:600" if value > marked else ""}">{value:.2f}</td>'
+            f'<td style="background:rgba({BLUE},{0.6 * value:.2f});text-align:right'
+            f'{";font-weight:600" if value > marked else ""}">'
+            f"{f'{value:.2f}' if value >= 0.005 else '·'}</td>"
             for value in values
         )
         body.append(f'<tr><th style="text-align:left">{escape(name)}</th>{cells}</tr>')

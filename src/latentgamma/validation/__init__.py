@@ -1,8 +1,7 @@
-"""The paper's experiments, one function a phase: A to F as in the paper, and G, ours.
+"""The experiments of the paper, one function per phase: A to F as in the paper, and G, our own.
 
-Each returns a frozen result; `run_validation` does them all. One seed gives one result, bit for
-bit: graphs, fact sets and noise are drawn from it, and every job computes on one thread, however
-many run side by side.
+Each function returns a frozen result; `run_validation` runs all of them. The same seed gives the
+same result, bit for bit.
 """
 
 from latentgamma.validation.phases import (

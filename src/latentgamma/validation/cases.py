@@ -1,4 +1,4 @@
-"""The graphs of the experiments with their fact sets, and workers to run them side by side."""
+"""The graphs of the experiments with their fact sets, and workers that run jobs in parallel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A graph with its fact sets and what follows from them."""
+    """A graph with its fact sets and their closures."""
 
     name: str
     program: Program
@@ -47,7 +47,7 @@ class Case:
     closures: Mask  # (N, M)
 
     def oracle(self, kind: str, device: Device, dtype: torch.dtype = torch.float32) -> LatentGamma:
-        """The dense model, as in the paper, with the paper's or the certified constants."""
+        """The dense model, with the paper's or the certified constants."""
         constants = constants_of(kind, self.program)
         return oracle(self.program, constants, form="dense", dtype=dtype, device=device)
 
@@ -57,7 +57,7 @@ def case_of(name: str, seed: int, examples: int = EXAMPLES) -> Case:
     if name not in GRAPHS:
         raise DataError(f"graphs are {', '.join(GRAPHS)}, not {name!r}")
     program = getattr(generators, name)(seed=seed)
-    rng = numbers(seed, "facts", name)
+    rng = generator_for(seed, "facts", name)
     facts = np.zeros((examples, program.M), np.bool_)
     for row, size in zip(facts, rng.integers(2, 9, examples), strict=True):
         row[rng.choice(program.M, size, replace=False)] = True
@@ -69,14 +69,14 @@ def constants_of(kind: str, program: Program) -> Constants:
     return Constants.paper() if kind == "paper" else Constants.certified(program)
 
 
-def numbers(seed: int, *what: str | int) -> np.random.Generator:
-    """Random numbers of their own for each use, so that no phase or graph disturbs another."""
-    words = [int.from_bytes(str(word).encode(), "big") for word in what]
+def generator_for(seed: int, *purpose: str | int) -> np.random.Generator:
+    """A random generator for one purpose, independent of those for others."""
+    words = [int.from_bytes(str(word).encode(), "big") for word in purpose]
     return np.random.default_rng([seed, *words])
 
 
 def productive_roots(program: Program) -> list[str]:
-    """The roots from which something follows by themselves alone."""
+    """The roots that alone derive at least one other atom."""
     return [root for root in program.roots if closure(program, root).depth > 0]
 
 
@@ -86,19 +86,19 @@ def state_of(facts: npt.NDArray[np.bool_], model: LatentGamma) -> Tensor:
 
 
 def finite(value: float) -> float | None:
-    """The value, or None where it is infinite: JSON has no word for that."""
+    """The value, or None if it is infinite, which JSON cannot represent."""
     return value if math.isfinite(value) else None
 
 
-# -------------------------------------------------------------------- jobs side by side
+# -------------------------------------------------------------------- parallel jobs
 
 
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
     """One worker per core, each computing on a single thread.
 
-    That is faster than sharing out every small matrix product, and a product on one thread
-    adds up in one order, so that results repeat bit for bit.
+    Small matrix products are faster on one thread, and their sums have a fixed order, so that
+    results are the same bit for bit.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -116,7 +116,7 @@ def each(
     phase: str,
     progress: Progress | None,
 ) -> tuple[_Found, ...]:
-    """The job done for every item, in their order."""
+    """The results of the job for every item, in order."""
     todo = list(items)
 
     def run(item: _Item) -> _Found:

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON text and back, each field held to its annotation."""
+"""Frozen dataclasses as JSON text and back; every field is checked against its annotation."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ def to_json(value: Any) -> str:
 
 
 def from_json(kind: type[_T], text: str) -> _T:
-    """The frozen result that the text holds, every field checked against its type."""
+    """The dataclass in a JSON text, with every field checked against its type."""
     try:
         data = json.loads(text)
     except json.JSONDecodeError as problem:
-        raise DataError(f"this is no JSON: {problem}") from None
-    result: _T = _decoded(kind, data, kind.__name__)
+        raise DataError(f"this is not JSON: {problem}") from None
+    result: _T = _decode(kind, data, kind.__name__)
     return result
 
 
-def _decoded(kind: Any, data: Any, where: str) -> Any:
+def _decode(kind: Any, data: Any, where: str) -> Any:
     origin = get_origin(kind)
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         if not isinstance(data, dict) or set(data) != set(hints):
             got = sorted(data) if isinstance(data, dict) else type(data).__name__
             raise DataError(f"{where} should have the fields {sorted(hints)}, but has {got}")
-        parts = {name: _decoded(hints[name], data[name], f"{where}.{name}") for name in hints}
+        parts = {name: _decode(hints[name], data[name], f"{where}.{name}") for name in hints}
         return kind(**parts)  # type: ignore[operator]
     if origin in (Union, types.UnionType):
         options = get_args(kind)
         if data is None and type(None) in options:
             return None
-        return _decoded(next(o for o in options if o is not type(None)), data, where)
+        return _decode(next(o for o in options if o is not type(None)), data, where)
     if origin is tuple:
         inner = get_args(kind)
         if not isinstance(data, list):
             raise DataError(f"{where} should be a list, not {type(data).__name__}")
         if len(inner) == 2 and inner[1] is Ellipsis:
-            return tuple(_decoded(inner[0], x, f"{where}[{i}]") for i, x in enumerate(data))
+            return tuple(_decode(inner[0], x, f"{where}[{i}]") for i, x in enumerate(data))
         if len(data) != len(inner):
             raise DataError(f"{where} should have {len(inner)} entries, not {len(data)}")
         pairs = enumerate(zip(inner, data, strict=True))
-        return tuple(_decoded(one, x, f"{where}[{i}]") for i, (one, x) in pairs)
+        return tuple(_decode(one, x, f"{where}[{i}]") for i, (one, x) in pairs)
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if type(data) is not kind:

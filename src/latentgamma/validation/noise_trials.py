@@ -1,4 +1,4 @@
-"""Phase C: noise on the logits, against the bounds of Theorem 7.1, and what stays proved."""
+"""Phase C: accuracy and certificates of models with noise on their logits."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from latentgamma.validation.cases import (
     case_of,
     each,
     finite,
-    numbers,
+    generator_for,
     state_of,
 )
 from latentgamma.validation.printed import EXAMPLES, HEAD_SIGMAS, PERTURBATIONS, SIGMAS
 from latentgamma.validation.results import CriticalRow, NoiseRow, Robustness
 
-#: Noisy runs look back after so many steps, and drop the examples that are lost.
-_CHUNK = 9
+#: Runs are checked every so many steps; examples that can no longer become right are dropped.
+_CHECK_INTERVAL = 9
 
 
 def robustness(
@@ -46,21 +46,30 @@ def robustness(
     perturbations: int = PERTURBATIONS,
     progress: Progress | None = None,
 ) -> Robustness:
-    """Phase C: accuracy under noise, against the bounds of Theorem 7.1, and what stays proved."""
+    """Phase C: accuracy under noise, the bounds of Theorem 7.1, and certificates.
+
+    Args:
+        graphs: some of "g1", "g2", "g3", "g4".
+        seed: decides the graphs, the fact sets and the noise.
+        device: where the models run.
+        examples: the number of fact sets per graph.
+        perturbations: the number of noisy models per graph and level of noise.
+        progress: called after each job, with the phase, the jobs done and all jobs.
+    """
     cases = {name: case_of(name, seed, examples) for name in graphs}
     models = {name: case.oracle("paper", device) for name, case in cases.items()}
 
-    def job(item: tuple[str, str, float, int]) -> _Noisy:
+    def job(item: tuple[str, str, float, int]) -> _TrialResult:
         kind, name, sigma, repetition = item
         noise = torch.Generator().manual_seed(
-            int(numbers(seed, kind, name, f"{sigma:g}", repetition).integers(2**62))
+            int(generator_for(seed, kind, name, f"{sigma:g}", repetition).integers(2**62))
         )
         body, head = (sigma, 0.0) if kind == "body" else (0.0, sigma)
-        return _noisy(cases[name], models[name], perturb(models[name], body, head, noise), kind)
+        return _run_trial(cases[name], models[name], perturb(models[name], body, head, noise), kind)
 
     levels = [("body", s) for s in SIGMAS] + [("head", s) for s in HEAD_SIGMAS]
     keys = [(kind, name, sigma) for name in graphs for kind, sigma in levels]
-    # The largest graph first, so that no worker is left alone with it at the end.
+    # The largest graph first, so that all workers finish at about the same time.
     items = [(*key, repetition) for key in reversed(keys) for repetition in range(perturbations)]
     found = dict(zip(items, each(job, items, "C robustness", progress), strict=True))
     rows: dict[str, list[NoiseRow]] = {"body": [], "head": []}
@@ -91,8 +100,8 @@ def robustness(
 
 
 @dataclass(frozen=True)
-class _Noisy:
-    """What became of one perturbed model."""
+class _TrialResult:
+    """The result of one perturbed model."""
 
     accuracy: float
     events: int
@@ -101,14 +110,14 @@ class _Noisy:
     t_max: float | None
 
 
-def _noisy(case: Case, model: LatentGamma, noisy: LatentGamma, kind: str) -> _Noisy:
+def _run_trial(case: Case, model: LatentGamma, noisy: LatentGamma, kind: str) -> _TrialResult:
     before, after = model.rules.to_dense(), noisy.rules.to_dense()
     if kind == "body":
         events = int(((before.body_logits > 0) != (after.body_logits > 0)).sum())
     else:
         events = int((before.head_logits.argmax(-1) != after.head_logits.argmax(-1)).sum())
     certificate = certify(noisy, case.program)
-    return _Noisy(
+    return _TrialResult(
         _accuracy(noisy, case),
         events,
         certificate.holds,
@@ -118,14 +127,14 @@ def _noisy(case: Case, model: LatentGamma, noisy: LatentGamma, kind: str) -> _No
 
 
 def _accuracy(model: LatentGamma, case: Case) -> float:
-    """The share of examples with every atom right after STEPS steps."""
+    """The fraction of examples with every atom correct after STEPS steps."""
     state = state_of(case.facts, model)
     wanted = torch.from_numpy(case.closures).to(model.device)
-    for start in range(0, STEPS, _CHUNK):
-        state = model(state, steps=min(_CHUNK, STEPS - start))
-        # No value ever falls (Lemma 5.1), so an atom that is wrongly true stays so: lost.
-        fine = ~((state > 0.5) & ~wanted).any(-1)
-        state, wanted = state[fine], wanted[fine]
+    for start in range(0, STEPS, _CHECK_INTERVAL):
+        state = model(state, steps=min(_CHECK_INTERVAL, STEPS - start))
+        # Values never fall (Lemma 5.1), so an atom that is wrongly true stays so.
+        possible = ~((state > 0.5) & ~wanted).any(-1)
+        state, wanted = state[possible], wanted[possible]
     return int(((state > 0.5) == wanted).all(-1).sum()) / len(case.facts)
 
 

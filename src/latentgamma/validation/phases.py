@@ -1,8 +1,8 @@
-"""The paper's experiments, one function a phase: A to F as in the paper, and G, ours.
+"""The experiments of the paper, one function per phase: A to F as in the paper, and G, our own.
 
-Each returns a frozen result; `run_validation` does them all. One seed gives one result, bit for
-bit: graphs, fact sets and noise are drawn from it, and every job computes on one thread, however
-many run side by side.
+Each function returns a frozen result; `run_validation` runs all of them. The same seed gives the
+same result, bit for bit: it decides graphs, fact sets and noise, and every job computes on one
+thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from latentgamma.validation.cases import (
     constants_of,
     each,
     finite,
-    numbers,
+    generator_for,
     productive_roots,
     state_of,
 )
@@ -79,7 +79,7 @@ _Found = TypeVar("_Found")
 def construction(
     graphs: Sequence[str] = GRAPHS, *, seed: int = 0, progress: Progress | None = None
 ) -> Construction:
-    """Phase A: the figures of each graph, and the constants its parameters are made of."""
+    """Phase A: the sizes of each graph, and the constants of its parameters."""
 
     def job(name: str) -> tuple[GraphRow, tuple[ConstantsRow, ...]]:
         program = case_of(name, seed, 0).program
@@ -164,12 +164,12 @@ def structure(
     trajectories: int = TRAJECTORIES,
     progress: Progress | None = None,
 ) -> StructureChecks:
-    """Phase D: Lemma 5.1 and Propositions 5.2 and 5.4 on random states, without any tolerance."""
+    """Phase D: Lemma 5.1 and Propositions 5.2 and 5.4 on random states, without a tolerance."""
 
     def job(name: str) -> StructureRow:
         case = case_of(name, seed, 0)
         model = case.oracle("paper", device, torch.float64)
-        rng = numbers(seed, "states", name)
+        rng = generator_for(seed, "states", name)
         drawn = rng.random((2, states, case.program.M))
         low, share = (torch.from_numpy(x).to(device) for x in drawn)
         high = low + (1 - low) * share
@@ -222,7 +222,7 @@ def edge_cases(
 def multi_head(
     *, seed: int = 0, device: Device = "cpu", progress: Progress | None = None
 ) -> MultiHead:
-    """Phase F: rules with two and three heads, shared as in Appendix G, and equally."""
+    """Phase F: rules with two and three heads, with the thresholds of Appendix G and with ours."""
     program = generators.disjunctive(seed=seed)
     mixed = Program.from_rules([("x", ["a"]), (["x", "y", "z"], ["b"])])
     facts = np.stack([program.mask(program.body_of(j)) for j in range(program.R)])
@@ -332,13 +332,13 @@ def run_validation(
     device: Device = "cpu",
     progress: Progress | None = None,
 ) -> tuple[Validation, Timing]:
-    """Everything that the paper's experiments show, and how long it took.
+    """The results of all experiments of the paper, and how long they took.
 
     Args:
         graphs: some of "g1", "g2", "g3", "g4".
         seed: decides the graphs, the fact sets and the noise.
         device: where the models run.
-        progress: called as each job is done, with the phase and how far it is.
+        progress: called after each job, with the phase, the jobs done and all jobs.
     """
     chosen = tuple(graphs)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(GRAPHS):
@@ -361,7 +361,7 @@ def run_validation(
 
 
 class _Watch:
-    """Wall time by phase: call it with what a phase found, right after."""
+    """Measures the wall time of each phase: call it with the result of the phase."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()

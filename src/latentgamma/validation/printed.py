@@ -1,4 +1,4 @@
-"""The figures that the paper prints, as data, to be put beside ours."""
+"""The figures that the paper prints, as data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class PrintedGraph(NamedTuple):
-    """One graph, as the paper's tables and text have it."""
+    """The figures of one graph in the paper's tables and text."""
 
     M: int
     R: int
@@ -21,7 +21,7 @@ class PrintedGraph(NamedTuple):
 
 #: Table 3's levels of noise on the body logits.
 SIGMAS = (1.0, 1.5, 2.0, 2.5, 3.0)
-#: Levels of noise on the head logits that Appendix E speaks of.
+#: The levels of noise on the head logits in Appendix E.
 HEAD_SIGMAS = (1.0, 2.0, 3.0, 4.0)
 PERTURBATIONS = 3
 EXAMPLES = 500

@@ -1,4 +1,4 @@
-"""What the validation finds, phase by phase: frozen values that go to JSON and back."""
+"""The results of the validation: frozen values that are written to JSON and read back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = "latentgamma-validation-1"
 
 @dataclass(frozen=True)
 class GraphRow:
-    """A program's figures, and what its parameters cost."""
+    """The sizes of a program, and the number of its parameters."""
 
     graph: str
     M: int
@@ -35,7 +35,7 @@ class GraphRow:
 
 @dataclass(frozen=True)
 class ConstantsRow:
-    """The constants of one construction, and what the paper asks of them."""
+    """The constants of one construction, and the paper's assumption about them."""
 
     graph: str
     constants: str  # "paper" or "certified"
@@ -53,7 +53,7 @@ class ConstantsRow:
 
 @dataclass(frozen=True)
 class Construction:
-    """Phase A: the programs, and the parameters written down from them."""
+    """Phase A: the programs, and the constants of their parameters."""
 
     graphs: tuple[GraphRow, ...]
     constants: tuple[ConstantsRow, ...]
@@ -64,7 +64,7 @@ class Construction:
 
 @dataclass(frozen=True)
 class ExpressivityRow:
-    """How the operator did on the fact sets of one graph, after `steps` steps."""
+    """The results on the fact sets of one graph, after `steps` steps."""
 
     graph: str
     constants: str
@@ -115,13 +115,13 @@ class NoiseRow:
 
     @property
     def certified_share(self) -> float:
-        """The share of the perturbed models that are still proved right."""
+        """The fraction of the perturbed models that are certified."""
         return sum(self.certified) / len(self.certified)
 
 
 @dataclass(frozen=True)
 class CriticalRow:
-    """Where a graph's accuracy should fall, and where it does."""
+    """The predicted and the measured critical noise of a graph."""
 
     graph: str
     logits: int  # RM
@@ -141,7 +141,7 @@ class Robustness:
 
     @property
     def holds(self) -> bool:
-        """Whether no noisy model was wrong that its certificate says is right."""
+        """Whether every noisy model that its certificate covers was right."""
         return all(
             accuracy == 1.0
             for row in (*self.body, *self.head)
@@ -155,7 +155,7 @@ class Robustness:
 
 @dataclass(frozen=True)
 class StructureRow:
-    """How many random states, pairs and trajectories obey the laws, in float64, exactly."""
+    """How many random states, pairs and trajectories satisfy the laws, in float64, exactly."""
 
     graph: str
     states: int
@@ -167,7 +167,7 @@ class StructureRow:
 
 @dataclass(frozen=True)
 class StructureChecks:
-    """Phase D, Table 2: the laws that hold for any parameters."""
+    """Phase D, Table 2: laws that hold for all parameters."""
 
     rows: tuple[StructureRow, ...]
 
@@ -182,7 +182,7 @@ class StructureChecks:
 
 @dataclass(frozen=True)
 class EdgeCase:
-    """One fact set at the edge of what there is."""
+    """The result for one edge case."""
 
     graph: str
     case: str  # "empty", "root", "all roots" or "leaf"
@@ -193,19 +193,19 @@ class EdgeCase:
 
 @dataclass(frozen=True)
 class EdgeCases:
-    """Phase E: nothing, single roots, all roots, single leaves."""
+    """Phase E: no facts, single roots, all roots, single leaves."""
 
     rows: tuple[EdgeCase, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether all cases came out exactly."""
+        """Whether all cases are exact."""
         return all(row.jaccard == 1.0 for row in self.rows)
 
 
 @dataclass(frozen=True)
 class MultiHeadRow:
-    """Rules with several heads, each rule's body as the facts."""
+    """Rules with several heads; the facts are the body of one rule."""
 
     heads: str  # "paper" or "equal"
     constants: str
@@ -221,13 +221,13 @@ class MultiHeadRow:
 
 @dataclass(frozen=True)
 class MultiHead:
-    """Phase F: the extension to several heads a rule."""
+    """Phase F: rules with several heads."""
 
     rows: tuple[MultiHeadRow, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether our construction activates all heads of all rules, the mixed ones too."""
+        """Whether our construction activates all heads of all rules, also in the mixed program."""
         ours = [row for row in self.rows if row.heads == "equal"]
         return all(row.active == row.exact == row.rules and row.mixed > 0.5 for row in ours)
 
@@ -237,7 +237,7 @@ class MultiHead:
 
 @dataclass(frozen=True)
 class WindowRow:
-    """The window that the paper promises for a graph, and the one that is proved."""
+    """The window of a graph that the paper states, and the one that is proved."""
 
     graph: str
     constants: str
@@ -253,13 +253,13 @@ class WindowRow:
 
 @dataclass(frozen=True)
 class Windows:
-    """Phase G, ours: what is proved of each graph, beside what the paper promises."""
+    """Phase G, our own: the certified window of each graph, and the one in the paper."""
 
     rows: tuple[WindowRow, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether every graph is certified, from its depth on with the certified constants."""
+        """Whether every graph is certified, with certified constants from its depth on."""
         return all(
             row.holds and (row.constants != "certified" or row.t_min == row.depth)
             for row in self.rows
@@ -271,7 +271,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Picture:
-    """A program to draw, and one run of it to show."""
+    """A program and one run of it, to draw."""
 
     graph: str
     atoms: tuple[str, ...]
@@ -283,7 +283,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Validation:
-    """All that the validation found. One seed gives one of these, bit for bit."""
+    """All results. The same seed gives the same results, bit for bit."""
 
     format: str
     seed: int
