@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -26,6 +27,7 @@ from latentgamma import (
     oracle,
     parse,
 )
+from latentgamma._model import serialization
 from latentgamma._model.module import GROUPS
 from random_models import FORMS, GATES, RUNS, random_model, random_states
 from random_programs import random_program
@@ -123,7 +125,9 @@ def change(
         edit(tensors)
     if options is not None:
         found["options"] = json.dumps(json.loads(found["options"]) | options)
-    save_file(tensors, path, found | (metadata or {}))
+    found |= metadata or {}
+    # As whoever writes such a file on purpose would do.
+    save_file(tensors, path, found | {"digest": serialization._digest(tensors, found)})
 
 
 def put(name: str, value: Tensor) -> Callable[[dict[str, Tensor]], Any]:
@@ -141,12 +145,16 @@ def at(name: str, place: int, value: float) -> Callable[[dict[str, Tensor]], Any
     ("changes", "message"),
     [
         ({"metadata": {"format": "elsewhere"}}, "does not hold a LatentGamma model"),
-        ({"metadata": {"version": "99"}}, "has version 99, but this release reads version 1"),
+        (
+            {"metadata": {"version": "99"}},
+            "has version 99, but this release reads versions 1 and 2",
+        ),
         ({"metadata": {"options": "{"}}, "options of this model file cannot be read"),
         ({"metadata": {"options": "[1]"}}, "options of this model file cannot be read"),
         ({"options": {"form": "sharded"}}, "form must be one of 'dense', 'sparse'"),
         ({"options": {"gate": "relu"}}, "gate must be one of"),
         ({"options": {"gradient": 3}}, "gradient must be one of"),
+        ({"options": {"kernel": "gpu"}}, "kernel must be one of"),
         ({"options": {"dtype": "int8"}}, "dtype must be one of"),
         ({"options": {"program": "yes"}}, "options of this model file cannot be read"),
         ({"options": {"extra": 1}}, "options of this model file cannot be read"),
@@ -185,6 +193,42 @@ def test_a_file_that_does_not_fit_is_refused(
     with pytest.raises(ModelError, match=message) as caught:
         LatentGamma.load(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_flipped_bit_is_refused(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    oracle(parse("c :- a, b. d :- c."), form=form).save(path)  # type: ignore[arg-type]
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, 8 * len(content), 500).tolist():
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with pytest.raises(ModelError):
+            LatentGamma.load(path)
+    path.write_bytes(content)
+    assert LatentGamma.load(path).program == parse("c :- a, b. d :- c.")
+
+
+def test_a_file_of_version_1_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model = oracle(parse("c :- a, b. d :- c."), form="sparse")
+    model.save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    options = json.loads(metadata["options"])
+    del options["kernel"], metadata["digest"]
+    save_file(tensors, path, metadata | {"version": "1", "options": json.dumps(options)})
+    back = LatentGamma.load(path)
+    assert all(map(torch.equal, model.parameters(), back.parameters()))
+    assert back.kernel == "auto"
+
+
+def test_the_choice_of_a_kernel_comes_back(tmp_path: Path) -> None:
+    oracle(parse("b :- a."), kernel="reference").save(tmp_path / "m")
+    assert LatentGamma.load(tmp_path / "m").kernel == "reference"
 
 
 def test_what_is_no_model_file(tmp_path: Path) -> None:
@@ -244,11 +288,23 @@ class TestCopies:
         assert "M=6, R=8, gate=sigmoid, gradient=exact" in repr(model)
 
 
-def test_numbers_of_another_program_are_refused() -> None:
-    model = oracle(parse("b :- a. c :- b."), form="sparse")
-    other = oracle(Program.from_rules([("b", ["a"]), ("c", ["a"])], "bac"), form="sparse")
-    with pytest.raises(RuntimeError, match="these values belong to another program"):
+@every_form
+def test_values_of_another_program_are_refused(form: Any) -> None:
+    model = oracle(parse("b :- a. c :- b."), form=form)
+    other = oracle(Program.from_rules([("b", ["a"]), ("c", ["a"])], "bac"), form=form)
+    before = [parameter.clone() for parameter in model.parameters()]
+    with pytest.raises(ModelError, match="these values belong to another program"):
         model.load_state_dict(other.state_dict())
+    assert all(map(torch.equal, before, model.parameters()))
+    # Without a program there is nothing to compare, but literals of the sparse form.
+    model.program = None
+    if form == "dense":
+        model.load_state_dict(other.state_dict())
+    else:
+        with pytest.raises(RuntimeError, match="these values belong to another program"):
+            model.load_state_dict(other.state_dict())
+    old = {key: x for key, x in model.state_dict().items() if key != "_extra_state"}
+    model.load_state_dict(old)
 
 
 # ------------------------------------------------------------------------ dtypes

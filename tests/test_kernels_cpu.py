@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
@@ -11,13 +13,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 import latentgamma as lg
-from latentgamma._model.kernels import autograd, cpu_kernels, cpu_launch
-from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
-from latentgamma._model.kernels.inputs import Flat, flatten, make_layout, plain_step
+from latentgamma._model.constrained_parameters import raw_above
+from latentgamma._model.kernels import cpu_arithmetic, cpu_forward, cpu_launch, selection
+from latentgamma._model.kernels.coefficients import make_coefficients, plain_step
+from latentgamma._model.kernels.literal_rows import literal_rows_of, make_literal_rows
+from latentgamma._model.kernels.selection import kernel_for
 from latentgamma._model.module import LatentGamma
-from latentgamma._model.rules import Literals, StepParameters, Weights
+from latentgamma._model.rules import Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
 from latentgamma._simd import compiled, exp_minus_abs, group, log, put_group
@@ -27,7 +32,7 @@ from random_programs import random_program
 
 @pytest.fixture(autouse=True)
 def every_size_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autograd, "_LEAST_SIZE", 0)
+    monkeypatch.setattr(selection, "_LEAST_SIZE", 0)
 
 
 def drawn(program: Program, **options: Any) -> LatentGamma:
@@ -60,28 +65,6 @@ def high_states(model: LatentGamma, batch: int, seed: int = 0) -> Tensor:
     return random_states(model, batch, seed=seed) ** 0.2
 
 
-def leaves(model: LatentGamma, dtype: torch.dtype) -> StepParameters:
-    """The numbers of a model, rounded to a dtype, as tensors that collect gradients."""
-    numbers = model.step_parameters()
-
-    def leaf(tensor: Tensor, kind: torch.dtype) -> Tensor:
-        return tensor.detach().to(dtype).to(kind).requires_grad_()
-
-    body, body_off, total, head, head_off = numbers.weights
-    weights = Weights(
-        leaf(body, dtype),
-        leaf(body_off, dtype),
-        total.detach().clone().requires_grad_(),
-        leaf(head, dtype),
-        leaf(head_off, dtype),
-    )
-    return StepParameters(weights, *(leaf(tensor, dtype) for tensor in numbers[1:6]))
-
-
-def widened(numbers: StepParameters) -> StepParameters:
-    return numbers.with_tensors([t.detach().double().requires_grad_() for t in numbers.tensors()])
-
-
 def compare(
     model: LatentGamma,
     state: Tensor,
@@ -91,41 +74,32 @@ def compare(
     value: float,
     slope: float,
     every: bool = False,
-    sqrt: bool = False,
+    memory: Any = "states",
 ) -> None:
-    """Hold the kernel to the float64 reference: the states, and the gradient of every number."""
-    rules = model.rules
-    assert isinstance(rules, SparseRules)
-    mine = leaves(model, dtype)
-    theirs = widened(mine)
+    """Hold the kernel to the float64 reference: the states, and the gradient of every parameter."""
+    mine = copy.deepcopy(model).to(dtype)
+    theirs = copy.deepcopy(mine).double()
+    mine.kernel, theirs.kernel = "auto", "reference"
     start = state.to(dtype).requires_grad_()
     wide = start.detach().double().requires_grad_()
-    run = Run(
-        cpu_launch,
-        layout_of(rules),
-        steps,
-        bump=model.gate_kind == "bump",
-        sqrt=sqrt,
-    )
-    states = [wide]
-    for _ in range(steps):
-        states.append(model._step(theirs, states[-1]))
     if every:
-        got, want = run.trajectory(mine, start), torch.stack(states)
+        got, want = mine.iterate(start, steps).states, theirs.iterate(wide, steps).states
     else:
-        got, want = run(mine, start), states[-1]
+        got, want = mine(start, steps, memory=memory), theirs(wide, steps)
     assert got.dtype == dtype
     torch.testing.assert_close(got.double(), want, rtol=0, atol=value)
     rng = torch.Generator().manual_seed(1)
     given = torch.randn(got.shape, generator=rng, dtype=torch.float64)
     got.backward(given.to(dtype))
     want.backward(given.to(dtype).double())
-    names = [*Weights._fields, *StepParameters._fields[1:6], "state"]
-    for name, a, b in zip(names, [*mine.tensors(), start], [*theirs.tensors(), wide], strict=True):
+    expected = {"state": wide, **dict(theirs.named_parameters())}
+    for name, a in {"state": start, **dict(mine.named_parameters())}.items():
+        b = expected[name]
         if b.grad is None or b.numel() == 0 or float(b.grad.norm()) == 0:
             assert a.grad is None or float(a.grad.norm()) == 0, name
             continue
         assert a.grad is not None, name
+        assert a.grad.dtype == dtype
         error = float((a.grad.double() - b.grad).norm() / b.grad.norm())
         assert error <= slope, f"{name}: {error:.2e}"
 
@@ -149,7 +123,7 @@ def _exps(x: np.ndarray, out: np.ndarray) -> None:
 @compiled
 def _sigmoids(x: np.ndarray, out: np.ndarray) -> None:
     for g in range(x.size // 16):
-        put_group(out, g, cpu_kernels._sigmoid(group(x, g)))
+        put_group(out, g, cpu_arithmetic.vector_sigmoid(group(x, g)))
 
 
 def all_scales(dtype: type) -> np.ndarray:
@@ -243,13 +217,10 @@ def test_whole_and_broken_gates_agree_with_the_reference(
     dtype: torch.dtype, value: float, slope: float, beta: float
 ) -> None:
     model = soft(random_program(3, 20, 30, body=5))
-    numbers = leaves(model, dtype)._replace(gate=torch.tensor(beta, dtype=dtype))
-    run = Run(cpu_launch, layout_of(model.rules), 5, bump=False)  # type: ignore[arg-type]
-    state = high_states(model, 9).to(dtype)
-    got, want = run(numbers, state), state.double()
-    for _ in range(5):
-        want = model._step(widened(numbers), want)
-    torch.testing.assert_close(got.double(), want, rtol=0, atol=value)
+    with torch.no_grad():
+        model.gate_raw.copy_(raw_above("gate", torch.tensor(beta, dtype=torch.float64), 1.0))
+    assert model.gate.item() == pytest.approx(beta, abs=1e-14)
+    compare(model, high_states(model, 9), 5, dtype, value=value, slope=slope)
 
 
 def test_a_proof_gradient_arrives_undiminished_at_the_facts_of_a_chain() -> None:
@@ -279,7 +250,7 @@ def test_keeping_few_states_changes_no_gradient(
     dtype: torch.dtype, value: float, slope: float, steps: int
 ) -> None:
     model = soft(random_program(6, 33, 41, body=7))
-    compare(model, high_states(model, 5), steps, dtype, value=value, slope=slope, sqrt=True)
+    compare(model, high_states(model, 5), steps, dtype, value=value, slope=slope, memory="sqrt")
 
 
 @pytest.mark.parametrize("batch", [0, 1, 17])
@@ -326,33 +297,87 @@ def test_a_support_in_any_order_gives_the_same() -> None:
     compare(model, state, 3, torch.float64, value=1e-12, slope=1e-10)
 
 
-def test_the_multiplied_numbers_make_the_same_step() -> None:
-    model = soft(random_program(9, 25, 30, body=6))
+@BOTH
+@pytest.mark.parametrize("seed", range(3))
+def test_the_coefficients_are_those_of_plain_torch(
+    dtype: torch.dtype, value: float, slope: float, seed: int
+) -> None:
+    model = drawn(random_program(seed, 9, 13), seed=seed).to(dtype)
     rules = model.rules
-    layout = make_layout(rules.literals(), M=rules.M, R=rules.R)
-    flat = flatten(layout, model.step_parameters(), torch.float64)
+    assert isinstance(rules, SparseRules)
+    rows = literal_rows_of(rules)
+    wide = make_coefficients(rows, copy.deepcopy(model).double().step_parameters(), torch.float64)
+    got = cpu_launch.read(rows, model._raw_parameters(rules), dtype, bump=False)
+    for found, expected in (
+        (got.margin, wide.margin),
+        (got.body_background, wide.body_background),
+        (got.bodies.weight, wide.body_weight),
+        (got.head_background, wide.head_background),
+        (got.heads.weight, wide.head_weight),
+        (got.offset, wide.offset),
+        (got.gate, wide.gate),
+    ):
+        # One rounding to the dtype, of values that were computed in float64.
+        torch.testing.assert_close(
+            torch.as_tensor(found, dtype=torch.float64),
+            expected.detach(),
+            rtol=max(1e-14, 2 * torch.finfo(dtype).eps),
+            atol=1e-15,
+        )
+
+
+def test_parameters_at_their_limits_have_the_gradient_of_the_reference() -> None:
+    model = drawn(random_program(3, 5, 6))
+    with torch.no_grad():
+        model.sharpness_raw[:3] = torch.tensor([-800.0, 50.0, 0.0])
+        model.confidence_raw[:3] = torch.tensor([-800.0, 60.0, 0.0])
+        model.rules.head_logits[:2] = torch.tensor([300.0, -300.0])  # type: ignore[index, operator]
+        model.rules.body_logits[:2] = torch.tensor([40.0, -40.0])  # type: ignore[index, operator]
+    compare(model, high_states(model, 4), 2, torch.float64, value=1e-12, slope=1e-10)
+
+
+def test_the_coefficients_make_the_same_step() -> None:
+    model = soft(random_program(9, 25, 30, body=6))
+    rows = make_literal_rows(model.rules.literals(), M=model.M, R=model.R)
+    coefficients = make_coefficients(rows, model.step_parameters(), torch.float64)
     state = high_states(model, 3)
-    got = plain_step(layout, flat, state, bump=False)
+    got = plain_step(rows, coefficients, state, bump=False)
     torch.testing.assert_close(got, model.step(state), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("memory", ["states", "sqrt"])
+@pytest.mark.parametrize("batch", [3, 20])
+def test_each_example_takes_the_steps_it_is_given(batch: int, memory: Any) -> None:
+    model = soft(random_program(7, 33, 41, body=5))
+    counts = torch.arange(batch) % 6
+    results = []
+    for kernel in ("auto", "reference"):
+        model.kernel = kernel  # type: ignore[assignment]
+        model.zero_grad()
+        state = high_states(model, batch).requires_grad_()
+        after = model._run_steps(state, 5, memory, counts)
+        after.square().sum().backward()
+        results.append([after, state.grad, *(p.grad for p in model.parameters())])
+    for mine, other in zip(*results, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-12)
+    with torch.no_grad():
+        for example, count in enumerate(counts.tolist()):
+            alone = model(high_states(model, batch)[example], count)
+            torch.testing.assert_close(alone, after[example], rtol=0, atol=1e-12)
 
 
 def test_a_gradient_can_be_differentiated_again() -> None:
     model = soft(random_program(2, 5, 6, body=3))
-    layout = layout_of(model.rules)  # type: ignore[arg-type]
-    flat = [
-        x.detach().requires_grad_() for x in flatten(layout, model.step_parameters(), torch.float64)
-    ]
-    state = high_states(model, 2).requires_grad_()
-    run = Run(cpu_launch, layout, 2, bump=False)
+    names = [name for name, _ in model.named_parameters()]
 
-    def final(state: Tensor, *flat: Tensor) -> Tensor:
-        result: Tensor = autograd._Final.apply(run, state, *flat)  # type: ignore[no-untyped-call]
-        return result
+    def final(state: Tensor, *parameters: Tensor) -> Tensor:
+        return functional_call(model, dict(zip(names, parameters, strict=True)), (state, 2))
 
     # The floor of 0.05 keeps the differences inside [0, 1].
-    inside = (0.05 + 0.9 * state.detach()).requires_grad_()
-    assert torch.autograd.gradcheck(final, (inside, *flat))
-    assert torch.autograd.gradgradcheck(final, (inside, *flat))
+    inside = (0.05 + 0.9 * high_states(model, 2)).requires_grad_()
+    leaves = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    assert torch.autograd.gradcheck(final, (inside, *leaves))
+    assert torch.autograd.gradgradcheck(final, (inside, *leaves), fast_mode=True)
 
 
 # -------------------------------------------------------------------- laws of the operator
@@ -376,30 +401,45 @@ def test_an_example_has_the_same_bits_in_every_batch(dtype: torch.dtype) -> None
         assert torch.equal(model(state[first:last], 6), together[first:last])
 
 
-@pytest.mark.parametrize("gradient", ["exact", "proof"])
+def states_and_gradients(model: LatentGamma, state: Tensor, steps: int) -> list[Tensor]:
+    start = state.clone().requires_grad_()
+    states = model.iterate(start, steps).states
+    grads = torch.autograd.grad(states.square().sum(), [start, *model.parameters()])
+    return [states, *grads]
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("batch", [1, 40])
-def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch, gradient: str, batch: int) -> None:
+def test_threads_change_no_bit(
+    monkeypatch: pytest.MonkeyPatch, threads: Callable[[int], None], batch: int
+) -> None:
     model = soft(random_program(4, 700, 600, body=9)).to(torch.float32)
-    model.gradient = gradient  # type: ignore[assignment]
     state = high_states(model, batch).float()
-
-    def run() -> list[Tensor]:
-        start = state.clone().requires_grad_()
-        states = model.iterate(start, 5).states
-        grads = torch.autograd.grad(states.square().sum(), [start, *model.parameters()])
-        return [states, *grads]
-
-    threads = torch.get_num_threads()
     monkeypatch.setattr(cpu_launch, "_WORTH_A_THREAD", 0)
-    try:
-        torch.set_num_threads(1)
-        alone = run()
-        torch.set_num_threads(3)
-        for shared in (1 << 62, 0):  # threads take tiles; threads share each tile
-            monkeypatch.setattr(cpu_launch, "_SHARED_TILE", shared)
-            assert all(map(torch.equal, alone, run()))
-    finally:
-        torch.set_num_threads(threads)
+    threads(1)
+    alone = states_and_gradients(model, state, 5)
+    threads(3)
+    for limit in (1 << 62, 0):  # threads take tiles; threads share each tile
+        monkeypatch.setattr(cpu_launch, "_WORTH_SHARING", limit)
+        monkeypatch.setattr(cpu_launch, "_LARGER_THAN_CACHE", limit)
+        assert all(map(torch.equal, alone, states_and_gradients(model, state, 5)))
+
+
+def test_threads_change_no_bit_of_a_large_program(threads: Callable[[int], None]) -> None:
+    # Plain torch divides so many parameters among its threads, and rounds differently at the ends.
+    model = soft(lg.generators.chain(70_001)).to(torch.float32)
+    state = high_states(model, 1).float()
+    threads(1)
+    alone = states_and_gradients(model, state, 2)
+    for count in (2, 3):
+        threads(count)
+        assert all(map(torch.equal, alone, states_and_gradients(model, state, 2)))
 
 
 def test_facts_close_as_the_program_says() -> None:
@@ -455,7 +495,7 @@ def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch
     small, large = drawn(random_program(0)), soft(random_program(0, 200, 200, body=9))
     for model, kernel in ((small, None), (large, cpu_launch)):
         state = random_states(model, 2)
-        assert kernel_for(model.rules, state, model.step_parameters().tensors()) is kernel
+        assert kernel_for(model.rules, state, model.parameters()) is kernel
 
 
 def test_an_unknown_kernel_is_refused() -> None:
@@ -491,16 +531,19 @@ def test_a_moved_support_is_seen() -> None:
 _SECOND = """
 import torch
 from latentgamma import generators, oracle
-from latentgamma._model.kernels import cpu_kernels, cpu_launch
+from latentgamma._model.kernels import cpu_backward, cpu_forward, cpu_launch, cpu_read
 model = oracle(generators.g4())
 model(torch.zeros(20, model.M), 2).sum().backward()
-for kernel in (cpu_kernels.forward_tiles, cpu_kernels.backward_tile):
+for kernel in (
+    cpu_read.read_coefficients, cpu_read.read_coefficients_backward,
+    cpu_forward.forward_tiles, cpu_backward.backward_tiles,
+):
     assert kernel.stats.cache_hits and not kernel.stats.cache_misses, kernel.stats
 """
 
 
 def test_a_second_process_compiles_nothing() -> None:
-    if not isinstance(cpu_kernels.forward_tile, numba.core.registry.CPUDispatcher):
+    if not isinstance(cpu_forward.forward_tiles, numba.core.registry.CPUDispatcher):
         pytest.skip("numba is off")
     model = lg.oracle(lg.generators.g4())
     model(torch.zeros(20, model.M), 2).sum().backward()
@@ -533,11 +576,6 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
         [sys.executable, "-c", _FORKED], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_the_fields_of_flat_are_the_inputs_of_the_function() -> None:
-    # The backward pass splits its saved tensors by this count.
-    assert len(Flat._fields) == 7
 
 
 def test_gradients_of_decided_logits_keep_their_digits() -> None:

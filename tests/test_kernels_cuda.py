@@ -1,18 +1,17 @@
 """The GPU kernels agree with the float64 reference in value and in every gradient."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma._model.kernels.inputs import Flat, flatten, make_layout, plain_step
 from latentgamma._program.program import Program
 from latentgamma.generators import g4
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
-
-from latentgamma._model.kernels import cuda_launch
 
 
 def ragged(seed: int, M: int, R: int, most: int) -> Program:
@@ -56,46 +55,57 @@ CASES = [
 @pytest.mark.parametrize("gate", ["sigmoid", "bump"])
 @pytest.mark.parametrize(("M", "R", "most", "B", "steps"), CASES)
 def test_value_and_gradients(M: int, R: int, most: int, B: int, steps: int, gate: str) -> None:
-    model, bump = shaken(ragged(M + R, M, R, most), R, gate), gate == "bump"
-    layout = make_layout(model.rules.literals(), M=M, R=R)
-    flat = Flat(*(x.detach() for x in flatten(layout, model.step_parameters(), torch.float64)))
-    flat = Flat(*(x.requires_grad_() for x in flat))
+    there = shaken(ragged(M + R, M, R, most), R, gate).float()
+    here = copy.deepcopy(there).double()
+    here.kernel = "reference"
+    there.cuda()
     generator = torch.Generator().manual_seed(1)
-    state = torch.rand(B, M, generator=generator, dtype=torch.float64).requires_grad_()
-    weight = torch.randn(steps + 1, B, M, generator=generator, dtype=torch.float64)
-    states = [state]
-    for _ in range(steps):
-        states.append(plain_step(layout, flat, states[-1], bump=bump))
-    last = torch.autograd.grad(
-        (states[-1] * weight[-1]).sum(), [state, *flat], retain_graph=True, allow_unused=True
-    )
-    every = torch.autograd.grad(
-        (torch.stack(states) * weight).sum(), [state, *flat], allow_unused=True
-    )
-
-    there = make_layout(
-        type(model.rules.literals())(*(x.cuda() for x in model.rules.literals())), M=M, R=R
-    )
-    numbers = Flat(*(x.detach().float().cuda().contiguous() for x in flat))
-    given = state.detach().float().cuda()
-    final, _ = cuda_launch.forward(there, numbers, given, steps, bump=bump, keep=False)
-    again, kept = cuda_launch.forward(there, numbers, given, steps, bump=bump, keep=True)
-    assert torch.equal(final, again)
-    assert (final.double().cpu() - states[-1]).abs().max() < 1e-5
-    run = cuda_launch.trajectory(there, kept, B)
-    assert (run.double().cpu() - torch.stack(states)).abs().max() < 1e-5
-    for sent, exact in ((weight[-1:], last), (weight, every)):
-        arguments = (there, numbers, kept, sent.float().cuda())
-        found = [cuda_launch.backward(*arguments, bump=bump, learn=True) for _ in "12"]
-        ours = [found[0][0], *found[0][1]]
-        twin = [found[1][0], *found[1][1]]
-        for name, mine, other, theirs in zip(
-            ["state", *Flat._fields], ours, twin, exact, strict=True
-        ):
+    state = torch.rand(B, M, generator=generator)
+    weight = torch.randn(steps + 1, B, M, generator=generator)
+    for every in (False, True):
+        results = []
+        for model, dtype in ((here, torch.float64), (there, torch.float32), (there, torch.float32)):
+            start = state.to(model.device, dtype).requires_grad_()
+            states = model.iterate(start, steps).states if every else model(start, steps)[None]
+            given = weight[-len(states) :].to(states)
+            names = ["state", *(name for name, _ in model.named_parameters())]
+            grads = torch.autograd.grad(
+                (states * given).sum(), [start, *model.parameters()], allow_unused=True
+            )
+            results.append((states, grads))
+        (exact, wanted), (found, ours), (again, twin) = results
+        assert torch.equal(found, again)
+        assert (found.double().cpu() - exact).abs().max() < 1e-5
+        for name, theirs, mine, other in zip(names, wanted, ours, twin, strict=True):
             assert torch.equal(mine, other), name  # the same bits every time
             if theirs is not None and theirs.numel():
                 assert mine.shape == theirs.shape
                 assert close(mine, theirs), name
+
+
+@pytest.mark.parametrize(("M", "R"), [(33, 40), (5000, 5100)])
+def test_each_example_takes_the_steps_it_is_given(M: int, R: int) -> None:
+    model = shaken(ragged(3, M, R, 3), 3, "sigmoid").float().cuda()
+    state = torch.rand(9, M, device="cuda")
+    counts = torch.arange(9, device="cuda") % 5
+    start = state.clone().requires_grad_()
+    together = model._run_steps(start, 4, "states", counts)
+    (slope,) = torch.autograd.grad(together.square().sum(), start)
+    for example, count in enumerate(counts.tolist()):
+        alone = state[example].clone().requires_grad_()
+        after = model(alone, count)
+        torch.testing.assert_close(after, together[example], rtol=0, atol=1e-6)
+        (expected,) = torch.autograd.grad(after.square().sum(), alone)
+        torch.testing.assert_close(slope[example], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("M", "R"), [(33, 40), (5000, 5100)])
+def test_a_value_outside_the_range_shows_in_its_example_alone(M: int, R: int) -> None:
+    model = shaken(ragged(3, M, R, 3), 3, "sigmoid").float().cuda()
+    state = torch.rand(6, M, device="cuda")
+    state[1, 4], state[3, 0], state[4, 2] = 1.5, -0.1, torch.nan
+    found = model(state, 2).isnan().any(1)
+    assert found.tolist() == [False, True, False, True, True, False]
 
 
 def test_a_model_on_the_device_is_the_model() -> None:

@@ -26,7 +26,7 @@ from latentgamma import (
     oracle,
     parse,
 )
-from latentgamma._model import module as stages
+from latentgamma._model import stages
 from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.sparse_rules import SparseRules
 from random_models import FORMS, GATES, paper_parameters, random_model
@@ -248,7 +248,9 @@ def test_steps_none_gives_up_inside_the_window() -> None:
     model = oracle(program)
     halfway = torch.full((3,), 0.6)  # true enough to count, too little to fire
     halfway[program.index["c"]] = 0.0
-    after = model(halfway)
+    with pytest.warns(UserWarning, match=r"1 of 1 examples.* pass steps=") as caught:
+        after = model(halfway)
+    assert caught[0].filename == __file__
     window = model.certificate()
     assert torch.equal(after, model(halfway, int(4 * window.t_min + 16)))
     assert after[program.index["c"]] < 0.5

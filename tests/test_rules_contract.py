@@ -14,8 +14,8 @@ from torch.func import functional_call
 
 import paper_reference as paper
 from latentgamma import LatentGamma, Program
-from latentgamma._model import module as stages
-from latentgamma._model.kernels import autograd
+from latentgamma._model import stages
+from latentgamma._model.kernels import selection
 from latentgamma._model.sparse_rules import SparseRules
 from random_models import FORMS, GATES, RUNS, paper_parameters, random_model, random_states
 from random_programs import programs, random_program
@@ -32,7 +32,7 @@ every_gate = pytest.mark.parametrize("gate", GATES)
 @pytest.fixture(autouse=True, scope="module")
 def _small_programs_are_compiled_too() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autograd, "_LEAST_SIZE", 0)
+        patch.setattr(selection, "_LEAST_SIZE", 0)
         yield
 
 

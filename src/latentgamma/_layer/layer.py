@@ -25,7 +25,7 @@ from latentgamma._layer.plan import Plan, plan_of, probability_plan
 from latentgamma._layer.posterior import input_posterior, proofs_of
 from latentgamma._layer.probability import Inference, ProbabilitySemantics, log_odds_of_log
 from latentgamma._minmax.closure import KernelChoice
-from latentgamma._model.module import one_of
+from latentgamma._model.checks import one_of
 from latentgamma._model.tracing import values_can_be_read
 from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._probability.proofs import LikelyProof

@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 
 from latentgamma._errors import ProgramError
+from latentgamma._model.checks import one_of
 from latentgamma._model.dense_rules import DenseRules
-from latentgamma._model.module import LatentGamma, one_of
+from latentgamma._model.module import LatentGamma
 from latentgamma._program.program import Program
 
 

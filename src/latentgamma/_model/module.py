@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,16 @@ from torch import Tensor, nn
 
 from latentgamma._certificate.certificate import Certificate, certify
 from latentgamma._certificate.step_bounds import Reading
-from latentgamma._errors import ModelError, StateError
+from latentgamma._errors import ModelError
+from latentgamma._model.certificate_cache import CertificateCache
+from latentgamma._model.checks import (
+    STATE_DTYPES,
+    check_shape,
+    checked_state,
+    checked_steps,
+    one_of,
+)
+from latentgamma._model.closed_runs import run_until_closed
 from latentgamma._model.constrained_parameters import (
     above_one,
     open_unit,
@@ -23,12 +32,16 @@ from latentgamma._model.constrained_parameters import (
     raw_above,
     raw_open_unit,
 )
-from latentgamma._model.kernels.autograd import Run, kernel_for, layout_of
-from latentgamma._model.kernels.inputs import Flat
+from latentgamma._model.fixed_parameters import FixedParameters, FixedState
+from latentgamma._model.kernels.autograd import FusedSteps
+from latentgamma._model.kernels.coefficients import Coefficients, Parameters, make_coefficients
+from latentgamma._model.kernels.literal_rows import literal_rows_of
+from latentgamma._model.kernels.selection import kernel_for
 from latentgamma._model.log_odds_run import log_odds_after
+from latentgamma._model.program_digest import program_digest
 from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
 from latentgamma._model.recompute import run_keeping_states
-from latentgamma._model.rules import AbstractRules, Literals, StepParameters
+from latentgamma._model.rules import AbstractRules, StepParameters, Weights
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind, fire, gate, match, route, update
 from latentgamma._model.tracing import can_be_rerun, values_can_be_read
@@ -43,9 +56,6 @@ Gradient: TypeAlias = Literal["exact", "proof"]
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
 #: What runs many steps: compiled code where there is some for it, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
-
-#: What a state may be made of.
-STATE_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 _REMEDY = (
     'train through lg.Layer, or set model.gradient = "proof"; and read log-odds, logits=True, '
@@ -115,12 +125,12 @@ class LatentGamma(nn.Module):
         super().__init__()
         if program is not None and rules.M != program.M:
             raise ModelError(f"the rules have {rules.M} atoms, the program has {program.M}")
-        _check_shape("threshold", threshold, (rules.R,))
-        _check_shape("sharpness", sharpness, (rules.R,))
-        _check_shape("confidence", confidence, (rules.R,))
-        _check_shape("gain", gain, ())
-        _check_shape("offset", offset, (rules.M,))
-        _check_shape("gate", gate, ())
+        check_shape("threshold", threshold, (rules.R,))
+        check_shape("sharpness", sharpness, (rules.R,))
+        check_shape("confidence", confidence, (rules.R,))
+        check_shape("gain", gain, ())
+        check_shape("offset", offset, (rules.M,))
+        check_shape("gate", gate, ())
         self.gate_kind: GateKind = one_of("gate", gate_kind, get_args(GateKind))
         self.kernel = kernel
         self.program = program
@@ -132,13 +142,14 @@ class LatentGamma(nn.Module):
         self.offset = nn.Parameter(offset)
         self.gate_raw = nn.Parameter(raw_above("gate", gate, 1.0))
         self._state_dtype = threshold.dtype
-        self._certified: tuple[object, Certificate] | None = None
-        self._fixed: tuple[StepParameters, dict[torch.dtype, Flat]] | None = None
+        self._certificates = CertificateCache()
+        self._fixed = FixedState()
         self._proofs: ProofClosure | None = None
         self._zero_gradient = ZeroGradientWatch(_REMEDY)
         self.gradient = gradient
+        self.register_load_state_dict_pre_hook(_refuse_other_program)  # type: ignore[no-untyped-call]
 
-    # ------------------------------------------------------------ numbers
+    # ------------------------------------------------------------ parameters
 
     @property
     def gradient(self) -> Gradient:
@@ -201,26 +212,31 @@ class LatentGamma(nn.Module):
         return self._state_dtype
 
     def step_parameters(self) -> StepParameters:
-        """The parameters as a step uses them, differentiable."""
-        return StepParameters(
-            self.rules.read(),
-            self.threshold,
-            self.sharpness,
-            self.gain * self.confidence,
-            self.offset,
-            self.gate,
-        )
+        """The parameters as a step uses them, differentiable; inside `fixed()` as they were then."""
+        fixed = self._fixed.current
+        if fixed is not None:
+            return fixed.step_parameters
+        return self._step_parameters(self.rules.read(), self)
 
-    def _read(self) -> tuple[StepParameters, dict[torch.dtype, Flat] | None]:
-        """The numbers of a step, and where a kernel may keep its form of them."""
-        fixed = self._fixed  # read once: another thread may end its `fixed` block meanwhile
-        return (self.step_parameters(), None) if fixed is None else fixed
+    def _step_parameters(
+        self, weights: Weights, source: LatentGamma | Parameters
+    ) -> StepParameters:
+        return StepParameters(
+            weights,
+            source.threshold,
+            positive(source.sharpness_raw),
+            positive(source.gain_raw) * open_unit(source.confidence_raw),
+            source.offset,
+            above_one(source.gate_raw),
+        )
 
     @contextmanager
     def fixed(self) -> Iterator[LatentGamma]:
-        """This model with its parameters taken as they are now: read once, and not differentiated.
+        """This model with its parameters as they are now: read once, and not differentiated.
 
-        For serving, above all on a device, where reading them costs as much as a short run.
+        Changes of the parameters have no effect until the context ends. Contexts may be nested,
+        and threads may share one: all of them use what the first one read, until the last one
+        ends. A copy of the model made inside is an ordinary model.
 
         >>> import latentgamma as lg
         >>> model = lg.oracle(lg.parse("b :- a."))
@@ -228,16 +244,37 @@ class LatentGamma(nn.Module):
         ...     float(model(model.state(["a"]), 1)[0]) > 0.5
         True
         """
-        with torch.no_grad():
-            numbers = self.step_parameters()
-            self._fixed = (
-                numbers.with_tensors([tensor.detach() for tensor in numbers.tensors()]),
-                {},
-            )
+        self._fixed.enter(self._fixed_parameters)
         try:
             yield self
         finally:
-            self._fixed = None
+            self._fixed.leave()
+
+    def _fixed_parameters(self) -> FixedParameters:
+        with torch.no_grad():
+            read = self.step_parameters()
+            # Some of these tensors are the parameters themselves.
+            copies = read.with_tensors([tensor.detach().clone() for tensor in read.tensors()])
+            parameters = None
+            if isinstance(self.rules, SparseRules):
+                parameters = self._raw_parameters(self.rules)
+                parameters = Parameters(*(tensor.detach().clone() for tensor in parameters))
+        return FixedParameters(copies, parameters)
+
+    def _raw_parameters(self, rules: SparseRules) -> Parameters:
+        """The parameters of a sparse model as they are stored."""
+        return Parameters(
+            rules.body_logits,
+            rules.body_background,
+            rules.head_logits,
+            rules.head_background,
+            self.threshold,
+            self.sharpness_raw,
+            self.confidence_raw,
+            self.gain_raw,
+            self.offset,
+            self.gate_raw,
+        )
 
     def group(self, name: str) -> list[nn.Parameter]:
         """The parameters of one group, for an optimiser: see `GROUPS` for the names."""
@@ -294,52 +331,23 @@ class LatentGamma(nn.Module):
             raise ModelError(f"this model has no program {purpose}; set model.program")
         return self.program
 
-    def _checked(self, state: Tensor) -> Tensor:
-        if not isinstance(state, Tensor):
-            raise StateError(f"a state is a tensor, not {type(state).__name__}; try model.state")
-        if state.dtype not in STATE_DTYPES:
-            raise StateError(
-                f"a state is a floating-point tensor of 16, 32 or 64 bits, not {state.dtype}; use "
-                f"state.float(), or model.state(facts) for fact sets"
-            )
-        if state.dim() == 0 or state.shape[-1] != self.M:
-            raise StateError(
-                f"the last dimension of a state is the number of atoms, {self.M}, but the shape "
-                f"is {tuple(state.shape)}"
-            )
-        if state.device != self.device:
-            raise StateError(
-                f"the state is on {state.device}, but the model on {self.device}; use "
-                f"state.to(model.device)"
-            )
-        if state.numel() and values_can_be_read(state):
-            low, high = _range(state.detach())
-            if not (low >= 0 and high <= 1):  # NaN fails both
-                found = (
-                    "there is a NaN among these"
-                    if math.isnan(low)
-                    else f"these reach from {low:.6g} to {high:.6g}"
-                )
-                raise StateError(f"the values of a state lie in [0, 1], but {found}")
-        return state
-
     # ------------------------------------------------------------ running
 
     def step(self, state: Tensor) -> Tensor:
         """The state after one application of the operator. (…, M)."""
-        state = self._checked(state)
+        state = checked_state(state, self.M, self.device)
         if self.gradient == "proof" and wants_slope(state):
             return self._step(self.step_parameters(), state.detach()) + self._slope(state)
         return self._step(self.step_parameters(), state)
 
-    def _step(self, numbers: StepParameters, state: Tensor) -> Tensor:
+    def _step(self, parameters: StepParameters, state: Tensor) -> Tensor:
         # Sixteen-bit states are stored as such and computed with in float32.
         wide = state.to(torch.promote_types(state.dtype, torch.float32))
-        share = gate(self.gate_kind, numbers.gate, self._evidence(numbers, wide))
+        share = gate(self.gate_kind, parameters.gate, self._evidence(parameters, wide))
         return update(wide, share).to(state.dtype)
 
-    def _evidence(self, numbers: StepParameters, state: Tensor) -> Tensor:
-        return route(self.rules, numbers, fire(numbers, match(self.rules, numbers, state)))
+    def _evidence(self, parameters: StepParameters, state: Tensor) -> Tensor:
+        return route(self.rules, parameters, fire(parameters, match(self.rules, parameters, state)))
 
     def _slope(self, state: Tensor) -> Tensor:
         # A compiler cannot follow how a closure is made, so it takes the one that is there.
@@ -358,17 +366,24 @@ class LatentGamma(nn.Module):
         """The state after `steps` applications, or its log-odds. (…, M).
 
         With `steps=None` each example of a batch runs until its support is closed under the
-        program, which is checked symbolically, and never past the certified window.
+        program, which is checked symbolically, and never past the certified window. How many
+        steps it takes depends on that example alone.
 
-        `memory` says what is kept for the backward pass: every state, about √T of them, or
-        everything; what is not kept is computed again. Compiled or under a transform of
-        `torch.func`, where nothing can be run again, everything is kept.
+        Args:
+            state: values in [0, 1], any leading shape.
+            steps: how many applications, or None.
+            memory: what is kept for the backward pass: every state, about √T of them, or
+                everything; what is not kept is computed again. Compiled or under a transform of
+                `torch.func`, where nothing can be run again, everything is kept.
+            logits: return the log-odds log(s / (1 − s)), computed in the log domain: they have
+                their digits where s is 1e-30 or rounds to one, and with a cross-entropy on them
+                the exact gradient has its size there. Every state is then kept.
 
-        With `logits=True` the log-odds log(s / (1 − s)) come back, computed in the log domain:
-        they have their digits where s is 1e-30 or rounds to one, and with a cross-entropy on
-        them the exact gradient has its size there. Every state is then kept.
+        Raises:
+            StateError: the state or the number of steps is not one.
+            ModelError: `steps=None` on a model without a program or without a certified window.
         """
-        state = self._checked(state)
+        state = checked_state(state, self.M, self.device)
         one_of("memory", memory, get_args(Memory))
 
         def run(state: Tensor) -> Tensor:
@@ -383,10 +398,10 @@ class LatentGamma(nn.Module):
             raise ModelError("log-odds are those after a number of steps; pass steps=")
         along_proofs = steps != 0 and self.gradient == "proof" and wants_slope(state)
         start = state.detach() if along_proofs else state
-        numbers, states = self._read()[0], self._states(start, _checked_steps(steps), memory)
+        parameters, states = self.step_parameters(), self._states(start, steps, memory)
         wide = states.to(torch.promote_types(states.dtype, torch.float32))
-        evidence = [self._evidence(numbers, before) for before in wide[:-1]]
-        odds = log_odds_after(wide[0], evidence, self.gate_kind, numbers.gate).to(state.dtype)
+        evidence = [self._evidence(parameters, before) for before in wide[:-1]]
+        odds = log_odds_after(wide[0], evidence, self.gate_kind, parameters.gate).to(state.dtype)
         return odds + self._slope(torch.logit(_inside(state))) if along_proofs else odds
 
     def _final(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
@@ -396,19 +411,15 @@ class LatentGamma(nn.Module):
 
     def _after(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
         if steps is None:
-            closed: Tensor = self._run_until_closed(state, memory)
-            return closed
-        numbers, held = self._read()
-        if fused := self._fused(numbers, state, _checked_steps(steps), memory):
-            return fused(numbers, state, held)
-        # Not a list of them: without gradients only the last state has to live.
-        for after in self._run(numbers, state, steps, memory):
-            state = after
-        return state
+            if torch.compiler.is_compiling():
+                closed: Tensor = torch.compiler.disable(self._run_until_closed)(state, memory)  # type: ignore[no-untyped-call]
+                return closed
+            return self._run_until_closed(state, memory)
+        return self._run_steps(state, checked_steps(steps), memory)
 
     def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
         """Every state of a run of `steps` applications."""
-        state = self._checked(state)
+        state = checked_state(state, self.M, self.device)
         one_of("memory", memory, get_args(Memory))
         if self.gradient == "proof" and wants_slope(state):
             later = self._states(state.detach(), steps, memory)[1:] + self._slope(state)
@@ -418,93 +429,109 @@ class LatentGamma(nn.Module):
     def _states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
         # Every state is part of the answer, so there is nothing for √T to save.
         kept: Memory = "all" if memory == "all" else "states"
-        numbers, held = self._read()
-        if fused := self._fused(numbers, state, _checked_steps(steps), kept):
-            return fused.trajectory(numbers, state, held)
-        return torch.stack([state, *self._run(numbers, state, steps, kept)])
+        fused = self._fused(state, checked_steps(steps), kept)
+        if fused is not None:
+            return fused.run.trajectory(state, *fused.inputs)
+        return torch.stack([state, *self._plain_states(state, steps, kept)])
+
+    def _run_steps(
+        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
+    ) -> Tensor:
+        """The state after `steps` applications, or after as many as `counts` (B,) says."""
+        fused = self._fused(state, steps, memory, counts)
+        if fused is not None:
+            return fused.run.final(state, *fused.inputs)
+        if counts is not None:
+            return self._final_plainly(state, counts, memory)
+        # Not a list of them: without gradients only the last state has to live.
+        for after in self._plain_states(state, steps, memory):
+            state = after
+        return state
+
+    def _final_plainly(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
+        """The state (B, M) after as many applications as `counts` (B,) says, in plain torch."""
+        done = 0
+        for count in torch.unique(counts).tolist():  # sorted
+            if count == done:
+                continue
+            running = torch.nonzero(counts >= count).flatten()
+            after = self._run_steps(state.index_select(0, running), count - done, memory)
+            state = state.index_copy(0, running, after)
+            done = count
+        return state
 
     def _fused(
-        self, numbers: StepParameters, state: Tensor, steps: int, memory: Memory
-    ) -> Run | None:
+        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
+    ) -> _Fused | None:
         """How to run these steps as one kernel, or None where plain torch has to."""
         if self.kernel == "reference" or memory == "all" or steps == 0:
             return None
-        kernel = kernel_for(self.rules, state, numbers.tensors())
-        if kernel is None or not isinstance(self.rules, SparseRules):
+        rules, fixed = self.rules, self._fixed.current
+        if not isinstance(rules, SparseRules):
             return None
-        return Run(
-            kernel,
-            layout_of(self.rules),
-            steps,
-            bump=self.gate_kind == "bump",
-            sqrt=memory == "sqrt",
+        parameters = self._raw_parameters(rules) if fixed is None else fixed.parameters
+        kernel = None if parameters is None else kernel_for(rules, state, parameters)
+        if kernel is None:
+            return None
+
+        def read_plainly(raw: Parameters, dtype: torch.dtype) -> Coefficients:
+            read = self._step_parameters(rules.weights_of(*raw[:4]), raw)
+            return make_coefficients(run.rows, read, dtype)
+
+        bump = self.gate_kind == "bump"
+        run = FusedSteps(
+            kernel, literal_rows_of(rules), read_plainly, steps, bump, memory == "sqrt", counts
         )
+        if fixed is None:
+            return _Fused(run, (parameters, None))
+        return _Fused(run, (None, fixed.coefficients(kernel, run.rows, state.dtype, bump=bump)))
 
-    def _run(
-        self, numbers: StepParameters, state: Tensor, steps: int, memory: Memory
-    ) -> Iterator[Tensor]:
+    def _plain_states(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
         """The states after each step; in "sqrt" mode those after each of about √T segments."""
-        if memory == "all" or not can_be_rerun(state, *numbers.tensors()):
+        parameters = self.step_parameters()
+        if memory == "all" or not can_be_rerun(state, *parameters.tensors()):
             for _ in range(steps):
-                state = self._step(numbers, state)
+                state = self._step(parameters, state)
                 yield state
-        else:
-            stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
-            yield from self._rerun(numbers, state, steps, stride)
+            return
 
-    def _rerun(
-        self, numbers: StepParameters, state: Tensor, steps: int, stride: int
-    ) -> tuple[Tensor, ...]:
         def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
-            return self._step(numbers.with_tensors(tensors), before)
+            return self._step(parameters.with_tensors(tensors), before)
 
-        return run_keeping_states(step, numbers.tensors(), state, steps, stride)
+        stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
+        yield from run_keeping_states(step, parameters.tensors(), state, steps, stride)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _run_until_closed(self, state: Tensor, memory: Memory) -> Tensor:
         if not values_can_be_read(state):
             raise ModelError(
                 "steps=None looks at the values of the state, which cannot be done while they "
                 "are traced, exported or transformed by torch.func; pass steps="
             )
-        closed = _ClosedUnder(self._need_program("to know when to stop; pass steps="), state.device)
-        numbers = self.step_parameters()
-        rerun = memory != "all" and can_be_rerun(state, *numbers.tensors())
-        for _ in range(self._longest_run()):
-            # An example that is done stays as it is, whatever the others of its batch do.
-            running = ~closed(state > 0.5).unsqueeze(-1)
-            if not running.any():
-                break
-            if rerun:
-                (after,) = self._rerun(numbers, state, steps=1, stride=1)
-            else:
-                after = self._step(numbers, state)
-            state = torch.where(running, after, state)
-        return state
+        program = self._need_program("to know when to stop; pass steps=")
 
-    def _longest_run(self) -> int:
-        """How many steps `steps=None` may take: a few times what is needed, inside the window."""
-        certificate = self.certificate()
-        if not certificate.holds:
-            raise ModelError(f"steps=None needs a certified window, but {certificate}; pass steps=")
-        # Facts that are only half true may need longer than the true ones t_min speaks of.
-        return int(min(certificate.t_max, 4 * certificate.t_min + 16))
+        def run(batch: Tensor, counts: Tensor) -> Tensor:
+            most = int(counts.max()) if len(counts) else 0
+            return batch if most == 0 else self._run_steps(batch, most, memory, counts)
+
+        return run_until_closed(run, program, self.certificate(), state)
 
     def certificate(self) -> Certificate:
-        """The certificate of this model against its own program, computed anew after training."""
-        program = self._need_program("to be certified against")
-        key = program, self.dtype, self.gate_kind, *self._fingerprint()
-        if self._certified is None or self._certified[0] != key:
-            self._certified = key, certify(self, program)
-        return self._certified[1]
+        """The certificate of this model against its own program.
 
-    def _fingerprint(self) -> list[object]:
-        """What changes when a parameter does: in place, or behind autograd's back (`p.data`)."""
-        values = torch.cat([p.detach().double().flatten() for p in self.parameters()])
-        # Weights that differ from place to place, so that an exchange of values shows too.
-        place = torch.frac(torch.arange(len(values), device=values.device) * 0.6180339887498949)
-        sums = torch.stack([values.sum(), values @ (1 + place.double())]).tolist()
-        return [(p.data_ptr(), p._version) for p in self.parameters()] + sums
+        It is computed anew when a parameter, a buffer or an option has changed.
+
+        Raises:
+            ModelError: the model has no program.
+        """
+        program = self._need_program("to be certified against")
+        fixed = self._fixed.current
+        if fixed is None:
+            key = program, self.dtype, self.gate_kind
+            values = *self.parameters(), *self.buffers()
+            return self._certificates.get(key, values, lambda: certify(self, program))
+        if fixed.certificate is None:
+            fixed.certificate = certify(self, program)
+        return fixed.certificate
 
     def reading(self, program: Program, rows: npt.NDArray[np.int64] | None = None) -> Reading:
         """What a certificate reads of this model, its rows standing for a program's rules."""
@@ -567,6 +594,17 @@ class LatentGamma(nn.Module):
             self._proofs = proof_closure(self.rules, self._proofs)
         return self
 
+    def get_extra_state(self) -> Tensor:
+        """What a state dict says besides: a digest of the program; nothing without a program."""
+        return (
+            torch.empty(0, dtype=torch.uint8)
+            if self.program is None
+            else program_digest(self.program)
+        )
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Nothing: `load_state_dict` has compared the digests before."""
+
     def extra_repr(self) -> str:
         """The line that `print(model)` shows."""
         return f"M={self.M}, R={self.R}, gate={self.gate_kind}, gradient={self.gradient}"
@@ -585,53 +623,26 @@ class LatentGamma(nn.Module):
         return load_model(path, device=device)
 
 
-class _ClosedUnder:
-    """Whether each support of a batch is closed under a program."""
-
-    def __init__(self, program: Program, device: torch.device) -> None:
-        self._literals = Literals(*(i.to(device) for i in SparseRules.literals_of(program)))
-        self._R = program.R
-
-    def __call__(self, support: Tensor) -> Tensor:  # (…, M) -> (…)
-        pairs = self._literals
-        missing = (~support).to(torch.int32)
-        lacking = missing.new_zeros(*support.shape[:-1], self._R)
-        lacking = lacking.index_add(-1, pairs.body_rule, missing[..., pairs.body_atom])
-        unmet = (lacking == 0)[..., pairs.head_rule] & ~support[..., pairs.head_atom]
-        return ~unmet.any(-1)
-
-
-def one_of(what: str, value: str, allowed: tuple[str, ...]) -> Any:
-    """The value, if it is one of the allowed ones."""
-    if value not in allowed:
-        options = ", ".join(repr(name) for name in allowed)
-        raise ModelError(f"{what} must be one of {options}, not {value!r}")
-    return value
-
-
-def _check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(tensor.shape) != shape:
-        raise ModelError(f"{what} must have the shape {shape}, not {tuple(tensor.shape)}")
-
-
 def _inside(state: Tensor) -> Tensor:
     """The state held a little inside (0, 1), with the slope that it had."""
     return state + (state.clamp(1e-6, 1 - 1e-6) - state).detach()
 
 
-def _range(values: Tensor) -> tuple[float, float]:
-    """The least and the greatest value; NaN if any is."""
-    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
-        # torch would wake its threads for this, and they would then keep the kernel's waiting.
-        with suppress(RuntimeError):  # under a transform of torch.func there is no array
-            array = values.numpy()
-            return float(array.min()), float(array.max())
-    low, high = torch.aminmax(values)
-    return float(low), float(high)
+def _refuse_other_program(
+    model: LatentGamma, state_dict: dict[str, Any], prefix: str, *others: Any
+) -> None:
+    """Raise a ModelError for a state dict of another program, before anything is loaded."""
+    own = model.get_extra_state()
+    # State dicts of earlier releases have no digest.
+    given = state_dict.setdefault(prefix + "_extra_state", own)
+    if len(own) and len(given) and not torch.equal(own, given.cpu()):
+        raise ModelError(
+            "these values belong to another program; load them into a model of that program"
+        )
 
 
-def _checked_steps(steps: int) -> int:
-    whole = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
-    if not whole or steps < 0:
-        raise StateError(f"steps is a whole number from 0 on, or None, not {steps!r}")
-    return int(steps)
+class _Fused(NamedTuple):
+    """A run as one kernel, and what it runs on: the parameters, or coefficients read before."""
+
+    run: FusedSteps
+    inputs: tuple[Parameters | None, Any]

@@ -11,7 +11,8 @@ from torch import Tensor
 from latentgamma._certificate.constants import ClosedForm, Constants, Heads
 from latentgamma._certificate.strata import closed_strata
 from latentgamma._errors import ModelError
-from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, one_of
+from latentgamma._model.checks import one_of
+from latentgamma._model.module import Gradient, KernelChoice, LatentGamma
 from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind

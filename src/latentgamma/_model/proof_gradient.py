@@ -11,7 +11,7 @@ from torch import Tensor
 from latentgamma._minmax.circuit import compile_circuit
 from latentgamma._minmax.closure import KernelChoice, MinMax
 from latentgamma._model.rules import AbstractRules, Literals
-from latentgamma._model.tracing import has_memory, is_constant
+from latentgamma._model.tracing import are_plain
 from latentgamma._program.program import Program
 
 
@@ -19,7 +19,7 @@ def wants_slope(state: Tensor) -> bool:
     """Whether a derivative in this state may be asked for."""
     if not torch.is_grad_enabled():
         return False
-    if torch.compiler.is_compiling() or (has_memory(state) and is_constant(state)):
+    if torch.compiler.is_compiling() or are_plain(state):
         return state.requires_grad
     return True
 

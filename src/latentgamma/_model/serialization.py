@@ -1,11 +1,13 @@
-"""A whole model in one safetensors file: its numbers, its program and its options.
+"""A whole model in one safetensors file: its parameters, its program and its options.
 
 Nothing in such a file is code, so opening one from a stranger is safe. What does not fit
-together is refused: a file is read as a whole or not at all.
+together is refused: a file is read as a whole or not at all. A digest of everything else in
+the file says whether any bit of it has changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,15 +19,18 @@ from torch import Tensor
 
 from latentgamma._atomic_write import atomic_write
 from latentgamma._errors import ModelError, ProgramError
+from latentgamma._model.checks import STATE_DTYPES, one_of
 from latentgamma._model.dense_rules import DenseRules
-from latentgamma._model.module import STATE_DTYPES, Gradient, LatentGamma, one_of
+from latentgamma._model.module import Gradient, KernelChoice, LatentGamma
 from latentgamma._model.rules import AbstractRules, Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind
 from latentgamma._program.program import Program
 
 _FORMAT = "latentgamma-model"
-_VERSION = "1"
+#: Version 1 had no digest, no kernel among the options and no digest of the program.
+_VERSIONS = ("1", "2")
+_OPTIONS = {"form", "gate", "gradient", "kernel", "dtype", "program"}
 _FORMS = ("dense", "sparse")
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
 
@@ -43,16 +48,19 @@ def save_model(model: LatentGamma, path: str | Path) -> None:
             f"model.rules.to_dense()"
         )
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    tensors.pop("_extra_state")  # a digest of the program, which is in the file itself
     if model.program is not None:
         tensors |= _program_tensors(model.program)
     options = {
         "form": "dense" if isinstance(model.rules, DenseRules) else "sparse",
         "gate": model.gate_kind,
         "gradient": model.gradient,
+        "kernel": model.kernel,
         "dtype": str(model.dtype).removeprefix("torch."),
         "program": model.program is not None,
     }
-    metadata = {"format": _FORMAT, "version": _VERSION, "options": json.dumps(options)}
+    metadata = {"format": _FORMAT, "version": _VERSIONS[-1], "options": json.dumps(options)}
+    metadata["digest"] = _digest(tensors, metadata)
     try:
         with atomic_write(path) as temporary:
             save_file(tensors, temporary, metadata)
@@ -65,7 +73,10 @@ def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> Laten
     """The model that `save_model` wrote; a file that does not fit is refused."""
     try:
         tensors, metadata = _read(path)
-        model = _model(tensors, _options(metadata))
+        options = _options(metadata)
+        if metadata["version"] != "1" and metadata.get("digest") != _digest(tensors, metadata):
+            raise ModelError("this model file is damaged: its digest does not fit its content")
+        model = _model(tensors, options)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     return model.to(device)
@@ -93,60 +104,79 @@ def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
 def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
     if metadata.get("format") != _FORMAT:
         raise ModelError("this safetensors file does not hold a LatentGamma model")
-    if metadata.get("version") != _VERSION:
+    if metadata.get("version") not in _VERSIONS:
         raise ModelError(
             f"this model file has version {metadata.get('version')}, but this release reads "
-            f"version {_VERSION}; save it again with a release that fits"
+            f"versions {' and '.join(_VERSIONS)}; save it again with a release that fits"
         )
     try:
         options = json.loads(metadata["options"])
-        if set(options) != {"form", "gate", "gradient", "dtype", "program"}:
+        if metadata["version"] == "1":
+            options = {"kernel": "auto", **options}
+        if set(options) != _OPTIONS:
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise ModelError("the options of this model file cannot be read") from None
     one_of("form", options["form"], _FORMS)
     one_of("gate", options["gate"], get_args(GateKind))
     one_of("gradient", options["gradient"], get_args(Gradient))
+    one_of("kernel", options["kernel"], get_args(KernelChoice))
     one_of("dtype", options["dtype"], tuple(_DTYPES))
     if not isinstance(options["program"], bool):
         raise ModelError("the options of this model file cannot be read")
     return dict(options)
 
 
-# -------------------------------------------------------------------- numbers
+# -------------------------------------------------------------------- digests
+
+
+def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
+    """A digest of all tensors and of the metadata, less the digest itself."""
+    digest = hashlib.blake2b(digest_size=32)
+    for key in sorted(metadata.keys() - {"digest"}):
+        digest.update(json.dumps([key, metadata[key]]).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+# -------------------------------------------------------------------- parameters
 
 
 def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
-    numbers = {name: t for name, t in tensors.items() if not name.startswith("program.")}
+    parameters = {name: t for name, t in tensors.items() if not name.startswith("program.")}
     rest = {name: t for name, t in tensors.items() if name.startswith("program.")}
-    shapes = _shapes(numbers, options["form"])
-    _check(numbers, shapes)
+    shapes = _shapes(parameters, options["form"])
+    _check(parameters, shapes)
     if options["program"]:
-        program = _program(rest, len(numbers["offset"]))
+        program = _program(rest, len(parameters["offset"]))
     else:
         program = None
         _check_names(rest, set())
-    one = torch.ones_like(numbers["gain_raw"])
-    R = len(numbers["threshold"])
+    one = torch.ones_like(parameters["gain_raw"])
+    R = len(parameters["threshold"])
     model = LatentGamma(
-        _rules(numbers, options["form"]),
-        threshold=numbers["threshold"],
-        offset=numbers["offset"],
-        # The raw parameters behind these four come next, bit by bit.
+        _rules(parameters, options["form"]),
+        threshold=parameters["threshold"],
+        offset=parameters["offset"],
+        # The raw parameters behind these four are loaded next, bit by bit.
         sharpness=one.expand(R),
         confidence=(one / 2).expand(R),
         gain=one,
         gate=2 * one,
         gate_kind=options["gate"],
         gradient=options["gradient"],
+        kernel=options["kernel"],
         program=program,
     )
-    model.load_state_dict(numbers)
+    model.load_state_dict(parameters)
     return model.to(_DTYPES[options["dtype"]])
 
 
-def _rules(numbers: Tensors, form: str) -> AbstractRules:
-    part = {name.removeprefix("rules."): t for name, t in numbers.items()}
+def _rules(parameters: Tensors, form: str) -> AbstractRules:
+    part = {name.removeprefix("rules."): t for name, t in parameters.items()}
     if form == "dense":
         return DenseRules(part["body_logits"], part["head_logits"])
     return SparseRules(
@@ -159,11 +189,11 @@ def _rules(numbers: Tensors, form: str) -> AbstractRules:
     )
 
 
-def _shapes(numbers: Tensors, form: str) -> dict[str, tuple[int, ...]]:
+def _shapes(parameters: Tensors, form: str) -> dict[str, tuple[int, ...]]:
     """The tensors that a model of this form has, and their shapes; M, R and so on from them."""
 
     def length(name: str) -> int:
-        return len(numbers[name]) if name in numbers and numbers[name].dim() == 1 else -1
+        return len(parameters[name]) if name in parameters and parameters[name].dim() == 1 else -1
 
     M, R = length("offset"), length("threshold")
     shapes: dict[str, tuple[int, ...]] = {
@@ -184,13 +214,13 @@ def _shapes(numbers: Tensors, form: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _check(numbers: Tensors, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    _check_names(numbers, set(shapes))
-    wide = numbers["offset"].dtype
+def _check(parameters: Tensors, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    _check_names(parameters, set(shapes))
+    wide = parameters["offset"].dtype
     if wide not in (torch.float32, torch.float64):
         raise ModelError(f"parameters are float32 or float64, but 'offset' is {wide}")
     for name, shape in shapes.items():
-        tensor = numbers[name]
+        tensor = parameters[name]
         if -1 in shape or tuple(tensor.shape) != shape:
             raise ModelError(
                 f"tensor {name!r} has the shape {tuple(tensor.shape)}, which does not fit"
@@ -201,10 +231,12 @@ def _check(numbers: Tensors, shapes: Mapping[str, tuple[int, ...]]) -> None:
             raise ModelError(f"tensor {name!r} is {tensor.dtype}, but must be {expected}")
         if not indices and not tensor.isfinite().all():
             raise ModelError(f"tensor {name!r} holds a NaN or an infinity")
-    M, R = len(numbers["offset"]), len(numbers["threshold"])
+    M, R = len(parameters["offset"]), len(parameters["threshold"])
     for part in ("body", "head"):
         if f"rules.{part}_rule" in shapes:
-            _check_pairs(part, numbers[f"rules.{part}_rule"], numbers[f"rules.{part}_atom"], R, M)
+            _check_pairs(
+                part, parameters[f"rules.{part}_rule"], parameters[f"rules.{part}_atom"], R, M
+            )
 
 
 def _check_pairs(part: str, rule: Tensor, atom: Tensor, R: int, M: int) -> None:

@@ -68,12 +68,24 @@ class SparseRules(AbstractRules):
         )
 
     def read(self) -> Weights:
+        return self.weights_of(
+            self.body_logits, self.body_background, self.head_logits, self.head_background
+        )
+
+    def weights_of(
+        self,
+        body_logits: Tensor,
+        body_background: Tensor,
+        head_logits: Tensor,
+        head_background: Tensor,
+    ) -> Weights:
+        """The weights that these rules would have with other logits, differentiable in them."""
         # In float64: 1 − σ(η) of a decided literal has few digits left in float32, and the
         # gradient of its logit is a multiple of it.
-        off = torch.sigmoid(self.body_background.double())  # (R,)
-        body = torch.sigmoid(self.body_logits.double()) - take(off, self.body_rule)  # (literals,)
+        off = torch.sigmoid(body_background.double())  # (R,)
+        body = torch.sigmoid(body_logits.double()) - take(off, self.body_rule)  # (literals,)
         total = add_at(self.M * off, self.body_rule, body)
-        head, head_off = self._softmax(self.head_logits.double(), self.head_background.double())
+        head, head_off = self._softmax(head_logits.double(), head_background.double())
         return Weights(body, off, total, head, head_off)
 
     def _softmax(self, logits: Tensor, background: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd import forward_ad
 
 
 def can_be_rerun(*tensors: Tensor) -> bool:
@@ -17,12 +17,17 @@ def can_be_rerun(*tensors: Tensor) -> bool:
         return False
     if not any(tensor.requires_grad for tensor in tensors):
         return False
-    return all(has_memory(t) and is_constant(t) for t in tensors)
+    return are_plain(*tensors)
 
 
-def is_constant(tensor: Tensor) -> bool:
-    """Whether no forward-mode derivative travels with this tensor."""
-    return unpack_dual(tensor).tangent is None  # type: ignore[no-untyped-call]
+def are_plain(*tensors: Tensor) -> bool:
+    """Whether all of these hold values, and no forward-mode derivative travels with them."""
+    if not all(map(has_memory, tensors)):
+        return False
+    # Outside of `dual_level` there are none, and asking every tensor takes longer than a step.
+    if getattr(forward_ad, "_current_level", 0) < 0:
+        return True
+    return all(forward_ad.unpack_dual(t).tangent is None for t in tensors)  # type: ignore[no-untyped-call]
 
 
 def values_can_be_read(tensor: Tensor) -> bool:

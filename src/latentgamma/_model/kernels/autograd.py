@@ -1,135 +1,138 @@
-"""T steps of the sparse form in one go, through whichever kernel runs here.
-
-`cpu_launch` and `cuda_launch` are such kernels; another device brings its own module with the three
-functions of `_flat.Kernel`, and a line in `kernel_for`.
-"""
+"""T steps of the sparse form through a kernel, as functions that autograd can differentiate."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from latentgamma._model.kernels.inputs import Flat, Kernel, Layout, flatten, make_layout, plain_step
-from latentgamma._model.rules import AbstractRules, StepParameters
-from latentgamma._model.sparse_rules import SparseRules
-from latentgamma._model.tracing import has_memory, is_constant
+from latentgamma._model.kernels.coefficients import Coefficients, Parameters, plain_step
+from latentgamma._model.kernels.interface import Kernel
+from latentgamma._model.kernels.literal_rows import LiteralRows
 
-#: Programs with fewer atoms, rules and literals than this do without compiled code, and without
-#: the second that loading it takes. The size of a batch has no say in it: an example's value
-#: must not depend on the others of its batch.
-_LEAST_SIZE = 128
-
-
-#: Where numbers that stay as they are may be kept, multiplied out for each dtype of states.
-Held: TypeAlias = "dict[torch.dtype, Flat] | None"
+#: From the parameters and the dtype of the states to the coefficients, in plain torch.
+ReadPlainly: TypeAlias = Callable[[Parameters, torch.dtype], Coefficients]
 
 
 @dataclass(frozen=True)
-class Run:
-    """How to run: everything about T steps that has no gradient."""
+class FusedSteps:
+    """How to run T steps: everything about them that has no gradient."""
 
     kernel: Kernel
-    layout: Layout
+    rows: LiteralRows
+    read_plainly: ReadPlainly
     steps: int
     bump: bool
-    #: Whether the states within a segment of about √T steps are recomputed on the way back.
+    #: Whether the states within a segment of about √T steps are recomputed in the backward pass.
     sqrt: bool = False
+    #: How many of the steps each example takes (B,); None for all of them.
+    counts: Tensor | None = None
 
-    def __call__(self, numbers: StepParameters, state: Tensor, held: Held = None) -> Tensor:
-        """The state after all steps. (…, M)."""
-        flat = self._flattened(numbers, state.dtype, held)
-        batch = state.reshape(math.prod(state.shape[:-1]), self.layout.M)
-        if not torch.is_grad_enabled():  # nothing will come back, so nothing has to be kept
-            return self.final(batch, flat, keep=False)[0].reshape(state.shape)
-        final: Tensor = _Final.apply(self, batch, *flat)  # type: ignore[no-untyped-call]
+    def final(self, state: Tensor, parameters: Parameters | None, prepared: Any = None) -> Tensor:
+        """The state after all steps. (…, M).
+
+        `prepared` are coefficients that the kernel has read before; then `parameters` may be None.
+        """
+        batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
+        if not torch.is_grad_enabled():  # no backward pass will come, so nothing has to be kept
+            if prepared is None:
+                prepared = self.read(parameters, state.dtype)
+            return self.forward(batch, prepared, keep=False)[0].reshape(state.shape)
+        final: Tensor = _Final.apply(self, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
         return final.reshape(state.shape)
 
-    def trajectory(self, numbers: StepParameters, state: Tensor, held: Held = None) -> Tensor:
+    def trajectory(
+        self, state: Tensor, parameters: Parameters | None, prepared: Any = None
+    ) -> Tensor:
         """Every state of the run, the first one included. (T + 1, …, M)."""
-        flat = self._flattened(numbers, state.dtype, held)
-        batch = state.reshape(math.prod(state.shape[:-1]), self.layout.M)
-        states: Tensor = _Every.apply(self, batch, *flat)  # type: ignore[no-untyped-call]
+        batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
+        states: Tensor = _Every.apply(self, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
         return states.reshape(self.steps + 1, *state.shape)
 
-    def _flattened(self, numbers: StepParameters, dtype: torch.dtype, held: Held) -> Flat:
-        if held is None:
-            return flatten(self.layout, numbers, dtype)
-        if dtype not in held:
-            with torch.no_grad():
-                held[dtype] = flatten(self.layout, numbers, dtype)
-        return held[dtype]
+    def read(self, parameters: Parameters | None, dtype: torch.dtype) -> Any:
+        """The coefficients in the kernel's own form."""
+        if parameters is None:
+            raise RuntimeError("neither parameters nor prepared coefficients were given")
+        return self.kernel.read(self.rows, parameters, dtype, bump=self.bump)
 
     # ------------------------------------------------------------ inside autograd
 
-    def final(self, state: Tensor, flat: Flat, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
-        """The last state, and what is kept: all states, or the states between segments."""
+    def forward(self, state: Tensor, prepared: Any, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+        """The last state, and what is kept: all states, or the first state of each segment."""
         if not (keep and self.sqrt):
             last, kept = self.kernel.forward(
-                self.layout, flat, state, self.steps, bump=self.bump, keep=keep
+                self.rows, prepared, state, self.steps, counts=self.counts, keep=keep
             )
             return last, [] if kept is None else [kept]
         starts = []
-        for count in self._segments():
+        for first, length in self._segments():
             starts.append(state)
+            counts = self._counts_of(first, length)
             state, _ = self.kernel.forward(
-                self.layout, flat, state, count, bump=self.bump, keep=False
+                self.rows, prepared, state, length, counts=counts, keep=False
             )
         return state, starts
 
-    def back(
-        self, flat: Flat, kept: list[Tensor], given: Tensor, *, learn: bool
-    ) -> tuple[Tensor, Flat | None]:
-        """The gradients of the state and of the numbers."""
-        options = {"bump": self.bump, "learn": learn}
+    def backward(
+        self, prepared: Any, kept: list[Tensor], grad: Tensor, *, learn: bool
+    ) -> tuple[Tensor, Coefficients | None]:
+        """The gradients of the state and of the coefficients."""
         if not self.sqrt:
-            return self.kernel.backward(self.layout, flat, kept[0], given, **options)
-        sums: Flat | None = None
-        for start, count in zip(reversed(kept), reversed(self._segments()), strict=True):
-            _, states = self.kernel.forward(
-                self.layout, flat, start, count, bump=self.bump, keep=True
+            return self.kernel.backward(
+                self.rows, prepared, kept[0], grad, counts=self.counts, learn=learn
             )
-            if states is None:
-                raise RuntimeError("the kernel kept no states though it was asked to")
-            back, part = self.kernel.backward(self.layout, flat, states, given, **options)
-            given = back[None]
+        sums: Coefficients | None = None
+        for start, (first, length) in zip(reversed(kept), reversed(self._segments()), strict=True):
+            counts = self._counts_of(first, length)
+            _, states = self.kernel.forward(
+                self.rows, prepared, start, length, counts=counts, keep=True
+            )
+            assert states is not None  # keep=True
+            grad_start, part = self.kernel.backward(
+                self.rows, prepared, states, grad, counts=counts, learn=learn
+            )
+            grad = grad_start[None]
             if part is not None:
-                sums = part if sums is None else Flat(*map(torch.add, sums, part))
-        return given[0], sums
+                sums = part if sums is None else Coefficients(*map(torch.add, sums, part))
+        return grad[0], sums
 
-    def _segments(self) -> list[int]:
+    def _segments(self) -> list[tuple[int, int]]:
+        """The first step and the length of each segment of about √T steps."""
         length = math.isqrt(max(self.steps - 1, 0)) + 1
-        starts = range(0, self.steps, length)
-        return [min(length, self.steps - start) for start in starts]
+        return [(t, min(length, self.steps - t)) for t in range(0, self.steps, length)]
 
-    def plainly(self, state: Tensor, flat: Flat) -> list[Tensor]:
+    def _counts_of(self, first: int, length: int) -> Tensor | None:
+        return None if self.counts is None else (self.counts - first).clamp(0, length)
+
+    def run_plainly(self, state: Tensor, coefficients: Coefficients) -> list[Tensor]:
         """Every state of the run in plain torch, which can be differentiated again and again."""
         states = [state]
-        for _ in range(self.steps):
-            state = plain_step(self.layout, flat, state, bump=self.bump)
+        for t in range(self.steps):
+            after = plain_step(self.rows, coefficients, state, bump=self.bump)
+            if self.counts is not None:
+                after = torch.where((t < self.counts)[:, None], after, state)
+            state = after
             states.append(state)
         return states
-
-
-# -------------------------------------------------------------------- autograd
 
 
 class _Final(torch.autograd.Function):
     """The last state of a run."""
 
     @staticmethod
-    def forward(ctx: Any, run: Run, state: Tensor, *flat: Tensor) -> Tensor:
-        numbers = Flat(*flat)
-        last, kept = run.final(state, numbers, keep=any(ctx.needs_input_grad))
-        ctx.run = run
-        ctx.save_for_backward(state, *flat, *kept)
+    def forward(
+        ctx: Any, run: FusedSteps, prepared: Any, state: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        ctx.run, ctx.prepared = run, prepared
+        if prepared is None:
+            ctx.prepared = run.read(Parameters(*parameters), state.dtype)
+        last, kept = run.forward(state, ctx.prepared, keep=any(ctx.needs_input_grad))
+        ctx.kept = len(kept)
+        ctx.save_for_backward(state, *kept, *parameters)
         return last
 
     @staticmethod
@@ -141,99 +144,52 @@ class _Every(torch.autograd.Function):
     """All states of a run."""
 
     @staticmethod
-    def forward(ctx: Any, run: Run, state: Tensor, *flat: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, run: FusedSteps, prepared: Any, state: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        ctx.run, ctx.prepared, ctx.kept = run, prepared, 1
+        if prepared is None:
+            ctx.prepared = run.read(Parameters(*parameters), state.dtype)
         last, kept = run.kernel.forward(
-            run.layout, Flat(*flat), state, run.steps, bump=run.bump, keep=True
+            run.rows, ctx.prepared, state, run.steps, counts=run.counts, keep=True
         )
-        if kept is None:
-            raise RuntimeError("the kernel kept no states though it was asked to")
-        ctx.run = run
-        ctx.save_for_backward(state, *flat, kept)
-        return run.kernel.trajectory(run.layout, kept, len(last))
+        assert kept is not None  # keep=True
+        ctx.save_for_backward(state, kept, *parameters)
+        return run.kernel.trajectory(run.rows, kept, len(last))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return _backward(ctx, grads[0])
 
 
-def _backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of (run, state, *flat); `given` is (1, B, M) or (T + 1, B, M)."""
-    run: Run = ctx.run
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of (run, prepared, state, *parameters); `grad` is (1 or T + 1, B, M)."""
+    run: FusedSteps = ctx.run
     state, *rest = ctx.saved_tensors
-    flat, kept = Flat(*rest[: len(Flat._fields)]), rest[len(Flat._fields) :]
-    wanted = ctx.needs_input_grad[1:]
+    kept, parameters = rest[: ctx.kept], rest[ctx.kept :]
+    wanted = ctx.needs_input_grad[2:]
     if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
-        states = run.plainly(state, flat)
-        reached = states[-len(given) :]
-        inputs = [x for x, needed in zip((state, *flat), wanted, strict=True) if needed]
-        found = iter(
-            torch.autograd.grad(reached, inputs, list(given), create_graph=True, allow_unused=True)
+        return None, None, *_differentiable(run, state, parameters, grad, wanted)
+    grad_state, sums = run.backward(ctx.prepared, kept, grad, learn=any(wanted[1:]))
+    grads: list[Tensor | None] = [grad_state, *[None] * len(parameters)]
+    if sums is not None:
+        grads[1:] = run.kernel.read_backward(run.rows, Parameters(*parameters), sums)
+    return None, None, *(g if needed else None for g, needed in zip(grads, wanted, strict=True))
+
+
+def _differentiable(
+    run: FusedSteps, state: Tensor, parameters: list[Tensor], grad: Tensor, wanted: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """The gradients with a graph of their own, from plain torch."""
+    if parameters:
+        coefficients = run.read_plainly(Parameters(*parameters), state.dtype)
+    else:
+        raise RuntimeError(
+            "the gradient of a model inside `fixed()` cannot be differentiated again; leave fixed()"
         )
-        return (None, *(next(found) if needed else None for needed in wanted))
-    back, sums = run.back(flat, kept, given, learn=any(wanted[1:]))
-    grads: list[Tensor | None] = [back]
-    grads += (
-        [None] * len(flat)
-        if sums is None
-        else [grad.to(x.dtype) for grad, x in zip(sums, flat, strict=True)]
+    reached = run.run_plainly(state, coefficients)[-len(grad) :]
+    inputs = [x for x, needed in zip((state, *parameters), wanted, strict=True) if needed]
+    found = iter(
+        torch.autograd.grad(reached, inputs, list(grad), create_graph=True, allow_unused=True)
     )
-    return (None, *(grad if needed else None for grad, needed in zip(grads, wanted, strict=True)))
-
-
-# -------------------------------------------------------------------- which kernel
-
-
-def kernel_for(rules: AbstractRules, state: Tensor, tensors: Sequence[Tensor]) -> Kernel | None:
-    """The kernel that runs these rules on this state, or None where plain torch has to.
-
-    `tensors` are the numbers of a step. What is traced, mapped or carries a forward derivative
-    stays with plain torch, and so do sixteen-bit states.
-    """
-    if not isinstance(rules, SparseRules) or torch.compiler.is_compiling():
-        return None
-    if rules.M + rules.R + len(rules.body_rule) < _LEAST_SIZE:
-        return None
-    if state.dtype not in (torch.float32, torch.float64) or _is_traced():
-        return None
-    if not all(has_memory(t) and is_constant(t) for t in (state, *tensors)):
-        return None
-    kinds = {t.device.type for t in (state, *tensors, rules.body_rule)}
-    if kinds == {"cpu"}:
-        return _cpu_kernel()
-    return _cuda_kernel() if kinds == {"cuda"} and state.dtype == torch.float32 else None
-
-
-def _is_traced() -> bool:
-    return bool(torch._C._get_tracing_state())
-
-
-@cache
-def _cpu_kernel() -> Kernel | None:
-    if importlib.util.find_spec("numba") is None:
-        return None
-    from latentgamma._model.kernels import cpu_launch
-
-    return cpu_launch
-
-
-@cache
-def _cuda_kernel() -> Kernel | None:
-    if importlib.util.find_spec("triton") is None:
-        return None
-    from latentgamma._model.kernels import cuda_launch
-
-    return cuda_launch
-
-
-_LAYOUTS: WeakKeyDictionary[SparseRules, tuple[object, Layout]] = WeakKeyDictionary()
-
-
-def layout_of(rules: SparseRules) -> Layout:
-    """The literals of these rules as compressed rows, sorted once and kept while they stay."""
-    support = rules.literals()
-    version = tuple((x.data_ptr(), x._version, len(x)) for x in support)
-    held = _LAYOUTS.get(rules)
-    if held is None or held[0] != version:
-        held = version, make_layout(support, M=rules.M, R=rules.R)
-        _LAYOUTS[rules] = held
-    return held[1]
+    return [next(found) if needed else None for needed in wanted]

@@ -1,371 +1,300 @@
-"""The CPU kernel: batches cut into tiles, tiles and blocks dealt out to threads.
+"""The CPU kernel: batches cut into tiles, and the work divided among threads.
 
-A tile of examples goes through all its steps before the next one starts, so that its state
-stays in the cache. Threads take tiles; where a tile is too large for a cache, all of them work
-on one tile, each on its blocks of rules and atoms.
+A tile of examples goes through all its steps before the next one starts, so that its state stays
+in the cache. Threads take tiles. Where there are fewer tiles than threads, or a tile is too large
+for a cache, all threads work on one tile, each on its own blocks of rules and atoms.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._model.kernels import cpu_kernels as kernels
-from latentgamma._model.kernels.cpu_kernels import BLOCK, HIGHEST_POWER, Array, Arrays, Gating
-from latentgamma._model.kernels.inputs import Flat, Layout
+from latentgamma._model.kernels.barrier import new_barrier
+from latentgamma._model.kernels.coefficients import Coefficients, Parameters
+from latentgamma._model.kernels.cpu_arithmetic import (
+    BLOCK,
+    HIGHEST_POWER,
+    Array,
+    StepArrays,
+    WeightedRows,
+)
+from latentgamma._model.kernels.cpu_backward import BackwardArrays, GradientArrays, backward_tiles
+from latentgamma._model.kernels.cpu_forward import forward_tiles
+from latentgamma._model.kernels.cpu_read import (
+    RuleCoefficients,
+    RuleIndex,
+    RuleParameters,
+    read_coefficients,
+    read_coefficients_backward,
+)
+from latentgamma._model.kernels.literal_rows import LiteralRows
+from latentgamma._model.kernels.threads import run_pieces, run_together
 from latentgamma._simd import TILE
 
-#: Up to this many examples go one by one, their exponentials taken side by side by rule.
+#: Up to this many examples are tiles of their own.
 _FEW = 3
-#: Numbers to work out, below which a second thread costs more than it brings.
+#: Numbers to compute, below which a second thread costs more than it brings.
 _WORTH_A_THREAD = 1 << 18
-#: Pieces of work for each thread.
-_PIECES = 4
+#: Numbers of one step of one tile, below which threads that share it wait more than they compute.
+_WORTH_SHARING = 1 << 14
+#: Numbers of one step of one tile from which on no cache holds them, so that threads share it.
+_LARGER_THAN_CACHE = 1 << 20
+#: Rules whose parameters are read in one piece; fixed, so that sums do not depend on threads.
+_RULES_AT_ONCE = 1 << 13
 #: Bytes of a cache line.
 _LINE = 64
-#: Numbers of one tile's state from which on threads share a tile: no cache would hold it.
-_SHARED_TILE = 1 << 20
 
 
-class _Bundles(NamedTuple):
-    """The arguments of the kernels, see there."""
-
-    M: int
-    R: int
-    bodies: Arrays
-    heads: Arrays
-    reach: Arrays
-    send: Arrays
-    into: Arrays
-    offset: Array
-    gating: Gating
+# -------------------------------------------------------------------- parameters
 
 
-def _bundles(layout: Layout, flat: Flat, *, bump: bool) -> _Bundles:
-    reach, reach_off, reach_on, send_off, send_on, offset = (_array(x) for x in flat[:6])
-    gate = float(flat.gate)
-    power = int(gate) if gate.is_integer() and 1 <= gate <= HIGHEST_POWER else 0
-    return _Bundles(
-        layout.M,
-        layout.R,
-        (_array(layout.body_ptr), _array(layout.body_atom)),
-        (_array(layout.head_ptr), _array(layout.head_atom)),
-        (reach, reach_off, reach_on),
-        (send_off, send_on),
-        (_array(layout.into_ptr), _array(layout.into_rule), send_on[_array(layout.into_place)]),
-        offset,
-        (gate, power, bump),
+def read(
+    rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
+) -> StepArrays:
+    """The coefficients of a step, with the literals."""
+    bodies, heads, uses, sources, rules = _numpy_form(rows)
+    raw, gain, gate = _raw(parameters)
+    kind = np.float32 if dtype == torch.float32 else np.float64
+    sizes = (rows.R, rows.R, len(bodies.member), rows.R, len(heads.member))
+    out = RuleCoefficients(*(np.empty(size, kind) for size in sizes))
+    limits = _limits(parameters.threshold.dtype)
+
+    def piece(first: int, last: int) -> None:
+        low, high = first * _RULES_AT_ONCE, min(last * _RULES_AT_ONCE, rows.R)
+        read_coefficients(low, high, rows.M, gain, limits, rules, raw, out)
+
+    run_pieces(-(-rows.R // _RULES_AT_ONCE), torch.get_num_threads(), piece)
+    rounded = float(kind(gate))
+    return StepArrays(
+        bodies=bodies._replace(weight=out.body_weight),
+        heads=heads._replace(weight=out.head_weight),
+        uses=uses,
+        sources=sources._replace(weight=out.head_weight[_array(rows.source_place)]),
+        margin=out.margin,
+        body_background=out.body_background,
+        head_background=out.head_background,
+        offset=_array(parameters.offset).astype(kind),
+        gate=rounded,
+        gate_power=int(rounded) if rounded.is_integer() and rounded <= HIGHEST_POWER else 0,
+        bump=bump,
     )
 
 
+def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
+    """The gradients of the parameters, from those of the coefficients."""
+    rules = _numpy_form(rows)[-1]
+    raw, gain, _ = _raw(parameters)
+    given = RuleCoefficients(*(grad.numpy() for grad in grads[:5]))
+    found = [torch.empty_like(x) for x in parameters[:7]]
+    out = RuleParameters(*(x.numpy() for x in found))
+    dtype = parameters.threshold.dtype
+    limits = _limits(dtype)
+    pieces = -(-rows.R // _RULES_AT_ONCE)
+    by_gain = np.zeros(pieces)
+
+    def piece(first: int, last: int) -> None:
+        for place in range(first, last):
+            low, high = place * _RULES_AT_ONCE, min((place + 1) * _RULES_AT_ONCE, rows.R)
+            by_gain[place] = read_coefficients_backward(
+                low, high, rows.M, gain, limits, rules, raw, given, out
+            )
+
+    run_pieces(pieces, torch.get_num_threads(), piece)
+    tiny, eps = limits
+    gain_raw, gate_raw = float(parameters.gain_raw), float(parameters.gate_raw)
+    grad_gain = by_gain.sum() * _softplus_slope(gain_raw, tiny)
+    grad_gate = float(grads.gate) * _softplus_slope(gate_raw, max(tiny, eps))
+    shared = torch.tensor([grad_gain, grad_gate], dtype=dtype)
+    return Parameters._make([*found, shared[0], grads.offset.to(dtype), shared[1]])
+
+
+def _raw(parameters: Parameters) -> tuple[RuleParameters, float, float]:
+    """The parameters of the rules; gain and gate as a step uses them."""
+    raw = RuleParameters(*(_array(x) for x in parameters[:7]))
+    tiny, eps = _limits(parameters.threshold.dtype)
+    gain = max(_softplus(parameters.gain_raw.item()), tiny)
+    gate = max(1 + _softplus(parameters.gate_raw.item()), 1 + eps)
+    # In the parameters' own precision, in which a gate of 5 is a whole number.
+    return raw, gain, float(raw.threshold.dtype.type(gate))
+
+
+def _softplus(x: float) -> float:
+    return x if x > 40 else math.log1p(math.exp(x))
+
+
+def _softplus_slope(x: float, least: float) -> float:
+    """The derivative of max(softplus(x), least)."""
+    return 0.0 if _softplus(x) < least else 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def _limits(dtype: torch.dtype) -> tuple[float, float]:
+    """The smallest positive normal number of a dtype, and its roundoff."""
+    limits = torch.finfo(dtype)
+    return limits.tiny, limits.eps
+
+
+def _numpy_form(
+    rows: LiteralRows,
+) -> tuple[WeightedRows, WeightedRows, WeightedRows, WeightedRows, RuleIndex]:
+    """The literals as arrays, still without weights: bodies, heads, uses, sources, rules."""
+    cached = rows.kernel_form.get("cpu")
+    if cached is None:
+        none = np.empty(0)
+        body_start, head_start = _array(rows.body_start), _array(rows.head_start)
+        cached = rows.kernel_form["cpu"] = (
+            WeightedRows(body_start, _array(rows.body_atom), none),
+            WeightedRows(head_start, _array(rows.head_atom), none),
+            WeightedRows(_array(rows.use_start), _array(rows.use_rule), none),
+            WeightedRows(_array(rows.source_start), _array(rows.source_rule), none),
+            RuleIndex(body_start, _array(rows.body_place), head_start, _array(rows.head_place)),
+        )
+    return cached  # type: ignore[return-value]
+
+
 def _array(tensor: Tensor) -> Array:
-    return tensor.detach().contiguous().numpy()
+    array: Array = tensor.detach().numpy()
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-# -------------------------------------------------------------------- the three functions
+# -------------------------------------------------------------------- steps
 
 
 def forward(
-    layout: Layout, flat: Flat, state: Tensor, steps: int, *, bump: bool, keep: bool
+    rows: LiteralRows,
+    prepared: StepArrays,
+    state: Tensor,
+    steps: int,
+    *,
+    counts: Tensor | None,
+    keep: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """The last state (B, M); and, to keep, all states, tile by tile."""
     given = _array(state)
     result = np.empty_like(given)
-    tiles = _Tiles(len(given), layout, given.dtype)
-    kept = tiles.rows((tiles.number, steps + 1), layout.M) if keep else None
-    bundles = _bundles(layout, flat, bump=bump)
+    tiles = _Tiles(rows, len(given), given.dtype)
+    step = prepared._replace(uses=prepared.uses._replace(weight=prepared.margin[:0]))
+    each = _counts(counts, len(given), steps)
+    kept = tiles.rows((tiles.number, steps + 1), rows.M) if keep else None
 
-    def one(tile: int, team: _Team) -> None:
-        first, last = tiles.examples(tile)
-        states = tiles.rows((1,), layout.M) if kept is None else kept[tile]
-        tiles.fill(given[first:last], 1.0, states[0])
-        _forward_tile(tiles, bundles, steps, states, team)
-        tiles.empty(states[-1], result[first:last])
-
-    def some(first: int, last: int) -> None:
-        _, R, bodies, _, reach, send, into, offset, gating = bundles
-        room = tiles.rows((1, 1), layout.M) if kept is None else kept
-        kernels.forward_tiles(
-            *(first, last, steps, given, result, room, bodies, reach, send[0], into, offset),
-            *(gating, tiles.rows((), R), tiles.parts(), tiles.sums()),
+    def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
+        barrier, states, activation, atom_sums, rule_sums = shared
+        forward_tiles(
+            *(first, last, part, parts, barrier, each, given, result, states, step),
+            *(activation, atom_sums, rule_sums),
         )
 
-    tiles.run(one, steps, some if tiles.lanes == TILE else None)
+    def memory() -> Any:
+        states = tiles.rows((1, 1), rows.M) if kept is None else kept
+        return new_barrier(), states, tiles.rows((), rows.R), *tiles.block_sums()
+
+    tiles.run(steps, memory, work)
     return torch.from_numpy(result), None if kept is None else torch.from_numpy(kept)
 
 
-def trajectory(layout: Layout, kept: Tensor, batch: int) -> Tensor:
+def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
     """All states that `forward` kept. (T + 1, B, M)."""
-    M = layout.M
-    if kept.dim() == 3:  # one by one: (B, T + 1, M and a little)
+    M = rows.M
+    if kept.dim() == 3:  # (B, T + 1, at least M)
         return kept[:, :, :M].transpose(0, 1).contiguous()
     states = kept.permute(1, 0, 3, 2)  # (T + 1, tiles, TILE, M)
     return states.reshape(len(states), len(kept) * TILE, M)[:, :batch].contiguous()
 
 
 def backward(
-    layout: Layout,
-    flat: Flat,
+    rows: LiteralRows,
+    prepared: StepArrays,
     kept: Tensor,
-    given: Tensor,
+    grad: Tensor,
     *,
-    bump: bool,
+    counts: Tensor | None,
     learn: bool,
-) -> tuple[Tensor, Flat | None]:
-    """The gradient of the first state (B, M); and, to learn, of the numbers."""
-    come, states = _array(given), _array(kept)
-    _, batch, M = come.shape
-    tiles = _Tiles(batch, layout, come.dtype)
-    bundles = _bundles(layout, flat, bump=bump)
-    reach_on = bundles.reach[2][_array(layout.use_place)]
-    uses = (_array(layout.use_ptr), _array(layout.use_rule), reach_on)
-    result = np.empty((batch, M), come.dtype)
-    R = layout.R
-    sizes = (R, R, len(bundles.reach[2]), R, len(bundles.send[1]), M)
+) -> tuple[Tensor, Coefficients | None]:
+    """The gradient of the first state (B, M); and, to learn, of the coefficients."""
+    given, states = _array(grad), _array(kept)
+    M, R, batch = rows.M, rows.R, given.shape[1]
+    tiles = _Tiles(rows, batch, given.dtype)
+    weight = prepared.bodies.weight[_array(rows.use_place)]
+    step = prepared._replace(uses=prepared.uses._replace(weight=weight))
+    each = _counts(counts, batch, states.shape[1] - 1)
+    result = np.empty((batch, M), given.dtype)
+    sizes = (R, R, len(prepared.bodies.member), R, len(prepared.heads.member), M)
     # One row of sums for each tile, so that the order of the last sum is fixed too.
-    sums = np.zeros((tiles.number if learn else 0, sum(sizes)))
-    gates = np.zeros((tiles.number, kernels.blocks_of(M)))
+    totals = GradientArrays(*(np.zeros((tiles.number if learn else 0, size)) for size in sizes))
+    grad_gate = np.zeros((tiles.number, -(-M // BLOCK)))
 
-    def one(tile: int, team: _Team) -> None:
-        first, last = tiles.examples(tile)
-        back = tiles.rows((), M)
-        tiles.fill(come[-1, first:last], 0.0, back)
-        every = tiles.rows((len(come) - 1,), M)
-        for t in range(len(come) - 1):
-            tiles.fill(come[t, first:last], 0.0, every[t])
-        lanes = tuple(tiles.rows((), size if learn else 0) for size in sizes)
-        _backward_tile(tiles, bundles, states[tile], every, back, uses, lanes, gates[tile], team)
-        tiles.empty(back, result[first:last])
-        if learn:
-            ends = np.cumsum(sizes)
-            for values, end, size in zip(lanes, ends, sizes, strict=True):
-                kernels.add_lanes(values, sums[tile, end - size : end])
+    def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
+        barrier, memory, grads = shared
+        backward_tiles(
+            *(first, last, part, parts, barrier, each, given, result, states, step),
+            *(memory, grads, totals, grad_gate),
+        )
 
-    tiles.run(one, states.shape[1] - 1)
+    def memory() -> Any:
+        grad, activation, slope, evidence = (tiles.rows((), size) for size in (M, R, R, M))
+        arrays = BackwardArrays(grad, activation, slope, evidence, *tiles.block_sums())
+        grads = GradientArrays(*(tiles.rows((), size if learn else 0) for size in sizes))
+        return new_barrier(), arrays, grads
+
+    tiles.run(states.shape[1] - 1, memory, work)
     if not learn:
         return torch.from_numpy(result), None
-    parts = np.split(sums.sum(0), np.cumsum(sizes)[:-1])
-    grads = [*(torch.from_numpy(part) for part in parts), torch.tensor(gates.sum())]
-    return torch.from_numpy(result), Flat(*grads)
+    sums = [torch.from_numpy(total.sum(0)) for total in totals]
+    return torch.from_numpy(result), Coefficients._make([*sums, torch.tensor(grad_gate.sum())])
 
 
-# -------------------------------------------------------------------- one tile
-
-
-def _forward_tile(tiles: _Tiles, bundles: _Bundles, steps: int, states: Array, team: _Team) -> None:
-    M, R, bodies, _, reach, send, into, offset, gating = bundles
-    firing = tiles.rows((), R)
-    parts, sums = tiles.parts(), tiles.sums()
-    if team.size == 1:
-        kernels.forward_tile(
-            steps, states, bodies, reach, send[0], into, offset, gating, firing, parts, sums
-        )
-        return
-    team.blocks(kernels.missing, M, M, states[0], parts)
-    for t in range(steps):
-        now, after = states[t % len(states)], states[(t + 1) % len(states)]
-        team.total(parts, M, sums)
-        team.blocks(
-            kernels.rules_forward,
-            R,
-            *(now, sums, bodies, reach, send[0], firing, firing[:0], parts),
-        )
-        team.total(parts, R, sums)
-        team.blocks(
-            kernels.atoms_forward, M, *(now, after, firing, sums, into, offset, gating, parts)
-        )
-
-
-def _backward_tile(
-    tiles: _Tiles,
-    bundles: _Bundles,
-    states: Array,
-    given: Array,
-    back: Array,
-    uses: Arrays,
-    lanes: Arrays,
-    grad_gate: Array,
-    team: _Team,
-) -> None:
-    M, R, bodies, heads, reach, send, into, offset, gating = bundles
-    *grads, grad_offset = lanes
-    steps = len(states) - 1
-    firing, slope = tiles.rows((), R), tiles.rows((), R)
-    evidence = tiles.rows((), M)
-    parts, lacking, pulled = tiles.parts(), tiles.sums(), tiles.sums()
-    if team.size == 1:
-        room = (firing, slope, evidence, parts)
-        kernels.backward_tile(
-            *(steps, states, given, back, bodies, heads, uses, into, reach, send),
-            *(offset, gating, room, (lacking, pulled), tuple(grads), grad_offset, grad_gate),
-        )
-        return
-    for t in reversed(range(steps)):
-        now = states[t]
-        team.blocks(kernels.missing, M, M, now, parts)
-        team.total(parts, M, lacking)
-        team.blocks(
-            kernels.rules_forward,
-            R,
-            *(now, lacking, bodies, reach, send[0], firing, slope, parts),
-        )
-        team.total(parts, R, pulled)
-        team.blocks(
-            kernels.atoms_backward,
-            M,
-            *(now, firing, pulled, into, offset, gating, back),
-            *(evidence, parts, grad_offset, grad_gate),
-        )
-        team.total(parts, M, pulled)
-        team.blocks(
-            kernels.rules_backward,
-            R,
-            *(now, (lacking, pulled), bodies, heads, reach[1], send),
-            *(firing, slope, evidence, parts, tuple(grads)),
-        )
-        team.total(parts, R, pulled)
-        team.blocks(kernels.uses_backward, M, pulled, uses, slope, back)
-        if len(given):
-            back += given[t]
-
-
-# -------------------------------------------------------------------- tiles and threads
+def _counts(counts: Tensor | None, batch: int, steps: int) -> Array:
+    """How many steps each example takes. (B,)."""
+    return np.full(batch, steps) if counts is None else _array(counts)
 
 
 class _Tiles:
     """How a batch is cut: TILE examples to a tile, or one where there are few."""
 
-    def __init__(self, batch: int, layout: Layout, dtype: Any) -> None:
-        self.batch = batch
-        self.lanes = 1 if batch <= _FEW else TILE
-        self.number = -(-batch // self.lanes)
+    def __init__(self, rows: LiteralRows, batch: int, dtype: Any) -> None:
+        self._columns = 1 if batch <= _FEW else TILE
+        self.number = -(-batch // self._columns)
         self._dtype = dtype
-        self._size = layout.M + layout.R + len(layout.body_rule)
-        self._blocks = max(kernels.blocks_of(layout.M), kernels.blocks_of(layout.R))
-
-    def examples(self, tile: int) -> tuple[int, int]:
-        """The first example of a tile, and the first one after it."""
-        return tile * self.lanes, min((tile + 1) * self.lanes, self.batch)
+        self._size = self._columns * (rows.M + rows.R + len(rows.body_rule))
+        self._atom_blocks, self._rule_blocks = -(-rows.M // BLOCK), -(-rows.R // BLOCK)
 
     def rows(self, many: tuple[int, ...], rows: int) -> Array:
-        """Zeros for this many rows, one lane per example; a lone lane fills up its last group."""
-        if self.lanes == 1:
-            return _zeros((*many, -(-rows // TILE) * TILE), self._dtype)
-        return _zeros((*many, rows, TILE), self._dtype)
+        """Zeros for this many rows; those of one example fill up their last group."""
+        if self._columns == 1:
+            return _aligned_zeros((*many, -(-rows // TILE) * TILE), self._dtype)
+        return _aligned_zeros((*many, rows, TILE), self._dtype)
 
-    def parts(self) -> Array:
-        """Room for one part of a sum per block."""
-        return np.zeros(self._blocks if self.lanes == 1 else (self._blocks, TILE))
-
-    def sums(self) -> Array:
-        """Room for one sum."""
-        return np.zeros(1 if self.lanes == 1 else (1, TILE))
-
-    def fill(self, examples: Array, rest: float, tile: Array) -> None:
-        """Put examples (n, M) into a tile, and `rest` into the lanes that are left over."""
-        if self.lanes == 1:
-            tile[: examples.shape[1]] = examples[0]
-        else:
-            kernels.pack(examples, rest, tile)
-
-    def empty(self, tile: Array, examples: Array) -> None:
-        """Take the examples (n, M) out of a tile."""
-        if self.lanes == 1:
-            examples[0] = tile[: examples.shape[1]]
-        else:
-            kernels.unpack(tile, examples)
+    def block_sums(self) -> tuple[Array, Array]:
+        """One row per block of atoms, and one per block of rules."""
+        shape = () if self._columns == 1 else (TILE,)
+        return np.zeros((self._atom_blocks, *shape)), np.zeros((self._rule_blocks, *shape))
 
     def run(
         self,
-        one: Callable[[int, _Team], None],
         steps: int,
-        some: Callable[[int, int], None] | None = None,
+        memory: Callable[[], Any],
+        work: Callable[[int, int, int, int, Any], None],
     ) -> None:
-        """Call `one` for every tile, on as many threads as torch may use.
-
-        `some`, if there is such a function, does several tiles in one go where no threads share
-        one: the fewer calls, the less the threads wait for the interpreter.
-        """
+        """Call work(first, last, part, parts, memory) on as many threads as torch may use."""
         threads = torch.get_num_threads()
-        if threads == 1 or self.number * self.lanes * self._size * steps < _WORTH_A_THREAD:
+        if self.number * self._size * steps < _WORTH_A_THREAD:
             threads = 1
-        if threads > 1 and self.lanes * self._size >= _SHARED_TILE:
-            team = _Team(_pool(threads - 1), threads)
-            for tile in range(self.number):
-                one(tile, team)
-            return
-        alone = _Team(None, 1)
-        threads = min(threads, self.number)
-        # Several pieces for each thread: one that starts late takes fewer.
-        size = max(1, self.number // (_PIECES * threads)) if threads > 1 else max(1, self.number)
-        starts = iter(range(0, self.number, size))
-
-        def work() -> None:
-            for first in starts:  # the threads share it
-                last = min(first + size, self.number)
-                if some is not None:
-                    some(first, last)
-                    continue
-                for tile in range(first, last):
-                    one(tile, alone)
-
-        others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
-        work()
-        for other in others:
-            if not other.cancel():
-                other.result()
+        few = self.number < threads and self._size >= _WORTH_SHARING
+        if threads > 1 and (few or self._size >= _LARGER_THAN_CACHE):
+            shared = memory()
+            run_together(threads, lambda part: work(0, self.number, part, threads, shared))
+        else:
+            run_pieces(self.number, threads, lambda first, last: work(first, last, 0, 1, memory()))
 
 
-#: Threads that wait for work. A child process has none of its parent's.
-_POOLS: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_POOLS.clear)
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    if threads not in _POOLS:
-        _POOLS.setdefault(threads, ThreadPoolExecutor(threads, "latentgamma"))
-    return _POOLS[threads]
-
-
-def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
     """Zeros that begin where a cache line does: a row across two lines takes two accesses."""
     count = math.prod(shape)
-    room = np.zeros(count + _LINE, dtype)
-    start = -room.ctypes.data % _LINE // room.itemsize
-    return room[start : start + count].reshape(shape)
-
-
-class _Team:
-    """Threads that share the blocks of one tile."""
-
-    def __init__(self, pool: ThreadPoolExecutor | None, size: int) -> None:
-        self._pool = pool
-        self.size = size
-
-    def blocks(self, kernel: Callable[..., None], rows: int, *args: object) -> None:
-        """Run a kernel over all blocks of these rows."""
-        blocks = -(-rows // BLOCK)
-        cuts = [blocks * part // self.size for part in range(self.size + 1)]
-        others = (
-            [
-                self._pool.submit(kernel, cuts[part], cuts[part + 1], *args)
-                for part in range(1, self.size)
-            ]
-            if self._pool is not None
-            else []
-        )
-        kernel(cuts[0], cuts[1], *args)
-        for other in others:
-            other.result()
-
-    def total(self, parts: Array, rows: int, out: Array) -> None:
-        """The sum of the parts of these rows."""
-        kernels.total(parts, -(-rows // BLOCK), out)
+    memory = np.zeros(count + _LINE, dtype)
+    start = -memory.ctypes.data % _LINE // memory.itemsize
+    return memory[start : start + count].reshape(shape)

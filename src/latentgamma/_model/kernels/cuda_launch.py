@@ -1,220 +1,227 @@
-"""The GPU kernel: which program runs where, and what it is given.
+"""The GPU kernel: which Triton kernels run, and what they are given.
 
 While a program is small, one launch does all steps: each thread block owns a tile of examples, whose
 state lives in the block's own cache. Beyond that, every half step is a launch over (rules or atoms)
-× examples. Gradients of the numbers are summed by block and then over blocks.
+× examples. Gradients of the coefficients are summed by block and then over blocks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import triton
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
-from latentgamma._model.kernels import cuda_kernels as kernels
-from latentgamma._model.kernels.inputs import Flat, Layout
+from latentgamma._model.kernels import cuda_half_step_kernels as halves
+from latentgamma._model.kernels import cuda_read_kernels, cuda_tile_kernels
+from latentgamma._model.kernels.coefficients import Coefficients, Parameters
+from latentgamma._model.kernels.cuda_structure import DeviceProgram
+from latentgamma._model.kernels.literal_rows import LiteralRows
 
-#: Up to this many atoms or rules one thread block runs all steps of its tile.
-_ONE_LAUNCH_UP_TO = 4096
-#: Examples of its tile: with so few, one thread holds a whole row of them.
+#: Examples of a tile: with so few, one thread holds a whole row of them.
 _TILE = 4
-#: How many rules or atoms such a thread block may take at a time, a thread for each.
-_ROWS = (128, 256, 512)
-#: How many it takes on the way back, where each needs more registers.
+#: How many rows a thread block takes at a time backwards, where each needs more registers.
 _ROWS_BACK = 256
+#: Rules that one program reads.
+_RULES = 128
 
 
-class Literals(NamedTuple):
-    """Compressed rows: row r holds `other[start[r]:start[r + 1]]`, whose weights lie at `place`."""
+class DeviceStep(NamedTuple):
+    """The coefficients of a step on the device."""
 
-    start: Tensor
-    other: Tensor
-    place: Tensor
-    most: int  # the length of the longest row
-    longest: dict[int, Tensor]  # and of the longest in each run of 128, 256, 512 rows
-
-    def by_runs_of(self, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What a kernel needs that takes so many rows at a time."""
-        return self.start, self.other, self.place, self.longest[rows]
+    coefficients: Coefficients
+    bump: bool
 
 
-@dataclass(frozen=True)
-class Structure:
-    """A program's literals, seen from its rules and from its atoms.
-
-    Where one thread block runs a whole tile, rules and atoms are numbered by the number of
-    literals they gather, the most first, so that few runs of rows have to wait for a long one.
-    `rule_order` and `atom_order` give the original numbers.
-    """
-
-    M: int
-    R: int
-    one_launch: bool
-    rule_order: Tensor
-    atom_order: Tensor
-    body: Literals  # rule → its body atoms
-    uses: Literals  # atom → the rules whose body it is in
-    heads: Literals  # rule → its heads
-    sources: Literals  # atom → the rules it is a head of
-
-    @classmethod
-    def of(cls, layout: Layout) -> Structure:
-        """The structure of a layout."""
-        M, R = layout.M, layout.R
-        body_rule, body_atom = layout.body_rule.long(), layout.body_atom.long()
-        head_rule, head_atom = layout.head_rule.long(), layout.head_atom.long()
-        one_launch = 0 < max(M, R) <= _ONE_LAUNCH_UP_TO
-        rules = torch.arange(R, device=body_rule.device)
-        atoms = torch.arange(M, device=body_rule.device)
-        if one_launch:
-            sizes = torch.bincount(body_rule, minlength=R)
-            rules = torch.argsort(sizes, descending=True, stable=True)
-            sizes = torch.bincount(head_atom, minlength=M)
-            atoms = torch.argsort(sizes, descending=True, stable=True)
-        rule_rank, atom_rank = torch.argsort(rules), torch.argsort(atoms)
-        b_rule, b_atom = rule_rank[body_rule], atom_rank[body_atom]
-        h_rule, h_atom = rule_rank[head_rule], atom_rank[head_atom]
-        return cls(
-            M,
-            R,
-            one_launch,
-            rules.int(),
-            atoms.int(),
-            _rows(b_rule, b_atom, R),
-            _rows(b_atom, b_rule, M),
-            _rows(h_rule, h_atom, R),
-            _rows(h_atom, h_rule, M),
-        )
+def _program_of(rows: LiteralRows) -> DeviceProgram:
+    if "cuda" not in rows.kernel_form:
+        rows.kernel_form["cuda"] = DeviceProgram.of(rows)
+    return cast(DeviceProgram, rows.kernel_form["cuda"])
 
 
-def _rows(row: Tensor, other: Tensor, count: int) -> Literals:
-    order = torch.argsort(row, stable=True)
-    counts = torch.bincount(row, minlength=count)
-    start = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    longest = {}
-    for rows in _ROWS:
-        runs = torch.nn.functional.pad(counts, (0, -count % rows)).reshape(-1, rows)
-        longest[rows] = (runs.amax(1) if len(runs) else counts.new_zeros(1)).int()
-    most = int(counts.max()) if len(row) else 0
-    return Literals(start.int(), other[order].int(), order.int(), most, longest)
+# -------------------------------------------------------------------- parameters
 
 
-# -------------------------------------------------------------------- launching
+def read(
+    rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
+) -> DeviceStep:
+    """The coefficients of a step, in one launch."""
+    program, raw = _program_of(rows), _contiguous(parameters)
+    R, bodies, heads = rows.R, len(rows.body_rule), len(rows.head_rule)
+    *parts, gate = _split(raw.offset.new_empty(3 * R + bodies + heads + 1, dtype=dtype), (
+        R, R, bodies, R, heads, 1,
+    ))  # fmt: skip
+    coefficients = Coefficients._make([*parts, raw.offset.to(dtype), gate[0]])
+    # One program at least, since the first one also reads the gate.
+    cuda_read_kernels.read_kernel[(max(1, triton.cdiv(R, _RULES)),)](
+        program.rules, raw, coefficients, rows.M, R,
+        **_limits(parameters), ROWS=_RULES, num_warps=4,
+    )  # fmt: skip
+    return DeviceStep(coefficients, bump)
 
 
-def _unroll(literals: Literals) -> int:
-    return min(2, literals.most)
+def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
+    """The gradients of the parameters, from those of the coefficients."""
+    program, raw = _program_of(rows), _contiguous(parameters)
+    programs = max(1, triton.cdiv(rows.R, _RULES))
+    out = Parameters(*(torch.empty_like(x) for x in raw))._replace(
+        offset=grads.offset.to(raw.offset.dtype)
+    )
+    by_gain = raw.offset.new_empty(programs, dtype=torch.float64)
+    limits = _limits(parameters)
+    cuda_read_kernels.read_backward_kernel[(programs,)](
+        program.rules, raw, grads, out, by_gain, rows.M, rows.R,
+        **limits, ROWS=_RULES, num_warps=4,
+    )  # fmt: skip
+    cuda_read_kernels.read_shared_backward_kernel[(1,)](
+        raw, grads, out, by_gain, rows.M, programs, **limits, ROWS=1024, num_warps=4
+    )
+    return out
 
 
-def _rows_forward(B: int) -> int:
-    """Rows at a time: a small batch wants every thread of the chip, a large one many blocks."""
-    return 512 if B <= 1024 else 128
+def _contiguous(parameters: Parameters) -> Parameters:
+    return Parameters(*(x.detach().contiguous() for x in parameters))
 
 
-def run(
-    structure: Structure, c: Flat, state: Tensor, steps: int, *, bump: bool, keep: bool
+def _limits(parameters: Parameters) -> dict[str, float]:
+    limits = torch.finfo(parameters.threshold.dtype)
+    return {"TINY": limits.tiny, "EPS": limits.eps}
+
+
+def _split(buffer: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    """Consecutive parts of the last dimension."""
+    return list(torch.split(buffer, list(sizes), dim=-1))
+
+
+# -------------------------------------------------------------------- steps
+
+
+def forward(
+    rows: LiteralRows,
+    prepared: DeviceStep,
+    state: Tensor,
+    steps: int,
+    *,
+    counts: Tensor | None,
+    keep: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The state (B, M) after so many steps; and, to keep, all states in the kernel's order.
+    """The last state (B, M); and, to keep, all states in the kernel's order.
 
     That order is (T + 1, tiles, M, examples a tile), or (T + 1, M, B) where steps are launched
-    by halves.
+    by halves. An example with a value outside [0, 1] comes back as NaN: to raise an exception
+    would mean to wait for the device.
     """
-    if not (structure.M and len(state)):
-        return state.clone(), state.new_empty((steps + 1, structure.M, len(state)))
-    launch = _run_tiles if structure.one_launch else _run_halves
-    return launch(structure, c, state.contiguous(), steps, bump, keep)
+    program = _program_of(rows)
+    if not (rows.M and len(state)):
+        return state.clone(), state.new_empty((steps + 1, rows.M, len(state)))
+    launch = _run_tiles if program.one_launch else _run_halves
+    return launch(program, prepared, state.contiguous(), steps, counts, keep)
 
 
-def back(
-    structure: Structure, c: Flat, kept: Tensor, given: Tensor, *, bump: bool
-) -> tuple[Tensor, Flat]:
-    """The gradients of the first state (B, M) and of every number.
-
-    `given` is the gradient of the last state (1, B, M), or of every state (T + 1, B, M).
-    """
-    if not (structure.M and given.shape[1]) or len(kept) == 1:
-        return given.sum(0), Flat(*(torch.zeros_like(x) for x in c))
+def backward(
+    rows: LiteralRows,
+    prepared: DeviceStep,
+    kept: Tensor,
+    grad: Tensor,
+    *,
+    counts: Tensor | None,
+    learn: bool,
+) -> tuple[Tensor, Coefficients | None]:
+    """The gradient of the first state (B, M); and, to learn, of the coefficients."""
+    program = _program_of(rows)
+    if not (rows.M and grad.shape[1]):
+        zero = _gradient_rows(program, grad, 1)[1]
+        return grad.sum(0), _summed(zero, program) if learn else None
     launch = _back_tiles if kept.dim() == 4 else _back_halves
-    return launch(structure, c, kept, given.contiguous(), bump)
+    result, sums = launch(program, prepared, kept, grad.contiguous(), counts)
+    return result, _summed(sums, program) if learn else None
 
 
-def unpacked(structure: Structure, kept: Tensor, batch: int) -> Tensor:
-    """All states that `run` kept, as (T + 1, B, M)."""
+def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
+    """All states that `forward` kept. (T + 1, B, M)."""
     if kept.dim() == 3:
         return kept.permute(0, 2, 1).contiguous()
     steps, tiles, M, tile = kept.shape
-    rows = kept.permute(0, 1, 3, 2).reshape(steps, tiles * tile, M)[:, :batch]
-    states = torch.empty_like(rows)
-    states[..., structure.atom_order.long()] = rows
+    by_example = kept.permute(0, 1, 3, 2).reshape(steps, tiles * tile, M)[:, :batch]
+    states = torch.empty_like(by_example)
+    states[..., _program_of(rows).orders[1].long()] = by_example
     return states
 
 
+def _gradient_sizes(program: DeviceProgram) -> tuple[int, ...]:
+    """How many gradients each field of `Coefficients` has; the gate has one for each atom."""
+    R, M = program.R, program.M
+    return R, R, len(program.bodies.other), R, len(program.heads.other), M, M
+
+
+def _gradient_rows(
+    program: DeviceProgram, like: Tensor, count: int
+) -> tuple[Coefficients, Tensor]:
+    """Zeros for `count` sums of all gradients: by coefficient, and as one tensor (count, all)."""
+    sizes = _gradient_sizes(program)
+    buffer = like.new_zeros((count, sum(sizes)))
+    return Coefficients._make(_split(buffer, sizes)), buffer
+
+
+def _summed(buffer: Tensor, program: DeviceProgram) -> Coefficients:
+    """The sums over thread blocks, in the order of the blocks."""
+    return Coefficients._make(_split(buffer.sum(0), _gradient_sizes(program)))
+
+
+def _counts_or(counts: Tensor | None, like: Tensor) -> dict[str, Any]:
+    """The arguments that say how many steps each example takes."""
+    return {"counts": like if counts is None else counts, "HAS_COUNTS": counts is not None}
+
+
 def _run_tiles(
-    structure: Structure, c: Flat, state: Tensor, steps: int, bump: bool, keep: bool
-) -> tuple[Tensor, Tensor | None]:
-    B, (M, R) = len(state), (structure.M, structure.R)
-    tile, rows = _TILE, _rows_forward(B)
-    tiles = triton.cdiv(B, tile)
-    kept = state.new_empty((steps + 1 if keep else 1, tiles, M, tile))
-    fire = state.new_empty((tiles, max(1, R), tile))
+    program: DeviceProgram, step: DeviceStep, state: Tensor, steps: int, counts: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    B, M, R = len(state), program.M, program.R
+    # A small batch needs every thread of the device, a large one many thread blocks.
+    rows = 512 if B <= 1024 else 128
+    tiles = triton.cdiv(B, _TILE)
+    kept = state.new_empty((steps + 1 if keep else 1, tiles, M, _TILE))
+    fire = state.new_empty((tiles, max(1, R), _TILE))
     out = torch.empty_like(state)
-    body, sources = structure.body, structure.sources
-    kernels._run_tile[(tiles,)](
-        state, out, kept, fire, structure.rule_order, structure.atom_order,
-        *body.by_runs_of(rows),
-        c.reach_on, c.reach_off, c.reach, c.send_off,
-        *sources.by_runs_of(rows), c.send_on, c.offset, c.gate,
-        B, M, R, steps, kept.stride(0),
-        KEEP=keep, BUMP=bump, ROWS=rows, BT=tile, UB=_unroll(body), US=_unroll(sources),
+    bodies, sources = program.bodies, program.sources
+    cuda_tile_kernels.run_tile[(tiles,)](
+        state, out, kept, fire, **_counts_or(counts, state),
+        orders=program.orders, bodies=bodies.in_runs(rows), sources=sources.in_runs(rows),
+        coefficients=step.coefficients, B=B, M=M, R=R, T=steps, keep_stride=kept.stride(0),
+        KEEP=keep, BUMP=step.bump, ROWS=rows, BT=_TILE, UB=bodies.unroll, US=sources.unroll,
         num_warps=rows // 32,
     )  # fmt: skip
     return out, kept if keep else None
 
 
 def _back_tiles(
-    structure: Structure, c: Flat, kept: Tensor, given: Tensor, bump: bool
-) -> tuple[Tensor, Flat]:
-    B, (M, R), tile = given.shape[1], (structure.M, structure.R), kept.shape[-1]
-    tiles, steps = kept.shape[1], len(kept) - 1
-    rows = _ROWS_BACK
-    fire, dmargin = (given.new_empty((tiles, max(1, R), tile)) for _ in range(2))
-    dphi, d_state = (given.new_empty((tiles, M, tile)) for _ in range(2))
-    parts = Flat(*(given.new_zeros((tiles, max(1, x.numel()))) for x in c))
-    parts = parts._replace(gate=given.new_zeros((tiles, M)))
-    body, sources, heads, uses = (
-        structure.body, structure.sources, structure.heads, structure.uses,
-    )  # fmt: skip
-    kernels._back_tile[(tiles,)](
-        given, kept, fire, dphi, dmargin, d_state, structure.rule_order, structure.atom_order,
-        *body.by_runs_of(rows),
-        c.reach_on, c.reach_off, c.reach, c.send_off,
-        *sources.by_runs_of(rows), c.send_on, c.offset, c.gate,
-        *heads.by_runs_of(rows), *uses.by_runs_of(rows),
-        parts.reach_on, parts.reach_off, parts.reach, parts.send_on, parts.send_off,
-        parts.offset, parts.gate,
-        B, M, R, steps, kept.stride(0), parts.reach_on.shape[1], parts.send_on.shape[1],
-        BUMP=bump, EVERY=len(given) > 1, ROWS=rows, BT=tile,
-        UB=_unroll(body), US=_unroll(sources), UH=_unroll(heads), UU=_unroll(uses),
+    program: DeviceProgram, step: DeviceStep, kept: Tensor, grad: Tensor, counts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    B, M, R = grad.shape[1], program.M, program.R
+    tiles, steps, rows = kept.shape[1], len(kept) - 1, _ROWS_BACK
+    # One allocation for all working memory.
+    R_ = max(1, R)
+    work = grad.new_empty(tiles * _TILE * 2 * (R_ + M))
+    fire, dmargin, dphi, d_state = _split(work, tuple(tiles * _TILE * n for n in (R_, R_, M, M)))
+    result = grad.new_empty((B, M))
+    gradients, sums = _gradient_rows(program, grad, tiles)
+    bodies, sources, heads, uses = program.bodies, program.sources, program.heads, program.uses
+    cuda_tile_kernels.back_tile[(tiles,)](
+        grad, kept, fire, dphi, dmargin, d_state, result, **_counts_or(counts, grad),
+        orders=program.orders, bodies=bodies.in_runs(rows), sources=sources.in_runs(rows),
+        heads=heads.in_runs(rows), uses=uses.in_runs(rows), coefficients=step.coefficients,
+        gradients=gradients, B=B, M=M, R=R, T=steps, keep_stride=kept.stride(0),
+        gradient_stride=sums.stride(0),
+        BUMP=step.bump, EVERY=len(grad) > 1, ROWS=rows, BT=_TILE,
+        UB=bodies.unroll, US=sources.unroll, UH=heads.unroll, UU=uses.unroll,
         num_warps=rows // 32,
     )  # fmt: skip
-    by_atom = d_state.permute(0, 2, 1).reshape(tiles * tile, M)[:B]
-    result = torch.empty_like(by_atom)
-    result[:, structure.atom_order.long()] = by_atom
-    return result, _summed(parts, c)
+    return result, sums
 
 
-def _summed(parts: Flat, c: Flat) -> Flat:
-    """Gradients summed over thread blocks, in the order of the blocks, in the shapes of `c`."""
-    total = Flat(*(part.sum(0) for part in parts))
-    total = total._replace(gate=total.gate.sum()[None])
-    return Flat(*(t[: x.numel()].reshape(x.shape) for t, x in zip(total, c, strict=True)))
-
-
-class _Halves(NamedTuple):
+class _Grids(NamedTuple):
     """The grids of the launches by half steps."""
 
     columns: int
@@ -226,136 +233,97 @@ class _Halves(NamedTuple):
     atom_grid: tuple[int, int]
 
 
-def _halves(structure: Structure, B: int, elements: int = 2048) -> _Halves:
+def _grids(program: DeviceProgram, B: int, elements: int = 2048) -> _Grids:
     BB = min(256, int(triton.next_power_of_2(B)))
     block = max(1, elements // BB)
     columns = -(-B // BB)
 
     def length(count: int) -> int:
-        # Enough programs to fill the chip, few enough that their partial sums stay small.
+        # Enough programs to fill the device, few enough that their partial sums stay small.
         return block * max(1, min(16, -(-count // (block * 2048))))
 
-    rules, atoms = length(structure.R), length(structure.M)
-    return _Halves(
+    rules, atoms = length(program.R), length(program.M)
+    return _Grids(
         columns, BB, block, rules, atoms,
-        (max(1, triton.cdiv(structure.R, rules)), columns),
-        (triton.cdiv(structure.M, atoms), columns),
+        (max(1, triton.cdiv(program.R, rules)), columns),
+        (triton.cdiv(program.M, atoms), columns),
     )  # fmt: skip
 
 
 def _run_halves(
-    structure: Structure, c: Flat, state: Tensor, steps: int, bump: bool, keep: bool
-) -> tuple[Tensor, Tensor | None]:
-    B, (M, R) = len(state), (structure.M, structure.R)
-    h = _halves(structure, B)
+    program: DeviceProgram, step: DeviceStep, state: Tensor, steps: int, counts: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    B, M, R = len(state), program.M, program.R
+    grids = _grids(program, B)
+    state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
     kept = state.new_empty((steps + 1 if keep else 1, M, B))
     kept[0] = state.T
     fire = state.new_empty((max(1, R), B))
     missing = (1.0 - state).sum(1, dtype=torch.float64)
-    spread = state.new_zeros((h.rule_grid[0], B), dtype=torch.float64)
-    gone = state.new_empty((h.atom_grid[0], B), dtype=torch.float64)
-    sources = structure.sources
+    background = state.new_zeros((grids.rule_grid[0], B), dtype=torch.float64)
+    gone = state.new_empty((grids.atom_grid[0], B), dtype=torch.float64)
+    sources = program.sources
     for t in range(steps):
         now, after = kept[t if keep else 0], kept[t + 1 if keep else 0]
-        _launch_rules(structure, c, h, now, missing, fire, spread)
-        kernels._atoms_half[h.atom_grid](
-            now, after, fire, spread.sum(0), gone,
-            *sources[:3], c.send_on, c.offset, c.gate, B, M, B, h.atoms,
-            BUMP=bump, MB=h.block, BB=h.BB, US=_unroll(sources), num_warps=8,
+        _launch_rules(program, step, grids, now, missing, fire, background)
+        halves.atoms_half_step[grids.atom_grid](
+            now, after, fire, background.sum(0), gone, **_counts_or(counts, state),
+            sources=sources.in_runs(128), coefficients=step.coefficients,
+            B=B, M=M, ATOMS=grids.atoms, t=t,
+            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=8,
         )  # fmt: skip
         missing = gone.sum(0)
     return kept[-1].T.contiguous(), kept if keep else None
 
 
 def _launch_rules(
-    structure: Structure, c: Flat, h: _Halves, now: Tensor, missing: Tensor, fire: Tensor,
-    spread: Tensor,
+    program: DeviceProgram, step: DeviceStep, grids: _Grids, now: Tensor, missing: Tensor,
+    fire: Tensor, background: Tensor,
 ) -> None:  # fmt: skip
-    B, R, body = now.shape[1], structure.R, structure.body
+    B, R, bodies = now.shape[1], program.R, program.bodies
     if R:
-        kernels._rules_half[h.rule_grid](
-            now, missing, fire, spread,
-            *body[:3], c.reach_on, c.reach_off, c.reach, c.send_off,
-            B, R, B, h.rules,
-            RB=h.block, BB=h.BB, UB=_unroll(body), num_warps=8,
+        halves.rules_half_step[grids.rule_grid](
+            now, missing, fire, background, bodies.in_runs(128), step.coefficients,
+            B, R, grids.rules, RB=grids.block, BB=grids.BB, UB=bodies.unroll, num_warps=8,
         )  # fmt: skip
 
 
 def _back_halves(
-    structure: Structure, c: Flat, kept: Tensor, given: Tensor, bump: bool
-) -> tuple[Tensor, Flat]:
-    B, (M, R) = given.shape[1], (structure.M, structure.R)
-    h = _halves(structure, B)
-    G = given[-1].T.contiguous()
-    fire, dmargin = (given.new_empty((max(1, R), B)) for _ in range(2))
+    program: DeviceProgram, step: DeviceStep, kept: Tensor, grad: Tensor, counts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    B, M, R = grad.shape[1], program.M, program.R
+    grids = _grids(program, B)
+    G = grad[-1].T.contiguous()
+    fire, dmargin = (grad.new_empty((max(1, R), B)) for _ in range(2))
     dphi = torch.empty_like(G)
     wide = torch.float64
-    spread, lost = (given.new_zeros((h.rule_grid[0], B), dtype=wide) for _ in range(2))
-    sums = given.new_empty((h.atom_grid[0], B), dtype=wide)
-    parts = Flat(*(given.new_zeros((h.columns, max(1, x.numel()))) for x in c))
-    parts = parts._replace(gate=given.new_zeros((h.columns, M)))
-    body, sources, heads, uses = (
-        structure.body, structure.sources, structure.heads, structure.uses,
-    )  # fmt: skip
+    background, lost = (grad.new_zeros((grids.rule_grid[0], B), dtype=wide) for _ in range(2))
+    atom_sums = grad.new_empty((grids.atom_grid[0], B), dtype=wide)
+    gradients, sums = _gradient_rows(program, grad, grids.columns)
+    bodies, sources, heads, uses = program.bodies, program.sources, program.heads, program.uses
+    stride = sums.stride(0)
     for t in reversed(range(len(kept) - 1)):
         now = kept[t]
         missing = (1.0 - now).sum(0, dtype=wide)
-        _launch_rules(structure, c, h, now, missing, fire, spread)
-        kernels._atoms_back[h.atom_grid](
-            now, G, fire, spread.sum(0), dphi, sums, parts.offset, parts.gate,
-            *sources[:3], c.send_on, c.offset, c.gate, B, M, B, h.atoms,
-            BUMP=bump, MB=h.block, BB=h.BB, US=_unroll(sources), num_warps=8,
+        _launch_rules(program, step, grids, now, missing, fire, background)
+        halves.atoms_half_backward[grids.atom_grid](
+            now, G, fire, background.sum(0), dphi, atom_sums, **_counts_or(counts, G),
+            sources=sources.in_runs(128), coefficients=step.coefficients, gradients=gradients,
+            gradient_stride=stride, B=B, M=M, ATOMS=grids.atoms, t=t,
+            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=8,
         )  # fmt: skip
         if R:
-            kernels._rules_back[h.rule_grid](
-                now, missing, fire, dphi, sums.sum(0), dmargin, lost,
-                *body[:3], c.reach_off, c.send_off, *heads[:3], c.send_on,
-                parts.reach_on, parts.reach_off, parts.reach, parts.send_on, parts.send_off,
-                B, R, B, h.rules, parts.reach_on.shape[1], parts.send_on.shape[1],
-                RB=h.block, BB=h.BB, UH=_unroll(heads), num_warps=8,
+            halves.rules_half_backward[grids.rule_grid](
+                now, missing, fire, dphi, atom_sums.sum(0), dmargin, lost,
+                bodies.in_runs(128), heads.in_runs(128), step.coefficients, gradients, stride,
+                B, R, grids.rules,
+                RB=grids.block, BB=grids.BB, UH=heads.unroll, num_warps=8,
             )  # fmt: skip
-        kernels._states_back[h.atom_grid](
-            G, dmargin, lost.sum(0), *uses[:3], c.reach_on, B, M, B, h.atoms,
-            MB=h.block, BB=h.BB, UU=_unroll(uses), num_warps=8,
+        halves.uses_half_backward[grids.atom_grid](
+            G, dmargin, lost.sum(0), uses.in_runs(128), step.coefficients, B, M, grids.atoms,
+            MB=grids.block, BB=grids.BB, UU=uses.unroll, num_warps=8,
         )  # fmt: skip
-        if len(given) > 1:
-            G += given[t].T
-    return G.T.contiguous(), _summed(parts, c)
-
-# -------------------------------------------------------------------- as a kernel
-
-#: Tensors compare elementwise, so they are told apart by identity.
-_STRUCTURES = WeakIdKeyDictionary()
-
-
-def _structure_of(layout: Layout) -> Structure:
-    held: Structure | None = _STRUCTURES.get(layout.body_ptr)  # type: ignore[no-untyped-call]
-    if held is None:
-        held = _STRUCTURES[layout.body_ptr] = Structure.of(layout)
-    return held
-
-
-def forward(
-    layout: Layout, flat: Flat, state: Tensor, steps: int, *, bump: bool, keep: bool
-) -> tuple[Tensor, Tensor | None]:
-    """The last state (B, M); and, to keep, all T + 1 states in an order of its own."""
-    return run(_structure_of(layout), flat, state, steps, bump=bump, keep=keep)
-
-
-def trajectory(layout: Layout, kept: Tensor, batch: int) -> Tensor:
-    """All states that `forward` kept. (T + 1, B, M)."""
-    return unpacked(_structure_of(layout), kept, batch)
-
-
-def backward(
-    layout: Layout,
-    flat: Flat,
-    kept: Tensor,
-    given: Tensor,
-    *,
-    bump: bool,
-    learn: bool,
-) -> tuple[Tensor, Flat | None]:
-    """The gradient of the first state (B, M); and, to learn, of the numbers."""
-    grad, sums = back(_structure_of(layout), flat, kept, given, bump=bump)
-    return grad, sums if learn else None
+        if len(grad) > 1:
+            G += grad[t].T
+    return G.T.contiguous(), sums

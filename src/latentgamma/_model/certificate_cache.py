@@ -1,0 +1,56 @@
+"""The last certificate of a model, kept while nothing that it depends on has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from latentgamma._certificate.certificate import Certificate
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    key: tuple[object, ...]
+    values: list[Tensor]
+    certificate: Certificate
+
+
+class CertificateCache:
+    """Keeps one certificate with a copy of the values that it was computed from.
+
+    The values are compared: a version counter does not see changes made through `p.data`.
+    """
+
+    def __init__(self) -> None:
+        self._entry: _Entry | None = None
+
+    def get(
+        self,
+        key: tuple[object, ...],
+        tensors: Iterable[Tensor],
+        compute: Callable[[], Certificate],
+    ) -> Certificate:
+        """The certificate for this key and these values, computed where there is none yet."""
+        values = _joined(tensors)
+        entry = self._entry  # read once: another thread may replace it
+        if entry is None or entry.key != key or not _equal(entry.values, values):
+            entry = self._entry = _Entry(key, values, compute())
+        return entry.certificate
+
+
+def _joined(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """A copy of all values, as one tensor for each dtype and device."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach().reshape(-1))
+    return [torch.cat(parts) for parts in kinds.values()]
+
+
+def _equal(left: list[Tensor], right: list[Tensor]) -> bool:
+    return len(left) == len(right) and all(
+        a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+        for a, b in zip(left, right, strict=True)
+    )

@@ -1,0 +1,63 @@
+"""Which kernel runs a model on a state."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from latentgamma._model.kernels.interface import Kernel
+from latentgamma._model.rules import AbstractRules
+from latentgamma._model.sparse_rules import SparseRules
+from latentgamma._model.tracing import are_plain
+
+#: Programs with fewer atoms, rules and literals than this do without compiled code, and without
+#: the second that loading it takes. The size of a batch has no say in it: an example's value
+#: must not depend on the others of its batch.
+_LEAST_SIZE = 128
+
+
+def kernel_for(rules: AbstractRules, state: Tensor, tensors: Iterable[Tensor]) -> Kernel | None:
+    """The kernel that runs these rules on this state, or None where plain torch has to.
+
+    `tensors` are the parameters. What is traced, mapped or carries a forward derivative stays with
+    plain torch, and so do sixteen-bit states.
+    """
+    if not isinstance(rules, SparseRules) or torch.compiler.is_compiling():
+        return None
+    if rules.M + rules.R + len(rules.body_rule) < _LEAST_SIZE:
+        return None
+    if state.dtype not in (torch.float32, torch.float64) or _is_traced():
+        return None
+    every = (state, *tensors)
+    if not are_plain(*every):
+        return None
+    kinds = {t.device.type for t in (*every, rules.body_rule)}
+    if kinds == {"cpu"}:
+        return _cpu_kernel()
+    return _cuda_kernel() if kinds == {"cuda"} and state.dtype == torch.float32 else None
+
+
+def _is_traced() -> bool:
+    return bool(torch._C._get_tracing_state())
+
+
+@cache
+def _cpu_kernel() -> Kernel | None:
+    if importlib.util.find_spec("numba") is None:
+        return None
+    from latentgamma._model.kernels import cpu_launch
+
+    return cpu_launch
+
+
+@cache
+def _cuda_kernel() -> Kernel | None:
+    if importlib.util.find_spec("triton") is None:
+        return None
+    from latentgamma._model.kernels import cuda_launch
+
+    return cuda_launch
