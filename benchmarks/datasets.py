@@ -564,7 +564,7 @@ def minecraft(version: str = "1.19") -> DataSet:
             body = frozenset(filter(None, map(item, cells)))
             clauses.append((str(item(recipe["result"])), body))
     program = definite(clauses)
-    raw = program.sinks
+    raw = program.underivable
     rng = np.random.default_rng(0)
     woods = [name for name in raw if name.endswith(("_log", "_stem"))]
     fact_sets = [frozenset(raw), frozenset(), *(frozenset({wood}) for wood in woods[:6])]

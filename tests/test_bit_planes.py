@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import latentgamma as lg
@@ -173,6 +173,7 @@ def test_planes_that_do_not_fit() -> None:
 # ---------------------------------------------------------------- one step
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_step_of_many_fact_sets_is_a_step_of_each(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -239,7 +239,7 @@ def test_strata_are_definite_programs_fed_from_below() -> None:
     assert {name for s in program.strata for name in s.program.atoms} >= {"not b", "not c"}
     assert [str(rule) for rule in program.rules] == str(program).splitlines()[-program.R :]
     assert (program.M, program.R, program.k, program.rho_max) == (5, 4, 2, 2)
-    assert set(program.roots) == {"a", "c"} == set(program.sinks)
+    assert set(program.roots) == {"a", "c"} == set(program.underivable)
     assert program.leaves == ("e",)
 
 

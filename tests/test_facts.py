@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import latentgamma as lg
@@ -229,6 +229,7 @@ def test_a_matrix_of_integers_is_read_as_a_whole() -> None:
     assert fact_rows(PROGRAM, np.zeros((0, 5), int)).shape == (0, 5)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_one_and_many_agree(data: st.DataObject) -> None:
     M = data.draw(st.integers(3, 8))

@@ -64,8 +64,8 @@ def check_why_not(program: Program, facts: Collection[str], answer: WhyNot) -> N
     assert not answer.missing & known
     for atom in answer.missing:
         assert not derives(answer.missing - {atom})
-    if derives(program.sinks):
-        assert answer.missing <= set(program.sinks)
+    if derives(program.underivable):
+        assert answer.missing <= set(program.underivable)
     rules = [j for j, rule in enumerate(program.rules) if answer.atom in rule.heads]
     assert [blocked.rule for blocked in answer.blocked] == rules
     for blocked in answer.blocked:

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from latentgamma._model.trajectory import Trajectory
     from latentgamma._probability.proofs import LikelyProof
     from latentgamma._program.files import save
-    from latentgamma._program.program import Program, Rule
+    from latentgamma._program.program import Program
+    from latentgamma._program.rules import Rule
     from latentgamma._program.stratified import StratifiedProgram
     from latentgamma.datalog.reading import load, parse
 
@@ -92,7 +93,7 @@ _MODULES = {
     "load": "datalog.reading",
     "save": "_program.files",
     "Program": "_program.program",
-    "Rule": "_program.program",
+    "Rule": "_program.rules",
     "StratifiedProgram": "_program.stratified",
     "parse": "datalog.reading",
     "Certificate": "_certificate.certificate",

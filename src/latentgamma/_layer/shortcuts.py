@@ -14,7 +14,8 @@ from latentgamma._errors import DataError
 from latentgamma._layer.groups import UNNAMED, Group, GroupsOfAtoms, read_groups, refuse_overlap
 from latentgamma._logic.closures import closures
 from latentgamma._probability.readings import Constraint, count_readings
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 
 #: The true values of an input for N examples: numbers of categories, or booleans.

@@ -11,7 +11,7 @@ from latentgamma._learning.head_task import covered, packed_words
 from latentgamma._learning.implications import Implication, as_rule
 from latentgamma._learning.observations import Observations
 from latentgamma._learning.wording import quantity
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 #: Machine words that are compared at most when examples are compared with each other.
 _MOST_WORDS = 2 << 28

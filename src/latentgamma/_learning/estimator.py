@@ -17,7 +17,8 @@ from latentgamma._learning.observations import check_values
 from latentgamma._learning.options import Method, Noise
 from latentgamma._learning.result import FitResult
 from latentgamma._learning.tables import ValueTable, is_frame, number_rows, read_frame
-from latentgamma._program.program import Mask, Rule
+from latentgamma._program.facts import Mask
+from latentgamma._program.rules import Rule
 
 #: The name of a feature that is false.
 _NOT = "not "

@@ -28,7 +28,7 @@ from latentgamma._learning.head_task import (
     surprisal,
 )
 from latentgamma._learning.hitting_sets import SmallestBodies, smallest_bodies
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 #: Multiplications that the scores of all pairs of atoms may take.
 _PAIR_COST = 1e9

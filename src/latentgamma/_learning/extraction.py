@@ -13,7 +13,8 @@ from latentgamma._errors import ModelError
 from latentgamma._learning.head_task import covered
 from latentgamma._learning.implications import Implication, as_implications, as_program
 from latentgamma._model.module import LatentGamma
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 
 #: Up to this many atoms the model is evaluated on every state; beyond, on random ones.
 _ALL_STATES = 12

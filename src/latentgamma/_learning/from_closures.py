@@ -30,7 +30,7 @@ from latentgamma._learning.implications import (
     remove_implied,
 )
 from latentgamma._logic.closures import closures
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 #: Nats that a rule must explain to be added, round by round.
 _LEAST_NATS = (30.0, 10.0, 3.0, 0.0)

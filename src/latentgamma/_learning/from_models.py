@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from latentgamma._errors import DataError
 from latentgamma._learning.implications import Implication, remove_implied
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 #: Closed sets that are enumerated at most; a table can have exponentially many.
 MOST_CLOSED_SETS = 2_000_000

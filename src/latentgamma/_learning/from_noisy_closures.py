@@ -18,7 +18,8 @@ from latentgamma._learning.implications import (
     remove_implied,
 )
 from latentgamma._logic.closures import closures
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 
 _ROUNDS = 4
 #: Examples that the likelihood of one rule is computed on.

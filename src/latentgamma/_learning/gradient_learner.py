@@ -24,7 +24,7 @@ from latentgamma._learning.exact_search import select_bodies
 from latentgamma._learning.head_task import Body, HeadRules, HeadTask, covered_by_any
 from latentgamma._learning.journal import Compute, compute_now
 from latentgamma._learning.noisy_search import find_likely_rules
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 #: Gain times confidence of the slots: a satisfied slot alone brings its head well above its offset.
 _AMPLITUDE = 8.0

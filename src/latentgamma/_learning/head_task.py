@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 #: The atoms of a body, as sorted indices.
 Body: TypeAlias = tuple[int, ...]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from latentgamma._learning.implications import Implication, as_rule
-from latentgamma._program.program import Rule
+from latentgamma._program.rules import Rule
 
 
 class HistoryEntry(NamedTuple):

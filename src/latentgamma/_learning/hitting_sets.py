@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from latentgamma._learning.head_task import Body, distinct
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 #: Partial sets that one search may visit, and equally small sets that it returns.
 MOST_VISITED = 20_000

@@ -8,7 +8,9 @@ from typing import TypeAlias
 import numpy as np
 
 from latentgamma._learning.head_task import Body, HeadRules, HeadTask, covered
-from latentgamma._program.program import Mask, Program, Rule
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
+from latentgamma._program.rules import Rule
 
 #: One rule: its head and its body.
 Implication: TypeAlias = tuple[int, Body]

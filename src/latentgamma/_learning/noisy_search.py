@@ -24,7 +24,7 @@ from latentgamma._learning.head_task import (
     covered_by_any,
     description_length,
 )
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 Array: TypeAlias = npt.NDArray[np.float32]
 Nats: TypeAlias = npt.NDArray[np.float64]

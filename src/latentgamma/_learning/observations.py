@@ -31,7 +31,7 @@ from latentgamma._learning.tables import (
     read_frame,
 )
 from latentgamma._learning.wording import listing, quantity
-from latentgamma._program.program import Mask
+from latentgamma._program.facts import Mask
 
 Labels: TypeAlias = npt.NDArray[np.int8]
 

@@ -14,8 +14,10 @@ from latentgamma._learning.implications import Implication, as_rule
 from latentgamma._learning.observations import Observations
 from latentgamma._learning.wording import listing, quantity
 from latentgamma._logic.closures import closures
+from latentgamma._program.facts import Mask
 from latentgamma._program.names import quote
-from latentgamma._program.program import Mask, Program, Rule
+from latentgamma._program.program import Program
+from latentgamma._program.rules import Rule
 
 #: A rule with fewer supporting examples gets a note.
 _FEW = 3

@@ -18,7 +18,8 @@ from latentgamma._learning.implications import Implication
 from latentgamma._learning.noisy_search import estimate_noise
 from latentgamma._learning.observations import Observations
 from latentgamma._learning.options import FitOptions
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 
 #: No larger share of wrong labels is assumed.
 _MOST_NOISE = 0.45

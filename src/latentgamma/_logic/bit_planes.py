@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._program.facts import Mask
 
 Planes: TypeAlias = npt.NDArray[np.uint64]
@@ -107,14 +107,14 @@ def pack_into(rows: Mask, planes: Planes) -> None:
     """Fill planes with boolean rows, and with zeros beyond them, by compiled code."""
     M = rows.shape[1]
     work = np.empty((8, M), np.uint8), np.empty(M, np.uint64)
-    compiled(pack_rows)(rows.view(np.uint8), *work, planes)
+    compile_loop(pack_rows)(rows.view(np.uint8), *work, planes)
 
 
 def unpack_into(planes: Planes, rows: Mask) -> None:
     """Fill boolean rows with the first fact sets of planes, by compiled code."""
     M = rows.shape[1]
     work = np.empty((8, M), np.uint8), np.empty(M, np.uint64)
-    compiled(unpack_rows)(planes, *work, rows.view(np.uint8))
+    compile_loop(unpack_rows)(planes, *work, rows.view(np.uint8))
 
 
 def _pack_with_numpy(rows: Mask, planes: Planes) -> None:

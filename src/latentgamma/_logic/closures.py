@@ -18,7 +18,7 @@ from latentgamma._logic.bit_planes import (
     unpack,
     unpack_into,
 )
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import (
     read_only,
     reorder_rows,
@@ -177,7 +177,7 @@ def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) 
     return closed
 
 
-# ------------------------------------------------------------------------ compiled
+# ------------------------------------------------------------------------ compile_loop
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,9 @@ class Tile:
 
     def close(self, schedule: Schedule) -> None:
         """Close the state under the rules."""
-        compiled(close_tile)(*schedule.arrays(), self.state, self._queue, self._queued, self._true)
+        compile_loop(close_tile)(
+            *schedule.arrays(), self.state, self._queue, self._queued, self._true
+        )
 
 
 def _run_tiles(

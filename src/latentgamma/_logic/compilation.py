@@ -1,6 +1,6 @@
 """Compiled loops: how they are compiled, and when that is worth it.
 
-A loop is a plain function that reads and fills flat sequences made by its caller. `compiled(loop)`
+A loop is a plain function that reads and fills flat sequences made by its caller. `compile_loop(loop)`
 is its machine code, which numba keeps on disk. Importing this module does not import numba.
 """
 
@@ -28,7 +28,7 @@ def worth_compiling(work: int) -> bool:
 
 
 @cache
-def compiled(loop: Loop) -> Loop:
+def compile_loop(loop: Loop) -> Loop:
     """The loop as machine code, which releases the interpreter while it runs."""
     import numba
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._logic.compilation import Cells, compiled
+from latentgamma._logic.compilation import Cells, compile_loop
 from latentgamma._logic.dependency_graph import reorder_rows, rule_order
 from latentgamma._program.program import Program
 
@@ -104,7 +104,7 @@ class _DeviceProgram:
         on_cycle = np.repeat(order.cyclic, np.diff(order.block_ptr))
         level = np.zeros(program.R, np.int32)
         atom_level = np.zeros(program.M, np.int32)
-        compiled(rule_levels)(*body, *head, order.block_ptr, order.cyclic, atom_level, level)
+        compile_loop(rule_levels)(*body, *head, order.block_ptr, order.cyclic, atom_level, level)
         by_level = np.argsort(level, kind="stable")
         starts = np.flatnonzero(np.diff(level[by_level], prepend=-1))
         repeated = np.logical_or.reduceat(on_cycle[by_level], starts)

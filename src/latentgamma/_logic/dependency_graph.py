@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
-from latentgamma._program.program import Indices, Mask, Offsets, Program
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Indices, Offsets, Program
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -96,7 +97,7 @@ def _invert(rows: Rows, count: int) -> Rows:
     narrow = len(members) <= np.iinfo(np.int32).max
     ends = np.zeros(count + 2, np.int32 if narrow else np.int64)
     inverse = np.empty(len(members), np.int32)
-    compiled(invert)(offsets, members, ends, inverse)
+    compile_loop(invert)(offsets, members, ends, inverse)
     return Rows(read_only(ends)[:-1], read_only(inverse))
 
 
@@ -127,7 +128,7 @@ def strong_components(
     component = np.full(nodes, -1, np.int32)
     if worth_compiling(len(uses.members) + len(heads.members) + nodes):
         work = [np.zeros(nodes, np.int32) for _ in range(6)]
-        compiled(find_components)(*uses, *heads, component, *work)
+        compile_loop(find_components)(*uses, *heads, component, *work)
         return component, work[0]
     lists = [array.tolist() for array in (*uses, *heads, component)]
     room = [[0] * nodes for _ in range(6)]

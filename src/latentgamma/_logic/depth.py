@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._logic.closure import closure_of_mask
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import (
     Rows,
     rule_order,
@@ -82,7 +82,7 @@ def _depth_bound(program: Program) -> int:
     order, length = np.argsort(component, kind="stable"), np.zeros(count, np.int64)
     arrays = [*graph, component, order, weight, length]
     if worth_compiling(program.size + len(component)):
-        return int(compiled(longest_path)(*arrays))
+        return int(compile_loop(longest_path)(*arrays))
     return int(longest_path(*[array.tolist() for array in arrays]))
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._logic.closures import closures
-from latentgamma._program.program import Program, Rule
+from latentgamma._program.program import Program
+from latentgamma._program.rules import Rule
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 #: How many booleans one batch of closures may hold.

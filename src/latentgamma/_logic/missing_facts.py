@@ -11,7 +11,7 @@ import numpy.typing as npt
 from latentgamma._logic.bit_planes import unpack
 from latentgamma._logic.closure import Closure, closure_of_mask
 from latentgamma._logic.closures import closures
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import rules_deriving, rules_using
 from latentgamma._logic.derivation import atoms_needed, reasons_of
 from latentgamma._program.facts import Mask
@@ -50,7 +50,7 @@ def _underived_part(program: Program, known: Closure, goal: int) -> tuple[Progra
         count = find_ancestors(*lists)
         numbers = np.array(lists[-1][:count], np.int32)
     else:
-        count = compiled(find_ancestors)(*rows, mark, queue)
+        count = compile_loop(find_ancestors)(*rows, mark, queue)
         numbers = queue[:count].copy()
     inside = np.zeros(program.M, np.bool_)
     inside[numbers] = True
@@ -111,7 +111,7 @@ def _cheapest_rules(part: Program, price: npt.NDArray[np.float64]) -> tuple[Any,
         lists = [array.tolist() for array in (*rows, *arrays)]
         find_cheapest(*lists)
         return lists[6], np.array(lists[7], np.int64)
-    compiled(find_cheapest)(*rows, *arrays)
+    compile_loop(find_cheapest)(*rows, *arrays)
     return arrays[2], arrays[3]
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import Rows, read_only, rules_using, stated_facts
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Indices, Offsets, Program
@@ -70,7 +70,7 @@ def _derive_compiled(program: Program, given: Mask) -> Levels:
     many = len(facts) * 8 > M
     if many:  # the first step rule by rule
         missing, bits = np.empty_like(sizes), np.packbits(given, bitorder="little")
-        compiled(fire_first_level)(sizes, program.body_indices, *heads, bits, mark, missing)
+        compile_loop(fire_first_level)(sizes, program.body_indices, *heads, bits, mark, missing)
         ahead = np.flatnonzero(mark == 2)
         mark[ahead] = 1
     else:
@@ -83,7 +83,7 @@ def _derive_compiled(program: Program, given: Mask) -> Levels:
     offsets = np.empty(M + 3, np.int64)
     offsets[:3] = 0, len(facts), len(facts) + len(ahead)
     start = (1, 0) if many else (0, len(ahead))
-    depth = compiled(propagate)(
+    depth = compile_loop(propagate)(
         *rules_using(program), *heads, missing, mark, mark.view(np.uint64), order, offsets, *start
     )
     offsets = offsets[: depth + 2].copy()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from latentgamma._logic.compilation import Cells, compiled
+from latentgamma._logic.compilation import Cells, compile_loop
 from latentgamma._logic.random_planes import GOLDEN, ODD, ROUNDS, mix
 
-_mix = compiled(mix)
+_mix = compile_loop(mix)
 
 
 def draw_row(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError
 from latentgamma._logic.bit_planes import Planes
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.threads import processors, run_in_threads
 
 #: Bits of U that are drawn for all words before the words that are still undecided go on alone.
@@ -85,7 +85,7 @@ def _draw_compiled(
 ) -> None:
     from latentgamma._logic.random_loops import draw_row
 
-    draw = compiled(draw_row)
+    draw = compile_loop(draw_row)
     queue = iter(drawn.tolist())  # shared: each thread takes the next row when it is free
 
     def work() -> None:

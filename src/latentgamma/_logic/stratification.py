@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import ProgramError
-from latentgamma._logic.compilation import Cells, compiled, worth_compiling
+from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import read_only, rule_order
+from latentgamma._program.facts import Mask
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Mask, Offsets, Program, Rule
+from latentgamma._program.program import Indices, Offsets, Program
 from latentgamma._program.rule_text import SignedRules
+from latentgamma._program.rules import Rule
 from latentgamma._program.stratified import StratifiedProgram, Stratum
 
 
@@ -160,7 +162,7 @@ def _levels(
         literal = raise_levels(*lists)
         level[:] = lists[-2]
     else:
-        literal = compiled(raise_levels)(*arrays)
+        literal = compile_loop(raise_levels)(*arrays)
     if literal >= 0:
         rule = int(np.searchsorted(body_indptr, literal, "right")) - 1
         raise _not_stratified(

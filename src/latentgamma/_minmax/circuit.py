@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from latentgamma._logic.closure import closure_of_mask
 from latentgamma._logic.dependency_graph import rule_order
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 
 Integers: TypeAlias = npt.NDArray[np.int32]
 

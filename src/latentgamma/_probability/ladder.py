@@ -22,7 +22,8 @@ from latentgamma._probability.relevant_rules import relevant_rules
 from latentgamma._probability.sampling import sampled_probabilities
 from latentgamma._probability.sum_product import SumProduct, sum_product
 from latentgamma._probability.variables import Variables
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 
 # Probabilities below this are computed again in the log domain: factors may have underflowed.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._logic.compilation import compiled
+from latentgamma._logic.compilation import compile_loop
 from latentgamma._probability.pass_loops import run_gradient, run_pass
 from latentgamma._probability.sum_product import SumProduct
 
@@ -171,7 +171,7 @@ class _Pass(torch.autograd.Function):
         def work(span: slice) -> None:
             chunk = np.empty((circuit.nodes, span.stop - span.start))
             chunk[: circuit.inputs] = given[span].T
-            compiled(run_pass)(circuit.inputs, *arrays, chunk)
+            compile_loop(run_pass)(circuit.inputs, *arrays, chunk)
             value[:, span] = chunk
 
         _in_chunks(circuit, len(given), work)
@@ -189,7 +189,7 @@ class _Pass(torch.autograd.Function):
         def work(span: slice) -> None:
             chunk = np.ascontiguousarray(given[span].T)
             value = np.ascontiguousarray(ctx.value[:, span])
-            compiled(run_gradient)(circuit.inputs, *arrays, value, chunk)
+            compile_loop(run_gradient)(circuit.inputs, *arrays, value, chunk)
             grad[span] = chunk[: circuit.inputs].T
 
         _in_chunks(circuit, len(given), work)

@@ -9,7 +9,8 @@ import numpy as np
 
 from latentgamma._logic.closure import closure_of_mask
 from latentgamma._probability.variables import Variables
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 
 

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from latentgamma._errors import ModelError
-from latentgamma._program.program import Indices, Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Indices, Program
 from latentgamma._program.stratified import StratifiedProgram
 
 

@@ -18,8 +18,9 @@ from bisect import bisect_right
 import numpy as np
 
 from latentgamma._errors import ParseError
+from latentgamma._program.facts import Mask
 from latentgamma._program.names import UnreadableName, quote, read_name
-from latentgamma._program.program import Indices, Mask, Offsets, Program
+from latentgamma._program.program import Indices, Offsets, Program
 from latentgamma._program.source_text import error_at
 
 _line = re.compile(r"^[ \t]*+([cp])([^\n]*+)", re.MULTILINE)
@@ -52,10 +53,10 @@ def write_dimacs(program: Program) -> str:
 
 def read_dimacs(text: str, path: str) -> Program:
     """The program of a DIMACS text that has one positive literal in each clause."""
-    return _Reader(text, path).program()
+    return _DimacsReader(text, path).program()
 
 
-class _Reader:
+class _DimacsReader:
     """One pass over a text: what its comments and its header say, and its literals."""
 
     def __init__(self, text: str, path: str) -> None:

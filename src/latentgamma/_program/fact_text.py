@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from latentgamma._errors import FactsError
-from latentgamma._program.facts import Atoms, find_name
+from latentgamma._program.fact_arrays import Atoms
+from latentgamma._program.facts import find_name
 from latentgamma._program.rule_text import definite, read_rules
 from latentgamma._program.source_text import decoded
 

@@ -23,30 +23,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import FactsError, unknown_atoms
+from latentgamma._program.fact_arrays import (
+    Atoms,
+    as_array,
+    index_error,
+    is_array,
+    read_integers,
+    read_state,
+    require_boolean,
+    require_range,
+    shorten,
+)
 from latentgamma._program.names import UnreadableName, read_name
-
-
-class Atoms(Protocol):
-    """A program, definite or not, as far as facts are concerned."""
-
-    @property
-    def M(self) -> int:
-        """The number of atoms."""
-
-    @property
-    def atoms(self) -> tuple[str, ...]:
-        """The names of the atoms."""
-
-    @property
-    def index(self) -> dict[str, int]:
-        """The index of each atom's name."""
-
 
 #: One boolean for each atom, shape (M,), or one row for each fact set, shape (N, M).
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -72,7 +66,7 @@ def fact_mask(program: Atoms, facts: Facts) -> Mask:
     Raises:
         FactsError: if these are not facts of the program, or some are neither true nor false.
     """
-    return _require_boolean(program, _read_one(program, facts))
+    return require_boolean(program, _read_one(program, facts))
 
 
 def fact_masks(program: Atoms, facts: Facts | FactSets) -> Mask:
@@ -86,7 +80,7 @@ def fact_masks(program: Atoms, facts: Facts | FactSets) -> Mask:
     Raises:
         FactsError: as in `fact_mask`.
     """
-    return _require_boolean(program, _read_one_or_many(program, facts))
+    return require_boolean(program, _read_one_or_many(program, facts))
 
 
 def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
@@ -97,18 +91,18 @@ def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
     Raises:
         FactsError: as in `fact_mask`, and where a single fact set is given.
     """
-    if _is_array(fact_sets):
-        array = _as_array(fact_sets)
+    if is_array(fact_sets):
+        array = as_array(fact_sets)
         if array.ndim != 2:
             raise FactsError(_many_expected(program, f"an array of shape {array.shape}"))
-        return _require_boolean(program, _read_matrix(program, array))
+        return require_boolean(program, _read_matrix(program, array))
     if isinstance(fact_sets, (str, Mapping)) or not isinstance(fact_sets, Iterable):
         raise FactsError(_many_expected(program, repr(fact_sets)))
     sets: list[Any] = list(fact_sets)
     for facts in sets:
         if isinstance(facts, (str, *_NUMBERS)):
             raise FactsError(_many_expected(program, f"a collection that contains {facts!r}"))
-    return _require_boolean(program, _read_sets(program, sets))
+    return require_boolean(program, _read_sets(program, sets))
 
 
 def fact_values(program: Atoms, facts: Facts | FactSets) -> npt.NDArray[np.float64]:
@@ -166,8 +160,8 @@ def find_name(program: Atoms, name: str) -> int | None:
 
 
 def _read_one_or_many(program: Atoms, facts: Any) -> npt.NDArray[Any]:
-    if _is_array(facts):
-        array = _as_array(facts)
+    if is_array(facts):
+        array = as_array(facts)
         return _read_matrix(program, array) if array.ndim == 2 else _read_vector(program, array)
     if isinstance(facts, (str, Mapping, set, frozenset, range)) or not isinstance(facts, Iterable):
         return _read_one(program, facts)
@@ -225,8 +219,8 @@ def _read_plain_sets(program: Atoms, sets: list[Any]) -> Mask | None:
 
 def _read_one(program: Atoms, facts: Any) -> npt.NDArray[Any]:
     """Booleans, or float64 values where the facts came with values. Shape (M,)."""
-    if _is_array(facts):
-        return _read_vector(program, _as_array(facts))
+    if is_array(facts):
+        return _read_vector(program, as_array(facts))
     if isinstance(facts, Mapping):
         return _read_mapping(program, facts)
     if isinstance(facts, (str, int, np.integer)) and not isinstance(facts, bool):
@@ -246,7 +240,7 @@ def _read_one(program: Atoms, facts: Any) -> npt.NDArray[Any]:
         return _read_vector(program, np.asarray(items, np.float64))
     if kinds == {"index"} and len(items) == program.M and all(item in (0, 1) for item in items):
         raise FactsError(
-            f"{_shown(items)} can be the values of all {program.M} atoms or the indices of some; "
+            f"{shorten(items)} can be the values of all {program.M} atoms or the indices of some; "
             "use booleans or an array for values, or a set for indices"
         )
     return _read_members(program, items)
@@ -275,7 +269,7 @@ def _read_members(program: Atoms, items: list[Any]) -> Mask:
                 mask[index] = True
         elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
             if not 0 <= item < program.M:
-                raise FactsError(_outside(program, item))
+                raise index_error(program, item)
             mask[item] = True
         else:
             raise FactsError(
@@ -300,21 +294,7 @@ def _read_mapping(program: Atoms, facts: Mapping[Any, Any]) -> npt.NDArray[np.fl
             raise FactsError(f"facts give a value to {program.atoms[i]!r} twice")
         named.add(i)
         values[i] = value
-    return _require_range(program, values)
-
-
-# ------------------------------------------------------------------------ arrays
-
-
-def _is_array(facts: object) -> bool:
-    return hasattr(facts, "__array__") and not isinstance(facts, np.generic)
-
-
-def _as_array(facts: Any) -> npt.NDArray[Any]:
-    if hasattr(facts, "detach"):  # a torch tensor, perhaps on a GPU or of a type numpy lacks
-        facts = facts.detach().cpu()
-        facts = facts.double() if facts.is_floating_point() else facts
-    return np.asarray(facts)
+    return require_range(program, values)
 
 
 def _read_vector(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -326,93 +306,19 @@ def _read_vector(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind in "OU":
         return _read_one(program, array.tolist())
     if array.dtype.kind in "iu":
-        mask: Mask = _read_integers(program, array[None])[0]
+        mask: Mask = read_integers(program, array[None])[0]
         return mask
     if not array.size:  # np.array([]) is floating, and no facts
         return np.zeros(program.M, np.bool_)
-    return _read_state(program, array)
+    return read_state(program, array)
 
 
 def _read_matrix(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind in "OU":
         return _read_sets(program, array.tolist())
     if array.dtype.kind in "iu":
-        return _read_integers(program, array)
-    return _read_state(program, array)
-
-
-def _read_state(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Booleans, or values between 0 and 1, one for each atom along the last axis."""
-    if array.dtype.kind not in "bf":
-        raise FactsError(f"an array of facts is boolean, integer or floating, not {array.dtype}")
-    if array.shape[-1] != program.M:
-        what = "boolean facts have" if array.dtype.kind == "b" else "a state has"
-        shape = f"({program.M},)" if array.ndim == 1 else f"(N, {program.M})"
-        raise FactsError(
-            f"{what} one entry for each atom, shape {shape}, but this array has shape {array.shape}"
-        )
-    return array if array.dtype.kind == "b" else _require_range(program, array)
-
-
-def _read_integers(program: Atoms, rows: npt.NDArray[Any]) -> Mask:
-    """The masks of rows of integers: all of them values, or all of them indices. Shape (N, M)."""
-    N, n = rows.shape
-    masks = np.zeros((N, program.M), np.bool_)
-    if not rows.size:
-        return masks
-    low, high = int(rows.min()), int(rows.max())
-    binary = low >= 0 and high <= 1
-    if binary or n == program.M:
-        ordered = np.sort(rows, axis=1)
-        distinct = bool(np.all(ordered[:, 1:] != ordered[:, :-1]))
-        if binary and n == program.M:
-            if distinct and high < program.M:
-                raise FactsError(
-                    f"the integers {_shown(rows.tolist())} can be the values of all {n} atoms or "
-                    "the indices of some; use booleans for values, or sets for indices"
-                )
-            masks[:] = rows
-            return masks
-        if not distinct:
-            raise FactsError(
-                f"the integers {_shown(rows.tolist())} are neither a state, which has a 0 or a 1 "
-                f"for each of the {program.M} atoms, nor indices, which do not repeat"
-            )
-    if low < 0 or high >= program.M:
-        raise FactsError(_outside(program, low if low < 0 else high))
-    masks[np.arange(N)[:, None], rows] = True
-    return masks
-
-
-# ------------------------------------------------------------------------ checks
-
-
-def _require_range(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    wrong = ~((values >= 0) & (values <= 1))  # NaN is wrong, too
-    if wrong.any():
-        place = np.argwhere(wrong)[0]
-        raise FactsError(
-            f"{program.atoms[place[-1]]!r} has the value {values[tuple(place)]:g}; "
-            "the values of a state lie between 0 and 1"
-        )
-    return values.astype(np.float64)
-
-
-def _require_boolean(program: Atoms, values: npt.NDArray[Any]) -> Mask:
-    if values.dtype == np.bool_:
-        return values
-    soft = (values != 0) & (values != 1)
-    if soft.any():
-        place = np.argwhere(soft)[0]
-        raise FactsError(
-            f"{program.atoms[place[-1]]!r} has the value {values[tuple(place)]:g}, but here a fact "
-            "is true (1) or false (0); pass state > 0.5, or give soft values to a model"
-        )
-    return values.astype(np.bool_)
-
-
-def _outside(program: Atoms, index: object) -> str:
-    return f"fact index {index} is outside 0…{program.M - 1}"
+        return read_integers(program, array)
+    return read_state(program, array)
 
 
 def _many_expected(program: Atoms, got: str) -> str:
@@ -420,8 +326,3 @@ def _many_expected(program: Atoms, got: str) -> str:
         f"fact sets are a collection of fact sets, such as [['a'], ['b', 'c']], or an array of "
         f"shape (N, {program.M}), not {got}; for a single set use closure"
     )
-
-
-def _shown(values: list[Any]) -> str:
-    text = str(values)
-    return text if len(text) <= 60 else f"{text[:59]}…"

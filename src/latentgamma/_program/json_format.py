@@ -65,10 +65,10 @@ def write_json(program: Program | StratifiedProgram) -> str:
 
 def read_json(text: str, path: str) -> Program | SignedRules:
     """The rules of a JSON text."""
-    return _Reader(text, path).found
+    return _JsonReader(text, path).found
 
 
-class _Reader:
+class _JsonReader:
     """The rules of a text, stored as soon as the parser has seen each of them."""
 
     def __init__(self, text: str, path: str) -> None:

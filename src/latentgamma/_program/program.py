@@ -2,97 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import FactsError, ProgramError, unknown_atoms
 from latentgamma._html import caption, code, note
-from latentgamma._program.facts import Facts as Facts  # noqa: PLC0414 - an alias re-exports
-from latentgamma._program.facts import FactSets, fact_mask, fact_values
-from latentgamma._program.facts import Mask as Mask  # noqa: PLC0414
+from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_values
 from latentgamma._program.names import quote, rule_text
 from latentgamma._program.origin import Origin
+from latentgamma._program.program_arguments import (
+    Pair,
+    atom_names,
+    check_name,
+    names_of_rule,
+    numbered_as_read,
+    sorted_rows,
+)
+from latentgamma._program.rules import Rule, Rules
 
 T = TypeVar("T")
 Indices: TypeAlias = npt.NDArray[np.int32]
 Offsets: TypeAlias = npt.NDArray[np.int64]
-#: A rule as a plain pair: the head (or heads), then the body.
-Pair: TypeAlias = "tuple[str | Iterable[str], str | Iterable[str]]"
 
 #: A notebook shows this many rules of a program.
 _SHOWN_RULES = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: when every atom of the body is true, so is every head.
-
-    >>> print(Rule(("bird",), frozenset({"penguin"})))
-    bird :- penguin.
-    """
-
-    heads: tuple[str, ...]
-    body: frozenset[str]
-    #: The atoms that must not be derivable; only a rule of a `StratifiedProgram` has any.
-    negated: frozenset[str] = frozenset()
-
-    @property
-    def head(self) -> str:
-        """The head of a rule that has just one."""
-        if len(self.heads) != 1:
-            raise ProgramError(f"this rule has {len(self.heads)} heads; use .heads")
-        return self.heads[0]
-
-    def __str__(self) -> str:
-        body = [quote(name) for name in sorted(self.body)]
-        body += [f"not {quote(name)}" for name in sorted(self.negated)]
-        return rule_text(map(quote, self.heads), body)
-
-
-class Rules(Sequence[Rule]):
-    """The rules of a program, made one at a time as they are asked for."""
-
-    __slots__ = ("_program",)
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def __len__(self) -> int:
-        return self._program.R
-
-    @overload
-    def __getitem__(self, index: int) -> Rule: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Rule, ...]: ...
-    def __getitem__(self, index: int | slice) -> Rule | tuple[Rule, ...]:
-        if isinstance(index, slice):
-            return tuple(self[j] for j in range(*index.indices(len(self))))
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"rule {index} of a program with {len(self)} rules")
-        j = index % len(self)
-        atoms = self._program.atoms
-        heads, body = self._program.heads_of(j), self._program.body_of(j)
-        return Rule(tuple(atoms[i] for i in heads), frozenset(atoms[i] for i in body))
-
-    def __iter__(self) -> Iterator[Rule]:
-        return (self[j] for j in range(len(self)))
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Rules, tuple, list)):
-            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._program)
-
-    def __repr__(self) -> str:
-        shown = [repr(str(rule)) for rule in self[:5]] + ["…"] * (len(self) > 5)
-        return f"Rules({', '.join(shown)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,14 +64,28 @@ class Program:
     def from_rules(
         cls, rules: Iterable[Rule | Pair], atoms: Iterable[str] | None = None
     ) -> Program:
-        """The program of these rules, given as `Rule`s or as (head or heads, body) pairs.
+        """The program of these rules.
 
-        `atoms` fixes the order of the atoms and may name some that no rule uses; without
-        it they are numbered as they appear, heads before bodies.
+        >>> print(Program.from_rules([(["b", "c"], ["a"]), ("d", ["b", "c"]), ("a", [])]))
+        b, c :- a.
+        d :- b, c.
+        a.
+
+        Args:
+            rules: `Rule`s, or pairs (head or heads, body) of names.
+            atoms: the order of the atoms; it may name some that no rule uses. By default they
+                are numbered as they appear, heads before bodies.
+
+        Returns:
+            The program.
+
+        Raises:
+            ProgramError: if a rule has no head or a negated atom, or a name is not a string.
+            FactsError: if a rule has an atom that `atoms` does not name.
         """
         index: dict[str, int] = {}
         for name in () if atoms is None else atoms:
-            if _checked(name) in index:
+            if check_name(name) in index:
                 raise ProgramError(f"atoms names {name!r} twice")
             index[name] = len(index)
         declared = len(index) if atoms is not None else None
@@ -141,7 +93,7 @@ class Program:
         heads: list[int] = []
         body_indptr, head_indptr = [0], [0]
         for rule in rules:
-            rule_heads, rule_body = _as_names(rule)
+            rule_heads, rule_body = names_of_rule(rule)
             if not rule_heads:
                 raise ProgramError(
                     "a rule needs a head; constraints are not part of a definite program"
@@ -150,7 +102,7 @@ class Program:
                 (rule_heads, heads, head_indptr),
                 (rule_body, bodies, body_indptr),
             ):
-                into.extend(sorted({index.setdefault(_checked(n), len(index)) for n in names}))
+                into.extend(sorted({index.setdefault(check_name(n), len(index)) for n in names}))
                 indptr.append(len(into))
         if declared is not None and len(index) > declared:
             extra = list(index)[declared:]
@@ -173,10 +125,8 @@ class Program:
         *,
         atoms: Sequence[str] | int | None = None,
     ) -> Program:
-        """The program of these compressed rows; no Python object is made per rule.
+        """The program of these compressed rows, without a Python object for each rule.
 
-        Without `head_indptr` every rule has one head. `atoms` is the tuple of names, or
-        their number (they are then called a0, a1, …), or None for as many as are used.
         Bodies and heads are sets: repeated indices collapse.
 
         >>> print(Program.from_arrays([0, 2, 3], [0, 1, 2], [2, 3]))
@@ -186,11 +136,25 @@ class Program:
         #external a3.
         a2 :- a0, a1.
         a3 :- a2.
+
+        Args:
+            body_indptr: where the body of each rule starts in `body_indices`, shape (R + 1,).
+            body_indices: the atoms of the bodies.
+            head_indices: the atoms of the heads.
+            head_indptr: where the heads of each rule start; by default every rule has one head.
+            atoms: the names, or their number (they are then called a0, a1, …); by default as
+                many as are used.
+
+        Returns:
+            The program.
+
+        Raises:
+            ProgramError: if these are not compressed rows, or use an atom that is not there.
         """
-        bodies, body_ptr = _rows("body", body_indices, body_indptr)
+        bodies, body_ptr = sorted_rows("body", body_indices, body_indptr)
         head_count = np.size(head_indices)
         default = np.arange(head_count + 1) if head_indptr is None else head_indptr
-        heads, head_ptr = _rows("head", head_indices, default)
+        heads, head_ptr = sorted_rows("head", head_indices, default)
         if len(body_ptr) != len(head_ptr):
             raise ProgramError(
                 f"there are {len(body_ptr) - 1} bodies but {len(head_ptr) - 1} heads"
@@ -199,7 +163,7 @@ class Program:
             j = int(np.argmax(np.diff(head_ptr) == 0))
             raise ProgramError(f"rule {j} has no head; a definite rule has at least one")
         used = 1 + max(int(bodies.max(initial=-1)), int(heads.max(initial=-1)))
-        names = _as_atoms(used if atoms is None else atoms)
+        names = atom_names(used if atoms is None else atoms)
         if used > len(names):
             raise ProgramError(f"the rules use atom index {used - 1}, but there are {len(names)}")
         return cls._from_sorted_rows(names, body_ptr, bodies, head_ptr, heads)
@@ -273,17 +237,17 @@ class Program:
     @property
     def roots(self) -> tuple[str, ...]:
         """Atoms that rules use and none derives: where facts come in."""
-        return self._named((self.rules_per_head == 0) & (self.uses_per_atom > 0))
+        return self._atoms_where((self.rules_per_head == 0) & (self.uses_per_atom > 0))
 
     @property
     def leaves(self) -> tuple[str, ...]:
         """Atoms that occur in no body."""
-        return self._named(self.uses_per_atom == 0)
+        return self._atoms_where(self.uses_per_atom == 0)
 
     @property
-    def sinks(self) -> tuple[str, ...]:
-        """Atoms that no rule derives (R_i = 0 in the paper)."""
-        return self._named(self.rules_per_head == 0)
+    def underivable(self) -> tuple[str, ...]:
+        """Atoms that no rule derives: R_i = 0. The paper calls them sinks."""
+        return self._atoms_where(self.rules_per_head == 0)
 
     @cached_property
     def facts(self) -> frozenset[str]:
@@ -304,7 +268,12 @@ class Program:
         """The atom indices of one rule's heads."""
         return self.head_indices[self.head_indptr[rule] : self.head_indptr[rule + 1]]
 
-    def _named(self, mask: Mask) -> tuple[str, ...]:
+    def rule(self, index: int) -> Rule:
+        """The rule with this index, as an object."""
+        heads, body = self.heads_of(index), self.body_of(index)
+        return Rule(tuple(self.atoms[i] for i in heads), frozenset(self.atoms[i] for i in body))
+
+    def _atoms_where(self, mask: Mask) -> tuple[str, ...]:
         return tuple(self.atoms[i] for i in np.flatnonzero(mask))
 
     # ---------------------------------------------------------------- facts and states
@@ -335,7 +304,11 @@ class Program:
         return fact_values(self, facts)
 
     def names(self, state: npt.ArrayLike) -> frozenset[str]:
-        """The atoms above one half in a state (or true in a boolean one)."""
+        """The names of the atoms above one half in a state, or true in a boolean one.
+
+        Raises:
+            FactsError: if the shape is not (M,).
+        """
         values = np.asarray(state)
         if values.shape != (self.M,):
             raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
@@ -422,77 +395,3 @@ def require_program(value: object, function: str) -> None:
         return
     hint = "; make one with lg.parse(text) or lg.load(path)" if isinstance(value, str) else ""
     raise ProgramError(f"{function} takes a Program, not {type(value).__name__}{hint}")
-
-
-def numbered_as_read(read: Indices, M: int) -> bool:
-    """Whether M atoms that are numbered as they are met get the numbers they have."""
-    highest = np.maximum.accumulate(np.concatenate(([-1], read)))
-    return bool(np.all(np.diff(highest) <= 1) and highest[-1] == M - 1)
-
-
-def _checked(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise ProgramError(f"an atom's name is a non-empty string, not {name!r}")
-    return name
-
-
-def _as_names(rule: Rule | Pair) -> tuple[Iterable[str], Iterable[str]]:
-    if isinstance(rule, Rule):
-        if rule.negated:
-            raise ProgramError(
-                f"'{rule}' has a negated atom, and a Program is definite; use datalog.stratify"
-            )
-        return rule.heads, sorted(rule.body)
-    try:
-        heads, body = rule
-    except (TypeError, ValueError):
-        raise ProgramError(f"a rule is a pair (head or heads, body), not {rule!r}") from None
-    # Keep the order in which a list names new atoms; a set has none, so sort it.
-    return _listed(heads), _listed(body)
-
-
-def _listed(names: str | Iterable[str]) -> list[str]:
-    if isinstance(names, str):
-        return [names]
-    if isinstance(names, (set, frozenset)):
-        return sorted(names)
-    return list(names)
-
-
-def _as_atoms(atoms: Sequence[str] | int) -> tuple[str, ...]:
-    if isinstance(atoms, (int, np.integer)):
-        return tuple(f"a{i}" for i in range(int(atoms)))
-    names = tuple(atoms)
-    if len(set(names)) != len(names):
-        raise ProgramError("atoms names some atom twice")
-    for name in names:
-        _checked(name)
-    return names
-
-
-def _rows(what: str, indices: npt.ArrayLike, indptr: npt.ArrayLike) -> tuple[Indices, Offsets]:
-    """The compressed rows as sorted sets, checked."""
-    given, ptr = np.asarray(indices), np.asarray(indptr)
-    for name, array in ((f"{what}_indices", given), (f"{what}_indptr", ptr)):
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ProgramError(
-                f"{name} must be a one-dimensional integer array, not "
-                f"{array.dtype} of shape {array.shape}"
-            )
-    ptr = ptr.astype(np.int64)
-    if not len(ptr) or ptr[0] != 0 or ptr[-1] != given.size or np.any(np.diff(ptr) < 0):
-        raise ProgramError(
-            f"{what}_indptr must rise from 0 to {given.size}, the number of {what}_indices"
-        )
-    if given.size and (given.min() < 0 or given.max() > np.iinfo(np.int32).max):
-        raise ProgramError(f"{what}_indices must lie in 0…{np.iinfo(np.int32).max}")
-    flat = given.astype(np.int32)
-    row = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-    rising = (np.diff(flat) > 0) | (np.diff(row) > 0)
-    if np.all(rising):
-        return flat, ptr
-    order = np.lexsort((flat, row))
-    flat, row = flat[order], row[order]
-    keep = np.concatenate(([True], (np.diff(flat) != 0) | (np.diff(row) != 0)))
-    counts = np.bincount(row[keep], minlength=len(ptr) - 1)
-    return flat[keep], np.concatenate(([0], np.cumsum(counts)))

@@ -122,13 +122,13 @@ def _read_rules(
         path: what an error calls it.
         scanned: what compiled code has read of it, and where it has stopped.
     """
-    reader = _Reader(text, path)
+    reader = _RuleReader(text, path)
     if scanned is not None:
         reader.resume(*scanned)
     return reader.read()
 
 
-class _Reader:
+class _RuleReader:
     """The rules read so far, and the statement being read.
 
     There is a method for each kind of token. It returns whether such a token may stand here.

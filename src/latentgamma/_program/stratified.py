@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,10 @@ from latentgamma._program.program import (
     Indices,
     Offsets,
     Program,
-    Rule,
-    numbered_as_read,
     require_program,
 )
+from latentgamma._program.program_arguments import numbered_as_read
+from latentgamma._program.rules import Rule, Rules
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,51 +38,6 @@ class Stratum:
     def derived(self) -> npt.NDArray[np.int64]:
         """Its atoms that rules derive."""
         return np.flatnonzero(self.program.rules_per_head)
-
-
-class StratifiedRules(Sequence[Rule]):
-    """The rules of a stratified program, made one at a time as they are asked for."""
-
-    __slots__ = ("_program",)
-
-    def __init__(self, program: StratifiedProgram) -> None:
-        self._program = program
-
-    def __len__(self) -> int:
-        return self._program.R
-
-    @overload
-    def __getitem__(self, index: int) -> Rule: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Rule, ...]: ...
-    def __getitem__(self, index: int | slice) -> Rule | tuple[Rule, ...]:
-        if isinstance(index, slice):
-            return tuple(self[j] for j in range(*index.indices(len(self))))
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"rule {index} of a program with {len(self)} rules")
-        stratum, j = self._program.locate(index % len(self))
-        atoms, body = self._program.atoms, stratum.program.body_of(j)
-        negated = stratum.negated[body]
-        return Rule(
-            tuple(atoms[i] for i in stratum.atom[stratum.program.heads_of(j)]),
-            frozenset(atoms[i] for i in stratum.atom[body[~negated]]),
-            frozenset(atoms[i] for i in stratum.atom[body[negated]]),
-        )
-
-    def __iter__(self) -> Iterator[Rule]:
-        return (self[j] for j in range(len(self)))
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (StratifiedRules, tuple, list)):
-            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._program)
-
-    def __repr__(self) -> str:
-        shown = [repr(str(rule)) for rule in self[:5]] + ["…"] * (len(self) > 5)
-        return f"StratifiedRules({', '.join(shown)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,9 +93,20 @@ class StratifiedProgram:
         return sum(stratum.program.size for stratum in self.strata)
 
     @property
-    def rules(self) -> StratifiedRules:
+    def rules(self) -> Rules:
         """The rules, as a sequence that makes each one when it is asked for."""
-        return StratifiedRules(self)
+        return Rules(self)
+
+    def rule(self, index: int) -> Rule:
+        """The rule with this index, as an object."""
+        stratum, j = self.locate(index)
+        body = stratum.program.body_of(j)
+        negated = stratum.negated[body]
+        return Rule(
+            tuple(self.atoms[i] for i in stratum.atom[stratum.program.heads_of(j)]),
+            frozenset(self.atoms[i] for i in stratum.atom[body[~negated]]),
+            frozenset(self.atoms[i] for i in stratum.atom[body[negated]]),
+        )
 
     @cached_property
     def first_rule(self) -> Offsets:
@@ -172,17 +137,17 @@ class StratifiedProgram:
     @property
     def roots(self) -> tuple[str, ...]:
         """Atoms that rules use and none derives: where facts come in."""
-        return self._named((self.rules_per_head == 0) & (self.uses_per_atom > 0))
+        return self._atoms_where((self.rules_per_head == 0) & (self.uses_per_atom > 0))
 
     @property
     def leaves(self) -> tuple[str, ...]:
         """Atoms that occur in no body."""
-        return self._named(self.uses_per_atom == 0)
+        return self._atoms_where(self.uses_per_atom == 0)
 
     @property
-    def sinks(self) -> tuple[str, ...]:
+    def underivable(self) -> tuple[str, ...]:
         """Atoms that no rule derives."""
-        return self._named(self.rules_per_head == 0)
+        return self._atoms_where(self.rules_per_head == 0)
 
     @cached_property
     def facts(self) -> frozenset[str]:
@@ -207,9 +172,9 @@ class StratifiedProgram:
         values = np.asarray(state)
         if values.shape != (self.M,):
             raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
-        return frozenset(self._named(values if values.dtype.kind == "b" else values > 0.5))
+        return frozenset(self._atoms_where(values if values.dtype.kind == "b" else values > 0.5))
 
-    def _named(self, mask: Mask) -> tuple[str, ...]:
+    def _atoms_where(self, mask: Mask) -> tuple[str, ...]:
         return tuple(self.atoms[i] for i in np.flatnonzero(mask))
 
     def __eq__(self, other: object) -> bool:

@@ -227,7 +227,7 @@ def _legend(program: Program, chosen: set[str], label: str) -> list[Patch]:
     entries = []
     if chosen:
         entries.append(Patch(facecolor=SKY, edgecolor=BLUE, label=label))
-    if not chosen.issuperset(program.sinks):
+    if not chosen.issuperset(program.underivable):
         entries.append(Patch(facecolor=PALE, edgecolor=GREY, label="has no rules"))
     if program.facts:
         stated = Patch(facecolor=PAPER, edgecolor=INK, linewidth=1.8, label="stated as a fact")

@@ -22,7 +22,8 @@ from latentgamma._logic.closure import closure
 from latentgamma._logic.closures import closures
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.oracle import oracle
-from latentgamma._program.program import Mask, Program
+from latentgamma._program.facts import Mask
+from latentgamma._program.program import Program
 from latentgamma.validation.printed import EXAMPLES
 
 GRAPHS = ("g1", "g2", "g3", "g4")
