@@ -143,13 +143,16 @@ def test_such_an_import_would_be_seen() -> None:
 
 def test_the_public_names_are_the_ones_promised() -> None:
     promised = """
-        parse load save Program StratifiedProgram Rule datalog generators step closure closures pack unpack random_planes Closure depth_bound
-        derivation Derivation why_not WhyNot equivalent oracle Constants LatentGamma Trajectory
-        certify Certificate tolerance gradient_report GradientReport Layer Categorical Inference LikelyProof shortcuts Shortcuts Annealing paper_window PaperWindow perturb
-        flip_bound flip_probability misroute_bound critical_sigma parameter_count
-        lower_bound_bits validation report plot explore fit FitResult Evidence HistoryEntry RuleClassifier Homotopy extract alignment Alignment
-        LatentGammaError ProgramError ParseError FactsError StateError ModelError DataError
-        ArgumentError         CertificateError
+        parse load save Program StratifiedProgram Rule datalog generators step closure closures
+        pack unpack random_planes Closure depth_bound derivation Derivation why_not WhyNot
+        equivalent oracle Constants LatentGamma Trajectory certify Certificate tolerance
+        gradient_report GradientReport Layer Categorical Inference LikelyProof shortcuts
+        Shortcuts Annealing paper_window PaperWindow perturb flip_bound flip_probability
+        misroute_bound critical_sigma parameter_count lower_bound_bits validation report plot
+        explore fit FitResult Evidence HistoryEntry RuleClassifier Homotopy extract alignment
+        Alignment LatentGammaError ProgramError ParseError FactsError StateError ModelError
+        DataError ArgumentError CertificateError Rules ProofStep Absent Blocked Equivalence
+        DenseRules SparseRules StratifiedModel Status Margins GradientRow Plan
     """
     assert set(lg.__all__) == set(promised.split())
     assert len(lg.__all__) == len(set(lg.__all__))

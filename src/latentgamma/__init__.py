@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from latentgamma import datalog, explore, generators, plot, report, validation
-    from latentgamma._certificate.certificate import Certificate, certify, tolerance
+    from latentgamma._certificate.certificate import (
+        Certificate,
+        Margins,
+        Status,
+        certify,
+        tolerance,
+    )
     from latentgamma._certificate.constants import Constants
     from latentgamma._certificate.paper_window import PaperWindow, paper_window
     from latentgamma._errors import (
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from latentgamma._layer.annealing import Annealing
     from latentgamma._layer.groups import Categorical
     from latentgamma._layer.layer import Layer
+    from latentgamma._layer.plan import Plan
     from latentgamma._layer.probability import Inference
     from latentgamma._layer.shortcuts import Shortcuts, shortcuts
     from latentgamma._learning.alignment import Alignment, alignment
@@ -41,15 +48,17 @@ if TYPE_CHECKING:
     from latentgamma._learning.result import FitResult
     from latentgamma._learning.rule_statistics import Evidence
     from latentgamma._logic.bit_planes import pack, unpack
+    from latentgamma._logic.blocked import Blocked
     from latentgamma._logic.closure import Closure, closure, step
     from latentgamma._logic.closures import closures
     from latentgamma._logic.depth import depth_bound
-    from latentgamma._logic.derivation import Derivation, derivation
-    from latentgamma._logic.equivalence import equivalent
+    from latentgamma._logic.derivation import Absent, Derivation, ProofStep, derivation
+    from latentgamma._logic.equivalence import Equivalence, equivalent
     from latentgamma._logic.random_planes import random_planes
     from latentgamma._logic.why_not import WhyNot, why_not
     from latentgamma._model.complexity import lower_bound_bits, parameter_count
-    from latentgamma._model.gradient_report import GradientReport, gradient_report
+    from latentgamma._model.dense_rules import DenseRules
+    from latentgamma._model.gradient_report import GradientReport, GradientRow, gradient_report
     from latentgamma._model.module import LatentGamma
     from latentgamma._model.noise import (
         critical_sigma,
@@ -59,16 +68,30 @@ if TYPE_CHECKING:
         perturb,
     )
     from latentgamma._model.oracle import oracle
+    from latentgamma._model.sparse_rules import SparseRules
+    from latentgamma._model.stratified import StratifiedModel
     from latentgamma._model.trajectory import Trajectory
     from latentgamma._probability.proofs import LikelyProof
     from latentgamma._program.files import save
     from latentgamma._program.program import Program
-    from latentgamma._program.rules import Rule
+    from latentgamma._program.rules import Rule, Rules
     from latentgamma._program.stratified import StratifiedProgram
     from latentgamma.datalog.reading import load, parse
 
 #: The module of each name; the public packages have none.
 _MODULES = {
+    "Plan": "_layer.plan",
+    "GradientRow": "_model.gradient_report",
+    "Margins": "_certificate.certificate",
+    "Status": "_certificate.certificate",
+    "StratifiedModel": "_model.stratified",
+    "SparseRules": "_model.sparse_rules",
+    "DenseRules": "_model.dense_rules",
+    "Equivalence": "_logic.equivalence",
+    "Blocked": "_logic.blocked",
+    "Absent": "_logic.derivation",
+    "ProofStep": "_logic.derivation",
+    "Rules": "_program.rules",
     "ArgumentError": "_errors",
     "CertificateError": "_errors",
     "DataError": "_errors",
@@ -144,6 +167,7 @@ __all__ = [
     "Program",
     "StratifiedProgram",
     "Rule",
+    "Rules",
     "parse",
     "load",
     "save",
@@ -160,22 +184,33 @@ __all__ = [
     "depth_bound",
     "derivation",
     "Derivation",
+    "ProofStep",
+    "Absent",
     "why_not",
     "WhyNot",
+    "Blocked",
     "equivalent",
+    "Equivalence",
     # the operator
     "oracle",
     "Constants",
     "LatentGamma",
+    "DenseRules",
+    "SparseRules",
+    "StratifiedModel",
     "Trajectory",
     "certify",
     "Certificate",
+    "Status",
+    "Margins",
     "tolerance",
     "gradient_report",
     "GradientReport",
+    "GradientRow",
     # behind a network
     "Layer",
     "Categorical",
+    "Plan",
     "Inference",
     "LikelyProof",
     "shortcuts",
