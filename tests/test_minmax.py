@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -217,6 +217,7 @@ def test_the_smooth_closure_becomes_the_hard_one(way: str) -> None:
 # ------------------------------------------------------------------------ the kernels
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_all_ways_agree(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))

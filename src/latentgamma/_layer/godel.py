@@ -31,7 +31,12 @@ class GodelSemantics(nn.Module):
         kernel: KernelChoice,
     ) -> None:
         super().__init__()
-        self.closure = MinMax(compile_circuit(program, inputs, outputs, true=true), kernel=kernel)
+        self.circuit = compile_circuit(program, inputs, outputs, true=true)
+        self.closure = MinMax(self.circuit, kernel=kernel)
+
+    def guarantee(self) -> str:
+        """What is exact about it."""
+        return "above one half is the closure of what is above one half, on every input"
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool

@@ -92,6 +92,15 @@ def read_groups(
     return tuple(groups)
 
 
+def written_down(program: Program | StratifiedProgram, groups: Iterable[Group]) -> GroupsOfAtoms:
+    """The groups as a user writes them down: what `read_groups` reads."""
+    named: dict[str, AtomNames] = {}
+    for group in groups:
+        names = np.array([program.atoms[i] for i in group.atoms], object).reshape(group.shape)
+        named[group.name] = Categorical(names) if group.categorical else names
+    return named[UNNAMED] if UNNAMED in named else named  # noqa: SIM401
+
+
 def refuse_overlap(
     program: Program | StratifiedProgram, groups: Iterable[Group], facts: Iterable[int]
 ) -> None:

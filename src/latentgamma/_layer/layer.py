@@ -1,4 +1,8 @@
-"""Layer: a program as a module of PyTorch, to put behind a network."""
+"""Layer: a program as a module of PyTorch, to put behind a network.
+
+It has more than 400 lines because every method of the one public class is documented here; what
+they do lies in the other modules.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from latentgamma._errors import ModelError, StateError
+from latentgamma._certificate.certificate import Certificate
+from latentgamma._errors import ModelError
+from latentgamma._layer.gamma import DEFAULT_TOLERANCE, GammaSemantics
 from latentgamma._layer.godel import GodelSemantics
 from latentgamma._layer.groups import (
     UNNAMED,
@@ -19,14 +25,16 @@ from latentgamma._layer.groups import (
     read_groups,
     refuse_overlap,
     tensors_of,
+    written_down,
 )
-from latentgamma._layer.log_odds import categorical_log_odds, held_log_odds, log_odds
+from latentgamma._layer.input_values import flat_values
+from latentgamma._layer.log_odds import log_odds
 from latentgamma._layer.plan import Plan, plan_of, probability_plan
 from latentgamma._layer.posterior import input_posterior, proofs_of
 from latentgamma._layer.probability import Inference, ProbabilitySemantics, log_odds_of_log
 from latentgamma._minmax.closure import KernelChoice
 from latentgamma._model.checks import one_of
-from latentgamma._model.tracing import values_can_be_read
+from latentgamma._model.stages import GateKind
 from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._probability.proofs import LikelyProof
 from latentgamma._program.facts import Facts, atom_index, fact_values
@@ -70,6 +78,8 @@ class Layer(nn.Module):
         inference: how probabilities are computed, with `semantics="probability"`.
         evidence: atoms that are known to be true or false; the outputs are probabilities given
             that, with `semantics="probability"`.
+        tolerance: δ, for `"gamma"` alone; by default 0.05.
+        gate: `"sigmoid"` or `"bump"`, for `"gamma"` alone; see `oracle`.
 
     Raises:
         ModelError: if groups overlap or an option is not one of those above.
@@ -98,6 +108,8 @@ class Layer(nn.Module):
         kernel: KernelChoice = "auto",
         inference: Inference | None = None,
         evidence: Mapping[str, bool] | None = None,
+        tolerance: float | None = None,
+        gate: GateKind | None = None,
     ) -> None:
         super().__init__()
         self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
@@ -109,6 +121,7 @@ class Layer(nn.Module):
         given = np.zeros(program.M) if facts is None else fact_values(program, facts)
         if given.ndim != 1:
             raise ModelError("facts is one set of facts, the same for every example")
+        self._given = given
         refuse_overlap(program, self.inputs, np.flatnonzero(given).tolist())
         soft = np.flatnonzero((given > 0) & (given < 1))
         fed = np.concatenate([*(group.atoms for group in self.inputs), soft])
@@ -118,30 +131,38 @@ class Layer(nn.Module):
         self.register_buffer("_temperature", torch.tensor(1.0))
         self._hard = False
         self._zero_gradient = ZeroGradientWatch(
-            "layer.plan() names inputs that no output depends on; and inputs at exactly 0 or 1, or "
-            "a clamp before the loss, stop a gradient"
+            "layer.plan() names the inputs that no output depends on"
         )
-        self.temperature = temperature
         self.register_load_state_dict_post_hook(_reread_temperature)  # type: ignore[no-untyped-call]
-        for name, option in (("inference", inference), ("evidence", evidence)):
-            if option is not None and semantics != "probability":
-                raise ModelError(f'{name} is for semantics="probability"')
+        for name, option, owner in (
+            ("inference", inference, "probability"),
+            ("evidence", evidence, "probability"),
+            ("tolerance", tolerance, "gamma"),
+            ("gate", gate, "gamma"),
+        ):
+            if option is not None and semantics != owner:
+                raise ModelError(f'{name} is for semantics="{owner}"')
         known = {atom_index(program, atom): bool(v) for atom, v in (evidence or {}).items()}
+        true = np.flatnonzero(given == 1)
+        self.rules: GodelSemantics | GammaSemantics | ProbabilitySemantics
         if semantics == "probability":
-            self.rules: GodelSemantics | ProbabilitySemantics = ProbabilitySemantics(
-                program,
-                self.inputs,
-                soft,
-                read,
-                np.flatnonzero(given == 1),
-                inference or Inference(),
-                known,
+            self.rules = ProbabilitySemantics(
+                program, self.inputs, soft, read, true, inference or Inference(), known
             )
-            return
-        if semantics != "godel":
-            raise ModelError(f'semantics={semantics!r} is not there yet; use "godel"')
-        definite = require_definite(program, f"semantics={semantics!r}")
-        self.rules = GodelSemantics(definite, fed, read, np.flatnonzero(given == 1), kernel=kernel)
+        elif semantics == "gamma":
+            self.rules = GammaSemantics(
+                require_definite(program, 'semantics="gamma"'),
+                fed,
+                read,
+                true,
+                kernel=kernel,
+                gate=one_of("gate", gate or "sigmoid", get_args(GateKind)),
+                delta=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+            )
+        else:
+            definite = require_definite(program, 'semantics="godel"')
+            self.rules = GodelSemantics(definite, fed, read, true, kernel=kernel)
+        self.temperature = temperature
 
     # ------------------------------------------------------------ temperature
 
@@ -156,6 +177,8 @@ class Layer(nn.Module):
             raise ModelError(f"a temperature is a number from 0 on, not {value!r}")
         self._temperature.fill_(value)
         self._hard = value == 0
+        if isinstance(self.rules, GammaSemantics):
+            self.rules.cool(value)
 
     # ------------------------------------------------------------ running
 
@@ -202,13 +225,10 @@ class Layer(nn.Module):
     def flat_inputs(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
         """All inputs one after another, checked: values, or log-odds if they are given. (B, I)."""
         tensors = tensors_of(self.inputs, given, self._temperature.device)
-        parts = []
-        for group, tensor in zip(self.inputs, tensors, strict=True):
-            _check_values(group, tensor, from_logits=self.from_logits)
-            if self.from_logits:
-                tensor = categorical_log_odds(tensor) if group.categorical else tensor
-                tensor = held_log_odds(tensor)
-            parts.append(tensor.reshape(len(tensor), len(group.atoms)))
+        parts = [
+            flat_values(group, tensor, from_logits=self.from_logits)
+            for group, tensor in zip(self.inputs, tensors, strict=True)
+        ]
         if len(self._constants):
             constants = self._constants.to(parts[0].dtype)
             constants = log_odds(constants) if self.from_logits else constants
@@ -236,7 +256,64 @@ class Layer(nn.Module):
         """
         if isinstance(self.rules, ProbabilitySemantics):
             return probability_plan(self.program, self.inputs, self.outputs, self.rules.ladder)
-        return plan_of(self.program, self.inputs, self.outputs, self.rules.closure.circuit)
+        return plan_of(
+            self.program,
+            self.inputs,
+            self.outputs,
+            self.rules.circuit,
+            semantics=self.semantics,
+            guarantee=self.rules.guarantee(),
+        )
+
+    @property
+    def certificate(self) -> Certificate:
+        """The proof that the outputs of a `"gamma"` layer are the closure.
+
+        Raises:
+            ModelError: if the layer has other semantics.
+        """
+        if not isinstance(self.rules, GammaSemantics):
+            raise ModelError(
+                f"a layer with semantics={self.semantics!r} has no certificate; layer.certified() "
+                f"is one that has"
+            )
+        return self.rules.certificate
+
+    def certified(
+        self, *, tolerance: float = DEFAULT_TOLERANCE, gate: GateKind = "sigmoid"
+    ) -> Layer:
+        """The same layer with the semantics "gamma", and its certificate.
+
+        Its thresholded answers are those of this layer in `eval()`, wherever every input is
+        outside (½ − δ, ½ + δ).
+
+        Args:
+            tolerance: δ.
+            gate: `"sigmoid"` or `"bump"`.
+
+        Returns:
+            A layer in `eval()` mode, on the device of this one.
+
+        >>> import latentgamma as lg
+        >>> layer = Layer(lg.parse("c :- a, b."), ["a", "b"], "c").certified()
+        >>> layer.certificate.holds
+        True
+        >>> layer(torch.tensor([[0.6, 0.7], [0.6, 0.4]])) > 0.5
+        tensor([ True, False])
+        """
+        facts = {self.program.atoms[i]: float(self._given[i]) for i in np.flatnonzero(self._given)}
+        twin = Layer(
+            self.program,
+            written_down(self.program, self.inputs),
+            written_down(self.program, self.outputs),
+            semantics="gamma",
+            facts=facts,
+            from_logits=self.from_logits,
+            temperature=0.0,
+            tolerance=tolerance,
+            gate=gate,
+        )
+        return twin.to(self._temperature.device).eval()
 
     def estimate(self, given: Tensor | Mapping[str, Tensor]) -> tuple[Any, Any]:
         """The probabilities of the outputs and their standard errors, which are 0 where exact.
@@ -336,26 +413,3 @@ class Layer(nn.Module):
 
 def _reread_temperature(layer: Layer, _: object) -> None:
     layer.temperature = layer.temperature
-
-
-def _check_values(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
-    if not tensor.numel() or not values_can_be_read(tensor):
-        return
-    low, high = (float(end) for end in torch.aminmax(tensor.detach()))
-    if math.isnan(low) or math.isnan(high):
-        raise StateError(f"the inputs of {group.title} have a NaN among them")
-    if from_logits:
-        return
-    if low < 0 or high > 1:
-        raise StateError(
-            f"the inputs of {group.title} lie in [0, 1], but these reach from {low:.6g} to "
-            f"{high:.6g}; apply a sigmoid, or make the layer with from_logits=True"
-        )
-    if group.categorical:
-        total = tensor.detach().double().sum(-1)
-        worst = float((total - 1).abs().max())
-        if worst > 1e-2:
-            raise StateError(
-                f"the inputs of {group.title} sum to one along the last axis, but some miss it "
-                f"by {worst:.3g}; apply a softmax, or make the layer with from_logits=True"
-            )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._layer.groups import Group
-from latentgamma._minmax.circuit import FALSE, TRUE, Circuit
+from latentgamma._minmax.circuit import CYCLE, FALSE, TRUE, Circuit
 from latentgamma._probability.ladder import Ladder
 from latentgamma._program.names import quote
 from latentgamma._program.program import Program
@@ -68,11 +68,10 @@ def plan_of(
     outputs: Sequence[Group],
     circuit: Circuit,
     *,
-    semantics: str = "godel",
-    exact: bool = True,
-    guarantee: str = "above one half is the closure of what is above one half, on every input",
+    semantics: str,
+    guarantee: str,
 ) -> Plan:
-    """The plan of a layer that has this circuit."""
+    """The plan of a layer that has this circuit, and gives this guarantee."""
     fed = np.concatenate([group.atoms for group in inputs])
     read = np.concatenate([group.atoms for group in outputs])
     used = np.zeros(circuit.nodes, np.bool_)
@@ -82,13 +81,13 @@ def plan_of(
     names = program.atoms
     return Plan(
         semantics,
-        exact,
+        True,
         guarantee,
         inputs=len(fed),
         outputs=len(read),
         nodes=circuit.nodes - circuit.inputs,
         edges=len(circuit.child),
-        cycles=int((circuit.stage_kind == 2).sum()),
+        cycles=int((circuit.stage_kind == CYCLE).sum()),
         idle=tuple(names[i] for n, i in enumerate(fed) if not used[n]),
         also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
         always_true=tuple(

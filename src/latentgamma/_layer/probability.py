@@ -242,7 +242,7 @@ def _log(values: Tensor) -> Tensor:
 
 
 def log_odds_of_log(logs: Tensor) -> Tensor:
-    """The log-odds of a probability given as its logarithm, with a finite value and slope where p is 0 or 1."""
+    """Log p − log(1 − p) from log p, with a finite value and slope where p is 0 or 1."""
     held = logs + (logs.clamp(-1e30, -torch.finfo(logs.dtype).eps / 8) - logs).detach()
     near = (-torch.expm1(torch.where(held > -0.5, held, -1.0))).log()
     far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())
