@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import latentgamma as lg
 from latentgamma import plot
-from latentgamma._certificate.constants import ClosedForm
+from latentgamma._certificate.closed_form import ClosedForm
 from latentgamma._certificate.paper_window import paper_window
 from latentgamma.plot.graph_layout import layered_layout
 from latentgamma.plot.svg import CSS_VARIABLES

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 import latentgamma as lg
-from latentgamma._certificate.constants import ClosedForm
-from latentgamma._certificate.step_bounds import Rounding
+from latentgamma._certificate.closed_form import ClosedForm
+from latentgamma._certificate.rounding import Rounding
 from latentgamma._program.program import Program
 from latentgamma.generators import clique, disjunctive, g1, ladder
 

@@ -1,38 +1,177 @@
-"""What a certificate reads of a model, and bounds on one step that hold in its own arithmetic."""
+"""The numbers that a certificate reads of a model, and bounds on one step for all fact sets.
+
+`rounding` derives the slacks. Every quantity below is a sum of nonnegative terms: what a body
+lacks is added up from what it lacks, never taken as the difference of two large sums.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._certificate.rounding import FUNCTION, Array, Rounding, gamma
 from latentgamma._program.program import Program
 
-Array: TypeAlias = npt.NDArray[np.float64]
-
-#: Rounding errors of one elementary stage (a sigmoid, a product), in units of the roundoff.
-STAGE = 16.0
+Indices: TypeAlias = npt.NDArray[np.signedinteger]
+ALL = slice(None)
 
 
-class Rounding(NamedTuple):
-    """The arithmetic a model runs in: the relative error of one operation, and of a stored state.
+@dataclass(frozen=True)
+class Rows:
+    """The numbers of rows of a model, as it computes with them.
 
-    >>> Rounding.of("float32").unit == 2.0 ** -24
-    True
+    The margin of row j in a state s is slack_j − Σ_i u_ji (1 − s_i), with slack_j = Σ_i u_ji − b_j.
     """
 
-    dtype: str
-    unit: float
-    stored: float
+    slack: Array  # (rows,) as the model computes it in float64
+    sharpness: Array  # (rows,) τ
+    amplitude: Array  # (rows,) τ_nor ρ
+    relative: Array  # (rows,) relative error of a computed body sum
+    absolute: Array  # (rows,) its absolute error beyond that
 
     @classmethod
-    def of(cls, dtype: str) -> Rounding:
-        """The rounding of states of this dtype; sixteen-bit states are computed in float32."""
-        digits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}[dtype]
-        return cls(dtype, 2.0 ** -max(24, digits), 2.0**-digits)
+    def of(
+        cls,
+        slack: Array,
+        sharpness: Array,
+        amplitude: Array,
+        roundings: Array,
+        mixed: Array,
+        rounding: Rounding,
+    ) -> Rows:
+        """Rows whose body sums round each term so often.
+
+        `mixed` is twice the sum of the sizes of their negative terms: the error of a sum is
+        relative to the sizes of its terms, which is its value and this.
+        """
+        relative = gamma(roundings, rounding.unit)
+        absolute = np.where(mixed > 0, relative * mixed, 0.0) + (roundings + 2.0) * rounding.tiny
+        return cls(slack, sharpness, amplitude, relative, absolute)
+
+    def __getitem__(self, rows: Indices) -> Rows:
+        fields = self.slack, self.sharpness, self.amplitude, self.relative, self.absolute
+        return Rows(*(values[rows] for values in fields))
+
+    def firing_above(self, lack: Array, loose: Array | float, rounding: Rounding) -> Array:
+        """Most that rows fire when their body sums lack at least this much. (…, rows).
+
+        `loose` is the relative error that `lack` was computed with here.
+        """
+        kept = np.maximum(0.0, 1.0 - self.relative - loose)
+        slack = self.slack + (2.0 * rounding.unit * np.abs(self.slack) + self.absolute)
+        pushed = rounding.raised(self.sharpness * (slack - lack * kept))
+        return rounding.raised(self.amplitude * rounding.raised(sigmoid(pushed)))
+
+    def firing_below(self, lack: Array, loose: Array | float, rounding: Rounding) -> Array:
+        """Least that rows fire when their body sums lack at most this much. (…, rows)."""
+        more = 1.0 + self.relative + loose
+        slack = self.slack - (2.0 * rounding.unit * np.abs(self.slack) + self.absolute)
+        pushed = rounding.lowered(self.sharpness * (slack - lack * more))
+        activation = np.maximum(0.0, rounding.lowered(sigmoid(pushed)))
+        return np.maximum(0.0, rounding.lowered(self.amplitude * activation))
+
+
+@dataclass(frozen=True)
+class Gates:
+    """The numbers of the last two stages: from what an atom receives to the share it goes."""
+
+    offset: Array  # (M,) θ
+    gate: float  # β
+    bump: bool
+    relative: Array  # (M,) relative error of what an atom receives
+    absolute: Array  # (M,) its absolute error beyond that
+
+    @classmethod
+    def of(
+        cls,
+        offset: Array,
+        gate: float,
+        bump: bool,
+        roundings: Array,
+        mixed: Array,
+        rounding: Rounding,
+    ) -> Gates:
+        """Gates of atoms that receive sums which round each term so often; `mixed` as in `Rows`."""
+        relative = gamma(roundings, rounding.unit)
+        absolute = np.where(mixed > 0, relative * mixed, 0.0) + (roundings + 2.0) * rounding.tiny
+        return cls(offset, gate, bump, relative, absolute)
+
+    def evidence_above(
+        self,
+        received: Array,
+        loose: Array | float,
+        rounding: Rounding,
+        atoms: Indices | slice = ALL,
+    ) -> Array:
+        """Most evidence of atoms that receive at most this much. (…, atoms)."""
+        offset = self.offset[atoms]
+        total = received * (1.0 + self.relative[atoms] + loose) + self.absolute[atoms]
+        return rounding.raised(total - offset + rounding.unit * (total + 2.0 * np.abs(offset)))
+
+    def evidence_below(
+        self,
+        received: Array,
+        loose: Array | float,
+        rounding: Rounding,
+        atoms: Indices | slice = ALL,
+    ) -> Array:
+        """Least evidence of atoms that receive at least this much. (…, atoms)."""
+        offset = self.offset[atoms]
+        kept = np.maximum(0.0, 1.0 - self.relative[atoms] - loose)
+        total = received * kept - self.absolute[atoms]
+        return rounding.lowered(
+            total - offset - rounding.unit * (np.abs(total) + 2.0 * np.abs(offset))
+        )
+
+    def share(self, evidence: Array) -> Array:
+        """The product g Γ: the share of the way to one that goes with an evidence."""
+        scaled = self.gate * evidence
+        if not self.bump:
+            return sigmoid(scaled) * sigmoid(evidence)
+        positive = np.maximum(scaled, 1e-150)
+        return np.where(scaled > 0, np.exp(-1.0 / positive / positive), 0.0) * sigmoid(evidence)
+
+    def share_above(self, evidence: Array, rounding: Rounding) -> Array:
+        """Most of the share that is computed from at most this evidence."""
+        share = rounding.raised(self.share(evidence), 2 * FUNCTION)
+        if self.bump:  # no evidence, no share: exactly, also in the arithmetic of the model
+            share = np.where(evidence > 0, share, 0.0)
+        return np.minimum(1.0, share)
+
+    def share_below(self, evidence: Array, rounding: Rounding) -> Array:
+        """Least of the share that is computed from at least this evidence."""
+        return np.maximum(0.0, rounding.lowered(self.share(evidence), 2 * FUNCTION))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All weights of a model as full matrices, for states that are known atom by atom."""
+
+    body: Array  # (rows, M) u
+    head: Array  # (rows, M) v
+    rows: Rows
+
+    def share_above(self, state: Array, gates: Gates, rounding: Rounding) -> Array:
+        """Most that each atom goes of its way to one, from states of at most this. (…, M)."""
+        rows, atoms = self.body.shape
+        lack = (1.0 - state) @ self.body.T  # (…, rows)
+        firing = self.rows.firing_above(lack, rounding.evaluation(atoms), rounding)
+        received = firing @ self.head  # (…, M)
+        evidence = gates.evidence_above(received, rounding.evaluation(rows), rounding)
+        return gates.share_above(evidence, rounding)
+
+    def share_below(self, state: Array, gates: Gates, rounding: Rounding) -> Array:
+        """Least that each atom goes of its way to one, from states of at least this. (…, M)."""
+        rows, atoms = self.body.shape
+        lack = (1.0 - state) @ self.body.T  # (…, rows)
+        firing = self.rows.firing_below(lack, rounding.evaluation(atoms), rounding)
+        received = firing @ self.head  # (…, M)
+        evidence = gates.evidence_below(received, rounding.evaluation(rows), rounding)
+        return gates.share_below(evidence, rounding)
 
 
 @dataclass(frozen=True)
@@ -46,129 +185,102 @@ class Reading:
     program: Program
     rounding: Rounding
     body: Array  # (body literals,) u_jb
-    body_total: Array  # (R,) Σ_i u_ji over all atoms
+    outside: Array  # (R,) Σ_i u_ji over the atoms outside of the body
+    least_weight: Array  # (R,) min_i u_ji over all atoms
     head: Array  # (head literals,) v_ji
-    threshold: Array  # (R,) b
-    sharpness: Array  # (R,) τ
-    amplitude: Array  # (R,) τ_nor ρ
+    rows: Rows  # of the rules of the program
+    gates: Gates
     stray: Array  # (M,) most that an atom receives from rows it is no head of
-    offset: Array  # (M,) θ
-    gate: float  # β
-    bump: bool
-    match_terms: Array  # (R,) how many terms a body sum adds up
-    route_terms: Array  # (M,) how many terms an atom's evidence adds up
-    match_error: Array  # (R,) error of sums with terms of both signs, beyond the relative one
-    route_error: Array  # (M,) likewise
+    whole: Whole | None = None  # of models that are small enough
 
     @cached_property
-    def head_rule(self) -> npt.NDArray[np.int64]:
+    def head_rule(self) -> Indices:
         """The rule of each head literal. (head literals,)."""
         return np.repeat(np.arange(self.program.R), self.program.head_sizes)
+
+    @cached_property
+    def body_rule(self) -> Indices:
+        """The rule of each body literal. (body literals,)."""
+        return np.repeat(np.arange(self.program.R), self.program.body_sizes)
 
     @cached_property
     def least_body(self) -> Array:
         """min_b u_jb, what a rule lacks at least when it lacks one atom. (R,)."""
         return row_min(self.body, self.program)
 
-    def share(self, evidence: Array) -> Array:
-        """G Γ, the share of the way to one that goes with an evidence."""
-        scaled = self.gate * evidence
-        if not self.bump:
-            return sigmoid(scaled) * sigmoid(evidence)
-        positive = np.maximum(scaled, 1e-150)
-        return np.where(scaled > 0, np.exp(-1.0 / positive / positive), 0.0) * sigmoid(evidence)
-
     # ------------------------------------------------------------ from above
 
-    def margin_above(self, missing: Array) -> Array:
-        """Most that bs − b can be when a row lacks at least this much weight. (R,)."""
-        unit = self.rounding.unit
-        slack = self.body_total - self.threshold
-        kept = np.maximum(0.0, 1.0 - (self.match_terms + STAGE) * unit)
-        return slack - missing * kept + unit * (np.abs(slack) + missing) + self.match_error
-
-    def evidence_above(self, missing: Array) -> Array:
+    def evidence_above(self, lack: Array) -> Array:
         """Most evidence an atom can have while each of its rules lacks this much weight. (M,)."""
-        unit = self.rounding.unit
-        pushed = _raised(self.sharpness * self.margin_above(missing), unit)
-        firing = self.amplitude * sigmoid(pushed) * (1.0 + STAGE * unit)
+        firing = self.rows.firing_above(lack, self.rounding.evaluation(2), self.rounding)
         sent = firing[self.head_rule] * self.head
-        total = np.bincount(self.program.head_indices, sent, self.program.M) + self.stray
-        loose = (self.route_terms + STAGE) * unit
-        error = unit * (total + np.abs(self.offset)) + self.route_error
-        return _raised(total * (1.0 + loose) - self.offset + error, unit)
+        received = np.bincount(self.program.head_indices, sent, self.program.M) + self.stray
+        loose = self.rounding.evaluation(self.program.rules_per_head)
+        return self.gates.evidence_above(received, loose, self.rounding)
 
-    def leak(self, missing: Array, risen: Array | float) -> Array:
-        """Most of its way to one that an underivable atom at `risen` goes in a step. (M,)."""
-        share = self.share(self.evidence_above(missing)) * (1.0 + 2 * STAGE * self.rounding.unit)
-        # Rounding a sum to nearest at most doubles what was added, and adds at most one
-        # roundoff of the sum: s / (1 − s) ≤ 2 s while s is below one half.
-        stored = self.rounding.stored
-        rounded = share * (1.0 + stored) + 2.0 * stored * risen
-        return np.minimum(1.0, np.minimum(2.0 * share, rounded))
+    def share_above(self, lack: Array) -> Array:
+        """Most of its way to one that an atom goes while its rules lack this much. (M,)."""
+        return self.gates.share_above(self.evidence_above(lack), self.rounding)
 
     # ------------------------------------------------------------ from below
 
-    def margin_below(self, level: Array) -> Array:
-        """Least bs − b of rows whose body atoms are all at least `level`. (…, R)."""
-        unit = self.rounding.unit
-        slack = self.body_total - self.threshold
-        deficit = self.body_total - self._body_sum * level
-        loose = (self.match_terms + STAGE) * unit
-        error = unit * (np.abs(slack) + deficit) + self.match_error
-        return slack - deficit * (1.0 + loose) - error
+    def lack_below(self, level: Array) -> Array:
+        """Most that the rows lack whose body atoms are all at least `level`. (…, R)."""
+        return self.outside + self._body_sum * (1.0 - level)
 
     def evidence_below(self, level: Array) -> Array:
         """Least evidence each rule gives each head when its body is at least `level`.
 
         `level` has shape (points, 1); the result (points, head literals).
         """
-        unit, atom = self.rounding.unit, self.program.head_indices
-        pushed = _lowered(self.sharpness * self.margin_below(level), unit)
-        firing = self.amplitude * sigmoid(pushed) * (1.0 - STAGE * unit)  # (points, R)
-        arriving = firing[:, self.head_rule] * self.head + self._idle
-        offset = self.offset[atom]
-        loose = (self.route_terms[atom] + STAGE) * unit
-        error = unit * (arriving + np.abs(offset)) + self.route_error[atom]
-        return _lowered(arriving * (1.0 - loose) - offset - error, unit)
+        atom, rounding = self.program.head_indices, self.rounding
+        firing = self._firing_below(level)  # (points, R)
+        received = firing[:, self.head_rule] * self.head + self._idle
+        return self.gates.evidence_below(received, rounding.evaluation(2), rounding, atom)
 
     def gain_below(self, level: Array) -> Array:
         """Least share that any rule gives any head when its body is at least `level`. (points,)."""
-        shares = self.share(self.evidence_below(level[:, None]))  # (points, head literals)
+        shares = self.gates.share_below(self.evidence_below(level[:, None]), self.rounding)
         least: Array = shares.min(axis=1, initial=1.0)
-        return least * (1.0 - 2 * STAGE * self.rounding.unit)
+        return least
+
+    def _firing_below(self, level: Array) -> Array:
+        loose = self.rounding.evaluation(self.program.body_sizes + 4.0)
+        return self.rows.firing_below(self.lack_below(level), loose, self.rounding)
 
     @cached_property
     def in_range(self) -> bool:
         """Whether all numbers are finite, and so are the products the model forms of them."""
-        numbers = (self.body, self.body_total, self.head, self.threshold, self.sharpness,
-                   self.amplitude, self.stray, self.offset, self.match_error, self.route_error)  # fmt: skip
-        if not all(np.isfinite(array).all() for array in numbers) or not np.isfinite(self.gate):
+        rows, gates = self.rows, self.gates
+        numbers = (self.body, self.outside, self.head, self.stray, rows.slack, rows.sharpness,
+                   rows.amplitude, rows.absolute, gates.offset, gates.absolute)  # fmt: skip
+        if not all(np.isfinite(array).all() for array in numbers) or not np.isfinite(gates.gate):
             return False
-        reach = self.sharpness * (np.abs(self.body_total) + np.abs(self.threshold) + 1.0)
-        received = self.amplitude.sum() + np.abs(self.offset).max(initial=0.0) + self.stray.sum()
-        largest = max(float(reach.max(initial=0.0)), float(received) * max(1.0, self.gate))
+        total = np.abs(rows.slack) + self.outside + self._body_sum + 1.0
+        largest = float((rows.sharpness * total).max(initial=0.0))
+        received = rows.amplitude.sum() + np.abs(gates.offset).max(initial=0.0) + self.stray.sum()
+        largest = max(largest, float(received) * max(1.0, gates.gate))
         # Sixteen-bit states are computed with in float32, the range of both is the same.
         return largest < (1e300 if self.rounding.dtype == "float64" else 1e37)
 
     @cached_property
     def _body_sum(self) -> Array:
-        """Σ_b u_jb, a little low rather than high. (R,)."""
+        """Σ_b u_jb. (R,)."""
         total = np.zeros(self.program.R)
         filled = np.flatnonzero(self.program.body_sizes)
         if len(filled):
             total[filled] = np.add.reduceat(self.body, self.program.body_indptr[filled])
-        return total * (1.0 - 1e-13)
+        return total
 
     @cached_property
     def _idle(self) -> Array:
         """What a literal's atom gets at least from its other rules, in any state."""
-        unit = self.rounding.unit
-        silent = _lowered(self.sharpness * self.margin_below(np.zeros(1)), unit)
-        firing = self.amplitude * sigmoid(silent) * (1.0 - STAGE * unit)
-        sent = firing[self.head_rule] * self.head
-        whole = np.bincount(self.program.head_indices, sent, self.program.M)
-        return np.maximum(0.0, (whole[self.program.head_indices] - sent) * (1.0 - 1e-9))
+        sent = self._firing_below(np.zeros((1, 1)))[0][self.head_rule] * self.head
+        atom = self.program.head_indices
+        whole = np.bincount(atom, sent, self.program.M)
+        error = self.rounding.evaluation(self.program.rules_per_head)[atom]
+        idle: Array = np.maximum(0.0, whole[atom] * (1.0 - 2.0 * error) - sent)
+        return idle
 
 
 def sigmoid(x: Array) -> Array:
@@ -188,11 +300,3 @@ def row_min(values: Array, program: Program) -> Array:
     if len(filled):
         least[filled] = np.minimum.reduceat(values, program.body_indptr[filled])
     return least
-
-
-def _raised(x: Array, unit: float) -> Array:
-    return x + STAGE * unit * np.abs(x)
-
-
-def _lowered(x: Array, unit: float) -> Array:
-    return x - STAGE * unit * np.abs(x)

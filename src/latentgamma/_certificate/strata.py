@@ -24,12 +24,13 @@ from latentgamma._certificate.certificate import (
     ReadableStrata,
     Status,
     certify,
-    lower_end,
     margins_of,
-    upper_end,
 )
-from latentgamma._certificate.constants import ClosedForm, Constants
+from latentgamma._certificate.closed_form import ClosedForm
+from latentgamma._certificate.constants import Constants
+from latentgamma._certificate.lower_end import lower_end
 from latentgamma._certificate.step_bounds import Reading
+from latentgamma._certificate.upper_end import Worst, upper_end, worst_cases
 from latentgamma._errors import CertificateError, ModelError
 from latentgamma._logic.closure import closure
 from latentgamma._logic.depth import depth_bound
@@ -52,49 +53,56 @@ class ClosedStrata:
     parts: tuple[ClosedForm, ...]
 
 
-def certify_strata(
-    model: ReadableStrata,
-    program: StratifiedProgram,
-    *,
-    depth: int | None = None,
-    facts: FactSets | None = None,
-    tolerance: float = 0.0,
-) -> Certificate:
-    """The window of steps, taken in each stratum, in which the model equals the program.
+class StrataCertifier:
+    """Certifies a model of strata for one tolerance after another."""
 
-    The arguments are those of `certify`.
-    """
-    parts: list[Readable] = list(getattr(model, "parts", ()))
-    if not hasattr(model, "parts") or len(parts) != len(program.strata):
-        raise ModelError(
-            f"a program with {len(program.strata)} strata is certified against a model of its own "
-            "strata, such as lg.oracle(program)"
-        )
-    if facts is not None:
-        if depth is not None:
-            raise ModelError("give depth or facts, not both: facts stand for the depth they have")
-        sets = np.atleast_2d(fact_masks(program, facts))
-        depth = max((closure(program, row).depth for row in sets), default=0)
-    readings = [
-        part.reading(stratum.program) for part, stratum in zip(parts, program.strata, strict=True)
-    ]
-    bounds = [depth_bound(stratum.program) for stratum in program.strata]
-    depths = [bound if depth is None else min(bound, depth) for bound in bounds]
-    best = _Window(math.inf, -1.0, 0.0)
-    if not readings:
-        best = _Window(0.0, math.inf, 0.0)
-    for last in _TOLERANCES:
-        if last > tolerance:
-            found = _window(readings, depths, tolerance, last)
-            best = found if found.better_than(best) else best
-        if best.t_min <= best.t_max and best.t_max >= _ENOUGH:
-            break  # a smaller tolerance starts later
-    if best.t_max < best.t_min:
-        for number, (part, stratum) in enumerate(zip(parts, program.strata, strict=True), 1):
-            alone = certify(part, stratum.program, depth=depth, tolerance=tolerance)
-            if not alone.holds:
-                return replace(alone, message=f"stratum {number}: {alone.message}")
-    return _joined(readings, depths, best, every=depth is None, tolerance=tolerance)
+    def __init__(
+        self,
+        model: ReadableStrata,
+        program: StratifiedProgram,
+        depth: int | None,
+        facts: FactSets | None,
+    ) -> None:
+        self.parts: list[Readable] = list(getattr(model, "parts", ()))
+        if not hasattr(model, "parts") or len(self.parts) != len(program.strata):
+            raise ModelError(
+                f"a program with {len(program.strata)} strata is certified against a model of its "
+                "own strata, such as lg.oracle(program)"
+            )
+        if facts is not None:
+            sets = np.atleast_2d(fact_masks(program, facts))
+            depth = max((closure(program, row).depth for row in sets), default=0)
+        self.program, self.depth = program, depth
+        self.worst = [
+            worst_cases(part.reading(stratum.program))
+            for part, stratum in zip(self.parts, program.strata, strict=True)
+        ]
+        bounds = [depth_bound(stratum.program) for stratum in program.strata]
+        self.depths = [bound if depth is None else min(bound, depth) for bound in bounds]
+
+    def __call__(self, tolerance: float) -> tuple[Certificate, list[Reading]]:
+        """The certificate, and what was read for it."""
+        return self._certificate(tolerance), [worst.reading for worst in self.worst]
+
+    def _certificate(self, tolerance: float) -> Certificate:
+        best = _Window(math.inf, -1.0, 0.0)
+        if not self.worst:
+            best = _Window(0.0, math.inf, 0.0)
+        for last in _TOLERANCES:
+            if last > tolerance:
+                found = _window(self.worst, self.depths, tolerance, last)
+                best = found if found.better_than(best) else best
+            if best.t_min <= best.t_max and best.t_max >= _ENOUGH:
+                break  # a smaller tolerance starts later
+        if best.t_max < best.t_min:
+            for number, (part, stratum) in enumerate(
+                zip(self.parts, self.program.strata, strict=True), 1
+            ):
+                alone = certify(part, stratum.program, depth=self.depth, tolerance=tolerance)
+                if not alone.holds:
+                    return replace(alone, message=f"stratum {number}: {alone.message}")
+        every = self.depth is None
+        return _joined(self.worst, self.depths, best, every=every, tolerance=tolerance)
 
 
 def closed_strata(
@@ -126,10 +134,12 @@ def closed_strata(
     for part in programs:
         key = _profile(part)
         if key not in chosen:
-            chosen[key] = Constants.certified(part, horizon, dtype=dtype)
+            chosen[key] = Constants.certified(
+                part, horizon, dtype=dtype, gate="bump" if bump else "sigmoid"
+            )
     found = forms([chosen[_profile(part)] for part in programs])
     for hardness in _HARDNESS:
-        certificate = certify_strata(found, program)
+        certificate = certify(found, program)
         if certificate.holds and certificate.t_max >= horizon:
             return found
         found = forms([Constants.closed_form(part, hardness) for part in programs])
@@ -173,42 +183,30 @@ class _Window(NamedTuple):
         return (own, -self.t_min) > (others, -other.t_min)
 
 
-def _window(
-    readings: Sequence[Reading], depths: Sequence[int], first: float, last: float
-) -> _Window:
+def _window(strata: Sequence[Worst], depths: Sequence[int], first: float, last: float) -> _Window:
     """The window in which inputs within `first` of 0 and 1 reach the last stratum within `last`."""
-    count = len(readings)
+    count = len(strata)
     t_min, t_max, leak = 0.0, math.inf, 0.0
-    for s, (reading, depth) in enumerate(zip(readings, depths, strict=True)):
+    for s, (worst, depth) in enumerate(zip(strata, depths, strict=True)):
+        reading = worst.reading
         given = first + (last - first) * s / count
         passed_on = first + (last - first) * (s + 1) / count
         if s + 1 == count:
             passed_on = 0.5  # the last one is read, and one half is enough for that
         else:
-            passed_on -= 2 * reading.rounding.stored  # 1 − s is rounded, too
+            passed_on -= 2.0 ** (1 - reading.rounding.digits)  # 1 − s is rounded, too
         if not reading.in_range:
             return _Window(math.inf, -1.0, last)
         t_min = max(t_min, lower_end(reading, depth, given, goal=1.0 - passed_on))
-        end, leaks, curve = upper_end(reading, given)
-        t_max = min(t_max, _last_below(passed_on, end, curve))
-        leak = max(leak, float(leaks.max(initial=0.0)))
+        upper = upper_end(worst, given, limit=passed_on)
+        t_max, leak = min(t_max, upper.t_max), max(leak, upper.leak)
         if t_min > t_max:
             break
     return _Window(t_min, t_max, last, leak)
 
 
-def _last_below(limit: float, end: float, curve: Sequence[tuple[float, float]]) -> float:
-    """The last step known to keep every underivable atom at or below the limit."""
-    if limit >= 0.5:
-        return end
-    reached = [steps for steps, bound in curve if bound <= limit]
-    if len(reached) == len(curve) and math.isinf(end):
-        return end
-    return reached[-1] if reached else -1.0
-
-
 def _joined(
-    readings: Sequence[Reading],
+    strata: Sequence[Worst],
     depths: Sequence[int],
     window: _Window,
     *,
@@ -216,8 +214,8 @@ def _joined(
     tolerance: float,
 ) -> Certificate:
     """One certificate for all strata: the window, and the worst of everything else."""
-    dtype = readings[0].rounding.dtype if readings else "float32"
-    found = [margins_of(reading) for reading in readings]
+    dtype = strata[0].reading.rounding.dtype if strata else "float32"
+    found = [margins_of(worst) for worst in strata]
     rows = np.array([margins for margins, _, _ in found]).reshape(-1, len(Margins._fields))
     margins = Margins(
         *(
@@ -230,14 +228,14 @@ def _joined(
     rule = atom = None
     if found:
         s = min(range(len(found)), key=lambda s: found[s][0].evidence_on)
-        program, (_, weakest_rule, weakest_atom) = readings[s].program, found[s]
+        program, (_, weakest_rule, weakest_atom) = strata[s].reading.program, found[s]
         rule = None if weakest_rule is None else str(program.rules[weakest_rule])
         atom = None if weakest_atom is None else program.atoms[weakest_atom]
     depth = max(depths, default=0)
     if window.t_max < window.t_min:
         status = Status.LEAKS
         message = (
-            f"nothing is proved: each of the {len(readings)} strata is exact on 0 and 1, but not "
+            f"nothing is proved: each of the {len(strata)} strata is exact on 0 and 1, but not "
             "on the values that the ones before it hand on. Raise the gain and the sharpness, or "
             "use lg.oracle(program)"
         )
@@ -247,7 +245,7 @@ def _joined(
         which = "for every fact set" if every else f"for every fact set of depth at most {depth}"
         soft = f" and inputs within {tolerance:g} of 0 and 1" if tolerance else ""
         message = (
-            f"exact from step {window.t_min:,.0f} {end} in each of {len(readings)} strata, "
+            f"exact from step {window.t_min:,.0f} {end} in each of {len(strata)} strata, "
             f"{which}{soft}, in {dtype}; the strata hand on values within {window.last:g} of 0 and 1"
         )
     return Certificate(

@@ -98,7 +98,7 @@ def certify(args: argparse.Namespace) -> int:
         with working("certifying"):
             certificate = lg.certify(model, program, depth=args.depth)
     else:
-        from latentgamma._certificate.constants import ClosedForm
+        from latentgamma._certificate.closed_form import ClosedForm
         from latentgamma._certificate.paper_window import paper_window
 
         try:

@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias, get_args, overload
 import torch
 from torch import Tensor
 
-from latentgamma._certificate.constants import ClosedForm, Constants, Heads
+from latentgamma._certificate.closed_form import ClosedForm, Heads
+from latentgamma._certificate.constants import Constants
 from latentgamma._certificate.strata import closed_strata
 from latentgamma._errors import ModelError
 from latentgamma._model.checks import one_of
@@ -103,7 +104,7 @@ def oracle(
         ]  # fmt: skip
         return StratifiedModel(parts, program)
     if constants is None:
-        constants = Constants.certified(program, dtype=name)
+        constants = Constants.certified(program, dtype=name, gate=gate)
     wide = dtype if dtype.itemsize >= 4 else torch.float32
     closed = ClosedForm(program, constants, heads=heads)
     dense = form == "dense" or (form == "auto" and program.R * program.M <= _DENSE_UP_TO)

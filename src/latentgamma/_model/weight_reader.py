@@ -1,4 +1,8 @@
-"""Reads a model for a certificate: tensors in, float64 arrays out, every number as it is used."""
+"""Reads a model for a certificate: tensors in, float64 arrays out, every number as it is used.
+
+The counts of roundings say how the forms of the rules and the kernels take their sums: see
+`latentgamma._certificate.rounding`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from latentgamma._certificate.step_bounds import STAGE, Array, Reading, Rounding
+from latentgamma._certificate.rounding import WIDE, Array, Rounding
+from latentgamma._certificate.step_bounds import Gates, Reading, Rows, Whole
 from latentgamma._errors import ModelError
-from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.rules import AbstractRules, StepParameters
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
+
+#: Up to this many weights of either kind all of them are read as full matrices.
+_WHOLE_UP_TO = 1 << 20
 
 
 def read_model(
@@ -37,46 +44,161 @@ def read_model(
     literals = SparseRules.literals_of(program)
     body_rule, body_atom, head_rule, head_atom = (x.to(row.device) for x in literals)
     weights = numbers.weights
-    body = rules.body_at(weights, row[body_rule], body_atom)
-    head = rules.head_at(weights, row[head_rule], head_atom)
-    sharpness, threshold = numbers.sharpness.double(), numbers.threshold.double()
-    amplitude = numbers.amplitude.double()
     rounding = Rounding.of(dtype)
-    match_error, route_error = _mixed_signs(rules, numbers, rounding.unit)
-    # Most that each row can fire, in any state and with the rounding of its own arithmetic.
-    slack = weights.body_total - threshold
-    error = rounding.unit * slack.abs() + torch.from_numpy(match_error).to(slack.device)
-    pushed = sharpness * (slack + error)
-    pushed = pushed + STAGE * rounding.unit * pushed.abs()
-    full = amplitude * torch.sigmoid(pushed) * (1 + STAGE * rounding.unit)  # (R,)
-    own = torch.zeros(rules.M, dtype=torch.float64, device=row.device)
-    own.index_add_(0, head_atom, full[row[head_rule]] * head)
-    everything = _route_double(rules, numbers, full)
-    if isinstance(rules, DenseRules):
-        match_terms, route_terms = np.full(rules.R, rules.M), np.full(rules.M, rules.R)
-    else:
-        held = rules.literals()
-        match_terms = torch.bincount(held.body_rule, minlength=rules.R).cpu().numpy() + 2
-        route_terms = torch.bincount(held.head_atom, minlength=rules.M).cpu().numpy() + 2
+    body_pairs, head_pairs = (row[body_rule], body_atom), (row[head_rule], head_atom)
+    every = _rows(rules, numbers, rounding)
+    route_roundings, route_mixed = _route_roundings(rules, numbers, rounding)
+    outside, least = _outside(rules, numbers, row, body_rule, body_atom)
+    with np.errstate(all="ignore"):  # numbers that are not finite are reported later
+        firing = every.firing_above(np.zeros(rules.R), 0.0, rounding)  # most of each, in any state
     return Reading(
         program=program,
         rounding=rounding,
-        body=_array(body),
-        body_total=_array(weights.body_total[row]),
-        head=_array(head),
-        threshold=_array(threshold[row]),
-        sharpness=_array(sharpness[row]),
-        amplitude=_array(amplitude[row]),
-        # The difference of two sums may round below zero, or lose a little.
-        stray=_array((everything - own).clamp(min=0) + 1e-12 * everything),
-        offset=_array(numbers.offset),
-        gate=float(numbers.gate),
-        bump=bump,
-        match_terms=match_terms[rows].astype(np.float64),
-        route_terms=route_terms.astype(np.float64),
-        match_error=match_error[rows],
-        route_error=route_error,
+        body=_array(rules.body_at(weights, *body_pairs)),
+        outside=outside,
+        least_weight=least,
+        head=_array(rules.head_at(weights, *head_pairs)),
+        rows=every[rows],
+        gates=Gates.of(
+            _array(numbers.offset),
+            float(numbers.gate),
+            bump,
+            route_roundings,
+            route_mixed,
+            rounding,
+        ),
+        stray=_stray(rules, numbers, head_pairs, torch.from_numpy(firing).to(row.device)),
+        whole=_whole(rules, numbers, every),
     )
+
+
+def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> Rows:
+    """The numbers of all rows of the model."""
+    weights = numbers.weights
+    slack = weights.body_total - numbers.threshold.double()
+    mixed = torch.zeros(rules.R, dtype=torch.float64, device=slack.device)
+    if isinstance(rules, SparseRules):
+        held = rules.literals()
+        additions = _array(torch.bincount(held.body_rule, minlength=rules.R))
+        roundings = rounding.roundings_of_sum(additions, rules.M)
+        # Where a literal weighs less than the background, its term is negative, and the sum of
+        # all sizes is that of the terms and twice that of the negative ones.
+        negative = weights.body.double().clamp(max=0).abs()
+        mixed = 2 * mixed.index_add(0, held.body_rule, negative)
+    else:
+        roundings = np.broadcast_to(rounding.roundings_of_sum(rules.M, 0), (rules.R,))
+    return Rows.of(
+        _array(slack),
+        _array(numbers.sharpness),
+        _array(numbers.amplitude),
+        roundings,
+        _array(mixed),
+        rounding,
+    )
+
+
+def _route_roundings(
+    rules: AbstractRules, numbers: StepParameters, rounding: Rounding
+) -> tuple[Array, Array]:
+    """Roundings of a term of each atom's evidence, and twice the size of negative terms. (M,)."""
+    if not isinstance(rules, SparseRules):
+        roundings = np.broadcast_to(rounding.roundings_of_sum(rules.R, 0), (rules.M,))
+        return roundings, np.zeros(rules.M)
+    held, weights = rules.literals(), numbers.weights
+    additions = _array(torch.bincount(held.head_atom, minlength=rules.M))
+    roundings = rounding.roundings_of_sum(additions, rules.R)
+    amplitude = numbers.amplitude.double()
+    negative = (amplitude[held.head_rule] * weights.head.double()).clamp(max=0).abs()
+    return roundings, 2 * _array(_sums(held.head_atom, negative, rules.M))
+
+
+def _outside(
+    rules: AbstractRules, numbers: StepParameters, row: Tensor, body_rule: Tensor, body_atom: Tensor
+) -> tuple[Array, Array]:
+    """Σ_i u_ji over the atoms outside of each rule's body, and the least u_ji of all atoms. (R,)."""
+    R, M, weights = len(row), rules.M, numbers.weights
+    if not isinstance(rules, SparseRules):
+        body = weights.body.double()
+        least = body.amin(1) if M else body.new_zeros(rules.R)
+        if torch.equal(row, torch.arange(rules.R, device=row.device)):
+            body = body.clone()
+        else:
+            body = body[row]
+        body[body_rule, body_atom] = 0.0
+        return _array(body.sum(1)), _array(least[row])
+    # The background of the atoms outside, and the literals of the model that are not in the body.
+    held = rules.literals()
+    place = torch.full((rules.R,), -1, device=row.device)
+    place[row] = torch.arange(R, device=row.device)
+    rule = place[held.body_rule]
+    keep = rule >= 0
+    rule, atom, on = rule[keep], held.body_atom[keep], weights.body.double()[keep]
+    off = weights.body_off.double()
+    beyond = ~_contains(body_rule * M + body_atom, rule * M + atom)
+    counts = M - torch.bincount(body_rule, minlength=R)
+    extra = torch.bincount(rule[beyond], minlength=R)
+    outside = off[row] * (counts - extra)
+    outside.index_add_(0, rule[beyond], (off[row][rule[beyond]] + on[beyond]).clamp(min=0))
+    least = off[row].scatter_reduce(0, rule, off[row][rule] + on, "amin").clamp(min=0)
+    return _array(outside), _array(least)
+
+
+def _contains(known: Tensor, wanted: Tensor) -> Tensor:
+    """Which of the wanted keys are among the known ones."""
+    if not len(known) or torch.equal(known, wanted):
+        return torch.full_like(wanted, len(known) > 0, dtype=torch.bool)
+    keys = torch.sort(known).values
+    place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+    return keys[place] == wanted
+
+
+def _stray(
+    rules: AbstractRules, numbers: StepParameters, heads: tuple[Tensor, Tensor], firing: Tensor
+) -> Array:
+    """Most that each atom receives from rows that it is no head of. (M,)."""
+    weights, (head_rule, head_atom) = numbers.weights, heads
+    if not isinstance(rules, SparseRules):
+        head = weights.head.double().clone()
+        head[head_rule, head_atom] = 0.0
+        terms: Tensor | int = rules.R
+        stray = firing @ head
+    else:
+        # The background of all rows less that of the rows whose head the atom is; and literals
+        # of the model that are no heads in the program. The background is one sum for all
+        # atoms, so what is taken off leaves an error relative to that sum.
+        off = firing * weights.head_off.double()
+        own = _sums(head_atom, off[head_rule], rules.M)
+        held = rules.literals()
+        beyond = ~_contains(
+            head_rule * rules.M + head_atom, held.head_rule * rules.M + held.head_atom
+        )
+        sent = (firing[held.head_rule] * weights.head.double().clamp(min=0))[beyond]
+        extra = _sums(held.head_atom[beyond], sent, rules.M)
+        total = off.sum()
+        terms = rules.R + torch.bincount(held.head_atom, minlength=rules.M).max() if rules.M else 1
+        stray = (total - own).clamp(min=0) + extra + 4 * (rules.R + 8) * WIDE * total
+    return _array(stray * (1 + 2 * (terms + 8) * WIDE))
+
+
+def _whole(rules: AbstractRules, numbers: StepParameters, rows: Rows) -> Whole | None:
+    """All weights as full matrices, if they are not too many."""
+    if rules.R * rules.M > _WHOLE_UP_TO:
+        return None
+    weights = numbers.weights
+    if not isinstance(rules, SparseRules):
+        return Whole(_array(weights.body), _array(weights.head), rows)
+    held = rules.literals()
+    body = weights.body_off.double()[:, None].repeat(1, rules.M)
+    body[held.body_rule, held.body_atom] += weights.body.double()
+    head = weights.head_off.double()[:, None].repeat(1, rules.M)
+    head[held.head_rule, held.head_atom] += weights.head.double()
+    # A literal that weighs nothing may come out below zero by a rounding.
+    return Whole(_array(body.clamp(min=0)), _array(head.clamp(min=0)), rows)
+
+
+def _sums(index: Tensor, values: Tensor, count: int) -> Tensor:
+    total = torch.zeros(count, dtype=torch.float64, device=values.device)
+    return total.index_add_(0, index, values.double())
 
 
 def rows_of(
@@ -115,36 +237,6 @@ def _csr(rule: Tensor, atom: Tensor, R: int) -> tuple[Array, Array]:
     counts = torch.bincount(rule, minlength=R)
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return indptr.cpu().numpy(), atom[order].cpu().numpy()
-
-
-def _route_double(rules: AbstractRules, numbers: StepParameters, firing: Tensor) -> Tensor:
-    wide = type(numbers.weights)(*(tensor.double() for tensor in numbers.weights))
-    return rules.route(firing, wide)
-
-
-def _mixed_signs(rules: AbstractRules, numbers: StepParameters, unit: float) -> tuple[Array, Array]:
-    """Rounding of the sparse sums where a literal weighs less than the background.
-
-    Their terms then have both signs, and their error is no longer relative to their value.
-    """
-    zero = np.zeros(rules.R), np.zeros(rules.M)
-    if not isinstance(rules, SparseRules):
-        return zero
-    weights, held = numbers.weights, rules.literals()
-    R, M = rules.R, rules.M
-    lost = torch.zeros(R, dtype=torch.float64, device=held.body_rule.device)
-    lost.index_add_(0, held.body_rule, weights.body.double().clamp(max=0).abs())
-    terms = torch.bincount(held.body_rule, minlength=R) + 16
-    match_error = torch.where(
-        lost > 0, 2 * unit * terms * (lost + M * weights.body_off.double()), 0.0
-    )
-    sent = numbers.amplitude.double()[held.head_rule] * weights.head.double()
-    lost = torch.zeros(M, dtype=torch.float64, device=held.head_atom.device)
-    lost.index_add_(0, held.head_atom, sent.clamp(max=0).abs())
-    terms = torch.bincount(held.head_atom, minlength=M) + 16
-    stray = (numbers.amplitude.double() * weights.head_off.double()).sum()
-    route_error = torch.where(lost > 0, 2 * unit * terms * (lost + stray), 0.0)
-    return _array(match_error), _array(route_error)
 
 
 def _array(tensor: Tensor) -> Array:

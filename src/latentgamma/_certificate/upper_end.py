@@ -1,0 +1,285 @@
+"""The last step up to which no underivable atom is above one half.
+
+Let ℓ bound the underivable atoms of a state. One step brings them to at most ℓ + (1 − ℓ) c(ℓ), where
+c is monotone in ℓ and comes from `step_bounds`. There are two ways to c, the first for programs
+that are small enough.
+
+*By closed sets.* The fact sets that are worst for some underivable atom are the maximal closed sets
+without it (`closed_sets`). From each of them the bound follows the model itself: atoms inside are
+at one, atoms outside at ℓ. What is proved is then what happens, but for the rounding.
+
+*By literals.* Every rule of an underivable atom lacks a body atom b, which is at most ℓ_b, and with
+it the atoms that are missing wherever b is. All other atoms are taken to be true, and all rows
+that stand for other atoms to fire.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._certificate.closed_sets import MOST_ATOMS, Complements, maximal_closed_sets
+from latentgamma._certificate.rounding import Array, Rounding
+from latentgamma._certificate.step_bounds import Reading, row_min
+from latentgamma._logic.closure import closure
+
+#: The largest share that each atom may go in a step from a state of at most this, as (…, atoms).
+Shares: TypeAlias = Callable[[Array], Array]
+
+#: Nobody runs this many steps; a window that reaches so far is reported as ending here.
+FAR = 1e60
+#: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
+REFINED_UP_TO = 200_000
+#: Numbers that one evaluation of all closed sets may touch, and of those that are followed closely.
+_SETS_UP_TO = 20_000_000
+_CLOSELY_UP_TO = 10_000
+#: Evaluations after which the search ends with what is proved so far.
+_MOST_EVALUATIONS = 4_000
+
+
+class UpperEnd(NamedTuple):
+    """The last step that is proved, with what led to it."""
+
+    t_max: float
+    leak: float  # the largest share in the first step
+    atom: int | None  # the atom that has it
+    curve: list[tuple[float, float]]  # (steps, the largest bound after them)
+    last: Array  # the bounds after the last of them
+
+
+class Worst(NamedTuple):
+    """What bounds the underivable atoms of a model: the same for every tolerance."""
+
+    reading: Reading
+    always: npt.NDArray[np.bool_]  # (M,) derived from any facts
+    sets: npt.NDArray[np.bool_] | None  # the maximal closed sets, where they can be followed
+    missing: Array | None  # (body literals,) how many atoms a rule lacks that lacks this one
+
+
+def worst_cases(reading: Reading) -> Worst:
+    """What bounds the underivable atoms of a model, by closed sets if that is possible."""
+    program = reading.program
+    always, sets = closure(program).state, None
+    if reading.whole is not None and not always.all():
+        sets = maximal_closed_sets(program, _SETS_UP_TO // max(1, reading.whole.body.size))
+    missing = None
+    if program.M <= MOST_ATOMS and program.size <= REFINED_UP_TO:
+        missing = _missing_with(reading)
+    return Worst(reading, always, sets, missing)
+
+
+def _missing_with(reading: Reading) -> Array:
+    """For each body literal b of a rule, the fewest missing atoms where b and a head are."""
+    program = reading.program
+    search = Complements(program)
+    least, group = search.least_missing(), np.array(search.group, np.int64)
+    size = np.bincount(group, minlength=program.M)
+    fewest = np.full(program.R, program.M)  # over the heads of a rule
+    np.minimum.at(fewest, reading.head_rule, least[program.head_indices])
+    atom = program.body_indices
+    counts = np.maximum(least[atom], fewest[reading.body_rule]).astype(np.float64)
+    # With one head, the group of the head is missing, too.
+    single = program.head_sizes[reading.body_rule] == 1
+    first = program.head_indices[program.head_indptr[:-1]][reading.body_rule[single]]
+    apart = group[atom[single]] != group[first]
+    both = least[atom[single]] + np.where(apart, size[group[first]], 0)
+    counts[single] = np.maximum(counts[single], both)
+    return np.asarray(counts, np.float64)
+
+
+def upper_end(worst: Worst, tolerance: float = 0.0, *, limit: float = 0.5) -> UpperEnd:
+    """The last step up to which no underivable atom is above the limit, for this tolerance."""
+    if worst.always.all():
+        return UpperEnd(math.inf, 0.0, None, [(0.0, tolerance)], np.zeros(0))
+    if worst.sets is not None:
+        return _by_closed_sets(worst, tolerance, limit)
+    return _by_literals(worst, tolerance, limit)
+
+
+def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
+    program, rounding = worst.reading.program, worst.reading.rounding
+    if program.size > REFINED_UP_TO:
+        start = np.full(1, tolerance)
+        return follow(_uniform(worst), start, rounding, fine=0.02, limit=limit)
+    shares, start = _refined(worst), np.full(program.M, tolerance)
+    end = follow(shares, start, rounding, fine=0.01, limit=limit)
+    return end._replace(atom=int(np.argmax(shares(start))))
+
+
+# -------------------------------------------------------------------- what bounds a step
+
+
+def _refined(worst: Worst) -> Shares:
+    reading, program = worst.reading, worst.reading.program
+    background = np.minimum(reading.least_weight[reading.body_rule], reading.body)
+    own = reading.body - background
+
+    def shares(bound: Array) -> Array:
+        level = 1.0 - bound[program.body_indices]
+        if worst.missing is None:
+            lack = reading.body * level
+        else:
+            lack = own * level + background * worst.missing * (1.0 - bound.max())
+            lack = np.maximum(lack, reading.body * level)
+        share = reading.share_above(row_min(lack, program))
+        share[worst.always] = 0.0
+        return share
+
+    return shares
+
+
+def _uniform(worst: Worst) -> Shares:
+    reading = worst.reading
+
+    def shares(bound: Array) -> Array:
+        share = reading.share_above(reading.least_body * (1.0 - bound[0]))
+        share[worst.always] = 0.0
+        return np.full(1, share.max())
+
+    return shares
+
+
+def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
+    reading = worst.reading
+    whole, gates, rounding = reading.whole, reading.gates, reading.rounding
+    sets = worst.sets
+    if whole is None or sets is None:
+        raise ValueError("closed sets can be followed in models with all weights only")
+
+    def shares_of(inside: npt.NDArray[np.bool_]) -> Shares:
+        def shares(bound: Array) -> Array:
+            state = np.where(inside, 1.0, bound)
+            return np.where(inside, 0.0, whole.share_above(state, gates, rounding))
+
+        return shares
+
+    def start(inside: npt.NDArray[np.bool_]) -> Array:
+        return np.where(inside, 0.0, tolerance)
+
+    def followed(rows: npt.NDArray[np.int64], fine: float, until: float = FAR) -> UpperEnd:
+        inside = sets[rows]
+        shares, first = shares_of(inside), start(inside)
+        return follow(shares, first, rounding, fine=fine, limit=limit, until=until)
+
+    first = shares_of(sets)(start(sets))  # (sets, M)
+    atom = int(np.unravel_index(first.argmax(), first.shape)[1])
+    every = np.arange(len(sets))
+    close = max(1, _CLOSELY_UP_TO // (whole.body.size + sum(whole.body.shape)))
+    if len(sets) <= close:
+        end = followed(every, 0.01)
+        return end._replace(leak=float(first.max()), atom=atom)
+    # The sets whose atoms rise most at the start and a little later are followed closely, the
+    # others only as closely as it takes to see that they last as long.
+    later = shares_of(sets)(np.where(sets, 0.0, max(tolerance, 0.05)))
+    early_first = np.argsort(-first.max(axis=1), kind="stable")
+    late_first = np.argsort(-later.max(axis=1), kind="stable")
+    chosen = np.unique(np.concatenate([early_first[:close], late_first[:close]]))
+    end = followed(chosen, 0.01)
+    coarse = _by_literals(worst, tolerance, limit)
+    for fine in (0.3, 0.03):
+        if coarse.t_max >= 0.97 * end.t_max:  # no set could add much
+            return coarse
+        rest = np.setdiff1d(every, chosen)
+        others = followed(rest, fine, until=end.t_max)
+        if others.t_max >= end.t_max:
+            break
+        furthest = np.argsort(-others.last.max(axis=1), kind="stable")
+        chosen = np.union1d(chosen, rest[furthest[: 2 * close]])
+        end = followed(chosen, 0.01)
+    end = end._replace(t_max=min(end.t_max, others.t_max), leak=float(first.max()), atom=atom)
+    return max(coarse, end, key=lambda one: one.t_max)
+
+
+# -------------------------------------------------------------------- many steps
+
+
+def follow(
+    shares: Shares,
+    start: Array,
+    rounding: Rounding,
+    *,
+    fine: float,
+    limit: float = 0.5,
+    until: float = FAR,
+) -> UpperEnd:
+    """How many steps the bound stays at the limit or below.
+
+    Many steps are taken at once. Suppose that no state of the next n steps exceeds `top`. Then
+    no share exceeds shares(top), and n steps with these shares bound the state at their end. If
+    that is at most `top`, then so is every state before it, and the supposition was right.
+
+    Args:
+        shares: the largest shares from a state.
+        start: the bound on the first state.
+        rounding: the arithmetic of the model.
+        limit: the largest bound that is allowed.
+        fine: how much of the time may be lost to taking many steps at once, roughly.
+        until: return as soon as so many steps are proved.
+    """
+    bound = rounding.down(start)
+    if bound.max(initial=0.0) > limit:
+        return UpperEnd(-1.0, 1.0, None, [(0.0, float(bound.max()))], bound)
+    rate = shares(bound)
+    first = float(rate.max(initial=0.0))
+    steps, stride, evaluations, faster = 0.0, 1.0, 1, 4.0
+    curve = [(0.0, float(bound.max(initial=0.0)))]
+    while steps < until and evaluations < _MOST_EVALUATIONS:
+        ahead = rounding.after(bound, rate, 1.0, bound)
+        if np.array_equal(ahead, bound):
+            return UpperEnd(math.inf, first, None, curve, bound)
+        # Most of the time passes while the shares are small: look closely there.
+        loss = min(0.5, fine * max(1.0, float(rate.max()) / max(first, 1e-300)))
+        if stride > 1:
+            evaluations += 1
+            found = _many(shares, bound, rate, stride, loss, rounding, limit)
+            if found is None:
+                stride, faster = math.floor(stride / 2), 1.0
+                continue
+            ahead = found
+        elif ahead.max(initial=0.0) > limit:
+            break
+        before, bound = rate, ahead
+        steps += stride
+        curve.append((steps, float(bound.max(initial=0.0))))
+        rate = shares(bound)
+        evaluations += 1
+        # The shares grew by this part of the largest in each step; half of it is lost on average.
+        largest = np.maximum(before.max(axis=-1, keepdims=True, initial=0.0), 1e-300)
+        growth = float(np.max((rate - before) / largest, initial=0.0)) / stride
+        longest = 1.4 * loss / growth if growth * FAR > 1.0 else FAR
+        stride = max(1.0, math.floor(min(faster * stride, longest)))
+        faster = min(4.0, 1.5 * faster)
+    return UpperEnd(steps, first, None, curve, bound)
+
+
+def _many(
+    shares: Shares,
+    bound: Array,
+    rate: Array,
+    stride: float,
+    loss: float,
+    rounding: Rounding,
+    limit: float,
+) -> Array | None:
+    """A bound after so many steps; None if they are too many to be supposed at once."""
+    guess = bound + 1.5 * (rounding.unrounded(bound, rate, stride) - bound)
+    rise = rounding.after(bound, rate, stride, guess) - bound
+    # A little more than the rise with today's shares, also for atoms that hardly rise yet.
+    top = bound + rise * (1.0 + 2.0 * loss)
+    top = top + 1e-3 * loss * rise.max(axis=-1, keepdims=True, initial=0.0)
+    allowed = rate + 2.0 * loss * rate.max(axis=-1, keepdims=True, initial=0.0)
+    for _ in range(3):
+        if not top.max(initial=0.0) <= limit:
+            return None
+        most = shares(top)
+        if np.any(most > allowed):
+            return None
+        after = rounding.after(bound, most, stride, top)
+        if np.all(after <= top):
+            return after
+        top = np.maximum(top, bound + (after - bound) * (1.0 + loss))
+    return None

@@ -1,0 +1,226 @@
+"""Where rounding decides: the arithmetic of stored states and sums, and models at its limits."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import latentgamma as lg
+from latentgamma._certificate.rounding import Rounding, gamma
+from latentgamma._program.program import Program
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def stored(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Numbers as a state of this dtype stores them, rounded to float32 before sixteen bits."""
+    wide = torch.from_numpy(np.asarray(values, np.float64))
+    if dtype != "float64":
+        wide = wide.float()
+    return wide.to(DTYPES[dtype]).double().numpy()
+
+
+def first_wrong_step(model: lg.LatentGamma, state: torch.Tensor, atom: str, most: int) -> float:
+    index = model.program.index[atom]
+    with torch.no_grad():
+        for step in range(1, most + 1):
+            state = model.step(state)
+            if state[index] > 0.5:
+                return step
+    return math.inf
+
+
+# -------------------------------------------------------------------- numbers and their spacing
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_stored_sums_are_rounded_as_the_dtype_rounds_them(dtype: str) -> None:
+    rounding, rng = Rounding.of(dtype), np.random.default_rng(0)
+    state = stored(10.0 ** rng.uniform(-12, 0, 4000) * rng.integers(0, 2, 4000), dtype)
+    added = 10.0 ** rng.uniform(-14, -0.1, 4000)
+    real = stored(state + added, dtype)
+    twice = rounding.digits < 24  # rounded to float32 first
+    bound = rounding.stored_sum(state, added + twice * 2.0**-23 * (state + added))
+    assert np.all(bound >= real)
+    assert np.mean(bound == real) > (0.9 if rounding.digits >= 24 else 0.6)
+    assert np.array_equal(rounding.down(state), state)  # states can be stored
+    above = state + rounding.spacing(state)
+    assert np.array_equal(stored(above, dtype), above)
+    assert np.array_equal(stored(state + 0.25 * rounding.spacing(state), dtype), state)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_steps_are_bounded_by_what_they_come_to(dtype: str) -> None:
+    rounding, rng = Rounding.of(dtype), np.random.default_rng(1)
+    exact = 0
+    for _ in range(300):
+        share = float(10 ** rng.uniform(-9, -2))
+        state = stored(np.array([float(rng.choice([0.0, 10 ** rng.uniform(-8, -1)]))]), dtype)
+        start, steps = state.copy(), int(rng.integers(2, 200))
+        for _ in range(steps):
+            state = stored(state + (1 - state) * share, dtype)
+        top = np.array([0.9])
+        bound = rounding.after(start, np.array([share]), float(steps), top)
+        if bound[0] <= top[0]:
+            assert bound[0] >= state[0]
+            exact += bound[0] <= state[0] * 1.01 + 4 * rounding.spacing(state)[0]
+    assert exact > (150 if rounding.digits >= 24 else 50)
+
+
+def test_a_state_stops_rising_where_its_spacing_is_too_wide() -> None:
+    rounding = Rounding.of("float32")
+    state, share = np.array([0.25]), np.array([1e-8])
+    assert rounding.after(state, share, 1e30, np.array([0.5]))[0] == 0.25
+    assert rounding.after(state, share * 4, 1e3, np.array([0.5]))[0] > 0.25
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_lower_bound_is_rounded_down(dtype: str) -> None:
+    rounding, rng = Rounding.of(dtype), np.random.default_rng(2)
+    state, share = stored(rng.random(2000), dtype), rng.random(2000)
+    least = rounding.stored_below(state, share)
+    assert np.all(least <= stored(state + (1 - state) * share, dtype))
+    assert np.all(least >= (state + (1 - state) * share) * (1 - 2.0 ** -(rounding.digits - 4)))
+
+
+def test_gamma_bounds_sums_in_any_order() -> None:
+    rng = np.random.default_rng(3)
+    for n in (10, 1000, 50_000):
+        terms = rng.random(n).astype(np.float32)
+        exact = math.fsum(terms.tolist())
+        for order in (np.arange(n), np.argsort(terms), rng.permutation(n)):
+            total = np.float32(0)
+            for chunk in np.array_split(terms[order], max(1, n // 1000)):
+                total = np.cumsum(np.concatenate([[total], chunk]), dtype=np.float32)[-1]
+            assert abs(float(total) - exact) <= float(gamma(n, 2.0**-24)) * exact
+    assert gamma(2.0**24, 2.0**-24) == math.inf
+
+
+# -------------------------------------------------------------------- subnormal states
+
+
+@pytest.mark.parametrize(("dtype", "threshold"), [("float16", 1.5e-5), ("float32", 1e-42)])
+def test_subnormal_states_round_absolutely(dtype: str, threshold: float) -> None:
+    program = lg.parse("a :- a.")
+    constants = lg.Constants(12.0, 0.0, 3e6, 0.95, 40.0, 5.0)
+    model = lg.oracle(program, constants, form="dense", dtype=DTYPES[dtype])
+    with torch.no_grad():
+        model.threshold.fill_(threshold)
+        model.offset.fill_(2.84)
+    certificate = lg.certify(model, program)
+    wrong = first_wrong_step(model, model.state([]), "a", 400)
+    assert certificate.t_max < wrong
+    if dtype == "float16":
+        assert wrong == 226
+        assert certificate.t_max > 150  # and not by giving up
+
+
+# -------------------------------------------------------------------- long sums
+
+
+@pytest.mark.parametrize(
+    ("k", "dtype", "gap", "sharpness"),
+    [
+        (20_000, "float64", 5e-9, 1.4e11),
+        (20_000, "float64", 2e-10, 1.4e11),
+        (20_000, "float32", 5e-4, 1e6),
+    ],
+)
+def test_a_body_whose_sum_is_off_by_its_rounding_is_not_certified(
+    k: int, dtype: str, gap: float, sharpness: float
+) -> None:
+    """The model adds 20,000 weights one after another and comes out below its threshold."""
+    program = Program.from_rules([("h", [f"x{i}" for i in range(k)])])
+    constants = lg.Constants(4.71356783919598, 20.0, 10.0, 0.95, 20.0, 5.0)
+    model = lg.oracle(program, constants, form="sparse", dtype=DTYPES[dtype])
+    with torch.no_grad():
+        weights = model.step_parameters().weights
+        exact = k * (Fraction(float(weights.body[0])) + Fraction(float(weights.body_off[0])))
+        model.threshold.fill_(float(exact) - gap)
+        model.sharpness_raw.fill_(sharpness)
+        derived = model(model.state([f"x{i}" for i in range(k)]), 50)[program.index["h"]] > 0.5
+    certificate = lg.certify(model, program)
+    assert derived or not certificate.covers(50)
+    if dtype == "float64":
+        assert not derived
+
+
+def test_what_strays_from_other_rows_is_not_lost_in_a_large_sum() -> None:
+    """200,000 rows give to h alone; the background of one more decides."""
+    rules = [("h", ["a"])] * 200_000 + [("g", ["b"])]
+    program = Program.from_rules(rules, atoms=["h", "a", "g", "b"])
+    model = lg.oracle(program, lg.Constants(20.0, 20.0, 100.0, 0.95, 20.0, 5.0), form="sparse")
+    with torch.no_grad():
+        model.gain_raw.fill_(39.34797286987305)
+        model.rules.head_background.fill_(-2.460779905319214)
+        model.rules.head_background[-1] = 7.5
+        parameters = model.step_parameters()
+        last = parameters.amplitude.double()[-1] * parameters.weights.head_off.double()[-1]
+        gap = 3e-5
+        model.offset.copy_(torch.tensor([float(last) - gap, 1e3, 1.0, 1e3]))
+        model.gate_raw.fill_(1000 / gap)
+    certificate = lg.certify(model, program)
+    wrong = first_wrong_step(model, model.state(["b"]), "h", 3)
+    assert wrong <= 2
+    assert certificate.t_max < wrong
+    assert model.reading(program).stray[0] >= float(last)
+    assert model.reading(program).stray[0] <= float(last) * 1.001
+
+
+@pytest.mark.parametrize("size", [10, 1000, 100_000])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("what", ["body", "heads"])
+def test_a_step_with_long_sums_stays_inside_its_bounds(size: int, dtype: str, what: str) -> None:
+    """One step of the model against the bounds, with k or ρ up to 100,000 uneven terms."""
+    atoms = [f"x{i}" for i in range(size)]
+    pairs = [("h", atoms)] if what == "body" else [("h", [x]) for x in atoms]
+    program = Program.from_rules(pairs, atoms=["h", *atoms])
+    constants = lg.Constants(6.0, 12.0, 8.0, 0.9, 6.0, 3.0)
+    model = lg.oracle(program, constants, form="sparse", dtype=DTYPES[dtype])
+    generator = torch.Generator().manual_seed(size)
+    with torch.no_grad():
+        for parameter in (model.rules.body_logits, model.rules.head_logits):
+            parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+        if what == "body":
+            weights = model.step_parameters().weights
+            model.threshold.copy_(weights.body_total - 0.4)
+        else:
+            model.offset[0] = size * 1e-3
+        reading = model.reading(program)
+        state = model.state(atoms)
+        if what == "heads":
+            state = model.state([])
+        share = {kernel: float(_share(model, state, kernel)) for kernel in ("auto", "reference")}
+    if what == "body":
+        lowest = reading.gates.share_below(
+            reading.evidence_below(np.ones((1, 1))), reading.rounding
+        )
+        assert 0 < lowest[0, 0] <= min(share.values())
+        assert lowest[0, 0] > 0.2 * max(share.values())
+    else:
+        highest = reading.share_above(reading.least_body)[0]
+        assert highest >= max(share.values())
+
+
+def _share(model: lg.LatentGamma, state: torch.Tensor, kernel: str) -> torch.Tensor:
+    model.kernel = kernel  # type: ignore[assignment]
+    return model(state, 1)[0]
+
+
+# -------------------------------------------------------------------- elementary functions
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_sigmoids_are_computed_as_closely_as_the_certificate_supposes(dtype: str) -> None:
+    x = torch.linspace(-80, 80, 20_001, dtype=DTYPES[dtype])
+    unit = Rounding.of(dtype).unit
+    exact = 1 / (1 + torch.exp(-x.double()))
+    error = (torch.sigmoid(x).double() / exact - 1).abs()
+    assert float((error / (8 + 4 * x.double().abs())).max()) <= 2 * unit

@@ -1,0 +1,183 @@
+"""The bounds on one step hold in every arithmetic, and the interval evaluation is independent."""
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+import torch
+
+import latentgamma as lg
+from latentgamma._certificate import interval_step
+from latentgamma._certificate.interval_step import Arithmetic, Interval, check_bounds
+from latentgamma._certificate.rounding import Rounding
+from latentgamma._certificate.step_bounds import sigmoid
+from latentgamma._program.program import Program
+from latentgamma.generators import random
+from random_programs import random_program
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def soft_model(seed: int, *, dtype: str = "float64", form: str = "sparse") -> lg.LatentGamma:
+    """A model of a small program with soft constants and noise on every parameter."""
+    rng = np.random.default_rng(seed)
+    M = int(rng.integers(2, 7))
+    program = random_program(rng, M, int(rng.integers(1, 2 * M)), body=4)
+    constants = lg.Constants(*rng.uniform([2, 4, 3, 0.5, 3, 1.5], [9, 15, 12, 0.99, 15, 6]))
+    gate = "bump" if seed % 4 == 0 else "sigmoid"
+    model = lg.oracle(program, constants, form=form, gate=gate, dtype=DTYPES[dtype])
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_the_bounds_hold_what_interval_arithmetic_gives(dtype: str, form: str) -> None:
+    compared = 0
+    for seed in range(8):
+        model = soft_model(seed, dtype=dtype, form=form)
+        compared += check_bounds(model.reading(model.program))
+    assert compared > 100
+
+
+@pytest.mark.parametrize("digits", [10, 7])
+def test_the_bounds_hold_in_an_arithmetic_of_few_digits(digits: int, monkeypatch) -> None:
+    """With so few digits a slack that is too small shows."""
+    coarse = Rounding("float32", 2.0**-digits, 2.0**-30, digits, -40)
+    monkeypatch.setattr(Rounding, "of", lambda dtype: coarse)
+    # The order of a sum is that of the code: no block of a long sum, nothing but its terms.
+    monkeypatch.setattr(
+        Rounding, "roundings_of_sum", lambda self, terms, long: np.asarray(terms) + 10.0
+    )
+    compared = 0
+    for seed in range(12):
+        model = soft_model(seed, form="dense")
+        reading = model.reading(model.program)
+        if np.all(reading.rows.relative < 0.5):
+            compared += check_bounds(reading)
+    assert compared > (100 if digits == 10 else 10)
+
+
+def test_a_bound_that_is_too_low_is_found() -> None:
+    model = soft_model(3)
+    reading = model.reading(model.program)
+    check_bounds(reading)
+    from dataclasses import replace
+
+    for wrong in (
+        replace(reading, stray=0 * reading.stray, head=reading.head * 0.9),
+        replace(reading, outside=reading.outside * 0.5),
+        replace(reading, whole=replace(reading.whole, head=reading.whole.head[:, ::-1])),
+    ):
+        with pytest.raises(lg.CertificateError, match="do not hold"):
+            check_bounds(wrong)
+
+
+def test_a_check_is_part_of_certify_on_small_models() -> None:
+    program = lg.parse("b :- a. c :- a, b. c :- d.")
+    model = lg.oracle(program)
+    assert lg.certify(model, program, check=True) == lg.certify(model, program)
+    large = random(200, 200, body=2, seed=0)
+    with pytest.raises(lg.ModelError, match="check=True"):
+        lg.certify(lg.oracle(large), large, check=True)
+
+
+def test_a_check_that_fails_is_reported(monkeypatch) -> None:
+    program = lg.parse("b :- a. c :- b.")
+    monkeypatch.setattr(interval_step, "_FUNCTION", 10**6)
+    with pytest.raises(lg.CertificateError, match="do not hold"):
+        lg.certify(lg.oracle(program), program, check=True)
+
+
+# -------------------------------------------------------------------- intervals
+
+
+def test_intervals_hold_the_exact_values() -> None:
+    for x in (-700.0, -30.0, -1.0, 0.0, 0.3, 20.0, 700.0):
+        found = Interval.of(x).sigmoid()
+        with localcontext(prec=80):
+            exact = 1 / (1 + (-Decimal(x)).exp())
+        assert found.low <= exact <= found.high
+        assert found.high - found.low < Decimal("1e-25")
+        assert math.isclose(float(found.low), float(sigmoid(np.array(x))), rel_tol=1e-12)
+    for x in (-1.0, 0.0, 0.1, 0.5, 3.0):
+        found = Interval.of(x).bump()
+        assert found.low <= Decimal(math.exp(-1 / x**2) if x > 0 else 0.0) * Decimal(1 + 1e-12)
+        assert found.high * Decimal(1 + 1e-12) >= Decimal(math.exp(-1 / x**2) if x > 0 else 0.0)
+    product = Interval(Decimal(-2), Decimal(3)).times(Interval(Decimal(-5), Decimal(1)))
+    assert product == (Decimal(-15), Decimal(10))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_intervals_hold_what_the_model_computes(dtype: str, form: str) -> None:
+    for seed in range(6):
+        model = soft_model(seed, dtype=dtype, form=form)
+        reading = model.reading(model.program)
+        rng = np.random.default_rng(seed)
+        state = torch.from_numpy(rng.choice([0.0, 1.0, 0.25, 0.7], model.M)).to(model.dtype)
+        with torch.no_grad():
+            after = model.step(state).double().numpy()
+        before = state.double().numpy()
+        shares = Arithmetic(reading.rounding).shares(
+            reading.whole, reading.gates, [Interval.of(s) for s in before]
+        )
+        for i, share in enumerate(shares):
+            low, high = (before[i] + (1 - before[i]) * float(end) for end in share)
+            slack = 4 * 2.0**-reading.rounding.digits
+            least = 2.0**reading.rounding.least
+            assert low * (1 - slack) - least <= after[i] <= high * (1 + slack) + least
+
+
+# -------------------------------------------------------------------- what is read
+
+
+def test_the_reading_of_a_model_is_what_it_computes_with() -> None:
+    program = random(30, 60, body=(1, 4), heads=(1, 3), facts=2, seed=3)
+    for form in ("dense", "sparse"):
+        model = lg.oracle(program, lg.Constants.paper(), form=form, dtype=torch.float32)
+        generator = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+        reading = model.reading(program)
+        dense = model.rules.to_dense()
+        u = torch.sigmoid(dense.body_logits.double()).detach().numpy()
+        v = torch.softmax(dense.head_logits.double(), -1).detach().numpy()
+        rule = reading.body_rule
+        assert reading.body == pytest.approx(u[rule, program.body_indices], rel=1e-5)
+        inside = np.zeros_like(u, dtype=bool)
+        inside[rule, program.body_indices] = True
+        assert reading.outside == pytest.approx((u * ~inside).sum(1), rel=1e-4)
+        assert reading.least_weight == pytest.approx(u.min(1), rel=1e-4)
+        threshold = model.threshold.detach().double().numpy()
+        assert reading.rows.slack == pytest.approx(u.sum(1) - threshold, rel=1e-4, abs=1e-5)
+        assert reading.head == pytest.approx(v[reading.head_rule, program.head_indices], rel=1e-4)
+        assert reading.whole.body == pytest.approx(u, rel=1e-4)
+        assert reading.whole.head == pytest.approx(v, rel=1e-4)
+        full = reading.rows.amplitude * sigmoid(reading.rows.sharpness * reading.rows.slack)
+        heads = np.zeros_like(v, dtype=bool)
+        heads[reading.head_rule, program.head_indices] = True
+        assert reading.stray == pytest.approx(full @ (v * ~heads), rel=1e-3)
+
+
+def test_rows_of_another_program_are_read_by_their_own_literals() -> None:
+    """A sparse model that is held against rules which are not its own literals."""
+    program = lg.parse("c :- a, b. d :- c. d :- a.")
+    model = lg.oracle(program, lg.Constants.paper(), form="sparse", dtype=torch.float64)
+    other = Program.from_rules([("c", ["a"]), ("d", ["c", "b"])], atoms=program.atoms)
+    rows = np.array([0, 1])
+    sparse = model.reading(other, rows)
+    model.rules = model.rules.to_dense()
+    dense = model.reading(other, rows)
+    for name in ("body", "outside", "least_weight", "head", "stray"):
+        assert getattr(sparse, name) == pytest.approx(getattr(dense, name), rel=1e-9), name
