@@ -12,7 +12,7 @@ import numpy.typing as npt
 from latentgamma._certificate.constants import Constants
 from latentgamma._certificate.lower_end import reproduces
 from latentgamma._certificate.rounding import WIDE, Array, Rounding
-from latentgamma._certificate.step_bounds import Gates, Reading, Rows, sigmoid
+from latentgamma._certificate.step_bounds import GateNumbers, Reading, RowNumbers, sigmoid
 from latentgamma._errors import ModelError
 from latentgamma._program.program import Program
 
@@ -125,8 +125,8 @@ class ClosedForm:
         return self.program, np.arange(self.R)
 
 
-def _rows(program: Program, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> Rows:
-    """Rows of the closed form with bodies of these sizes."""
+def _rows(program: Program, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> RowNumbers:
+    """RowNumbers of the closed form with bodies of these sizes."""
     rounding = Rounding.of(dtype)
     off = float(sigmoid(np.array(-c.body)))
     background = (program.M - sizes) * off
@@ -134,7 +134,7 @@ def _rows(program: Program, sizes: Array, c: Constants, amplitude: Array, dtype:
     slack = 0.5 - sizes * off + background
     dense = program.R * program.M <= _DENSE_UP_TO
     roundings = rounding.roundings_of_sum(sizes + dense * program.M, program.M) + _PARAMETERS
-    rows = Rows.of(
+    rows = RowNumbers.of(
         slack, np.full(len(sizes), c.sharpness), amplitude, roundings, 0 * slack, rounding
     )
     # The weights of a dense model are rounded one by one, those of a sparse one in float64.
@@ -145,12 +145,12 @@ def _rows(program: Program, sizes: Array, c: Constants, amplitude: Array, dtype:
 
 def _gates(
     program: Program, offset: Array, own: Array, c: Constants, bump: bool, dtype: str
-) -> Gates:
-    """Gates of the closed form for atoms with these offsets and so many rules."""
+) -> GateNumbers:
+    """GateNumbers of the closed form for atoms with these offsets and so many rules."""
     rounding = Rounding.of(dtype)
     dense = program.R if program.R * program.M <= _DENSE_UP_TO else 0
     roundings = rounding.roundings_of_sum(own + dense, program.R) + _PARAMETERS
-    gates = Gates.of(offset, c.gate, bump, roundings, np.zeros(len(offset)), rounding)
+    gates = GateNumbers.of(offset, c.gate, bump, roundings, np.zeros(len(offset)), rounding)
     absolute = gates.absolute + _PARAMETERS * rounding.unit * np.abs(offset)
     return replace(gates, absolute=absolute)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from latentgamma._certificate.closed_sets import maximal_closed_sets
 from latentgamma._certificate.rounding import Rounding
-from latentgamma._certificate.step_bounds import Gates, Reading, Whole, row_min
+from latentgamma._certificate.step_bounds import FullWeights, GateNumbers, Reading, row_min
 from latentgamma._errors import CertificateError, ModelError
 from latentgamma._logic.closure import closure
 from latentgamma._program.program import Program
@@ -106,7 +106,9 @@ class Arithmetic:
             total = self.rounded(total.plus(term))
         return total
 
-    def shares(self, whole: Whole, gates: Gates, state: Sequence[Interval]) -> list[Interval]:
+    def shares(
+        self, whole: FullWeights, gates: GateNumbers, state: Sequence[Interval]
+    ) -> list[Interval]:
         """The share that each atom goes of its way to one, from such a state."""
         rows = whole.rows
         missing = [self.rounded(Interval.of(1.0).minus(s)) for s in state]
@@ -133,7 +135,7 @@ class Arithmetic:
             shares.append(self._share(evidence, gates))
         return shares
 
-    def _share(self, evidence: Interval, gates: Gates) -> Interval:
+    def _share(self, evidence: Interval, gates: GateNumbers) -> Interval:
         scaled = self.rounded(Interval.of(gates.gate).times(evidence), 2)
         gate = scaled.bump() if gates.bump else scaled.sigmoid()
         both = self.rounded(gate, _FUNCTION).times(self.rounded(evidence.sigmoid(), _FUNCTION))
@@ -177,7 +179,7 @@ def _closed_sets(program: Program) -> npt.NDArray[np.bool_]:
 
 
 def _compare_closed_set(
-    reading: Reading, whole: Whole, inside: npt.NDArray[np.bool_], level: float
+    reading: Reading, whole: FullWeights, inside: npt.NDArray[np.bool_], level: float
 ) -> int:
     """Compare at a state of one inside of a closed set and `level` outside."""
     program, gates, rounding = reading.program, reading.gates, reading.rounding
@@ -194,7 +196,7 @@ def _compare_closed_set(
     return program.M
 
 
-def _compare_rule(reading: Reading, whole: Whole, literal: int, level: float) -> int:
+def _compare_rule(reading: Reading, whole: FullWeights, literal: int, level: float) -> int:
     """Compare at a state in which the body of a head literal's rule is at `level`, the rest at 0."""
     program, rounding = reading.program, reading.rounding
     state = np.zeros(program.M)

@@ -21,7 +21,7 @@ ALL = slice(None)
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowNumbers:
     """The numbers of rows of a model, as it computes with them.
 
     The margin of row j in a state s is slack_j − Σ_i u_ji (1 − s_i), with slack_j = Σ_i u_ji − b_j.
@@ -42,8 +42,8 @@ class Rows:
         roundings: Array,
         mixed: Array,
         rounding: Rounding,
-    ) -> Rows:
-        """Rows whose body sums round each term so often.
+    ) -> RowNumbers:
+        """RowNumbers whose body sums round each term so often.
 
         `mixed` is twice the sum of the sizes of their negative terms: the error of a sum is
         relative to the sizes of its terms, which is its value and this.
@@ -52,9 +52,9 @@ class Rows:
         absolute = np.where(mixed > 0, relative * mixed, 0.0) + (roundings + 2.0) * rounding.tiny
         return cls(slack, sharpness, amplitude, relative, absolute)
 
-    def __getitem__(self, rows: Indices) -> Rows:
+    def __getitem__(self, rows: Indices) -> RowNumbers:
         fields = self.slack, self.sharpness, self.amplitude, self.relative, self.absolute
-        return Rows(*(values[rows] for values in fields))
+        return RowNumbers(*(values[rows] for values in fields))
 
     def firing_above(self, lack: Array, loose: Array | float, rounding: Rounding) -> Array:
         """Most that rows fire when their body sums lack at least this much. (…, rows).
@@ -76,7 +76,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Gates:
+class GateNumbers:
     """The numbers of the last two stages: from what an atom receives to the share it goes."""
 
     offset: Array  # (M,) θ
@@ -94,8 +94,8 @@ class Gates:
         roundings: Array,
         mixed: Array,
         rounding: Rounding,
-    ) -> Gates:
-        """Gates of atoms that receive sums which round each term so often; `mixed` as in `Rows`."""
+    ) -> GateNumbers:
+        """GateNumbers of atoms that receive sums which round each term so often; `mixed` as in `RowNumbers`."""
         relative = gamma(roundings, rounding.unit)
         absolute = np.where(mixed > 0, relative * mixed, 0.0) + (roundings + 2.0) * rounding.tiny
         return cls(offset, gate, bump, relative, absolute)
@@ -148,14 +148,14 @@ class Gates:
 
 
 @dataclass(frozen=True)
-class Whole:
+class FullWeights:
     """All weights of a model as full matrices, for states that are known atom by atom."""
 
     body: Array  # (rows, M) u
     head: Array  # (rows, M) v
-    rows: Rows
+    rows: RowNumbers
 
-    def share_above(self, state: Array, gates: Gates, rounding: Rounding) -> Array:
+    def share_above(self, state: Array, gates: GateNumbers, rounding: Rounding) -> Array:
         """Most that each atom goes of its way to one, from states of at most this. (…, M)."""
         rows, atoms = self.body.shape
         lack = (1.0 - state) @ self.body.T  # (…, rows)
@@ -164,7 +164,7 @@ class Whole:
         evidence = gates.evidence_above(received, rounding.evaluation(rows), rounding)
         return gates.share_above(evidence, rounding)
 
-    def share_below(self, state: Array, gates: Gates, rounding: Rounding) -> Array:
+    def share_below(self, state: Array, gates: GateNumbers, rounding: Rounding) -> Array:
         """Least that each atom goes of its way to one, from states of at least this. (…, M)."""
         rows, atoms = self.body.shape
         lack = (1.0 - state) @ self.body.T  # (…, rows)
@@ -178,7 +178,7 @@ class Whole:
 class Reading:
     """A model's weights on the literals of a program, exactly as it computes with them.
 
-    One row of the model stands for each rule of `program`. Rows that stand for none count in
+    One row of the model stands for each rule of `program`. RowNumbers that stand for none count in
     `stray`. Every bound below is monotone, so it holds for all states at once.
     """
 
@@ -188,10 +188,10 @@ class Reading:
     outside: Array  # (R,) Σ_i u_ji over the atoms outside of the body
     least_weight: Array  # (R,) min_i u_ji over all atoms
     head: Array  # (head literals,) v_ji
-    rows: Rows  # of the rules of the program
-    gates: Gates
+    rows: RowNumbers  # of the rules of the program
+    gates: GateNumbers
     stray: Array  # (M,) most that an atom receives from rows it is no head of
-    whole: Whole | None = None  # of models that are small enough
+    whole: FullWeights | None = None  # of models that are small enough
 
     @cached_property
     def head_rule(self) -> Indices:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from latentgamma._certificate.rounding import WIDE, Array, Rounding
-from latentgamma._certificate.step_bounds import Gates, Reading, Rows, Whole
+from latentgamma._certificate.step_bounds import FullWeights, GateNumbers, Reading, RowNumbers
 from latentgamma._errors import ModelError
 from latentgamma._model.rules import AbstractRules, StepParameters
 from latentgamma._model.sparse_rules import SparseRules
@@ -59,7 +59,7 @@ def read_model(
         least_weight=least,
         head=_array(rules.head_at(weights, *head_pairs)),
         rows=every[rows],
-        gates=Gates.of(
+        gates=GateNumbers.of(
             _array(numbers.offset),
             float(numbers.gate),
             bump,
@@ -72,7 +72,7 @@ def read_model(
     )
 
 
-def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> Rows:
+def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> RowNumbers:
     """The numbers of all rows of the model."""
     weights = numbers.weights
     slack = weights.body_total - numbers.threshold.double()
@@ -87,7 +87,7 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
         mixed = 2 * mixed.index_add(0, held.body_rule, negative)
     else:
         roundings = np.broadcast_to(rounding.roundings_of_sum(rules.M, 0), (rules.R,))
-    return Rows.of(
+    return RowNumbers.of(
         _array(slack),
         _array(numbers.sharpness),
         _array(numbers.amplitude),
@@ -180,20 +180,20 @@ def _stray(
     return _array(stray * (1 + 2 * (terms + 8) * WIDE))
 
 
-def _whole(rules: AbstractRules, numbers: StepParameters, rows: Rows) -> Whole | None:
+def _whole(rules: AbstractRules, numbers: StepParameters, rows: RowNumbers) -> FullWeights | None:
     """All weights as full matrices, if they are not too many."""
     if rules.R * rules.M > _WHOLE_UP_TO:
         return None
     weights = numbers.weights
     if not isinstance(rules, SparseRules):
-        return Whole(_array(weights.body), _array(weights.head), rows)
+        return FullWeights(_array(weights.body), _array(weights.head), rows)
     held = rules.literals()
     body = weights.body_off.double()[:, None].repeat(1, rules.M)
     body[held.body_rule, held.body_atom] += weights.body.double()
     head = weights.head_off.double()[:, None].repeat(1, rules.M)
     head[held.head_rule, held.head_atom] += weights.head.double()
     # A literal that weighs nothing may come out below zero by a rounding.
-    return Whole(_array(body.clamp(min=0)), _array(head.clamp(min=0)), rows)
+    return FullWeights(_array(body.clamp(min=0)), _array(head.clamp(min=0)), rows)
 
 
 def _sums(index: Tensor, values: Tensor, count: int) -> Tensor:
@@ -207,7 +207,7 @@ def rows_of(
     """The rules that rows look like, and which rows they are.
 
     A row's body are the atoms it weighs above one half; its heads are the atoms that it brings
-    above their offset by itself once its body is true. Rows without a head are idle.
+    above their offset by itself once its body is true. RowNumbers without a head are idle.
     """
     weights, held = numbers.weights, rules.literals()
     body = rules.body_at(weights, held.body_rule, held.body_atom)
