@@ -212,7 +212,10 @@ def test_why_not_speaks_of_the_source() -> None:
     ]
     never = lg.why_not(program, [], "path( c, a )")
     assert never.missing == never.withdrawn == frozenset()
-    assert str(never) == "path(c,a) does not follow, whatever is given: no rule can derive it"
+    assert str(never) == (
+        "path(c,a) does not follow, whatever is given: no instance of line 2, line 3 derives it"
+    )
+    assert lg.derivation(program, [], "path(c,a)") is None
     with pytest.raises(lg.FactsError, match="road"):
         lg.why_not(program, [], "road(a,b)")
 

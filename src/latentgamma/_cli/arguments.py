@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, NoReturn, get_args
 
-from latentgamma._cli import commands, completion, explore, learn, validate
+from latentgamma._cli import commands, completion, explore, ground, learn, validate
 from latentgamma._cli.checks import UsageError
 from latentgamma._learning.options import Kind
 from latentgamma._version import __version__
@@ -102,6 +102,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("lp", "cnf", "json"),
         help="the format of RULES; by default from its suffix, and lp for standard input",
     )  # fmt: skip
+    ground.add_options(parser)
     _add_json(parser)
 
 
@@ -144,6 +145,15 @@ def _closure_arguments(parser: argparse.ArgumentParser) -> None:
     _add_facts(parser)
     parser.add_argument(
         "--levels", action="store_true", help="show the step that derives each atom"
+    )
+    parser.add_argument(
+        "--show", metavar="P/N", action="append", default=[],
+        help="only the atoms of this predicate, for example path/2; by default what '#show' says",
+    )  # fmt: skip
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="write the atoms as a table, one argument in a column; - to print",
     )
     _add_plot(parser, "the rules, with the closure highlighted")
 
@@ -201,6 +211,23 @@ def _explore_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=_count, default=0, metavar="N", help="the port; by default any free one"
     )
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+
+
+def _ground_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    parser.add_argument(
+        "--max-rules",
+        type=_count,
+        metavar="N",
+        help="stop beyond N ground rules; by default 20 million",
+    )
+    parser.add_argument(
+        "--max-seconds", type=_count, metavar="N", help="stop after N seconds; by default 600"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT",
+        help="write the ground rules: .lp or .json, or one of them and .gz; by default they are printed",
+    )  # fmt: skip
 
 
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
@@ -307,6 +334,10 @@ _COMMANDS = (
     _Command("run", "run the operator and show its values", _run_arguments, commands.run),
     _Command(
         "explore", "open an interactive page for the rules", _explore_arguments, explore.explore
+    ),
+    _Command(
+        "ground", "replace rules with variables by their ground instances",
+        _ground_arguments, ground.ground,
     ),
     _Command("convert", "write the rules in another format", _convert_arguments, commands.convert),
     _Command("learn", "learn rules from examples", _learn_arguments, learn.learn),

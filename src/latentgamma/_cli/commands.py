@@ -21,9 +21,19 @@ from latentgamma._cli.formatting import (
     show_run,
     show_why_not,
 )
+from latentgamma._cli.ground import (
+    ground_rules,
+    grounding_warnings,
+    shown_atoms,
+    table_paths,
+    wants_grounding,
+    write_csv,
+)
 from latentgamma._cli.main import import_torch
+from latentgamma._cli.strata import certify_with_negation, run_with_negation
 from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
-from latentgamma._program.files import SUFFIXES
+from latentgamma._program.files import SUFFIXES, read_text
+from latentgamma._program.source_text import decoded
 from latentgamma._program.stratified import require_definite
 from latentgamma.datalog.reading import read
 
@@ -46,12 +56,19 @@ def closure(args: argparse.Namespace) -> int:
     if args.plot:
         lg.plot.program(require_definite(program, "--plot"), args.plot, highlight=closed)
     screen = Screen()
+    only = shown_atoms(args, program)
+    atoms = [name for name in closed if only is None or name in only]
+    if args.csv:
+        write_csv(args.csv, atoms)
+        if args.csv == "-":
+            return 0
     if not args.json:
-        show_closure(screen, closed, len(set(facts)), levels=args.levels)
+        show_closure(screen, closed, len(set(facts)), levels=args.levels, only=only)
         return 0
-    document: dict[str, Any] = {"atoms": list(closed), "depth": closed.depth}
+    document: dict[str, Any] = {"atoms": atoms, "depth": closed.depth}
     if args.levels:
-        document["levels"] = [sorted(level) for level in closed.levels]
+        kept = [level if only is None else level & only for level in closed.levels]
+        document["levels"] = [sorted(level) for level in kept]
     screen.json(document)
     return 0
 
@@ -89,7 +106,10 @@ def explain(args: argparse.Namespace) -> int:
 def certify(args: argparse.Namespace) -> int:
     """Print the certificate; return 0 if it holds up to the horizon, else 1."""
     _check_files(args)
-    program = require_definite(read_program(args), "this command")
+    given = read_program(args)
+    if isinstance(given, lg.StratifiedProgram):
+        return certify_with_negation(args, given)
+    program = given
     paper = constants = None
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype")
@@ -141,7 +161,10 @@ def certify(args: argparse.Namespace) -> int:
 def run(args: argparse.Namespace) -> int:
     """Print the values of every step; return 0."""
     _check_files(args)
-    program = require_definite(read_program(args), "this command")
+    given = read_program(args)
+    if isinstance(given, lg.StratifiedProgram):
+        return run_with_negation(args, given, read_facts(args, given))
+    program = given
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype", "form")
         model = load_model(args.model)
@@ -183,9 +206,20 @@ def convert(args: argparse.Namespace) -> int:
 # -------------------------------------------------------------------- inputs
 
 
-def read_program(args: argparse.Namespace) -> Program | StratifiedProgram:
-    """Return the program of RULES."""
-    with working("reading the rules"):
+def read_program(
+    args: argparse.Namespace, *, ground_anyway: bool = False
+) -> Program | StratifiedProgram:
+    """Return the program of RULES.
+
+    Args:
+        args: the arguments of the command.
+        ground_anyway: whether clingo grounds also rules without variables.
+    """
+    with working("reading the rules"), grounding_warnings():
+        if ground_anyway or wants_grounding(args):
+            if args.rules == "-":
+                return ground_rules(args, decoded(_standard_input(), "<stdin>"), "<stdin>")
+            return ground_rules(args, read_text(args.rules), args.rules)
         if args.rules == "-":
             data = _standard_input()
             compressed = ".gz" if data.startswith(b"\x1f\x8b") else ""
@@ -320,10 +354,16 @@ def _refuse_options(args: argparse.Namespace, *names: str) -> None:
 def _check_files(args: argparse.Namespace) -> None:
     """Check the output files before the work for them is done."""
     check_picture(args.plot)
-    outputs = {"--plot": args.plot, "--dot": getattr(args, "dot", None)}
+    table = getattr(args, "csv", None)
+    outputs = {
+        "--plot": args.plot,
+        "--dot": getattr(args, "dot", None),
+        "--csv": None if table == "-" else table,
+    }
     inputs = {
         "RULES": args.rules,
         "--facts-file": getattr(args, "facts_file", None),
         "--model": getattr(args, "model", None),
+        "--facts-table": table_paths(args),
     }
     check_outputs(outputs, inputs)

@@ -27,19 +27,31 @@ _MOST_NAMES = 400
 #: The table of a run has at most this many rows.
 _MOST_ROWS = 40
 
-_branch = re.compile(r"([│├└─ ]*)(.*?)(  \(.*\))?").fullmatch
+_branch = re.compile(r"([│├└─ ]*)(.*?)(  (?:\(.*\)|by .*))?").fullmatch
 
 # -------------------------------------------------------------------- closures and proofs
 
 
-def show_closure(screen: Screen, closed: Closure, facts: int, *, levels: bool) -> None:
-    """Print the closure of so many facts: one name per line in a pipe, with its level if asked."""
-    by_level = [sorted(level) for level in closed.levels] if levels else []
+def show_closure(
+    screen: Screen, closed: Closure, facts: int, *, levels: bool, only: set[str] | None = None
+) -> None:
+    """Print the closure of so many facts: one name per line in a pipe, with its level if asked.
+
+    Args:
+        screen: where to print.
+        closed: the closure.
+        facts: how many facts were given.
+        levels: whether to show the step that derives each atom.
+        only: the atoms to show; None for all.
+    """
+    atoms = [name for name in closed if only is None or name in only]
+    kept = [level if only is None else level & only for level in closed.levels] if levels else []
+    by_level = [sorted(level) for level in kept]
     if not screen.terminal:
         if levels:
             lines = [f"{d}\t{quote(n)}\n" for d, level in enumerate(by_level) for n in level]
         else:
-            lines = [f"{quote(name)}\n" for name in closed]
+            lines = [f"{quote(name)}\n" for name in atoms]
         write_output("".join(lines))
         return
     total, depth = closed.program.M, closed.depth
@@ -55,10 +67,10 @@ def show_closure(screen: Screen, closed: Closure, facts: int, *, levels: bool) -
     from rich.columns import Columns
     from rich.text import Text
 
-    names = [quote(name) for _, name in zip(range(_MOST_NAMES), closed, strict=False)]
+    names = [quote(name) for name in atoms[:_MOST_NAMES]]
     screen.console.print(Columns([Text(name) for name in names], padding=(0, 2)))
-    if len(closed) > len(names):
-        more = f"… and {len(closed) - len(names):,} more; pass --json or use a pipe to get all"
+    if len(atoms) > len(names):
+        more = f"… and {len(atoms) - len(names):,} more; pass --json or use a pipe to get all"
         screen.line(more, "dim")
 
 
@@ -164,7 +176,7 @@ def _margin_rows(certificate: Certificate) -> list[Cells]:
 class RunValues(NamedTuple):
     """The values of a run, and what they should be."""
 
-    program: Program
+    program: Program | StratifiedProgram
     states: npt.NDArray[np.float64]  # (T + 1, M)
     crossing: npt.NDArray[np.int64]  # (M,)
     expected: Closure

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._logic.dependency_graph import rules_deriving
-from latentgamma._program.facts import Facts, Mask, fact_mask
+from latentgamma._program.facts import Facts, Mask, atom_index, fact_mask
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Instance
 from latentgamma._program.program import Program
@@ -54,6 +54,15 @@ def completed(
         return program, given
     complete: Program | StratifiedProgram = program.origin.complete()
     return complete, complete.mask(list(program.names(given)))
+
+
+def asked_atom(program: Program | StratifiedProgram, atom: str | int) -> str:
+    """The name of the atom; a grounded program may be asked about atoms that it cannot derive."""
+    if isinstance(atom, str) and program.origin is not None:
+        name = program.origin.atom_name(atom)
+        if name is not None:
+            return name
+    return program.atoms[atom_index(program, atom)]
 
 
 def instance_of(program: Program | StratifiedProgram, rule: int) -> Instance | None:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._html import caption, code, tree
-from latentgamma._logic.blocked import Blocked, blocked_rules, completed, instance_of
+from latentgamma._logic.blocked import Blocked, asked_atom, blocked_rules, completed, instance_of
 from latentgamma._logic.closure import Closure, closure, closure_of_mask, stratum_facts
-from latentgamma._program.facts import Facts, Mask, atom_index
+from latentgamma._program.facts import Facts, Mask
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Instance
 from latentgamma._program.program import Indices, Program
@@ -224,9 +224,11 @@ def derivation(
         ProgramError: if the first argument is not a program.
     """
     require_any_program(program, "derivation")
-    goal_name = program.atoms[atom_index(program, atom)]
+    goal_name = asked_atom(program, atom)
     program, given = completed(program, facts)
-    goal = program.index[goal_name]
+    goal = program.index.get(goal_name)
+    if goal is None:  # no instance of its rules was possible
+        return None
     known = closure_of_mask(program, given)
     if not known.state[goal]:
         return None

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from latentgamma._logic.blocked import Blocked, blocked_rules, completed, listed
+from latentgamma._logic.blocked import Blocked, asked_atom, blocked_rules, completed, listed
 from latentgamma._logic.closure import closure_of_mask
 from latentgamma._logic.missing_facts import find_missing_facts
 from latentgamma._logic.smallest_change import smallest_change
-from latentgamma._program.facts import Facts, atom_index
+from latentgamma._program.facts import Facts
 from latentgamma._program.names import quote
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
@@ -56,7 +56,12 @@ class WhyNot:
 
     def __str__(self) -> str:
         if not self.missing and not self.withdrawn:
-            return f"{quote(self.atom)} does not follow, whatever is given: no rule can derive it"
+            origin = self.program.origin
+            rules = ", ".join(origin.places(self.atom)) if origin is not None else "any rule"
+            return (
+                f"{quote(self.atom)} does not follow, whatever is given: no instance of {rules} "
+                "derives it"
+            )
         if not self.blocked:
             return f"{quote(self.atom)} does not follow: no rule derives it, it has to be given"
         lines = [str(blocked) for blocked in self.blocked[:20]]
@@ -95,7 +100,7 @@ def why_not(program: Program | StratifiedProgram, facts: Facts, atom: str | int)
         ProgramError: if the first argument is not a program.
     """
     require_any_program(program, "why_not")
-    name = _asked_atom(program, atom)
+    name = asked_atom(program, atom)
     program, given = completed(program, facts)
     goal = program.index.get(name)
     if goal is None:
@@ -116,15 +121,6 @@ def why_not(program: Program | StratifiedProgram, facts: Facts, atom: str | int)
         )
     missing = frozenset(names[i] for i in find_missing_facts(program, known, goal))
     return WhyNot(program, name, blocked, missing)
-
-
-def _asked_atom(program: Program | StratifiedProgram, atom: str | int) -> str:
-    """The name of the atom; a grounded program may be asked about atoms it does not have."""
-    if isinstance(atom, str) and program.origin is not None:
-        name = program.origin.atom_name(atom)
-        if name is not None:
-            return name
-    return program.atoms[atom_index(program, atom)]
 
 
 def _blocked_values(blocked: Blocked) -> dict[str, Any]:

@@ -36,5 +36,8 @@ class Origin(Protocol):
     def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
         """Where a rule of the complete program comes from, if that can be told."""
 
+    def places(self, atom: str) -> list[str]:
+        """Where the rules for the predicate of an atom stand."""
+
     def atom_name(self, text: str) -> str | None:
         """The name of the atom that the text writes, if the rules have its predicate."""

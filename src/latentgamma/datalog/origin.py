@@ -16,7 +16,7 @@ from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.assembly import assembled
 from latentgamma.datalog.grounder import run_clingo
 from latentgamma.datalog.matching import matches
-from latentgamma.datalog.scanner import Signature, facts_renamed, ground_statements
+from latentgamma.datalog.scanner import Signature, facts_renamed, ground_statements, signature_of
 from latentgamma.datalog.source import CANDIDATE, Source, read_source, signature
 
 
@@ -94,6 +94,11 @@ class Grounding:
         if not body and (atom.name, len(atom.arguments)) in dict(self.tables):
             return Instance(f"table {atom.name}")
         return None
+
+    def places(self, atom: str) -> list[str]:
+        """Where the rules for the predicate of an atom stand."""
+        rules = self._rules_of.get(signature_of(atom), ())
+        return [f"line {rule.location.begin.line}" for rule in rules]
 
     def atom_name(self, text: str) -> str | None:
         """The name of the atom that the text writes, if the rules have its predicate."""

@@ -6,11 +6,12 @@ import os
 import re
 
 from latentgamma._errors import ParseError, ProgramError
-from latentgamma._logic.stratification import stratified_rules
+from latentgamma._logic.stratification import NotStratifiedError, stratified_rules
 from latentgamma._program import files
+from latentgamma._program.names import quote
 from latentgamma._program.program import Program
 from latentgamma._program.rule_text import SignedRules, read_rules
-from latentgamma._program.source_text import decoded, prepared
+from latentgamma._program.source_text import decoded, error_at, prepared
 from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.grounding import ground_text, has_clingo
 
@@ -53,9 +54,10 @@ def parse(text: str, *, path: str = "<text>") -> Program | StratifiedProgram:
     if not isinstance(text, str):
         raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
     try:
-        return _as_program(read_rules(text, path))
+        found = read_rules(text, path)
     except ParseError as error:
         return _grounded(text, path, error)
+    return _as_program(found, text, path)
 
 
 def load(
@@ -91,16 +93,33 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program 
         path: what an error calls it.
     """
     try:
-        return _as_program(files.read_signed(data, suffix, path=path))
+        found = files.read_signed(data, suffix, path=path)
     except ParseError as error:
-        if not files.is_rule_text(suffix.removesuffix(".gz")):
+        text = _rule_text(data, suffix, path)
+        if not text:
             raise
-        data = files.decompress(data, path) if suffix.endswith(".gz") else data
-        return _grounded(decoded(data, path), path, error)
+        return _grounded(text, path, error)
+    text = _rule_text(data, suffix, path) if isinstance(found, SignedRules) else ""
+    return _as_program(found, text, path)
 
 
-def _as_program(found: Program | SignedRules) -> Program | StratifiedProgram:
-    return stratified_rules(found) if isinstance(found, SignedRules) else found
+def _rule_text(data: bytes, suffix: str, path: str) -> str:
+    """The text of these bytes if they are rule text, else nothing."""
+    if not files.is_rule_text(suffix.removesuffix(".gz")):
+        return ""
+    return decoded(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
+
+
+def _as_program(found: Program | SignedRules, text: str, path: str) -> Program | StratifiedProgram:
+    if isinstance(found, Program):
+        return found
+    try:
+        return stratified_rules(found)
+    except NotStratifiedError as error:
+        place = re.search(rf"\bnot\s+{re.escape(quote(error.negated))}(?!\w)", text)
+        if place:
+            raise error_at(text, place.start(), error.problem, path) from None
+        raise ParseError(error.problem, path=path) from None
 
 
 def _grounded(text: str, path: str, error: ParseError) -> Program | StratifiedProgram:

@@ -26,6 +26,9 @@ _key = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*", re.ASCI
 _plain = re.compile(r"_*[a-z][A-Za-z0-9_]*|0|-?[1-9][0-9]{0,8}", re.ASCII).fullmatch
 _whole = re.compile(r"-?[1-9][0-9]{9}", re.ASCII).fullmatch
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_escape = re.compile(r"\\(.)")
+# An argument as clingo prints it; a function term counts as one.
+_argument = re.compile(r'"(?:[^"\\]|\\.)*+"|[^,()"]+(?:\([^()]*\))?')
 _SUFFIXES = (".csv", ".tsv", ".facts", ".parquet")
 
 
@@ -66,6 +69,25 @@ def constant(value: object) -> str:
     if _whole(text) and -(2**31) <= int(text) < 2**31:
         return text
     return f'"{text.translate(_ESCAPES)}"'
+
+
+def cells_of(atom: str) -> list[str]:
+    """The predicate of an atom and its arguments as the cells of a table.
+
+    >>> cells_of('city(de,"New Ulm",3)')
+    ['city', 'de', 'New Ulm', '3']
+    """
+    name, bracket, arguments = atom.partition("(")
+    if not bracket:
+        return [atom]
+    found = [argument[0] for argument in _argument.finditer(arguments)]
+    return [name, *(_unquoted(cell) for cell in found)]
+
+
+def _unquoted(cell: str) -> str:
+    if not cell.startswith('"'):
+        return cell
+    return _escape.sub(lambda found: "\n" if found[1] == "n" else found[1], cell[1:-1])
 
 
 def _as_text(
