@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from latentgamma._atomic_write import write_text
-from latentgamma._cli.checks import check_device, check_outputs
+from latentgamma._cli.checks import check_device, check_outputs, check_picture
 from latentgamma._cli.console import Screen, new_console, shows_progress, write_output
 
 if TYPE_CHECKING:
@@ -27,11 +27,14 @@ def validate(args: argparse.Namespace) -> int:
 
     graphs = [name.strip().lower() for name in args.graphs.split(",") if name.strip()]
     check_device(args.device)
+    checkpoint = _checkpoint(args.out)
     with _progress_bars() as progress:
         results, timing = validation.run_validation(
-            graphs, seed=args.seed, device=args.device, progress=progress
+            graphs, seed=args.seed, device=args.device, progress=progress, checkpoint=checkpoint
         )
     files = report.save(results, timing, args.out) if args.out else {}
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
     _print(results, timing, args.json)
     if not args.json:
         for path in files.values():
@@ -52,6 +55,16 @@ def report(args: argparse.Namespace) -> int:
     if not args.json:
         write_output(f"{out}\n")
     return 0 if results.holds else 1
+
+
+def _checkpoint(out: str | None) -> Path | None:
+    """The file for finished phases, in the output folder; and check that results can be drawn."""
+    if out is None:
+        return None
+    check_picture("report.svg")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "validation.unfinished"
 
 
 def _print(results: Validation, timing: Timing | None, as_json: bool) -> None:

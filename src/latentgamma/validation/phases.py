@@ -10,6 +10,8 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -41,6 +43,7 @@ from latentgamma.validation.cases import (
     productive_roots,
     state_of,
 )
+from latentgamma.validation.checkpoint import PhaseCheckpoint
 from latentgamma.validation.machine import machine_and_versions
 from latentgamma.validation.noise_trials import robustness
 from latentgamma.validation.printed import EXAMPLES, TRAJECTORIES
@@ -331,6 +334,7 @@ def run_validation(
     seed: int = 0,
     device: Device = "cpu",
     progress: Progress | None = None,
+    checkpoint: str | Path | None = None,
 ) -> tuple[Validation, Timing]:
     """The results of all experiments of the paper, and how long they took.
 
@@ -339,25 +343,34 @@ def run_validation(
         seed: decides the graphs, the fact sets and the noise.
         device: where the models run.
         progress: called after each job, with the phase, the jobs done and all jobs.
+        checkpoint: a file for finished phases. If a run with the same arguments was killed, it
+            is resumed from this file, with the same results. The file is yours to delete.
+
+    Raises:
+        DataError: `graphs` or `seed` is not one of those above.
     """
     chosen = tuple(graphs)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(GRAPHS):
         raise DataError(f"graphs are some of {', '.join(GRAPHS)}, each once, not {chosen!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise DataError(f"seed is a whole number from 0 on, not {seed!r}")
+    key = repr((FORMAT, seed, chosen, str(device), machine_and_versions(str(device))))
+    phases = PhaseCheckpoint(None if checkpoint is None else Path(checkpoint), key)
     watch = _Watch()
-    found = Validation(
+    run = partial(partial, seed=seed, progress=progress)
+    on_device = partial(run, device=device)
+    results = Validation(
         FORMAT, seed, chosen,
-        watch("A", construction(chosen, seed=seed, progress=progress)),
-        watch("B", expressivity(chosen, seed=seed, device=device, progress=progress)),
-        watch("C", robustness(chosen, seed=seed, device=device, progress=progress)),
-        watch("D", structure(chosen, seed=seed, device=device, progress=progress)),
-        watch("E", edge_cases(chosen, seed=seed, device=device, progress=progress)),
-        watch("F", multi_head(seed=seed, device=device, progress=progress)),
-        watch("G", windows(chosen, seed=seed, device=device, progress=progress)),
+        watch("A", phases.run("construction", run(construction, chosen))),
+        watch("B", phases.run("expressivity", on_device(expressivity, chosen))),
+        watch("C", phases.run("robustness", on_device(robustness, chosen))),
+        watch("D", phases.run("structure", on_device(structure, chosen))),
+        watch("E", phases.run("edge_cases", on_device(edge_cases, chosen))),
+        watch("F", phases.run("multi_head", on_device(multi_head))),
+        watch("G", phases.run("windows", on_device(windows, chosen))),
         tuple(picture(name, seed, device) for name in chosen),
     )  # fmt: skip
-    return found, watch.timing(str(device))
+    return results, watch.timing(str(device))
 
 
 class _Watch:
