@@ -46,6 +46,16 @@ def equivalent(p: Program | StratifiedProgram, q: Program | StratifiedProgram) -
     >>> difference = equivalent(p, parse("c :- a, b. d :- c."))
     >>> sorted(difference.witness), difference.atom
     (['a'], 'c')
+
+    Args:
+        p: any program.
+        q: another one.
+
+    Returns:
+        An `Equivalence`, which is true or false, with a fact set that tells the programs apart.
+
+    Raises:
+        ProgramError: if an argument is not a program.
     """
     for program in (p, q):
         require_any_program(program, "equivalent")

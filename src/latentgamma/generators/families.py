@@ -28,6 +28,16 @@ def chain(n: int, *, body: int = 1) -> Program:
 
     >>> print(chain(4, body=2).rules[0], chain(4, body=2).rules[1])
     a2 :- a0, a1. a3 :- a1, a2.
+
+    Args:
+        n: the number of atoms.
+        body: the number of body atoms of each rule.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if a number is out of its range.
     """
     M, k = count("n", n, 1), count("body", body, 1)
     if k > M:
@@ -47,6 +57,16 @@ def ladder(layers: int, k: int) -> Program:
     Program(M=9, R=6, k=3, rho_max=1)
     >>> print(ladder(2, 3).rules[0])
     layer1_0 :- layer0_0, layer0_1, layer0_2.
+
+    Args:
+        layers: the number of layers above the first.
+        k: the number of atoms of a layer.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if a number is out of its range.
     """
     depth, width = count("layers", layers), count("k", k, 1)
     heads = np.arange(width, (depth + 1) * width)
@@ -61,6 +81,15 @@ def clique(n: int) -> Program:
 
     >>> clique(4)
     Program(M=4, R=12, k=1, rho_max=3)
+
+    Args:
+        n: the number of atoms.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if a number is out of its range.
     """
     M = count("n", n, 1)
     heads = np.repeat(np.arange(M), M - 1)
@@ -79,6 +108,16 @@ def grid(rows: int, cols: int) -> Program:
     Program(M=12, R=11, k=2, rho_max=1)
     >>> print(grid(3, 4).rules[-1])
     cell_2_3 :- cell_1_3, cell_2_2.
+
+    Args:
+        rows: the number of rows.
+        cols: the number of columns.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if a number is out of its range.
     """
     height, width = count("rows", rows, 1), count("cols", cols, 1)
     cells = np.arange(1, height * width)
@@ -99,6 +138,19 @@ def layered(layers: int, width: int, *, body: int = 2, per_head: int = 2, seed: 
 
     >>> layered(3, 10, per_head=4)
     Program(M=40, R=120, k=2, rho_max=4)
+
+    Args:
+        layers: the number of layers above the first.
+        width: the number of atoms of a layer.
+        body: the number of body atoms of each rule.
+        per_head: the number of rules of each atom.
+        seed: the same seed gives the same program.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if a number is out of its range.
     """
     depth, across = count("layers", layers), count("width", width, 1)
     k, ways = count("body", body, 1), count("per_head", per_head, 1)

@@ -39,6 +39,15 @@ def g1(*, seed: int = 0) -> Program:
     Program(M=33, R=32, k=2, rho_max=2)
     >>> print(g1().rules[0], g1().rules[-1])
     chain_1 :- chain_0. chain_8 :- chain_6, switch.
+
+    Args:
+        seed: the same seed gives the same program.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     atoms = [f"chain_{i}" for i in range(_SPINE)]
@@ -63,6 +72,15 @@ def g2(*, seed: int = 0) -> Program:
     ('physics_0',)
     >>> g2().leaves
     ('physics_31', 'physics_a6', 'physics_b6', 'physics_c6', 'physics_d7')
+
+    Args:
+        seed: the same seed gives the same program.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     draft.domain(_DOMAINS[0])
@@ -82,6 +100,15 @@ def g3(*, seed: int = 0) -> Program:
     Program(M=117, R=132, k=2, rho_max=8)
     >>> g3().roots
     ('physics_0', 'chemistry_0')
+
+    Args:
+        seed: the same seed gives the same program.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     relation = "_".join(_DOMAINS[:2])
@@ -107,6 +134,15 @@ def g4(*, seed: int = 0) -> Program:
     Program(M=504, R=648, k=2, rho_max=16)
     >>> len(g4().roots), len(g4().leaves)
     (8, 48)
+
+    Args:
+        seed: the same seed gives the same program.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     relations = [f"{a}_{b}" for a, b in zip(_DOMAINS, _DOMAINS[1:] + _DOMAINS[:1], strict=True)]
@@ -243,6 +279,16 @@ def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
     layer1_0, layer1_3 :- layer0_0.
     layer1_1, layer1_2 :- layer0_0, layer0_4.
     layer1_0, layer1_1, layer1_3 :- layer0_0.
+
+    Args:
+        rules: the number of rules.
+        seed: the same seed gives the same program.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if a number is out of its range.
     """
     R = count("rules", rules, 1)
     rng = generator(seed)
@@ -250,7 +296,7 @@ def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
     names = [[f"layer{layer}_{i}" for i in range(width)] for layer in range(1 - -R // width)]
     clauses = []
     for layer, below in enumerate(names[:-1]):
-        pairs, triples = (_dealt(names[layer + 1], size, rng) for size in (2, 3))
+        pairs, triples = (_shuffled_groups(names[layer + 1], size, rng) for size in (2, 3))
         for j in range(min(width, R - layer * width)):
             body = rng.choice(width, 2 if j % 3 == 1 else 1, replace=False)
             heads = triples.pop() if j % 3 == 2 else pairs.pop()
@@ -258,7 +304,7 @@ def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
     return Program.from_rules(clauses, [name for layer in names for name in layer])
 
 
-def _dealt(atoms: Sequence[str], size: int, rng: np.random.Generator) -> list[list[str]]:
+def _shuffled_groups(atoms: Sequence[str], size: int, rng: np.random.Generator) -> list[list[str]]:
     """Two shuffles of the atoms, cut into groups of this size."""
     deck = [atoms[i] for _ in range(2) for i in rng.permutation(len(atoms))]
     return [deck[i : i + size] for i in range(0, len(deck), size)]

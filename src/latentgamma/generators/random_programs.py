@@ -26,11 +26,8 @@ def random(
 ) -> Program:
     """A program of uniformly random rules, none with a head of its own in its body.
 
-    `body` and `heads` are sizes, or ranges (both ends included) to draw each rule's from.
-    Rules are drawn independently of one another, so one may come twice. With `acyclic`, the
-    body atoms of a rule come before its heads in the order of the atoms. `facts` adds as
-    many rules with an empty body, on different atoms, so R = rules + facts. A million rules
-    take about a second.
+    Rules are drawn independently of one another, so one may come twice. A million rules take
+    about a second.
 
     >>> random(100, 300)
     Program(M=100, R=300, k=3, rho_max=9)
@@ -39,6 +36,21 @@ def random(
     a3.
     a4 :- a1, a2.
     a3 :- a0, a1.
+
+    Args:
+        atoms: the number of atoms.
+        rules: the number of rules with a body.
+        body: the size of each body, or a pair (smallest, largest) to draw it from.
+        heads: the number of heads of each rule, or such a pair.
+        seed: the same seed gives the same program.
+        acyclic: whether the body atoms of a rule come before its heads in the order of the atoms.
+        facts: the number of rules with an empty body, on different atoms: R = rules + facts.
+
+    Returns:
+        The program.
+
+    Raises:
+        ProgramError: if a number is out of its range, or there are too few atoms.
     """
     M, R = count("atoms", atoms), count("rules", rules)
     fewest, most = size_range("body", body)
@@ -64,7 +76,7 @@ def random(
     else:
         head_flat = draw_distinct(head_sizes, np.full(R, M), rng)
         body_flat = draw_distinct(body_sizes, M - head_sizes, rng)
-        _step_over(body_flat, body_sizes, head_flat, head_sizes)
+        _skip_heads(body_flat, body_sizes, head_flat, head_sizes)
     own = np.sort(rng.choice(M, stated, replace=False)) if stated else np.zeros(0, np.int64)
     return Program.from_arrays(
         offsets_of(np.concatenate((np.zeros(stated, np.int64), body_sizes))),
@@ -108,7 +120,7 @@ def draw_distinct(sizes: _Ints, pools: _Ints, rng: np.random.Generator) -> _Ints
     return flat
 
 
-def _step_over(body: _Ints, body_sizes: _Ints, heads: _Ints, head_sizes: _Ints) -> None:
+def _skip_heads(body: _Ints, body_sizes: _Ints, heads: _Ints, head_sizes: _Ints) -> None:
     """Renumber bodies in place so that each skips the heads of its rule."""
     start = np.cumsum(head_sizes) - head_sizes
     for p in range(int(head_sizes.max(initial=0))):
