@@ -512,3 +512,95 @@ class TestAsAModule:
         assert "false on every input: x" in str(
             lg.Layer(lg.parse(ALARM + "x :- y."), FACTS, ["alarm", "x"]).plan()
         )
+
+
+# ------------------------------------------------------------------------ explanations
+
+
+class TestExplanations:
+    @pytest.mark.parametrize("seed", range(12))
+    def test_the_changes_change_the_answer_and_none_is_superfluous(self, seed: int) -> None:
+        program = random_program(seed, 7, 10, body=3)
+        rng = np.random.default_rng(seed)
+        fed = sorted(rng.choice(7, 5, replace=False).tolist())
+        names = [program.atoms[i] for i in fed]
+        layer = lg.Layer(program, names, list(program.atoms))
+        values = rng.random(5)
+        told = layer.explain(torch.from_numpy(values))
+        assert len(told.answers) == 7
+        out = layer.eval()(torch.from_numpy(values)[None])[0]
+
+        def is_true(facts: np.ndarray, atom: str) -> bool:
+            return atom in lg.closure(program, [n for n, f in zip(names, facts, strict=True) if f])
+
+        for answer, value in zip(told.answers, out.tolist(), strict=True):
+            assert answer.value == value
+            assert answer.is_true == is_true(values > 0.5, answer.atom) == (value > 0.5)
+            changed = {share.atom for share in answer.changes}
+            if not changed:  # nothing that is fed could change it
+                extreme = np.full(5, not answer.is_true)
+                assert is_true(extreme, answer.atom) == answer.is_true
+                continue
+            places = [names.index(atom) for atom in changed]
+            facts = values > 0.5
+            assert all(facts[n] == answer.is_true for n in places)
+            facts[places] = not answer.is_true
+            assert is_true(facts, answer.atom) != answer.is_true
+            for n in places:
+                facts[n] = answer.is_true
+                assert is_true(facts, answer.atom) == answer.is_true
+                facts[n] = not answer.is_true
+            assert answer.proof is not None
+            assert answer.proof.holds()
+
+    def test_wrong_answers_come_first_with_their_gradient(self) -> None:
+        layer = lg.Layer(lg.parse(ALARM), FACTS, ["smoke", "alarm"])
+        told = layer.explain(torch.tensor([0.9, 0.8, 0.3, 0.1]), torch.tensor([1.0, 1.0]))
+        assert [answer.atom for answer in told.answers] == ["alarm", "smoke"]
+        assert told.wrong == told.answers[:1]
+        alarm = told["alarm"]
+        assert [(share.atom, share.gradient) for share in alarm.changes] == [("flicker", 1.0)]
+        assert alarm.gradients == alarm.changes
+        assert "flicker at 0.3 (gradient +1)" in str(told)
+        assert "and should be true" in str(told)
+        falls = layer.explain(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([0.0, 0.0]))
+        assert {share.atom for share in falls["alarm"].changes} == {"flicker", "button"}
+        with pytest.raises(KeyError):
+            told["fire"]
+
+    def test_categorical_answers(self) -> None:
+        rules = "\n".join(
+            f"sum({a + b}) :- left({a}), right({b})." for a in range(3) for b in range(3)
+        )
+        layer = lg.Layer(
+            lg.parse(rules),
+            {s: lg.Categorical([f"{s}({d})" for d in range(3)]) for s in ("left", "right")},
+            {"sum": lg.Categorical([f"sum({s})" for s in range(5)])},
+        )
+        example = {"left": torch.tensor([0.6, 0.3, 0.1]), "right": torch.tensor([0.1, 0.5, 0.4])}
+        told = layer.explain(example, {"sum": torch.tensor(3)})
+        assert [answer.atom for answer in told.wrong] == ["sum(1)", "sum(3)"]
+        assert told["sum(1)"].proof.facts == {"left(0)", "right(1)"}
+        assert {share.atom for share in told["sum(3)"].changes} == {"left(1)", "right(2)"} or {
+            share.atom for share in told["sum(3)"].changes
+        } == {"left(2)"}
+
+    def test_a_picture(self) -> None:
+        layer = lg.Layer(lg.parse(ALARM + "x :- y."), FACTS, ["alarm", "x"])
+        told = layer.explain(torch.tensor([0.9, 0.8, 0.3, 0.1]), torch.tensor([1.0, 0.0]))
+        figure = lg.plot.explanation(told["alarm"])
+        texts = {text.get_text() for axes in figure.axes for text in axes.texts}
+        assert {"flicker", "fire", "alarm"} <= texts
+        assert told["x"].proof is None
+        assert "no inputs prove it" in str(told)
+        with pytest.raises(lg.ProgramError, match="no inputs prove 'x'"):
+            lg.plot.explanation(told["x"])
+
+    def test_what_is_refused(self) -> None:
+        layer = lg.Layer(lg.parse(ALARM), FACTS, {"a": "alarm", "s": "smoke"})
+        with pytest.raises(StateError, match="several groups of outputs"):
+            layer.explain(torch.rand(4), torch.tensor(1.0))
+        with pytest.raises(StateError, match=r"expected outputs of 'a' have the shape \(\)"):
+            layer.explain(torch.rand(4), {"a": torch.rand(3)})
+        with pytest.raises(StateError, match="have the shape"):
+            layer.explain(torch.rand(2, 4))

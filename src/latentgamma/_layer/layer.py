@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from latentgamma._certificate.certificate import Certificate
 from latentgamma._errors import ModelError
+from latentgamma._layer.explain_example import explain_example
+from latentgamma._layer.explanation import Explanation
 from latentgamma._layer.gamma import DEFAULT_TOLERANCE, GammaSemantics
 from latentgamma._layer.godel import GodelSemantics
 from latentgamma._layer.groups import (
@@ -121,7 +123,7 @@ class Layer(nn.Module):
         given = np.zeros(program.M) if facts is None else fact_values(program, facts)
         if given.ndim != 1:
             raise ModelError("facts is one set of facts, the same for every example")
-        self._given = given
+        self.given = given
         refuse_overlap(program, self.inputs, np.flatnonzero(given).tolist())
         soft = np.flatnonzero((given > 0) & (given < 1))
         fed = np.concatenate([*(group.atoms for group in self.inputs), soft])
@@ -222,6 +224,13 @@ class Layer(nn.Module):
             return next(iter(results.values()))
         return results
 
+    def run_hard(self, facts: Tensor, *, logits: bool) -> Tensor:
+        """What `eval()` makes of flat inputs (B, I): flat outputs (B, O)."""
+        flat: Tensor = self.rules(
+            facts, self._temperature, hard=True, from_logits=self.from_logits, logits=logits
+        )
+        return flat
+
     def flat_inputs(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
         """All inputs one after another, checked: values, or log-odds if they are given. (B, I)."""
         tensors = tensors_of(self.inputs, given, self._temperature.device)
@@ -301,7 +310,7 @@ class Layer(nn.Module):
         >>> layer(torch.tensor([[0.6, 0.7], [0.6, 0.4]])) > 0.5
         tensor([ True, False])
         """
-        facts = {self.program.atoms[i]: float(self._given[i]) for i in np.flatnonzero(self._given)}
+        facts = {self.program.atoms[i]: float(self.given[i]) for i in np.flatnonzero(self.given)}
         twin = Layer(
             self.program,
             written_down(self.program, self.inputs),
@@ -398,6 +407,38 @@ class Layer(nn.Module):
         if not isinstance(self.rules, ProbabilitySemantics):
             raise ModelError(f'{what} is for layers with semantics="probability"')
         return self.rules
+
+    def explain(self, example: Tensor | Mapping[str, Tensor], expected: Any = None) -> Explanation:
+        """The proof of each output, and the inputs that would have to change to change it.
+
+        Args:
+            example: the inputs of one example, without the batch dimension.
+            expected: what the outputs should be: a tensor of the shape of the outputs, or a
+                dictionary of them, true above one half; for a `Categorical` also the indices
+                along its last axis.
+
+        Returns:
+            The answers, the wrong ones first; `str` of it is text, and
+            `latentgamma.plot.explanation` draws one of them.
+
+        Raises:
+            StateError: if the inputs or the expected outputs have a wrong shape.
+            ProgramError: if the program has negation.
+
+        >>> import latentgamma as lg
+        >>> layer = Layer(lg.parse("alarm :- smoke, heat."), ["smoke", "heat"], "alarm")
+        >>> print(layer.explain(torch.tensor([0.9, 0.2]), expected=torch.tensor(1.0)))
+        alarm is false, at 0.2, and should be true
+        the proof that comes nearest:
+          alarm  (rule 0)
+          ├─ smoke  (given)
+          └─ heat  (given)
+        to make it true, these would have to rise above one half:
+          heat at 0.2 (gradient +1)
+        inputs with the largest gradients:
+          heat at 0.2 (gradient +1)
+        """
+        return explain_example(self, example, expected)
 
     def extra_repr(self) -> str:
         """The line that `print(layer)` shows."""

@@ -22,6 +22,7 @@ from latentgamma.plot.figure import (
     OutputPath,
     count_text,
     new_figure,
+    number_text,
     save_figure,
     short_name,
     text_width,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.patches import Patch
     from matplotlib.path import Path as Curve
 
+    from latentgamma._layer.explanation import Answer
     from latentgamma._logic.derivation import Derivation
 
 #: Up to this many atoms are boxes with names; beyond, they are dots.
@@ -99,6 +101,33 @@ def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
     used = Program.from_rules(rules, atoms=[step.atom for step in proof.steps])
     title = f"{short_name(proof.atom, 60)}, {count_text(proof.depth, 'step')} from the facts"
     return save_figure(_draw(used, set(proof.facts), "given", title), path)
+
+
+def explanation(answer: Answer, path: OutputPath = None) -> Figure:
+    """The graph of an answer's proof, with the inputs that would have to change highlighted.
+
+    Args:
+        answer: one of `layer.explain(example).answers`.
+        path: where to save the picture.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ProgramError: no inputs prove the atom, so there is nothing to draw.
+    """
+    if answer.proof is None:
+        raise ProgramError(f"no inputs prove {answer.atom!r}, so there is no proof to draw")
+    steps = answer.proof.steps
+    rules = [((step.atom,), step.premises) for step in steps if step.rule is not None]
+    changes = {share.atom for share in answer.changes}
+    used = Program.from_rules(rules, atoms=[step.atom for step in steps])
+    verdict = "true" if answer.is_true else "false"
+    title = f"{short_name(answer.atom, 50)} is {verdict}, at {number_text(answer.value)}"
+    if answer.is_wrong:
+        title += f", and should be {'false' if answer.is_true else 'true'}"
+    label = "would have to fall" if answer.is_true else "would have to rise"
+    return save_figure(_draw(used, changes & set(used.atoms), label, title), path)
 
 
 def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:
