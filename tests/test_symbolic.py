@@ -298,6 +298,18 @@ def test_the_canonical_base_has_the_pseudo_closed_sets_as_premises(rows):
     assert all((implied(rows, p) == c).all() for p, c in zip(premises, conclusions, strict=True))
 
 
+@pytest.mark.parametrize("width", [9, 70])
+def test_compiled_code_applies_the_same_implications(monkeypatch, width):
+    rng = np.random.default_rng(width)
+    rows = rng.random((12, width)) < 0.9 if width > 9 else rng.random((30, 9)) < 0.6
+    expected = canonical_base(rows)
+    monkeypatch.setattr("latentgamma._learning.from_models._MANY_TESTS", 0)
+    found = canonical_base(rows)
+    assert len(found[0]) > 10
+    for one, other in zip(found, expected, strict=True):
+        assert {row.tobytes() for row in one} == {row.tobytes() for row in other}
+
+
 def test_rules_that_are_kept_stay_and_need_no_others():
     rows = np.array([[1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0]], bool)  # a → b → c
     assert set(rules_of_models(rows)) == {(1, (0,)), (2, (1,))}

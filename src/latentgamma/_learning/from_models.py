@@ -13,19 +13,27 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import DataError
+from latentgamma._learning.head_task import packed_words
 from latentgamma._learning.implications import Implication, remove_implied
+<<<<<<< HEAD
 from latentgamma._program.facts import Mask
+=======
+from latentgamma._logic.compilation import Cells, compiled
+from latentgamma._program.program import Mask
+>>>>>>> 1a95863 (Apply implications by compiled code where tables have many closed sets)
 
 #: Closed sets that are enumerated at most; a table can have exponentially many.
 MOST_CLOSED_SETS = 2_000_000
 #: Bytes that the sets still to be looked at may take.
 _MOST_BYTES = 4 << 30
+#: Tests of an implication in a set, above which compiled code makes them.
+_MANY_TESTS = 1 << 24
 #: Numbers that one matrix product may make.
 _CHUNK = 1 << 24
 
 
 def common(rows: Mask, sets: Mask) -> Mask:
-    """What the rows that contain a set have in common, for each set; all atoms if none does.
+    """Return what the rows that contain each set have in common; all atoms if none does.
 
     >>> rows = np.array([[True, True, False], [False, True, True]])
     >>> common(rows, np.array([[True, False, False], [True, False, True]])).astype(int)
@@ -125,7 +133,7 @@ class _Waiting:
 
 
 def rules_of_models(rows: Mask, kept: Sequence[Implication] = ()) -> list[Implication]:
-    """Rules with one head and no needless atom whose closures are what the rows imply.
+    """Return rules with one head, and no atom too many, whose closures are what the rows imply.
 
     Rows are models of the `kept` rules too, which stay.
     """
@@ -139,9 +147,9 @@ def rules_of_models(rows: Mask, kept: Sequence[Implication] = ()) -> list[Implic
 
 
 def _fewest_heads(premises: Mask, conclusions: Mask) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Rules with one head that say the same; each premise needs few, others bring the rest.
+    """Return rules with one head that are equivalent; others derive the rest of a conclusion.
 
-    An implication may lean on those that imply less, and on earlier ones that imply as much.
+    An implication may use those that imply less, and earlier ones that imply as much.
     """
     order = np.argsort(conclusions.sum(1), kind="stable")
     premises, conclusions = premises[order], conclusions[order]
@@ -150,7 +158,7 @@ def _fewest_heads(premises: Mask, conclusions: Mask) -> tuple[npt.NDArray[np.int
     for j, conclusion in enumerate(conclusions):
         true = premises[j]
         while not true[conclusion].all():
-            # Of the heads that are missing take the one that brings most of the others.
+            # Of the missing heads take the one from which most of the others follow.
             options = np.flatnonzero(conclusion & ~true)
             reached = np.repeat(true[None], len(options), 0)
             reached[np.arange(len(options)), options] = True
@@ -163,7 +171,7 @@ def _fewest_heads(premises: Mask, conclusions: Mask) -> tuple[npt.NDArray[np.int
 
 
 def _shortened(rows: Mask, heads: npt.NDArray[np.int64], bodies: Mask) -> Mask:
-    """Bodies without atoms that are not needed to imply the head, the commonest tried first."""
+    """Return bodies without atoms that are not needed to imply the head, frequent ones first."""
     bodies = bodies.copy()
     for i in np.argsort(-rows.sum(0), kind="stable").tolist():
         having = np.flatnonzero(bodies[:, i])
@@ -175,7 +183,15 @@ def _shortened(rows: Mask, heads: npt.NDArray[np.int64], bodies: Mask) -> Mask:
 
 
 def _extended(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
-    """The sets with what implications give whose premises they contain."""
+    """Return the sets, extended by implications whose premises they contain.
+
+    A set in which every implication holds is returned as it is.
+    """
+    if len(sets) * len(premises) > _MANY_TESTS:
+        words = packed_words(sets)
+        compiled(apply_implications)(words, packed_words(premises), packed_words(conclusions))
+        packed = words.view(np.uint8)[:, : -(-sets.shape[1] // 8)]
+        return np.unpackbits(packed, axis=1, count=sets.shape[1]).astype(np.bool_)
     extended = sets.copy()
     needs, gives = premises.astype(np.float32), conclusions.astype(np.float32)
     for part in _chunks(len(sets), len(premises)):
@@ -184,8 +200,22 @@ def _extended(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
     return extended
 
 
+def apply_implications(sets: Cells, premises: Cells, conclusions: Cells) -> None:
+    """Extend each set, in machine words, by the implications whose premise it contains."""
+    for s in range(len(sets)):
+        for p in range(len(premises)):
+            inside = True
+            for w in range(sets.shape[1]):
+                if premises[p, w] & ~sets[s, w] != 0:
+                    inside = False
+                    break
+            if inside:
+                for w in range(sets.shape[1]):
+                    sets[s, w] |= conclusions[p, w]
+
+
 def _closed(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
-    """The sets with all that implications give, in turn."""
+    """Return the closures of the sets under implications."""
     while True:
         extended = _extended(sets, premises, conclusions)
         if (extended == sets).all():
@@ -194,7 +224,7 @@ def _closed(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
 
 
 def _supersets(sets: Mask) -> Iterator[Mask]:
-    """The sets with one more atom, atom by atom."""
+    """Yield the sets with one more atom, atom by atom."""
     for i in range(sets.shape[1]):
         larger = sets[~sets[:, i]]
         larger[:, i] = True
