@@ -15,12 +15,8 @@ import numpy.typing as npt
 from latentgamma._errors import DataError
 from latentgamma._learning.head_task import packed_words
 from latentgamma._learning.implications import Implication, remove_implied
-<<<<<<< HEAD
+from latentgamma._logic.compilation import Cells, compile_loop
 from latentgamma._program.facts import Mask
-=======
-from latentgamma._logic.compilation import Cells, compiled
-from latentgamma._program.program import Mask
->>>>>>> 1a95863 (Apply implications by compiled code where tables have many closed sets)
 
 #: Closed sets that are enumerated at most; a table can have exponentially many.
 MOST_CLOSED_SETS = 2_000_000
@@ -189,7 +185,7 @@ def _extended(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
     """
     if len(sets) * len(premises) > _MANY_TESTS:
         words = packed_words(sets)
-        compiled(apply_implications)(words, packed_words(premises), packed_words(conclusions))
+        compile_loop(apply_implications)(words, packed_words(premises), packed_words(conclusions))
         packed = words.view(np.uint8)[:, : -(-sets.shape[1] // 8)]
         return np.unpackbits(packed, axis=1, count=sets.shape[1]).astype(np.bool_)
     extended = sets.copy()
