@@ -30,6 +30,7 @@ BENCHMARKS = {
     "gpu": ("gpu", "rows", "the layer on a CUDA device"),
     "learn": ("learn", "rows", "rules from observations"),
     "peers": ("peers", "rows", "the same two jobs for us, plain code and other engines"),
+    "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
     "datasets": ("datasets", "rows", "programs written by other people"),
 }
 

@@ -8,6 +8,7 @@ import torch
 
 import latentgamma as lg
 from latentgamma._errors import ModelError
+from latentgamma._logic import compilation
 from latentgamma._probability.ladder import Ladder, plan_ladder
 from latentgamma._probability.passes import pass_log_values, pass_values
 from latentgamma._probability.proofs import likely_proofs
@@ -150,6 +151,22 @@ def test_a_carry_chain_passes_the_check_and_is_right() -> None:
         total = carry[0] * np.append(pair, 0) + carry[1] * np.append(0, pair)
         np.testing.assert_allclose(value[i], total[:10] + total[10:], atol=1e-12)
         carry = np.array([total[:10].sum(), total[10:].sum()])
+
+
+def test_compiled_and_plain_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for limit in (0, 10**9):
+        monkeypatch.setattr(compilation, "_MOST_IN_PYTHON", limit)
+        for seed in (1, 3, 5, 7, 9):
+            program, variables, p, outputs = case(seed)
+            inputs = torch.tensor(p)[None].repeat(3, 1).requires_grad_()
+            value = plan_ladder(program, variables, outputs).probabilities(inputs)
+            results.append(value.detach())
+            if value.requires_grad:
+                results += torch.autograd.grad(value.sum(), inputs)
+    half = len(results) // 2
+    for one, other in zip(results[:half], results[half:], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-15)
 
 
 def test_log_probabilities_hold_where_probabilities_underflow() -> None:

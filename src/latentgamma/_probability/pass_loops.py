@@ -1,7 +1,7 @@
-"""The compiled loops of a sum-product pass and of its gradient.
+"""The loops of a sum-product pass and of its gradient.
 
-`value` has one row per node and one column per example: every inner loop runs along the
-examples, which are contiguous, and becomes vector instructions.
+`value` has one row per node and one column per example. Every operation is on whole rows, so the
+same loops run with numpy and, compiled, as vector instructions.
 """
 
 from __future__ import annotations
@@ -20,25 +20,20 @@ def run_pass(
     value: Cells,
 ) -> None:
     """Fill the rows of the derived nodes of `value`, whose input rows are given."""
-    examples = value.shape[1]
-    product = np.empty(examples)
+    product = np.empty(value.shape[1])
     for n in range(len(independent)):
         total = value[inputs + n]
         total[:] = 1.0 if independent[n] else 0.0
         for j in range(rule_ptr[n], rule_ptr[n + 1]):
             product[:] = 1.0
             for p in range(body_ptr[j], body_ptr[j + 1]):
-                for e in range(examples):
-                    product[e] *= value[body[p], e]
+                product *= value[body[p]]
             if independent[n]:
-                for e in range(examples):
-                    total[e] *= 1.0 - product[e]
+                total *= 1.0 - product
             else:
-                for e in range(examples):
-                    total[e] += product[e]
+                total += product
         if independent[n]:
-            for e in range(examples):
-                total[e] = 1.0 - total[e]
+            total[:] = 1.0 - total
 
 
 def run_gradient(
@@ -59,6 +54,7 @@ def run_gradient(
         if independent[n]:
             most = max(most, rule_ptr[n + 1] - rule_ptr[n])
     before = np.empty((widest, examples))  # products of the atoms before each one of a body
+    none = np.empty((most, examples))  # 1 - body, for each body of a node
     others = np.empty((most, examples))  # products of 1 - body over the other bodies
     after = np.empty(examples)
     product = np.empty(examples)
@@ -67,36 +63,25 @@ def run_gradient(
         if independent[n]:
             after[:] = 1.0
             for j in range(first, last):
-                others[j - first] = after
                 product[:] = 1.0
                 for p in range(body_ptr[j], body_ptr[j + 1]):
-                    for e in range(examples):
-                        product[e] *= value[body[p], e]
-                for e in range(examples):
-                    after[e] *= 1.0 - product[e]
+                    product *= value[body[p]]
+                none[j - first] = 1.0 - product
+                others[j - first] = after
+                after *= none[j - first]
             after[:] = 1.0
             for j in range(last - 1, first - 1, -1):
-                product[:] = 1.0
-                for p in range(body_ptr[j], body_ptr[j + 1]):
-                    for e in range(examples):
-                        product[e] *= value[body[p], e]
-                for e in range(examples):
-                    others[j - first, e] *= after[e]
-                    after[e] *= 1.0 - product[e]
+                others[j - first] *= after
+                after *= none[j - first]
         for j in range(first, last):
             start, stop = body_ptr[j], body_ptr[j + 1]
+            after[:] = grad[inputs + n]
             if independent[n]:
-                for e in range(examples):
-                    after[e] = grad[inputs + n, e] * others[j - first, e]
-            else:
-                after[:] = grad[inputs + n]
+                after *= others[j - first]
             product[:] = 1.0
             for p in range(start, stop):
                 before[p - start] = product
-                if p + 1 < stop:
-                    for e in range(examples):
-                        product[e] *= value[body[p], e]
+                product *= value[body[p]]
             for p in range(stop - 1, start - 1, -1):
-                for e in range(examples):
-                    grad[body[p], e] += after[e] * before[p - start, e]
-                    after[e] *= value[body[p], e]
+                grad[body[p]] += after * before[p - start]
+                after *= value[body[p]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._logic.compilation import compile_loop
+from latentgamma._logic.compilation import compile_loop, worth_compiling
 from latentgamma._probability.pass_loops import run_gradient, run_pass
 from latentgamma._probability.sum_product import SumProduct
 
@@ -171,7 +172,7 @@ class _Pass(torch.autograd.Function):
         def work(span: slice) -> None:
             chunk = np.empty((circuit.nodes, span.stop - span.start))
             chunk[: circuit.inputs] = given[span].T
-            compile_loop(run_pass)(circuit.inputs, *arrays, chunk)
+            _loop(circuit, run_pass)(circuit.inputs, *arrays, chunk)
             value[:, span] = chunk
 
         _in_chunks(circuit, len(given), work)
@@ -189,12 +190,17 @@ class _Pass(torch.autograd.Function):
         def work(span: slice) -> None:
             chunk = np.ascontiguousarray(given[span].T)
             value = np.ascontiguousarray(ctx.value[:, span])
-            compile_loop(run_gradient)(circuit.inputs, *arrays, value, chunk)
+            _loop(circuit, run_gradient)(circuit.inputs, *arrays, value, chunk)
             grad[span] = chunk[: circuit.inputs].T
 
         _in_chunks(circuit, len(given), work)
         dtype, device = ctx.like
         return None, torch.from_numpy(grad).to(device, dtype)
+
+
+def _loop(circuit: SumProduct, loop: Callable[..., None]) -> Callable[..., None]:
+    """The loop, compiled if the circuit is large enough for that to pay."""
+    return compile_loop(loop) if worth_compiling(len(circuit.body)) else loop
 
 
 def _arrays(circuit: SumProduct) -> tuple[Any, ...]:
