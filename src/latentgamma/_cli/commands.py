@@ -33,7 +33,7 @@ from latentgamma._cli.main import import_torch
 from latentgamma._cli.strata import certify_with_negation, run_with_negation
 from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
 from latentgamma._program.files import SUFFIXES, read_text
-from latentgamma._program.source_text import decoded
+from latentgamma._program.source_text import decode_text
 from latentgamma._program.stratified import require_definite
 from latentgamma.datalog.reading import read
 
@@ -218,7 +218,7 @@ def read_program(
     with working("reading the rules"), grounding_warnings():
         if ground_anyway or wants_grounding(args):
             if args.rules == "-":
-                return ground_rules(args, decoded(_standard_input(), "<stdin>"), "<stdin>")
+                return ground_rules(args, decode_text(_standard_input(), "<stdin>"), "<stdin>")
             return ground_rules(args, read_text(args.rules), args.rules)
         if args.rules == "-":
             data = _standard_input()

@@ -131,9 +131,9 @@ def strong_components(
         compile_loop(find_components)(*uses, *heads, component, *work)
         return component, work[0]
     lists = [array.tolist() for array in (*uses, *heads, component)]
-    room = [[0] * nodes for _ in range(6)]
-    find_components(*lists, *room)
-    return np.array(lists[-1], np.int32), np.array(room[0], np.int32)
+    working = [[0] * nodes for _ in range(6)]
+    find_components(*lists, *working)
+    return np.array(lists[-1], np.int32), np.array(working[0], np.int32)
 
 
 def reorder_rows(

@@ -263,7 +263,7 @@ _Bodies: TypeAlias = Callable[[int], tuple[list[int], list[int]]]
 def _reasons_and_bodies(
     program: Program | StratifiedProgram, known: Closure, given: Mask
 ) -> tuple[Indices, _Bodies]:
-    """For each atom the rule it comes by (−1: it is given or false), and the bodies of rules."""
+    """For each atom the rule that derives it (−1: it is given or false), and the bodies of rules."""
     if isinstance(program, Program):
         return reasons_of(known), lambda rule: (program.body_of(rule).tolist(), [])
     reasons = np.full(program.M, -1, np.int32)

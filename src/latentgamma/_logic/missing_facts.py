@@ -98,7 +98,7 @@ def _cheapest_assumptions(part: Program) -> set[int]:
 
 
 def _cheapest_rules(part: Program, price: npt.NDArray[np.float64]) -> tuple[Any, npt.NDArray[Any]]:
-    """The least cost of each atom, and the rule it comes by (−1: it is assumed)."""
+    """The least cost of each atom, and the rule that derives it (−1: it is assumed)."""
     rows = (*rules_using(part), part.head_indptr, part.head_indices)
     arrays = (
         part.body_sizes.copy(),
@@ -119,7 +119,7 @@ def _drop_needless(part: Program, assumptions: set[int]) -> set[int]:
     """A part of the assumptions that still derives atom 0, and none of whose parts does."""
     if len(assumptions) == 1:
         return assumptions
-    # Only rules that fire from all of the assumptions can fire from less: mostly a small program.
+    # Only rules that fire from all of the assumptions can fire from fewer: usually a small program.
     firing, numbers = _firing_part(part, closure_of_mask(part, part.mask(assumptions)))
     kept = set(np.flatnonzero(np.isin(numbers, list(assumptions))).tolist())
     for i in sorted(kept - _find_necessary(firing, sorted(kept))):

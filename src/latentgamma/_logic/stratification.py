@@ -185,7 +185,7 @@ def raise_levels(
     """A literal that negates an atom of its own cycle, or −1 after `level` has been raised.
 
     Blocks of rules come in topological order; a cyclic block is one strongly connected component.
-    `level` comes as 0 and `block_of`, which is room to work in, as −1.
+    `level` comes as 0 and `block_of`, which is working memory, as −1.
     """
     for b in range(len(block_ptr) - 1):
         top = 0

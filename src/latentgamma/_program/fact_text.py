@@ -6,7 +6,7 @@ from latentgamma._errors import FactsError
 from latentgamma._program.fact_arrays import Atoms
 from latentgamma._program.facts import find_name
 from latentgamma._program.rule_text import definite, read_rules
-from latentgamma._program.source_text import decoded
+from latentgamma._program.source_text import decode_text
 
 
 def split_facts(text: str) -> list[str]:
@@ -83,7 +83,7 @@ def facts_in_file(program: Atoms, data: bytes, path: str) -> list[str]:
         FactsError: if the file contains a rule.
         ParseError: if it is not rule text, or not UTF-8.
     """
-    text = decoded(data, path)
+    text = decode_text(data, path)
     lines = [line.strip() for line in text.split("\n")]
     names = [line for line in lines if line and not line.startswith("%")]
     if not names:

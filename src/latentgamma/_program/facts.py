@@ -94,14 +94,14 @@ def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
     if is_array(fact_sets):
         array = as_array(fact_sets)
         if array.ndim != 2:
-            raise FactsError(_many_expected(program, f"an array of shape {array.shape}"))
+            raise FactsError(_describe_fact_sets(program, f"an array of shape {array.shape}"))
         return require_boolean(program, _read_matrix(program, array))
     if isinstance(fact_sets, (str, Mapping)) or not isinstance(fact_sets, Iterable):
-        raise FactsError(_many_expected(program, repr(fact_sets)))
+        raise FactsError(_describe_fact_sets(program, repr(fact_sets)))
     sets: list[Any] = list(fact_sets)
     for facts in sets:
         if isinstance(facts, (str, *_NUMBERS)):
-            raise FactsError(_many_expected(program, f"a collection that contains {facts!r}"))
+            raise FactsError(_describe_fact_sets(program, f"a collection that contains {facts!r}"))
     return require_boolean(program, _read_sets(program, sets))
 
 
@@ -321,7 +321,7 @@ def _read_matrix(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return read_state(program, array)
 
 
-def _many_expected(program: Atoms, got: str) -> str:
+def _describe_fact_sets(program: Atoms, got: str) -> str:
     return (
         f"fact sets are a collection of fact sets, such as [['a'], ['b', 'c']], or an array of "
         f"shape (N, {program.M}), not {got}; for a single set use closure"

@@ -51,7 +51,7 @@ class Rest(NamedTuple):
 
 
 def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
-    """The program of the statements read, and what is left; None if nothing can be told.
+    """The program of the statements read, and what is left; None if compiled code cannot read this text.
 
     >>> program, rest = scan_rules(b"bird :- penguin.  % comment")
     >>> print(program)
@@ -93,7 +93,7 @@ def _scan(
     """Whether this worked, the atoms (number, names by line), the rows, and what is left."""
     size = len(data)
     # A comma, an arrow or a dot follows each atom, and a rule has one dot and at most one
-    # arrow. Memory that is asked for and never touched costs nothing.
+    # arrow. Memory that is reserved and never written costs nothing.
     commas = dots = 0
     for byte in data:
         commas += byte == _COMMA

@@ -12,7 +12,7 @@ from latentgamma._program.dimacs import read_dimacs, write_dimacs
 from latentgamma._program.json_format import read_json, write_json
 from latentgamma._program.program import Program
 from latentgamma._program.rule_text import SignedRules, read_rule_bytes
-from latentgamma._program.source_text import decoded
+from latentgamma._program.source_text import decode_text
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 _RULE_TEXT = (".lp", ".pl", ".dl")
@@ -25,7 +25,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     data, suffix, shown = content(path, None)
     if suffix.removesuffix(".gz") not in _RULE_TEXT:
         raise ProgramError(f"{shown!r} is not rule text; its name must end in .lp, .pl or .dl")
-    return decoded(decompress(data, shown) if suffix.endswith(".gz") else data, shown)
+    return decode_text(decompress(data, shown) if suffix.endswith(".gz") else data, shown)
 
 
 def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, str, str]:  # noqa: A002
@@ -56,7 +56,7 @@ def read_signed(data: bytes, suffix: str, *, path: str) -> Program | SignedRules
         data, suffix = decompress(data, path), suffix.removesuffix(".gz")
     if suffix in _RULE_TEXT:
         return read_rule_bytes(data, path)
-    text = decoded(data, path)
+    text = decode_text(data, path)
     if not text.strip():
         return Program.from_rules([])
     return read_json(text, path) if suffix == ".json" else read_dimacs(text, path)

@@ -88,7 +88,7 @@ class _JsonReader:
             raise
         except ValueError as error:  # a number of thousands of digits
             raise self._error(f"not valid JSON: {error}") from None
-        self.found = self._checked(top)
+        self.found = self._build(top)
 
     def _error(self, problem: str) -> ParseError:
         return ParseError(problem, path=self.path)
@@ -138,7 +138,7 @@ class _JsonReader:
         self.head_ends.append(len(self.heads))
         self.body_ends.append(len(self.bodies))
 
-    def _checked(self, top: Any) -> Program | SignedRules:
+    def _build(self, top: Any) -> Program | SignedRules:
         atoms = None
         rules = top
         if isinstance(top, dict):

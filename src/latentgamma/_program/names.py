@@ -1,8 +1,8 @@
 r"""How an atom's name is written in rule text.
 
-A name is any non-empty string. It stands bare when it is a word that does not start like a
+A name is any non-empty string. It is written without quotes when it is a word that does not start like a
 variable (`bird`, `_x1`, `größe`), a number (`3`), or a ground term without spaces
-(`edge(a,b)`, `p(f(x),-3,"x y")`); every other name stands in quotes (`'not'`, `'x y'`).
+(`edge(a,b)`, `p(f(x),-3,"x y")`); every other name is written in quotes (`'not'`, `'x y'`).
 Between quotes `\\ \' \" \n \r \t \uXXXX \UXXXXXXXX` mean what they mean in Python.
 """
 
@@ -47,7 +47,7 @@ def quote(name: str) -> str:
     >>> print(quote("bird"), quote("edge(a,b)"), quote("edge(a, b)"), quote("it's\n"))
     bird edge(a,b) 'edge(a, b)' 'it\'s\n'
     """
-    return name if _bare.fullmatch(name) or _is_nested_term(name) else _quoted(name, "'")
+    return name if _bare.fullmatch(name) or _is_nested_term(name) else _add_quotes(name, "'")
 
 
 def rule_text(heads: Iterable[str], body: Iterable[str]) -> str:
@@ -87,13 +87,13 @@ def _is_nested_term(name: str) -> bool:
         return False
 
 
-def _quoted(content: str, mark: str) -> str:
+def _add_quotes(content: str, mark: str) -> str:
     if content.isprintable() and "\\" not in content:
         return f"{mark}{content.replace(mark, chr(92) + mark)}{mark}"
-    return f"{mark}{''.join(_escaped(c, mark) for c in content)}{mark}"
+    return f"{mark}{''.join(_escape(c, mark) for c in content)}{mark}"
 
 
-def _escaped(character: str, mark: str) -> str:
+def _escape(character: str, mark: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
     if character == mark:
@@ -153,7 +153,7 @@ def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
             continue
         if part[0] in _content:
             content, end = _read_quoted(text, at)
-            written = _quoted(content, '"') if part[0] == '"' else quote(content)
+            written = _add_quotes(content, '"') if part[0] == '"' else quote(content)
             if not content and part[0] == "'":
                 raise UnreadableName(at, "a name must not be empty")
             if written != text[at:end]:

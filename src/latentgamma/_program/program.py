@@ -211,7 +211,7 @@ class Program:
 
     @property
     def rules(self) -> Rules:
-        """The rules, as a sequence that makes each one when it is asked for."""
+        """The rules, as a sequence; each `Rule` is made when it is read."""
         return Rules(self)
 
     @cached_property

@@ -27,7 +27,7 @@ from latentgamma._errors import ParseError
 from latentgamma._program.facts import Mask
 from latentgamma._program.names import FLAT, UnreadableName, read_name
 from latentgamma._program.program import Indices, Offsets, Program
-from latentgamma._program.source_text import decoded, error_at, prepared
+from latentgamma._program.source_text import decode_text, error_at, normalize_text
 from latentgamma._program.syntax_errors import Expected, explain_error
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def read_rules(text: str, path: str) -> Program | SignedRules:
             return read_rule_bytes(text.encode(), path)
         except UnicodeEncodeError:  # lone surrogates, which only the careful reader takes
             pass
-    return _read_rules(prepared(text, path), path)
+    return _read_rules(normalize_text(text, path), path)
 
 
 def read_rule_bytes(data: bytes, path: str) -> Program | SignedRules:
     """The rules of a text in UTF-8; a large one is read by compiled code."""
     if len(data) < LARGE:
-        return _read_rules(decoded(data, path), path)
+        return _read_rules(decode_text(data, path), path)
     from latentgamma._program.fast_scanner import (
         scan_rules,  # compiled code is loaded for large texts only
     )
@@ -101,11 +101,11 @@ def read_rule_bytes(data: bytes, path: str) -> Program | SignedRules:
     unmarked = data.removeprefix(codecs.BOM_UTF8)
     scanned = scan_rules(unmarked)
     if scanned is None:
-        return _read_rules(decoded(data, path), path)
+        return _read_rules(decode_text(data, path), path)
     program, rest = scanned
     if rest is None:
         return program
-    text = decoded(data, path)
+    text = decode_text(data, path)
     at, token_end = (  # in the text, where every line end is one character
         len(unmarked[:n].decode()) - unmarked.count(b"\r", 0, n) for n in (rest.at, rest.token_end)
     )

@@ -51,7 +51,7 @@ class _HasRules(Protocol):
 
 
 class Rules(Sequence[Rule]):
-    """The rules of a program; each is made when it is asked for."""
+    """The rules of a program; each `Rule` is made when it is read."""
 
     __slots__ = ("_program",)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from latentgamma._errors import ParseError
 
 
-def decoded(data: bytes, path: str) -> str:
-    """The text of these bytes, which must be UTF-8, prepared for a reader."""
+def decode_text(data: bytes, path: str) -> str:
+    """The text of these bytes, which must be UTF-8, with plain line ends."""
     try:
-        return prepared(data.decode(), path)
+        return normalize_text(data.decode(), path)
     except UnicodeDecodeError as error:
         at = error.start
     hint = "save the file as UTF-8"
@@ -26,7 +26,7 @@ def decoded(data: bytes, path: str) -> str:
     )
 
 
-def prepared(text: str, path: str) -> str:
+def normalize_text(text: str, path: str) -> str:
     """The text without a byte order mark and with plain line ends; it must not hold NUL."""
     text = text.removeprefix("\ufeff")
     if "\r" in text:

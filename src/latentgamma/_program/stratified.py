@@ -94,7 +94,7 @@ class StratifiedProgram:
 
     @property
     def rules(self) -> Rules:
-        """The rules, as a sequence that makes each one when it is asked for."""
+        """The rules, as a sequence; each `Rule` is made when it is read."""
         return Rules(self)
 
     def rule(self, index: int) -> Rule:

@@ -13,7 +13,7 @@ from latentgamma._errors import ParseError, ProgramError
 from latentgamma._logic.stratification import NotStratifiedError
 from latentgamma._program.files import read_text
 from latentgamma._program.program import Program
-from latentgamma._program.source_text import prepared
+from latentgamma._program.source_text import normalize_text
 from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.assembly import assembled
 from latentgamma.datalog.grounder import GroundingFailed, Output, run_clingo
@@ -139,7 +139,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
     if not isinstance(source, (str, os.PathLike)):
         raise ProgramError(f"ground takes a text or a path, not {type(source).__name__}")
     if isinstance(source, str) and not re.fullmatch(r"[^\n:]+\.(lp|pl|dl)(\.gz)?", source.strip()):
-        return prepared(source, "<text>"), "<text>"
+        return normalize_text(source, "<text>"), "<text>"
     return read_text(source), os.fsdecode(source)
 
 

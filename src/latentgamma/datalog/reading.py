@@ -11,7 +11,7 @@ from latentgamma._program import files
 from latentgamma._program.names import quote
 from latentgamma._program.program import Program
 from latentgamma._program.rule_text import SignedRules, read_rules
-from latentgamma._program.source_text import decoded, error_at, prepared
+from latentgamma._program.source_text import decode_text, error_at, normalize_text
 from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.grounding import ground_text, has_clingo
 
@@ -107,7 +107,7 @@ def _rule_text(data: bytes, suffix: str, path: str) -> str:
     """The text of these bytes if they are rule text, else nothing."""
     if not files.is_rule_text(suffix.removesuffix(".gz")):
         return ""
-    return decoded(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
+    return decode_text(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
 
 
 def _as_program(found: Program | SignedRules, text: str, path: str) -> Program | StratifiedProgram:
@@ -135,4 +135,4 @@ def _grounded(text: str, path: str, error: ParseError) -> Program | StratifiedPr
             column=error.column,
             path=path,
         )
-    return ground_text(prepared(text, path), path)
+    return ground_text(normalize_text(text, path), path)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from latentgamma._errors import DataError
-from latentgamma._program.source_text import decoded
+from latentgamma._program.source_text import decode_text
 from latentgamma.datalog.scanner import Signature
 
 #: The facts of one predicate: a table's path, or one row after another.
@@ -159,7 +159,9 @@ def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Itera
     except (OSError, EOFError) as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise DataError(f"cannot read {path!r}: {reason}") from None
-    return path, _csv(decoded(data, path), "," if lower.endswith(".csv") else "\t", columns, path)
+    return path, _csv(
+        decode_text(data, path), "," if lower.endswith(".csv") else "\t", columns, path
+    )
 
 
 def _csv(text: str, delimiter: str, columns: list[str] | None, path: str) -> list[list[str]]:

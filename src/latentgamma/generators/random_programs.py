@@ -91,8 +91,8 @@ def draw_distinct(sizes: _Ints, pools: _Ints, rng: np.random.Generator) -> _Ints
     """Row by row, `sizes[j]` different numbers below `pools[j]`, rising; the rows laid flat.
 
     Every subset of a row's pool is equally likely: what repeats within a row is drawn again,
-    which treats all numbers alike. Rows that want most of their pool would take long that
-    way; they sort random keys instead.
+    which treats all numbers alike. For rows that need most of their pool that would take
+    long; they sort random keys instead.
     """
     flat = np.zeros(int(sizes.sum()), np.int64)
     row = np.repeat(np.arange(len(sizes)), sizes)
