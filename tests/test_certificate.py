@@ -17,6 +17,7 @@ from latentgamma._certificate.certificate import window
 from latentgamma._certificate.closed_form import ClosedForm
 from latentgamma._certificate.lower_end import lower_end
 from latentgamma._certificate.paper_window import paper_window
+from latentgamma._certificate.uniform_bound import UniformBound
 from latentgamma._certificate.upper_end import upper_end, worst_cases
 from latentgamma._program.program import Program
 from latentgamma.generators import clique, ladder, random
@@ -263,6 +264,60 @@ def test_a_certificate_of_a_hundred_thousand_rules_is_quick_enough_to_have() -> 
     certificate = lg.certify(model, program, depth=40).require()
     assert certificate.t_min == 40
     assert certificate.t_max >= 1e6
+
+
+EDGES = {
+    "no rules": Program.from_rules([], atoms=["a", "b"]),
+    "no atoms": Program.from_rules([]),
+    "facts only": lg.parse("a. b."),
+    "facts and atoms without rules": Program.from_rules([("a", []), ("b", [])], atoms="abcd"),
+    "a fact and a rule": lg.parse("a. b :- a."),
+    "a fact with many rules": Program.from_rules(
+        [("h", []), *(("h", [f"x{i}"]) for i in range(50))],
+        atoms=["h", *(f"x{i}" for i in range(60))],
+    ),
+    "several heads": Program.from_rules(
+        [(["a", "b", "c"], []), (["a"], ["d"]), (["d", "e"], ["c", "f"])]
+    ),
+    "itself": lg.parse("a :- a."),
+    "one of many atoms": Program.from_rules([("a0", ["a1"])], atoms=[f"a{i}" for i in range(3000)]),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("gate", ["sigmoid", "bump"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_default_constants_certify_every_program_with_either_gate(name, gate, dtype) -> None:
+    program = EDGES[name]
+    certificate = lg.certify(lg.oracle(program, gate=gate, dtype=dtype), program).require()
+    assert certificate.t_min == certificate.depth
+    assert certificate.t_max >= 10**6
+
+
+@pytest.mark.parametrize("gate", ["sigmoid", "bump"])
+def test_a_program_deeper_than_the_horizon_is_certified_to_its_depth(gate) -> None:
+    program = Program.from_rules([(f"c{i + 1}", [f"c{i}"]) for i in range(3000)])
+    constants = lg.Constants.certified(program, horizon=10, gate=gate)
+    certificate = lg.certify(lg.oracle(program, constants, gate=gate), program).require()
+    assert certificate.t_min == certificate.depth == 3000
+    assert certificate.t_max >= 3000
+
+
+def test_one_bound_for_all_atoms_holds_where_rows_and_atoms_repeat() -> None:
+    program = random(400, 900, body=(1, 3), heads=(1, 2), facts=5, seed=2)
+    model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):  # rows that repeat, and rows that are all different
+        reading = model.reading(program)
+        uniform = UniformBound(reading, lg.closure(program).state)
+        for level in (0.0, 0.01, 0.3, 0.5):
+            share = reading.share_above(reading.least_body * (1 - level))
+            expected = share[~lg.closure(program).state].max()
+            assert uniform.at(level) == pytest.approx(expected, rel=1e-12)
+            assert uniform(np.array([level]))[0] >= expected * (1 - 1e-12)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
 
 
 def test_certified_constants_are_softer_than_the_theorem_asks() -> None:

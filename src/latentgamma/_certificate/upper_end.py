@@ -25,6 +25,7 @@ import numpy.typing as npt
 from latentgamma._certificate.closed_sets import MOST_ATOMS, Complements, maximal_closed_sets
 from latentgamma._certificate.rounding import Array, Rounding
 from latentgamma._certificate.step_bounds import Reading, row_min
+from latentgamma._certificate.uniform_bound import UniformBound
 from latentgamma._logic.closure import closure
 
 #: The largest share that each atom may go in a step from a state of at most this, as (…, atoms).
@@ -58,6 +59,7 @@ class Worst(NamedTuple):
     always: npt.NDArray[np.bool_]  # (M,) derived from any facts
     sets: npt.NDArray[np.bool_] | None  # the maximal closed sets, where they can be followed
     missing: Array | None  # (body literals,) how many atoms a rule lacks that lacks this one
+    uniform: UniformBound | None  # of programs that are too large for a bound for each atom
 
 
 def worst_cases(reading: Reading) -> Worst:
@@ -66,10 +68,12 @@ def worst_cases(reading: Reading) -> Worst:
     always, sets = closure(program).state, None
     if reading.whole is not None and not always.all():
         sets = maximal_closed_sets(program, _SETS_UP_TO // max(1, reading.whole.body.size))
-    missing = None
-    if program.M <= MOST_ATOMS and program.size <= REFINED_UP_TO:
+    missing = uniform = None
+    if program.size > REFINED_UP_TO:
+        uniform = UniformBound(reading, always)
+    elif program.M <= MOST_ATOMS:
         missing = _missing_with(reading)
-    return Worst(reading, always, sets, missing)
+    return Worst(reading, always, sets, missing, uniform)
 
 
 def _missing_with(reading: Reading) -> Array:
@@ -102,9 +106,8 @@ def upper_end(worst: Worst, tolerance: float = 0.0, *, limit: float = 0.5) -> Up
 
 def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     program, rounding = worst.reading.program, worst.reading.rounding
-    if program.size > REFINED_UP_TO:
-        start = np.full(1, tolerance)
-        return follow(_uniform(worst), start, rounding, fine=0.02, limit=limit)
+    if worst.uniform is not None:
+        return follow(worst.uniform, np.full(1, tolerance), rounding, fine=0.02, limit=limit)
     shares, start = _refined(worst), np.full(program.M, tolerance)
     end = follow(shares, start, rounding, fine=0.01, limit=limit)
     return end._replace(atom=int(np.argmax(shares(start))))
@@ -128,17 +131,6 @@ def _refined(worst: Worst) -> Shares:
         share = reading.share_above(row_min(lack, program))
         share[worst.always] = 0.0
         return share
-
-    return shares
-
-
-def _uniform(worst: Worst) -> Shares:
-    reading = worst.reading
-
-    def shares(bound: Array) -> Array:
-        share = reading.share_above(reading.least_body * (1.0 - bound[0]))
-        share[worst.always] = 0.0
-        return np.full(1, share.max())
 
     return shares
 
