@@ -305,3 +305,10 @@ def test_every_cut_of_a_compressed_file_is_an_error() -> None:
     for size in range(1, len(data)):
         with pytest.raises(LatentGammaError, match=r"ends too early|not gzip data|damaged"):
             read(data[:size], ".lp.gz")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_format_may_be_named_without_its_dot(suffix: str) -> None:
+    for name in (suffix, suffix.removeprefix(".")):
+        with pytest.raises(ParseError):
+            read(b"{ this is nothing", name)

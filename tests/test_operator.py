@@ -511,3 +511,13 @@ def test_a_fixed_model_answers_as_before_and_then_follows_its_parameters_again()
     with torch.no_grad():
         model.offset.add_(1.0)
     assert not torch.equal(model(state, 3), usual)
+
+
+def test_a_new_kind_of_gate_is_never_taken_for_a_sigmoid(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = lg.generators.clique(20)
+    model = lg.oracle(program, form="sparse")
+    monkeypatch.setattr(model, "gate_kind", "new")
+    with pytest.raises(ModelError, match="not implemented for the gate 'new'"):
+        model(model.state([program.atoms[0]]), 1)
+    with pytest.raises(ModelError, match="not implemented for the gate 'new'"):
+        lg.certify(model, program)

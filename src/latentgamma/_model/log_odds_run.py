@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from latentgamma._model.stages import GateKind
+from latentgamma._model.stages import GateKind, is_bump
 
 
 def log_odds_after(
@@ -47,7 +47,7 @@ def _held(values: Tensor) -> Tensor:
 
 def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
     """Log u and log(1 − u) of u = g Γ."""
-    if kind == "sigmoid":
+    if not is_bump(kind):
         opened, closed = logsigmoid(gate * phi), logsigmoid(-gate * phi)
     else:
         # exp(−1/x²); below 1e-3 that is 0 in every dtype.

@@ -43,7 +43,16 @@ from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants
 from latentgamma._model.recompute import run_keeping_states
 from latentgamma._model.rules import AbstractRules, StepParameters, Weights
 from latentgamma._model.sparse_rules import SparseRules
-from latentgamma._model.stages import GateKind, fire, gate, match, route, update
+from latentgamma._model.stages import (
+    KNOWN_GATES,
+    GateKind,
+    fire,
+    gate,
+    is_bump,
+    match,
+    route,
+    update,
+)
 from latentgamma._model.tracing import can_be_rerun, values_can_be_read
 from latentgamma._model.trajectory import Trajectory
 from latentgamma._model.weight_reader import read_model, rows_of
@@ -467,7 +476,7 @@ class LatentGamma(nn.Module):
         if self.kernel == "reference" or memory == "all" or steps == 0:
             return None
         rules, fixed = self.rules, self._fixed.current
-        if not isinstance(rules, SparseRules):
+        if not isinstance(rules, SparseRules) or self.gate_kind not in KNOWN_GATES:
             return None
         parameters = self._raw_parameters(rules) if fixed is None else fixed.parameters
         kernel = None if parameters is None else kernel_for(rules, state, parameters)
@@ -478,7 +487,7 @@ class LatentGamma(nn.Module):
             read = self._step_parameters(rules.weights_of(*raw[:4]), raw)
             return make_coefficients(run.rows, read, dtype)
 
-        bump = self.gate_kind == "bump"
+        bump = is_bump(self.gate_kind)
         run = FusedSteps(
             kernel, literal_rows_of(rules), read_plainly, steps, bump, memory == "sqrt", counts
         )
@@ -541,7 +550,7 @@ class LatentGamma(nn.Module):
                 self.step_parameters(),
                 program,
                 rows,
-                bump=self.gate_kind == "bump",
+                bump=is_bump(self.gate_kind),
                 dtype=str(self.dtype).removeprefix("torch."),
             )
 

@@ -16,7 +16,7 @@ from latentgamma._model.checks import one_of
 from latentgamma._model.module import Gradient, KernelChoice, LatentGamma
 from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
-from latentgamma._model.stages import GateKind
+from latentgamma._model.stages import GateKind, is_bump
 from latentgamma._model.stratified import StratifiedModel
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
@@ -89,12 +89,13 @@ def oracle(
     require_any_program(program, "oracle")
     one_of("form", form, get_args(Form))
     one_of("heads", heads, get_args(Heads))
+    one_of("gate", gate, get_args(GateKind))
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point or dtype.itemsize < 2:
         raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
     name = str(dtype).removeprefix("torch.")
     if isinstance(program, StratifiedProgram):
-        strata = closed_strata(program, constants, dtype=name, bump=gate == "bump")
+        strata = closed_strata(program, constants, dtype=name, bump=is_bump(gate))
         parts = [
             oracle(
                 each.program, each.constants, form=form, gate=gate, gradient=gradient, heads=heads,

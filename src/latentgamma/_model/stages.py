@@ -11,10 +11,13 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from latentgamma._errors import ModelError
 from latentgamma._model.rules import AbstractRules, StepParameters
 
 #: The kind of gate: how a step turns evidence into the part of the way to go. β is a parameter.
 GateKind: TypeAlias = Literal["sigmoid", "bump"]
+#: The gates that certificates, log-odds and compiled kernels know.
+KNOWN_GATES = ("sigmoid", "bump")
 
 
 def match(rules: AbstractRules, parameters: StepParameters, state: Tensor) -> Tensor:
@@ -36,9 +39,19 @@ def route(rules: AbstractRules, parameters: StepParameters, firing: Tensor) -> T
 def gate(kind: GateKind, sharpness: Tensor, evidence: Tensor) -> Tensor:
     """Stage 4: g_i Γ_i, the part of the way to one that each atom goes in this step. (…, M)."""
     scaled = sharpness.to(evidence.dtype) * evidence
-    if kind == "sigmoid":
-        return torch.sigmoid(scaled) * torch.sigmoid(evidence)
-    return bump(scaled) * torch.sigmoid(evidence)
+    opening = bump(scaled) if is_bump(kind) else torch.sigmoid(scaled)
+    return opening * torch.sigmoid(evidence)
+
+
+def is_bump(kind: GateKind) -> bool:
+    """Whether the gate is the bump, for code that computes or bounds these two kinds alone.
+
+    Raises:
+        ModelError: the gate is of another kind, which the caller would take for a sigmoid.
+    """
+    if kind not in KNOWN_GATES:
+        raise ModelError(f"this is not implemented for the gate {kind!r}")
+    return kind == "bump"
 
 
 def bump(x: Tensor) -> Tensor:

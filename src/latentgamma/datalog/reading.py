@@ -105,7 +105,7 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program 
 
 def _rule_text(data: bytes, suffix: str, path: str) -> str:
     """The text of these bytes if they are rule text, else nothing."""
-    if not files.is_rule_text(suffix.removesuffix(".gz")):
+    if not files.is_rule_text(f".{suffix}".removesuffix(".gz")):
         return ""
     return decode_text(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
 
