@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import clingo
+import numba  # noqa: F401 - so that small calls use compiled code, too
 import numpy as np
 from pysat.solvers import Solver
 
-from latentgamma import Program, closure, closures
+from latentgamma import Program, closure, closures, pack, unpack
 
 SOLVERS = ("minicard", "glucose4", "cadical153")
 THREADS = 2
@@ -157,6 +158,11 @@ def many_sets(N: int = 50_000, *, peer_sets: int = 1_000, clingo_sets: int = 50)
 
     add("latentgamma", best(lambda: closures(program, given, threads=THREADS), 100), N)
     assert np.array_equal(closures(program, sets, threads=THREADS), answers)
+    planes = pack(given)
+    out = closures(program, planes, packed=True)
+    assert np.array_equal(unpack(out, N), answers)
+    seconds = best(lambda: closures(program, planes, packed=True, threads=THREADS, out=out), 100)
+    add("latentgamma, bit planes", seconds, N)
     add("latentgamma, lists", best(lambda: closures(program, sets, threads=THREADS)), N)
     for name in SOLVERS:
         with pysat(name, program) as solver:
@@ -202,8 +208,6 @@ def scaling(*, share: float = 0.5) -> list[Row]:
     for R in (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000):
         program = random_program(R)
         facts = random_facts(program.M, share)
-        for _ in range(1 + 3_000_000 // program.size):  # until the compiled loops have taken over
-            closure(program, facts)
         with pysat("minicard", program) as solver:
             asked = (facts + 1).tolist()
             works = {

@@ -78,7 +78,9 @@ def our_closures(job: Job, *, threads: int | None = None, warm: bool = True) -> 
     import latentgamma as lg
 
     program = program_of(job)
-    for _ in range(500 if warm else 0):  # until the compiled loops have taken over
+    if warm:
+        import numba  # noqa: F401 - from now on small calls use compiled code, too
+
         lg.closures(program, job.given, threads=threads)
     return lambda: lg.closures(program, job.given, threads=threads), np.asarray
 

@@ -22,12 +22,15 @@ def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset
 @contextmanager
 def path(kind: str) -> Iterator[None]:
     """Answer in Python alone, or by compiled code alone."""
-    before = compilation._MOST_IN_PYTHON
-    compilation._MOST_IN_PYTHON = {"plain": 10**15, "compiled": -1}[kind]
+    names = ("_MOST_IN_PYTHON", "_MOST_BESIDE_NUMBA")
+    before = [getattr(compilation, name) for name in names]
+    for name in names:
+        setattr(compilation, name, {"plain": 10**15, "compiled": -1}[kind])
     try:
         yield
     finally:
-        compilation._MOST_IN_PYTHON = before
+        for name, value in zip(names, before, strict=True):
+            setattr(compilation, name, value)
 
 
 PATHS = ("plain", "compiled")

@@ -17,8 +17,8 @@ from latentgamma._program.facts import Mask
 
 Planes: TypeAlias = npt.NDArray[np.uint64]
 
-# About so many bytes are packed in the time that Python visits one literal.
-_BYTES_PER_LITERAL = 4096
+#: About so many bytes are packed and unpacked in the time that Python visits one literal.
+BYTES_PER_LITERAL = 1024
 # Fact sets that are packed together, a multiple of 64: their bytes stay in the cache.
 _CHUNK = 2048
 
@@ -57,7 +57,7 @@ def pack(rows: npt.ArrayLike) -> Planes:
         given = given.astype(np.bool_)
     N, M = given.shape
     planes = np.zeros((M, -(-N // 64)), np.uint64)
-    fast = worth_compiling(given.size // _BYTES_PER_LITERAL)
+    fast = worth_compiling(given.size // BYTES_PER_LITERAL)
     for start in range(0, N if M else 0, _CHUNK):
         part = np.ascontiguousarray(given[start : start + _CHUNK])
         words = np.empty((M, -(-len(part) // 64)), np.uint64)
@@ -84,7 +84,7 @@ def unpack(planes: Planes, N: int) -> Mask:
     if not 0 <= N <= 64 * W:
         raise ArgumentError(f"N lies between 0 and the {64 * W} fact sets of the planes, not {N}")
     rows = np.empty((N, M), np.bool_)
-    fast = worth_compiling(rows.size // _BYTES_PER_LITERAL)
+    fast = worth_compiling(rows.size // BYTES_PER_LITERAL)
     for start in range(0, N if M else 0, _CHUNK):
         part = rows[start : start + _CHUNK]
         words = np.ascontiguousarray(planes[:, start // 64 : start // 64 + -(-len(part) // 64)])

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError, FactsError
 from latentgamma._logic.bit_planes import (
+    BYTES_PER_LITERAL,
     Planes,
     pack,
     pack_into,
@@ -39,8 +40,6 @@ _TILE_BYTES = 1 << 19
 _NUMPY_WORDS = 1024
 # Bytes of fact sets and rules for which starting one more thread pays.
 _BYTES_PER_THREAD = 1 << 22
-# About so many bytes are packed and unpacked in the time that Python visits one literal.
-_BYTES_PER_LITERAL = 4096
 
 
 @overload
@@ -160,7 +159,7 @@ def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) 
     if not rows.size:
         return rows.copy()
     visits = program.size * (1 + N // (64 * _NUMPY_WORDS))
-    small = not worth_compiling(visits + rows.size // _BYTES_PER_LITERAL)
+    small = not worth_compiling(visits + rows.size // BYTES_PER_LITERAL)
     if small or isinstance(program, StratifiedProgram):
         return unpack(close_planes(program, pack(rows), threads, None), N)
     schedule = program.cached(_schedule)

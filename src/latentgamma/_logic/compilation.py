@@ -6,6 +6,7 @@ is its machine code, which numba keeps on disk. Importing this module does not i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
@@ -14,17 +15,20 @@ from typing import Any, TypeAlias, TypeVar, cast
 Cells: TypeAlias = Any
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
-# Python needs about a microsecond for each literal it visits, so that a call below this takes
-# a few hundredths of a second at most. Importing numba takes half a second, once per process.
+# Python needs up to a microsecond for each literal it visits. A call below the first bound takes
+# a few hundredths of a second at most, and importing numba half a second. Where it is imported
+# already, only loading the loop from disk remains, once per process.
 _MOST_IN_PYTHON = 20_000
+_MOST_BESIDE_NUMBA = 1_000
 
 
 def worth_compiling(work: int) -> bool:
     """Whether a call that visits this many literals should run compiled code.
 
-    The size of the call alone decides, so that the same call always takes the same way.
+    The size of the call decides, not how often it was made before. A process that makes many
+    small calls is served best by importing numba first.
     """
-    return work > _MOST_IN_PYTHON
+    return work > (_MOST_BESIDE_NUMBA if "numba" in sys.modules else _MOST_IN_PYTHON)
 
 
 @cache
