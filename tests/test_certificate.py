@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import latentgamma as lg
 from latentgamma._certificate import lower_end as lower_end_module
 from latentgamma._certificate import upper_end as upper_end_module
-from latentgamma._certificate.certificate import window
 from latentgamma._certificate.closed_form import ClosedForm
 from latentgamma._certificate.lower_end import lower_end
 from latentgamma._certificate.paper_window import paper_window
 from latentgamma._certificate.uniform_bound import UniformBound
 from latentgamma._certificate.upper_end import upper_end, worst_cases
+from latentgamma._certificate.window import window
 from latentgamma._program.program import Program
 from latentgamma.generators import clique, ladder, random
 from random_programs import random_program

@@ -13,13 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from latentgamma import datalog, explore, generators, plot, report, validation
-    from latentgamma._certificate.certificate import (
-        Certificate,
-        Margins,
-        Status,
-        certify,
-        tolerance,
-    )
+    from latentgamma._certificate.certificate import Certificate, Margins, Status
+    from latentgamma._certificate.certify import certify, tolerance
     from latentgamma._certificate.constants import Constants
     from latentgamma._certificate.paper_window import PaperWindow, paper_window
     from latentgamma._errors import (
@@ -120,8 +115,8 @@ _MODULES = {
     "StratifiedProgram": "_program.stratified",
     "parse": "datalog.reading",
     "Certificate": "_certificate.certificate",
-    "certify": "_certificate.certificate",
-    "tolerance": "_certificate.certificate",
+    "certify": "_certificate.certify",
+    "tolerance": "_certificate.certify",
     "Constants": "_certificate.constants",
     "equivalent": "_logic.equivalence",
     "Annealing": "_layer.annealing",

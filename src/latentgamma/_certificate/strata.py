@@ -17,20 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentgamma._certificate.certificate import (
-    Certificate,
-    Margins,
-    Readable,
-    ReadableStrata,
-    Status,
-    certify,
-    margins_of,
-)
+from latentgamma._certificate.certificate import Certificate, Margins, Status
+from latentgamma._certificate.certify import Readable, ReadableStrata, certify
 from latentgamma._certificate.closed_form import ClosedForm
 from latentgamma._certificate.constants import Constants
 from latentgamma._certificate.lower_end import lower_end
 from latentgamma._certificate.step_bounds import Reading
 from latentgamma._certificate.upper_end import Worst, upper_end, worst_cases
+from latentgamma._certificate.window import margins_of
 from latentgamma._errors import CertificateError, ModelError
 from latentgamma._logic.closure import closure
 from latentgamma._logic.depth import depth_bound

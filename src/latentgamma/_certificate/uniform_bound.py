@@ -26,7 +26,7 @@ class UniformBound:
     def __init__(self, reading: Reading, always: npt.NDArray[np.bool_]) -> None:
         program, rows, gates = reading.program, reading.rows, reading.gates
         fields = (rows.slack, rows.sharpness, rows.amplitude, rows.relative, rows.absolute)
-        some, row_class = distinct((*fields, reading.least_body))
+        some, row_class = distinct_rows((*fields, reading.least_body))
         self.rounding, self.rows = reading.rounding, rows[some]
         self.least_body = reading.least_body[some]
         kept = self._different_atoms(reading, row_class)
@@ -60,7 +60,7 @@ class UniformBound:
         own_class[program.head_indices] = row_class[reading.head_rule]
         head[program.head_indices] = reading.head
         columns = (own_class, head, reading.stray, gates.offset, gates.relative, gates.absolute)
-        first, _ = distinct([column[simple] for column in columns])
+        first, _ = distinct_rows([column[simple] for column in columns])
         kept = program.rules_per_head > 1
         kept[simple[first]] = True
         return kept
@@ -84,10 +84,10 @@ class UniformBound:
         return self.table[place : place + 1]
 
 
-def distinct(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def distinct_rows(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The places of rows that differ from all others kept, and which of them each row equals.
 
-    >>> distinct([np.array([1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0])])
+    >>> distinct_rows([np.array([1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0])])
     (array([0, 1]), array([0, 1, 0]))
     """
     count = len(columns[0])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from latentgamma._certificate.certificate import certify, tolerance
+from latentgamma._certificate.certify import certify, tolerance
 from latentgamma._certificate.constants import Constants
 from latentgamma._errors import CertificateError, ModelError
 from latentgamma._layer.log_odds import log_odds

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from latentgamma._certificate.certificate import certify
+from latentgamma._certificate.certify import certify
 from latentgamma._errors import ModelError
 from latentgamma._learning.head_task import covered
 from latentgamma._learning.implications import Implication, as_implications, as_program

@@ -151,7 +151,7 @@ def build_result(
     data: TrainingData, options: FitOptions, learned: Learned, history: History
 ) -> FitResult:
     """Return what was learned with its network, its certificate and what the data say about it."""
-    from latentgamma._certificate.certificate import certify
+    from latentgamma._certificate.certify import certify
 
     training, closed = data.training, data.closed
     program = as_program(learned.rules, training.M, training.atoms)

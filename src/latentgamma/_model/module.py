@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from latentgamma._certificate.certificate import Certificate, certify
+from latentgamma._certificate.certificate import Certificate
+from latentgamma._certificate.certify import certify
 from latentgamma._certificate.step_bounds import Reading
 from latentgamma._errors import ModelError
 from latentgamma._model.certificate_cache import CertificateCache

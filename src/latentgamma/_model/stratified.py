@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from latentgamma._certificate.certificate import Certificate, certify
+from latentgamma._certificate.certificate import Certificate
+from latentgamma._certificate.certify import certify
 from latentgamma._errors import ModelError, StateError
 from latentgamma._model.module import LatentGamma, Memory
 from latentgamma._program.facts import Facts, FactSets, fact_values

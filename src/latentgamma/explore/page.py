@@ -83,7 +83,7 @@ def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any
     """The parameters of the operator, its certified window, and what a given model learned."""
     import torch
 
-    from latentgamma._certificate.certificate import certify
+    from latentgamma._certificate.certify import certify
     from latentgamma._model.oracle import oracle
 
     learned = None if model is None else _learned(program, model)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from latentgamma._certificate.certificate import certify
+from latentgamma._certificate.certify import certify
 from latentgamma._certificate.constants import Constants
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.noise import (

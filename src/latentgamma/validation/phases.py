@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from latentgamma import generators
-from latentgamma._certificate.certificate import certify
+from latentgamma._certificate.certify import certify
 from latentgamma._certificate.closed_form import Heads
 from latentgamma._certificate.paper_window import paper_window
 from latentgamma._errors import DataError
