@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -17,7 +19,13 @@ from torch.func import functional_call
 
 import latentgamma as lg
 from latentgamma._model.constrained_parameters import raw_above
-from latentgamma._model.kernels import cpu_arithmetic, cpu_forward, cpu_launch, selection
+from latentgamma._model.kernels import (
+    compilation,
+    cpu_arithmetic,
+    cpu_forward,
+    cpu_launch,
+    selection,
+)
 from latentgamma._model.kernels.coefficients import make_coefficients, plain_step
 from latentgamma._model.kernels.literal_rows import literal_rows_of, make_literal_rows
 from latentgamma._model.kernels.selection import kernel_for
@@ -307,7 +315,7 @@ def test_the_coefficients_are_those_of_plain_torch(
     assert isinstance(rules, SparseRules)
     rows = literal_rows_of(rules)
     wide = make_coefficients(rows, copy.deepcopy(model).double().step_parameters(), torch.float64)
-    got = cpu_launch.read(rows, model._raw_parameters(rules), dtype, bump=False)
+    got = cpu_launch.read(rows, model._runner().raw_parameters(), dtype, bump=False)
     for found, expected in (
         (got.margin, wide.margin),
         (got.body_background, wide.body_background),
@@ -355,7 +363,7 @@ def test_each_example_takes_the_steps_it_is_given(batch: int, memory: Any) -> No
         model.kernel = kernel  # type: ignore[assignment]
         model.zero_grad()
         state = high_states(model, batch).requires_grad_()
-        after = model._run_steps(state, 5, memory, counts)
+        after = model._runner().final(state, 5, memory, counts)
         after.square().sum().backward()
         results.append([after, state.grad, *(p.grad for p in model.parameters())])
     for mine, other in zip(*results, strict=True):
@@ -495,7 +503,7 @@ def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch
     small, large = drawn(random_program(0)), soft(random_program(0, 200, 200, body=9))
     for model, kernel in ((small, None), (large, cpu_launch)):
         state = random_states(model, 2)
-        assert kernel_for(model.rules, state, model.parameters()) is kernel
+        assert kernel_for(model.rules, state, list(model.parameters())) is kernel
 
 
 def test_an_unknown_kernel_is_refused() -> None:
@@ -556,6 +564,8 @@ def test_a_second_process_compiles_nothing() -> None:
 _FORKED = """
 import os, threading, numpy, torch
 from latentgamma import generators, oracle
+from latentgamma._model.kernels import compilation
+compilation.Compilation.is_ready = lambda self, kind: True  # wait for the compiler
 torch.set_num_threads(3)
 model = oracle(generators.g4(), form="sparse")
 # Comparing is left to numpy, too: torch's own threads do not outlive a fork.
@@ -569,6 +579,54 @@ with torch.no_grad():
         os._exit(0 if (model(state, 6).numpy() == before.numpy()).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
 """
+
+
+_COLD = """
+import time, torch
+from latentgamma import generators, oracle
+from latentgamma._model.kernels import compilation, cpu_forward
+model = oracle(generators.g4())
+state = torch.zeros(20, model.M)
+with torch.no_grad():
+    first = model(state, 2)
+    assert not cpu_forward.forward_tiles.signatures  # plain torch has answered
+    kind = compilation.KernelKind("float32", "float32", False, False)
+    while not compilation.COMPILATION.is_ready(kind):
+        time.sleep(0.1)
+    torch.testing.assert_close(model(state, 2), first)
+stats = cpu_forward.forward_tiles.stats
+assert stats.cache_hits and not stats.cache_misses, stats  # another process has compiled it
+assert len(cpu_forward.forward_tiles.signatures) == 1
+for process in compilation.COMPILATION._processes.values():
+    process.kill()
+    process.wait()
+"""
+
+
+def test_no_call_waits_for_a_compiler(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _COLD],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_compiled_ahead_is_what_is_called(dtype: str, alone: bool) -> None:
+    kind = compilation.KernelKind(dtype, dtype, alone, True)
+    model = soft(random_program(4, 30, 20, body=4)).to(getattr(torch, dtype))
+    state = high_states(model, 2 if alone else 20).to(model.dtype).requires_grad_()
+    before = {}
+    for function, arguments in compilation._calls(kind):
+        function.compile(compilation._signature(arguments))
+        before[function] = set(function.signatures)
+    model(state, 2).sum().backward()
+    for function, signatures in before.items():
+        assert set(function.signatures) == signatures
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:

@@ -89,7 +89,7 @@ def test_each_example_takes_the_steps_it_is_given(M: int, R: int) -> None:
     state = torch.rand(9, M, device="cuda")
     counts = torch.arange(9, device="cuda") % 5
     start = state.clone().requires_grad_()
-    together = model._run_steps(start, 4, "states", counts)
+    together = model._runner().final(start, 4, "states", counts)
     (slope,) = torch.autograd.grad(together.square().sum(), start)
     for example, count in enumerate(counts.tolist()):
         alone = state[example].clone().requires_grad_()

@@ -76,7 +76,6 @@ TWO_MEANINGS: set[str] = set()
 LONG = {
     "_simd",
     "certificate",
-    "module",
     "cpu_kernels",
 }
 

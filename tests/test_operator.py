@@ -27,7 +27,10 @@ from latentgamma import (
     parse,
 )
 from latentgamma._model import stages
+from latentgamma._model.closed_runs import TorchClosure
 from latentgamma._model.dense_rules import DenseRules
+from latentgamma._model.kernels.cpu_closure import CompiledClosure
+from latentgamma._model.kernels.literal_rows import make_literal_rows
 from latentgamma._model.sparse_rules import SparseRules
 from random_models import FORMS, GATES, paper_parameters, random_model
 from random_programs import random_program
@@ -521,3 +524,39 @@ def test_a_new_kind_of_gate_is_never_taken_for_a_sigmoid(monkeypatch: pytest.Mon
         model(model.state([program.atoms[0]]), 1)
     with pytest.raises(ModelError, match="not implemented for the gate 'new'"):
         lg.certify(model, program)
+
+
+# ------------------------------------------------------------------------ T_P on batches
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_depths_and_closedness_of_supports_are_those_of_the_closure(seed: int) -> None:
+    program = random_program(seed, 12, 15, body=3)
+    rng = np.random.default_rng(seed)
+    supports = rng.random((40, program.M)) < 0.25
+    closures = [lg.closure(program, row) for row in supports]
+    supports[:10] = [closure.state for closure in closures[:10]]
+    expected = [0] * 10 + [closure.depth for closure in closures[10:]]
+    literals = SparseRules.literals_of(program)
+    cpu = torch.device("cpu")
+    rows = make_literal_rows(literals, M=program.M, R=program.R)
+    for batch in (TorchClosure(literals, program.R, cpu), CompiledClosure(rows)):
+        assert batch.depths(torch.from_numpy(supports)).tolist() == expected
+        closed = batch.is_closed(torch.from_numpy(supports)).tolist()
+        assert closed == [depth == 0 for depth in expected]
+
+
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_steps_none_takes_as_many_steps_as_each_example_needs(kernel: str) -> None:
+    program = generators.g4()
+    model = oracle(program, kernel=kernel)  # type: ignore[arg-type]
+    window = model.certificate()
+    assert window.t_min == window.depth
+    facts = np.random.default_rng(1).random((20, program.M)) < 0.05
+    state = torch.from_numpy(facts).float()
+    after = model(state).detach()
+    np.testing.assert_array_equal((after > 0.5).numpy(), lg.closures(program, facts))
+    for example in (0, 7, 19):
+        depth = lg.closure(program, facts[example]).depth
+        torch.testing.assert_close(after[example], model(state[example], depth).detach())
+        torch.testing.assert_close(model(state[example]).detach(), after[example])

@@ -44,9 +44,11 @@ class CertificateCache:
 def _joined(tensors: Iterable[Tensor]) -> list[Tensor]:
     """A copy of all values, as one tensor for each dtype and device."""
     kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for tensor in tensors:
-        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach().reshape(-1))
-    return [torch.cat(parts) for parts in kinds.values()]
+    with torch.no_grad():
+        for tensor in tensors:
+            flat = tensor if tensor.dim() == 1 else tensor.reshape(-1)
+            kinds.setdefault((tensor.dtype, tensor.device), []).append(flat)
+        return [torch.cat(parts) for parts in kinds.values()]
 
 
 def _equal(left: list[Tensor], right: list[Tensor]) -> bool:

@@ -12,27 +12,31 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from latentgamma._certificate.certificate import Certificate
 from latentgamma._errors import ModelError
+from latentgamma._model.kernels.literal_rows import make_literal_rows
+from latentgamma._model.kernels.selection import has_numba
+from latentgamma._model.rules import Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
 
-#: Runs a batch (B, M), each example as many steps as the tensor (B,) says.
-RunCounts: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-#: The number of steps of T_P to the closure of each support (B, M) of a batch. (B,).
-Depths: TypeAlias = Callable[[Tensor], Tensor]
-
+#: Runs a batch (B, M), each example as many steps as the array (B,) says.
+RunCounts: TypeAlias = Callable[[Tensor, npt.NDArray[np.int64]], Tensor]
 #: Steps of the first chunk after the expected number; each further chunk is twice as long.
 _FIRST_CHUNK = 4
+#: Programs with fewer atoms, rules and literals than this do without compiled code.
+_LEAST_SIZE = 128
 
 
 def run_until_closed(
-    run: RunCounts, program: Program, certificate: Certificate, state: Tensor
+    run: RunCounts, closure: BatchClosure, certificate: Certificate, state: Tensor
 ) -> Tensor:
     """The state of every example once its support is closed under the program. (…, M).
 
@@ -44,22 +48,21 @@ def run_until_closed(
     # Facts that are only half true may need longer than the true ones t_min speaks of.
     limit = int(min(certificate.t_max, 4 * certificate.t_min + 16))
     delay = max(0, int(certificate.t_min) - certificate.depth)
-    closure = _SymbolicClosure(program, state.device)
     batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
     depths = closure.depths(batch.detach() > 0.5)
-    counts = torch.where(depths > 0, (depths + delay).clamp(max=limit), 0)
-    taken, chunk = counts, _FIRST_CHUNK
-    batch = run(batch, counts)
+    taken = np.where(depths > 0, np.minimum(depths + delay, limit), 0)
+    batch, chunk = run(batch, taken), _FIRST_CHUNK
     while len(batch):
-        running = torch.nonzero(~closure.is_closed(batch.detach() > 0.5)).flatten()
+        running = np.flatnonzero(~closure.is_closed(batch.detach() > 0.5))
         if not len(running):
             break
-        more = (limit - taken[running]).clamp(max=chunk)
-        if not int(more.max()):
+        more = np.minimum(limit - taken[running], chunk)
+        if not more.max():
             _warn(len(running), len(batch), limit)
             break
-        batch = batch.index_copy(0, running, run(batch.index_select(0, running), more))
-        taken = taken.index_add(0, running, more)
+        rows = torch.from_numpy(running).to(batch.device)
+        batch = batch.index_copy(0, rows, run(batch.index_select(0, rows), more))
+        taken[running] += more
         chunk *= 2
     return batch.reshape(state.shape)
 
@@ -84,14 +87,65 @@ def _level_of_caller() -> int:
     return level
 
 
-class _SymbolicClosure:
-    """T_P on batches of supports."""
+class _ClosureEntry(NamedTuple):
+    program: Program
+    device: torch.device
+    plain: TorchClosure
+    compiled: BatchClosure | None
 
-    def __init__(self, program: Program, device: torch.device) -> None:
-        self._literals = [index.to(device) for index in SparseRules.literals_of(program)]
-        self._R = program.R
 
-    def step(self, support: Tensor) -> Tensor:
+class ClosureCache:
+    """Keeps T_P of one program in the form that runs on batches. A copy of a model starts anew."""
+
+    def __init__(self) -> None:
+        self._entry: _ClosureEntry | None = None
+
+    def get(self, program: Program, device: torch.device) -> BatchClosure:
+        """T_P of this program, compiled where that is worth it and the compiler is done."""
+        entry = self._entry  # read once: another thread may replace it
+        if entry is None or entry.program is not program or entry.device != device:
+            entry = self._entry = _ClosureEntry(program, device, *_both_closures(program, device))
+        if entry.compiled is None:
+            return entry.plain
+        from latentgamma._model.kernels import compilation
+
+        ready = compilation.COMPILATION.is_ready(compilation.CLOSURE)
+        return entry.compiled if ready else entry.plain
+
+    def __reduce__(self) -> tuple[type[ClosureCache], tuple[()]]:
+        return ClosureCache, ()
+
+
+def _both_closures(
+    program: Program, device: torch.device
+) -> tuple[TorchClosure, BatchClosure | None]:
+    literals = SparseRules.literals_of(program)
+    plain = TorchClosure(literals, program.R, device)
+    if not has_numba() or program.M + program.R + len(literals.body_rule) < _LEAST_SIZE:
+        return plain, None
+    from latentgamma._model.kernels.cpu_closure import CompiledClosure
+
+    return plain, CompiledClosure(make_literal_rows(literals, M=program.M, R=program.R))
+
+
+class BatchClosure(Protocol):
+    """T_P of one program on batches of supports (B, M)."""
+
+    def depths(self, support: Tensor) -> npt.NDArray[np.int64]:
+        """How many steps of T_P each support takes to its closure. (B,)."""
+
+    def is_closed(self, support: Tensor) -> npt.NDArray[np.bool_]:
+        """Whether each support is closed. (B,)."""
+
+
+class TorchClosure:
+    """T_P of one program on batches of supports, in plain torch."""
+
+    def __init__(self, literals: Literals, R: int, device: torch.device) -> None:
+        self._literals = [index.to(device) for index in literals]
+        self._R = R
+
+    def _step(self, support: Tensor) -> Tensor:
         """T_P of each support. (B, M)."""
         body_rule, body_atom, head_rule, head_atom = self._literals
         missing = (~support).to(torch.int32)
@@ -100,19 +154,19 @@ class _SymbolicClosure:
         fired = (lacking == 0)[:, head_rule].to(torch.int32)  # (B, head literals)
         return support | (torch.zeros_like(missing).index_add(-1, head_atom, fired) > 0)
 
-    def is_closed(self, support: Tensor) -> Tensor:
+    def is_closed(self, support: Tensor) -> npt.NDArray[np.bool_]:
         """Whether each support is closed. (B,)."""
-        return (self.step(support) == support).all(-1)
+        return (self._step(support) == support).all(-1).cpu().numpy()
 
-    def depths(self, support: Tensor) -> Tensor:
+    def depths(self, support: Tensor) -> npt.NDArray[np.int64]:
         """How many steps of T_P each support takes to its closure. (B,)."""
         depths = torch.zeros(len(support), dtype=torch.int64, device=support.device)
         steps = 0
         while True:
-            after = self.step(support)
+            after = self._step(support)
             changed = (after != support).any(-1)
             if not bool(changed.any()):
-                return depths
+                return depths.cpu().numpy()
             steps += 1
             depths[changed] = steps
             support = after

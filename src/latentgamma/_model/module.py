@@ -1,12 +1,15 @@
-"""LatentGamma: the operator as a PyTorch module."""
+"""LatentGamma: the operator as a PyTorch module.
+
+This file has more than 400 lines, since all public methods of the class stand here with their
+documentation. What they do is in the modules that it imports.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +28,7 @@ from latentgamma._model.checks import (
     checked_steps,
     one_of,
 )
-from latentgamma._model.closed_runs import run_until_closed
+from latentgamma._model.closed_runs import ClosureCache, run_until_closed
 from latentgamma._model.constrained_parameters import (
     above_one,
     open_unit,
@@ -34,27 +37,14 @@ from latentgamma._model.constrained_parameters import (
     raw_open_unit,
 )
 from latentgamma._model.fixed_parameters import FixedParameters, FixedState
-from latentgamma._model.kernels.autograd import FusedSteps
-from latentgamma._model.kernels.coefficients import Coefficients, Parameters, make_coefficients
-from latentgamma._model.kernels.literal_rows import literal_rows_of
-from latentgamma._model.kernels.selection import kernel_for
+from latentgamma._model.kernels.coefficients import Parameters
 from latentgamma._model.log_odds_run import log_odds_after
 from latentgamma._model.program_digest import program_digest
 from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
-from latentgamma._model.recompute import run_keeping_states
-from latentgamma._model.rules import AbstractRules, StepParameters, Weights
-from latentgamma._model.sparse_rules import SparseRules
-from latentgamma._model.stages import (
-    KNOWN_GATES,
-    GateKind,
-    fire,
-    gate,
-    is_bump,
-    match,
-    route,
-    update,
-)
-from latentgamma._model.tracing import can_be_rerun, values_can_be_read
+from latentgamma._model.rules import AbstractRules, StepParameters
+from latentgamma._model.runner import Memory, Runner
+from latentgamma._model.stages import GateKind, is_bump
+from latentgamma._model.tracing import values_can_be_read
 from latentgamma._model.trajectory import Trajectory
 from latentgamma._model.weight_reader import read_model, rows_of
 from latentgamma._model.zero_gradient import ZeroGradientWatch
@@ -62,8 +52,6 @@ from latentgamma._program.facts import Facts, FactSets, fact_values
 from latentgamma._program.program import Program
 
 Gradient: TypeAlias = Literal["exact", "proof"]
-#: What the forward pass keeps for the backward: the states, about √T of them, or everything.
-Memory: TypeAlias = Literal["states", "sqrt", "all"]
 #: What runs many steps: compiled code where there is some for it, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
 
@@ -153,6 +141,7 @@ class LatentGamma(nn.Module):
         self.gate_raw = nn.Parameter(raw_above("gate", gate, 1.0))
         self._state_dtype = threshold.dtype
         self._certificates = CertificateCache()
+        self._closures = ClosureCache()
         self._fixed = FixedState()
         self._proofs: ProofClosure | None = None
         self._zero_gradient = ZeroGradientWatch(_REMEDY)
@@ -223,21 +212,11 @@ class LatentGamma(nn.Module):
 
     def step_parameters(self) -> StepParameters:
         """The parameters as a step uses them, differentiable; inside `fixed()` as they were then."""
-        fixed = self._fixed.current
-        if fixed is not None:
-            return fixed.step_parameters
-        return self._step_parameters(self.rules.read(), self)
+        return self._runner().step_parameters()
 
-    def _step_parameters(
-        self, weights: Weights, source: LatentGamma | Parameters
-    ) -> StepParameters:
-        return StepParameters(
-            weights,
-            source.threshold,
-            positive(source.sharpness_raw),
-            positive(source.gain_raw) * open_unit(source.confidence_raw),
-            source.offset,
-            above_one(source.gate_raw),
+    def _runner(self) -> Runner:
+        return Runner(
+            self.rules, self.gate_kind, self, self._fixed.current, self.kernel != "reference"
         )
 
     @contextmanager
@@ -262,29 +241,13 @@ class LatentGamma(nn.Module):
 
     def _fixed_parameters(self) -> FixedParameters:
         with torch.no_grad():
-            read = self.step_parameters()
+            runner = self._runner()
+            read, raw = runner.step_parameters(), runner.raw_parameters()
             # Some of these tensors are the parameters themselves.
-            copies = read.with_tensors([tensor.detach().clone() for tensor in read.tensors()])
-            parameters = None
-            if isinstance(self.rules, SparseRules):
-                parameters = self._raw_parameters(self.rules)
-                parameters = Parameters(*(tensor.detach().clone() for tensor in parameters))
-        return FixedParameters(copies, parameters)
-
-    def _raw_parameters(self, rules: SparseRules) -> Parameters:
-        """The parameters of a sparse model as they are stored."""
-        return Parameters(
-            rules.body_logits,
-            rules.body_background,
-            rules.head_logits,
-            rules.head_background,
-            self.threshold,
-            self.sharpness_raw,
-            self.confidence_raw,
-            self.gain_raw,
-            self.offset,
-            self.gate_raw,
-        )
+            read = read.with_tensors([tensor.detach().clone() for tensor in read.tensors()])
+            if raw is not None:
+                raw = Parameters(*(tensor.detach().clone() for tensor in raw))
+        return FixedParameters(read, raw)
 
     def group(self, name: str) -> list[nn.Parameter]:
         """The parameters of one group, for an optimiser: see `GROUPS` for the names."""
@@ -346,18 +309,11 @@ class LatentGamma(nn.Module):
     def step(self, state: Tensor) -> Tensor:
         """The state after one application of the operator. (…, M)."""
         state = checked_state(state, self.M, self.device)
+        runner = self._runner()
+        parameters = runner.step_parameters()
         if self.gradient == "proof" and wants_slope(state):
-            return self._step(self.step_parameters(), state.detach()) + self._slope(state)
-        return self._step(self.step_parameters(), state)
-
-    def _step(self, parameters: StepParameters, state: Tensor) -> Tensor:
-        # Sixteen-bit states are stored as such and computed with in float32.
-        wide = state.to(torch.promote_types(state.dtype, torch.float32))
-        share = gate(self.gate_kind, parameters.gate, self._evidence(parameters, wide))
-        return update(wide, share).to(state.dtype)
-
-    def _evidence(self, parameters: StepParameters, state: Tensor) -> Tensor:
-        return route(self.rules, parameters, fire(parameters, match(self.rules, parameters, state)))
+            return runner.step(parameters, state.detach()) + self._slope(state)
+        return runner.step(parameters, state)
 
     def _slope(self, state: Tensor) -> Tensor:
         # A compiler cannot follow how a closure is made, so it takes the one that is there.
@@ -408,9 +364,13 @@ class LatentGamma(nn.Module):
             raise ModelError("log-odds are those after a number of steps; pass steps=")
         along_proofs = steps != 0 and self.gradient == "proof" and wants_slope(state)
         start = state.detach() if along_proofs else state
-        parameters, states = self.step_parameters(), self._states(start, steps, memory)
+        runner = self._runner()
+        parameters, states = (
+            runner.step_parameters(),
+            runner.states(start, checked_steps(steps), memory),
+        )
         wide = states.to(torch.promote_types(states.dtype, torch.float32))
-        evidence = [self._evidence(parameters, before) for before in wide[:-1]]
+        evidence = [runner.evidence(parameters, before) for before in wide[:-1]]
         odds = log_odds_after(wide[0], evidence, self.gate_kind, parameters.gate).to(state.dtype)
         return odds + self._slope(torch.logit(_inside(state))) if along_proofs else odds
 
@@ -425,91 +385,17 @@ class LatentGamma(nn.Module):
                 closed: Tensor = torch.compiler.disable(self._run_until_closed)(state, memory)  # type: ignore[no-untyped-call]
                 return closed
             return self._run_until_closed(state, memory)
-        return self._run_steps(state, checked_steps(steps), memory)
+        return self._runner().final(state, checked_steps(steps), memory)
 
     def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
         """Every state of a run of `steps` applications."""
         state = checked_state(state, self.M, self.device)
         one_of("memory", memory, get_args(Memory))
+        runner, count = self._runner(), checked_steps(steps)
         if self.gradient == "proof" and wants_slope(state):
-            later = self._states(state.detach(), steps, memory)[1:] + self._slope(state)
+            later = runner.states(state.detach(), count, memory)[1:] + self._slope(state)
             return Trajectory(torch.cat([state[None], later]), self.program)
-        return Trajectory(self._states(state, steps, memory), self.program)
-
-    def _states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
-        # Every state is part of the answer, so there is nothing for √T to save.
-        kept: Memory = "all" if memory == "all" else "states"
-        fused = self._fused(state, checked_steps(steps), kept)
-        if fused is not None:
-            return fused.run.trajectory(state, *fused.inputs)
-        return torch.stack([state, *self._plain_states(state, steps, kept)])
-
-    def _run_steps(
-        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
-    ) -> Tensor:
-        """The state after `steps` applications, or after as many as `counts` (B,) says."""
-        fused = self._fused(state, steps, memory, counts)
-        if fused is not None:
-            return fused.run.final(state, *fused.inputs)
-        if counts is not None:
-            return self._final_plainly(state, counts, memory)
-        # Not a list of them: without gradients only the last state has to live.
-        for after in self._plain_states(state, steps, memory):
-            state = after
-        return state
-
-    def _final_plainly(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
-        """The state (B, M) after as many applications as `counts` (B,) says, in plain torch."""
-        done = 0
-        for count in torch.unique(counts).tolist():  # sorted
-            if count == done:
-                continue
-            running = torch.nonzero(counts >= count).flatten()
-            after = self._run_steps(state.index_select(0, running), count - done, memory)
-            state = state.index_copy(0, running, after)
-            done = count
-        return state
-
-    def _fused(
-        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
-    ) -> _Fused | None:
-        """How to run these steps as one kernel, or None where plain torch has to."""
-        if self.kernel == "reference" or memory == "all" or steps == 0:
-            return None
-        rules, fixed = self.rules, self._fixed.current
-        if not isinstance(rules, SparseRules) or self.gate_kind not in KNOWN_GATES:
-            return None
-        parameters = self._raw_parameters(rules) if fixed is None else fixed.parameters
-        kernel = None if parameters is None else kernel_for(rules, state, parameters)
-        if kernel is None:
-            return None
-
-        def read_plainly(raw: Parameters, dtype: torch.dtype) -> Coefficients:
-            read = self._step_parameters(rules.weights_of(*raw[:4]), raw)
-            return make_coefficients(run.rows, read, dtype)
-
-        bump = is_bump(self.gate_kind)
-        run = FusedSteps(
-            kernel, literal_rows_of(rules), read_plainly, steps, bump, memory == "sqrt", counts
-        )
-        if fixed is None:
-            return _Fused(run, (parameters, None))
-        return _Fused(run, (None, fixed.coefficients(kernel, run.rows, state.dtype, bump=bump)))
-
-    def _plain_states(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
-        """The states after each step; in "sqrt" mode those after each of about √T segments."""
-        parameters = self.step_parameters()
-        if memory == "all" or not can_be_rerun(state, *parameters.tensors()):
-            for _ in range(steps):
-                state = self._step(parameters, state)
-                yield state
-            return
-
-        def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
-            return self._step(parameters.with_tensors(tensors), before)
-
-        stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
-        yield from run_keeping_states(step, parameters.tensors(), state, steps, stride)
+        return Trajectory(runner.states(state, count, memory), self.program)
 
     def _run_until_closed(self, state: Tensor, memory: Memory) -> Tensor:
         if not values_can_be_read(state):
@@ -518,12 +404,17 @@ class LatentGamma(nn.Module):
                 "are traced, exported or transformed by torch.func; pass steps="
             )
         program = self._need_program("to know when to stop; pass steps=")
+        runner = self._runner()
 
-        def run(batch: Tensor, counts: Tensor) -> Tensor:
-            most = int(counts.max()) if len(counts) else 0
-            return batch if most == 0 else self._run_steps(batch, most, memory, counts)
+        def run(batch: Tensor, counts: npt.NDArray[np.int64]) -> Tensor:
+            most = int(counts.max(initial=0))
+            if most == 0:
+                return batch
+            each = torch.from_numpy(counts).to(batch.device)
+            return runner.final(batch, most, memory, each)
 
-        return run_until_closed(run, program, self.certificate(), state)
+        closure = self._closures.get(program, state.device)
+        return run_until_closed(run, closure, self.certificate(), state)
 
     def certificate(self) -> Certificate:
         """The certificate of this model against its own program.
@@ -649,10 +540,3 @@ def _refuse_other_program(
         raise ModelError(
             "these values belong to another program; load them into a model of that program"
         )
-
-
-class _Fused(NamedTuple):
-    """A run as one kernel, and what it runs on: the parameters, or coefficients read before."""
-
-    run: FusedSteps
-    inputs: tuple[Parameters | None, Any]

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from latentgamma._certificate.certificate import Certificate
 from latentgamma._certificate.certify import certify
 from latentgamma._errors import ModelError, StateError
-from latentgamma._model.module import LatentGamma, Memory
+from latentgamma._model.module import LatentGamma
+from latentgamma._model.runner import Memory
 from latentgamma._program.facts import Facts, FactSets, fact_values
 from latentgamma._program.stratified import StratifiedProgram
 

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from latentgamma._model.tracing import values_can_be_read
 
+#: How many calls are watched on a GPU.
+_CALLS_ON_A_GPU = 10
+
 
 class ZeroGradientWatch:
     """Warns once if a gradient that is not zero becomes one that is identically zero.
@@ -21,6 +24,7 @@ class ZeroGradientWatch:
     def __init__(self, remedy: str) -> None:
         self._remedy = remedy
         self._warned = False
+        self._calls = 0
 
     def __call__(self, function: Callable[[Tensor], Tensor], given: Tensor) -> Tensor:
         """The result of a function of a tensor, watched on the way back."""
@@ -28,20 +32,24 @@ class ZeroGradientWatch:
             return function(given)
         if not values_can_be_read(given):
             return function(given)
+        if given.is_cuda:  # looking at a gradient means to wait for the device
+            if self._calls == _CALLS_ON_A_GPU:
+                return function(given)
+            self._calls += 1
         given = given.view_as(given)  # so that no hook is left on a tensor of the caller
         result = function(given)
         if not result.requires_grad:
             return result
         arrived = False
 
-        def at_result(grad: Tensor) -> None:
+        def at_result(grad: Tensor | None) -> None:
             nonlocal arrived
-            arrived = bool(grad.any())
+            arrived = grad is not None and bool(grad.any())
 
-        def at_inputs(grad: Tensor) -> None:
+        def at_inputs(grad: Tensor | None) -> None:
             nonlocal arrived
             is_answer, arrived = arrived, False  # a second derivative comes here on its own
-            if is_answer and not self._warned and not bool(grad.any()):
+            if is_answer and not self._warned and not (grad is not None and bool(grad.any())):
                 self._warned = True
                 warnings.warn(
                     f"the gradient of the inputs is identically zero, so a network that makes "

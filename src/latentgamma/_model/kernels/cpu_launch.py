@@ -38,7 +38,7 @@ from latentgamma._model.kernels.threads import run_pieces, run_together
 from latentgamma._simd import TILE
 
 #: Up to this many examples are tiles of their own.
-_FEW = 3
+FEW = 3
 #: Numbers to compute, below which a second thread costs more than it brings.
 _WORTH_A_THREAD = 1 << 18
 #: Numbers of one step of one tile, below which threads that share it wait more than they compute.
@@ -257,7 +257,7 @@ class _Tiles:
     """How a batch is cut: TILE examples to a tile, or one where there are few."""
 
     def __init__(self, rows: LiteralRows, batch: int, dtype: Any) -> None:
-        self._columns = 1 if batch <= _FEW else TILE
+        self._columns = 1 if batch <= FEW else TILE
         self.number = -(-batch // self._columns)
         self._dtype = dtype
         self._size = self._columns * (rows.M + rows.R + len(rows.body_rule))

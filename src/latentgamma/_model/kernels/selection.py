@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -20,11 +20,11 @@ from latentgamma._model.tracing import are_plain
 _LEAST_SIZE = 128
 
 
-def kernel_for(rules: AbstractRules, state: Tensor, tensors: Iterable[Tensor]) -> Kernel | None:
+def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]) -> Kernel | None:
     """The kernel that runs these rules on this state, or None where plain torch has to.
 
-    `tensors` are the parameters. What is traced, mapped or carries a forward derivative stays with
-    plain torch, and so do sixteen-bit states.
+    What is traced, mapped or carries a forward derivative stays with plain torch, and so do
+    sixteen-bit states, and everything while the kernel is being compiled.
     """
     if not isinstance(rules, SparseRules) or torch.compiler.is_compiling():
         return None
@@ -32,12 +32,13 @@ def kernel_for(rules: AbstractRules, state: Tensor, tensors: Iterable[Tensor]) -
         return None
     if state.dtype not in (torch.float32, torch.float64) or _is_traced():
         return None
-    every = (state, *tensors)
+    every = (state, *parameters)
     if not are_plain(*every):
         return None
     kinds = {t.device.type for t in (*every, rules.body_rule)}
     if kinds == {"cpu"}:
-        return _cpu_kernel()
+        backward = torch.is_grad_enabled() and any(t.requires_grad for t in every)
+        return _cpu_kernel(state, parameters[0].dtype, backward)
     return _cuda_kernel() if kinds == {"cuda"} and state.dtype == torch.float32 else None
 
 
@@ -45,13 +46,24 @@ def _is_traced() -> bool:
     return bool(torch._C._get_tracing_state())
 
 
-@cache
-def _cpu_kernel() -> Kernel | None:
-    if importlib.util.find_spec("numba") is None:
+def _cpu_kernel(state: Tensor, parameters: torch.dtype, backward: bool) -> Kernel | None:
+    if not has_numba():
         return None
-    from latentgamma._model.kernels import cpu_launch
+    from latentgamma._model.kernels import compilation, cpu_launch
 
-    return cpu_launch
+    alone = state.numel() <= cpu_launch.FEW * state.shape[-1]
+    kind = compilation.KernelKind(_name(state.dtype), _name(parameters), alone, backward)
+    return cpu_launch if compilation.COMPILATION.is_ready(kind) else None
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@cache
+def has_numba() -> bool:
+    """Whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
 
 
 @cache
