@@ -38,7 +38,7 @@ _WIDEST_TILE, _NARROWEST_TILE = 128, 32
 _TILE_BYTES = 1 << 19
 # Words per row where numpy computes: enough that its calls cost little beside their work.
 _NUMPY_WORDS = 1024
-# Bytes of fact sets and rules for which starting one more thread pays.
+# Bytes of fact sets for which starting one more thread pays.
 _BYTES_PER_THREAD = 1 << 22
 
 
@@ -149,7 +149,8 @@ def close_planes(
         tile.close(schedule)
         np.copyto(target[:, start:stop], tile.state)
 
-    _run_tiles(program, W, threads, close)
+    size = planes.nbytes + W * program.size
+    _run_tiles(program, W, _worth_threads(size, threads), close)
     return out
 
 
@@ -172,7 +173,7 @@ def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) 
         tile.close(schedule)
         unpack_into(tile.state, closed[64 * start : 64 * stop])
 
-    _run_tiles(program, -(-N // 64), threads, close)
+    _run_tiles(program, -(-N // 64), _worth_threads(rows.nbytes, threads), close)
     return closed
 
 
@@ -230,12 +231,15 @@ class Tile:
         )
 
 
+def _worth_threads(size: int, threads: int) -> int:
+    """The number of threads, at most `threads`, for a call on so many bytes."""
+    return min(threads, 1 + size // _BYTES_PER_THREAD)
+
+
 def _run_tiles(
     program: Program, W: int, threads: int, close: Callable[[int, int, Tile], None]
 ) -> None:
-    """Call `close` for every tile of the W columns, from as many threads as are worth it."""
-    size = 8 * W * (program.M + program.size)
-    threads = min(threads, 1 + size // (8 * _BYTES_PER_THREAD))
+    """Call `close` for every tile of the W columns."""
     width = max(_NARROWEST_TILE, min(_WIDEST_TILE, _TILE_BYTES // (8 * max(1, program.M))))
     width = min(width, -(-W // threads))
     starts = range(0, W, width)

@@ -99,9 +99,9 @@ def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
     if isinstance(fact_sets, (str, Mapping)) or not isinstance(fact_sets, Iterable):
         raise FactsError(_describe_fact_sets(program, repr(fact_sets)))
     sets: list[Any] = list(fact_sets)
-    for facts in sets:
-        if isinstance(facts, (str, *_NUMBERS)):
-            raise FactsError(_describe_fact_sets(program, f"a collection that contains {facts!r}"))
+    if any(issubclass(cls, (str, *_NUMBERS)) for cls in set(map(type, sets))):
+        facts = next(facts for facts in sets if isinstance(facts, (str, *_NUMBERS)))
+        raise FactsError(_describe_fact_sets(program, f"a collection that contains {facts!r}"))
     return require_boolean(program, _read_sets(program, sets))
 
 
