@@ -27,17 +27,19 @@ SOURCES = ROOT / "src" / "latentgamma"
 
 #: The modules that are mutated, and the test files that must notice.
 TESTS = {
-    "_logic/closure": "closure",
-    "_logic/derivation": "proof",
-    "_logic/why_not": "proof",
-    "_certificate/certificate": "certificate tolerance adversary",
-    "_certificate/constants": "certificate theorem",
-    "_certificate/step_bounds": "reading certificate",
-    "_model/rules": "rules_contract operator",
-    "_model/dense_rules": "rules_contract operator citizenship",
-    "_model/sparse_rules": "rules_contract operator citizenship",
-    "_model/stages": "rules_contract operator numerics",
-    "_model/module": "operator citizenship gradient",
+    "_logic/closure": "closure facts",
+    "_logic/closures": "closure bit_planes",
+    "_logic/derivation": "proof datalog",
+    "_logic/missing_facts": "proof",
+    "_logic/why_not": "proof datalog",
+    "_certificate/certificate": "certificate",
+    "_certificate/constants": "constants certificate",
+    "_certificate/step_bounds": "step_bounds rounding",
+    "_model/rules": "rules_contract",
+    "_model/dense_rules": "rules_contract operator",
+    "_model/sparse_rules": "rules_contract operator",
+    "_model/stages": "rules_contract numerics",
+    "_model/module": "operator citizenship",
 }
 
 COMPARISONS = {

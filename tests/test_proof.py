@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import latentgamma as lg
 from latentgamma import Derivation, FactsError, Program, WhyNot, closure, derivation, why_not
 from random_programs import random_program
 from reference import PATHS, path, reference_levels
@@ -281,3 +282,73 @@ def test_questions_about_atoms_that_are_not_there():
             ask(program, [], True)
         with pytest.raises(FactsError, match="facts name an atom"):
             ask(program, ["pigeon"], "bird")
+
+
+@pytest.mark.parametrize("rules", [1, 20, 21, 22])
+def test_of_many_blocked_rules_twenty_are_shown_and_the_others_counted(rules: int):
+    program = Program.from_rules([("h", [f"b{i}"]) for i in range(rules)])
+    lines = str(why_not(program, [], "h")).splitlines()
+    shown = [line for line in lines if " lacks " in line]
+    assert len(shown) == min(rules, 20)
+    assert [line for line in lines if "more rules" in line] == (
+        [f"└─ … {rules - 20} more rules"] if rules > 20 else []
+    )
+    assert lines[min(rules, 21)].startswith("└─ ")
+    assert all(line.startswith("├─ ") for line in lines[1 : min(rules, 21)])
+
+
+def test_a_graph_of_a_proof_has_boxes_for_facts_and_ellipses_for_rules():
+    program = Program.from_rules([("c", ["a", "b"]), ("b", [])])
+    lines = derivation(program, ["a"], "c").to_dot().splitlines()
+    shapes = {
+        line.split('"')[1].split("\\n")[0]: line.split("shape=")[1].rstrip("];")
+        for line in lines
+        if "shape=" in line
+    }
+    assert shapes == {"a": "box", "b": "ellipse", "c": "ellipse"}
+    assert sum(" -> " in line for line in lines) == 2
+
+
+@pytest.mark.parametrize("rules", [0, 1, 2, 3, 5])
+def test_a_negated_atom_of_a_proof_says_why_it_does_not_follow(rules: int):
+    text = "ok :- a, not bad. " + " ".join(f"bad :- b{i}." for i in range(rules))
+    proof = derivation(lg.parse(text), ["a"], "ok")
+    assert proof.holds()
+    (leaf,) = proof.absent
+    assert leaf.atom == "bad"
+    assert len(leaf.blocked) == rules
+    if rules == 0:
+        assert str(leaf) == "not given, and no rule derives it"
+    else:
+        assert str(leaf).count(" lacks ") == min(rules, 2)
+        assert ("more rules" in str(leaf)) == (rules > 2)
+        assert rules <= 2 or f"and {rules - 2} more rules" in str(leaf)
+
+
+def test_the_rules_of_a_proof_through_several_strata_are_those_of_the_program():
+    program = lg.parse(
+        "b :- a. c :- b. x :- y. d :- c, not x. e :- d, not y. f :- e. g :- z, not f. h :- f."
+    )
+    proof = derivation(program, ["a"], "h")
+    assert proof.holds()
+    assert proof.facts == {"a"}
+    for step in proof.steps:
+        if step.rule is not None:
+            rule = program.rules[step.rule]
+            assert step.atom in rule.heads
+            assert set(step.premises) == rule.body
+            assert set(step.negated) == rule.negated
+    assert [step.atom for step in proof.steps] == ["a", "b", "c", "d", "e", "f", "h"]
+    assert derivation(program, ["a", "y"], "e") is None
+    assert derivation(program, ["a", "y"], "x").facts == {"y"}
+
+
+def test_an_index_and_a_name_ask_a_program_with_negation_the_same():
+    program = lg.parse("b :- a, not c. c :- d. e :- b.")
+    for atom, name in enumerate(program.atoms):
+        assert (derivation(program, ["a"], atom) is None) == (
+            derivation(program, ["a"], name) is None
+        )
+        assert (why_not(program, ["a"], atom) is None) == (
+            derivation(program, ["a"], name) is not None
+        )
