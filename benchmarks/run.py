@@ -31,6 +31,7 @@ BENCHMARKS = {
     "learn": ("learn", "rows", "rules from observations"),
     "peers": ("peers", "rows", "the same two jobs for us, plain code and other engines"),
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
+    "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
     "datasets": ("datasets", "rows", "programs written by other people"),
 }
 
@@ -57,7 +58,7 @@ def main() -> int:
 def about(name: str, threads: int) -> dict[str, Any]:
     """The command, the machine and the versions."""
     versions = {}
-    for package in ("latentgamma", "numpy", "numba", "torch", "clingo", "python-sat"):
+    for package in ("latentgamma", "numpy", "numba", "torch", "clingo", "python-sat", "egglog"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return {

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from latentgamma._errors import CertificateError
 from latentgamma._logic.depth import depth_bound
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import require_definite
 
 #: The gate of the operator.
 Gate: TypeAlias = Literal["sigmoid", "bump"]
@@ -92,6 +93,7 @@ class Constants:
         """
         from latentgamma._certificate.closed_form import reaches
 
+        program = require_definite(program, "Constants.certified")
         horizon = max(horizon, depth_bound(program))
 
         def proved(hardness: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from latentgamma._certificate.constants import Constants
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import require_definite
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def paper_window(program: Program, constants: Constants | None = None) -> PaperW
     >>> paper_window(parse("a :- b. b :- a.")).t_max
     969400.0
     """
+    program = require_definite(program, "paper_window")
     c = Constants.paper() if constants is None else constants
     plus, minus = c.gamma_plus, c.gamma_minus
     evidence = (plus - program.rho_max * minus) / 2

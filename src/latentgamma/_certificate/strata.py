@@ -156,6 +156,7 @@ def _profile(program: Program) -> tuple[int, ...]:
         int(heads.min(initial=1)),
         int(heads.max(initial=1)),
         program.rho_max,
+        depth_bound(program),
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from latentgamma._errors import FactsError, ModelError
 from latentgamma._logic.closure import Closure, closure
-from latentgamma._model.module import Gradient, LatentGamma
+from latentgamma._model.module import Gradient, LatentGamma, require_latent_gamma
 from latentgamma._program.facts import Facts, Mask, atom_index, fact_values
 from latentgamma._program.program import Program
 
@@ -106,6 +106,7 @@ def gradient_report(
         –  bird         2   1.1e-06   4.61e-05          1
         –  animal       2  1.38e-09   1.28e-09          1
     """
+    require_latent_gamma(model, "gradient_report")
     if model.program is None:
         raise ModelError("this model has no program to take depths from; set model.program")
     program = model.program

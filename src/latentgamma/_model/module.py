@@ -540,3 +540,12 @@ def _refuse_other_program(
         raise ModelError(
             "these values belong to another program; load them into a model of that program"
         )
+
+
+def require_latent_gamma(model: object, function: str) -> None:
+    """Raise a ModelError unless this is a model of a definite program."""
+    if not isinstance(model, LatentGamma):
+        raise ModelError(
+            f"{function} takes a LatentGamma, not {type(model).__name__}; a model of a program with "
+            "negation has one for each stratum, in model.parts"
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from latentgamma._errors import ProgramError, unknown_atoms
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import require_definite
 from latentgamma.plot.figure import (
     BLUE,
     FONT_SIZE,
@@ -80,6 +81,7 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
         FactsError: `highlight` has a name that the program does not have.
         ProgramError: the program is too large to draw.
     """
+    program = require_definite(program, "plot.program")
     chosen = set(highlight)
     if unknown := chosen - program.index.keys():
         raise unknown_atoms(unknown, program.atoms, what="highlight")
