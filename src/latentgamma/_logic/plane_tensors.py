@@ -53,7 +53,7 @@ def _close_on_cuda(program: Program | StratifiedProgram, planes: Tensor) -> Tens
     state = planes.clone()
     for stratum in program.strata:
         atom, negated, derived = (
-            torch.from_numpy(np.asarray(array)).to(planes.device)
+            torch.from_numpy(np.array(array)).to(planes.device)
             for array in (stratum.atom, stratum.negated, stratum.derived)
         )
         facts = state[atom]
