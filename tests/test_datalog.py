@@ -661,3 +661,22 @@ def test_a_table_of_a_million_facts() -> None:
     n = 1_000_000
     program = ground("p(X) :- e(X,X).", facts={"e": ((i, i * 7 % n) for i in range(n))})
     assert len(program.facts) == n + sum(i == i * 7 % n for i in range(n))
+
+
+@pytest.mark.parametrize("text", ['s("\\é") :- p(X).', 'p(1). s("a\\q") :- p(X).', '"\\\u2028".'])
+def test_an_escape_that_clingo_does_not_know_is_refused(text):
+    # clingo cuts such a character in two in its message, and ends the process over that.
+    with pytest.raises(lg.ParseError, match=r"is no escape; write a backslash in a string as"):
+        lg.datalog.ground(text)
+
+
+@pytest.mark.parametrize("atom", ["é", "f(é)", 'f("\\é")', "f(1)é", "'é'", '"', "%*"])
+def test_a_question_about_a_name_that_clingo_cannot_read_is_refused(atom):
+    program = lg.datalog.ground("e(1..3). f(1). q(X) :- e(X), f(X).", open=["f/1"])
+    with pytest.raises(lg.FactsError):
+        lg.why_not(program, [], atom)
+
+
+def test_known_escapes_are_read():
+    program = lg.datalog.ground('s("a\\"b\\\\c\\nd", X) :- p(X). p(1).')
+    assert lg.closure(program, []).atoms == {'s("a\\"b\\\\c\\nd",1)', "p(1)"}

@@ -10,13 +10,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from latentgamma._errors import ParseError
 from latentgamma._program.origin import Instance
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.assembly import assembled
 from latentgamma.datalog.grounder import run_clingo
 from latentgamma.datalog.matching import matches
-from latentgamma.datalog.scanner import Signature, facts_renamed, ground_statements, signature_of
+from latentgamma.datalog.scanner import (
+    Signature,
+    facts_renamed,
+    ground_statements,
+    scan,
+    signature_of,
+)
 from latentgamma.datalog.source import CANDIDATE, Source, read_source, signature
 
 
@@ -104,9 +111,9 @@ class Grounding:
         """The name of the atom that the text writes, if the rules have its predicate."""
         import clingo
 
-        try:
-            atom = clingo.parse_term(text, logger=lambda *_: None)
-        except RuntimeError:
+        try:  # scanned first: clingo's own message about some characters ends the process
+            atom = clingo.parse_term(scan(text, "<atom>").text, logger=lambda *_: None)
+        except (ParseError, RuntimeError):
             return None
         if atom.type != clingo.SymbolType.Function or not atom.name:
             return None

@@ -41,6 +41,7 @@ _special = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 ).match
+_escape = re.compile(r"""\\(?:[\\"n]|(?P<unknown>.))""", re.DOTALL)
 _block_marks = {
     "%*": re.compile(r"%\*|\*%"),
     "/*": re.compile(r"\*/"),
@@ -77,6 +78,7 @@ def scan(text: str, path: str) -> Scanned:
             continue
         kind, start, at = found.lastgroup, found.start(), found.end()
         if kind == "string":
+            _check_escapes(text, start, at, path)
             continue
         if kind == "open_string":
             raise error_at(
@@ -100,6 +102,14 @@ def scan(text: str, path: str) -> Scanned:
     cleaned = "".join((*pieces, text[copied:])) if pieces else text
     ground = _ground_parts(cleaned)
     return Scanned(cleaned, blanked(cleaned, ground), tuple(inputs), ground)
+
+
+def _check_escapes(text: str, start: int, end: int, path: str) -> None:
+    """Refuse escapes that clingo does not know: its message about some ends the process."""
+    for escape in _escape.finditer(text, start, end):
+        if escape["unknown"]:
+            problem = f"{escape[0]} is no escape; write a backslash in a string as \\\\"
+            raise error_at(text, escape.start(), problem, path)
 
 
 def blanked(text: str, parts: tuple[tuple[int, int], ...]) -> str:
