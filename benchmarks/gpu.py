@@ -55,11 +55,9 @@ def dense_steps(model: lg.LatentGamma, state: torch.Tensor, steps: int) -> torch
 def small(batches: tuple[int, ...] = (1, 500, 16_384), steps: int = 32) -> list[Row]:
     """G4: forward and backward, beside the dense formulas."""
     program = g4()
-    ours = lg.oracle(program, lg.Constants.paper(), form="sparse", device="cuda")
-    reference = lg.oracle(
-        program, lg.Constants.paper(), form="sparse", device="cuda", kernel="reference"
-    )
-    dense = lg.oracle(program, lg.Constants.paper(), form="dense", device="cuda")
+    ours = lg.oracle(program, form="sparse", device="cuda")
+    reference = lg.oracle(program, form="sparse", device="cuda", kernel="reference")
+    dense = lg.oracle(program, form="dense", device="cuda")
     rows = []
     for batch in batches:
         generator = torch.Generator("cuda").manual_seed(batch)
@@ -80,7 +78,17 @@ def small(batches: tuple[int, ...] = (1, 500, 16_384), steps: int = 32) -> list[
         def once() -> None:
             ours(start, steps)
 
+        def until_closed() -> None:
+            ours(state)  # noqa: B023
+
         trained, kept = milliseconds(both), milliseconds(once)
+        depth = max(lg.closure(program, row).depth for row in (state > 0.5).cpu().numpy()[:2000])
+        with torch.no_grad():
+            plain = milliseconds(lambda: ours(state, steps), graph=False)  # noqa: B023
+            right = milliseconds(lambda: ours(state, depth), graph=False)  # noqa: B023
+            closed = milliseconds(until_closed, graph=False)
+            with ours.fixed():
+                replayed = milliseconds(lambda: ours(state, steps), graph=False)  # noqa: B023
         rows.append(
             {
                 "job": f"G4, B = {batch}, T = {steps}",
@@ -91,6 +99,10 @@ def small(batches: tuple[int, ...] = (1, 500, 16_384), steps: int = 32) -> list[
                 "forward_for_gradients_ms": kept,
                 "forward_backward_ms": trained,
                 "both / forward": trained / kept,
+                "plain_call_ms": plain,
+                "fixed_call_ms": replayed,
+                "steps_none_ms": closed,
+                "steps_none / right steps": closed / right,
                 "forward_eager_ms": milliseconds(once, graph=False),
                 "forward_backward_eager_ms": milliseconds(both, graph=False),
                 "largest_difference_from_reference": worst,

@@ -134,6 +134,46 @@ def test_the_proof_gradient_on_the_device() -> None:
     assert model.rules.body_logits.grad is not None
 
 
+def test_a_fixed_model_answers_as_before_from_a_recorded_graph() -> None:
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    states = [(torch.rand(50, model.M, device="cuda") < 0.05).float() for _ in range(4)]
+    usual = [model(state, 20).detach() for state in states]
+    with model.fixed():
+        for _ in range(3):
+            found = [model(state, 20) for state in states]
+            assert all(map(torch.equal, found, usual))
+        with torch.no_grad():
+            model.offset.add_(1.0)
+        assert torch.equal(model(states[0], 20), usual[0])
+        start = states[0].clone().requires_grad_()
+        assert model(start, 20).requires_grad
+    assert not torch.equal(model(states[0], 20), usual[0])
+
+
+def test_streams_share_a_fixed_model() -> None:
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    states = [(torch.rand(500, model.M, device="cuda") < 0.05).float() for _ in range(8)]
+    usual = [model(state, 32).detach() for state in states]
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    with model.fixed():
+        model(states[0], 32), model(states[0], 32)
+        torch.cuda.synchronize()
+        found = []
+        for i, state in enumerate(states):
+            with torch.cuda.stream(streams[i % 2]):
+                found.append(model(state, 32))
+        torch.cuda.synchronize()
+    assert all(map(torch.equal, found, usual))
+
+
+def test_steps_none_on_the_device_is_that_of_the_cpu() -> None:
+    here = lg.oracle(g4(), form="sparse")
+    there = lg.oracle(g4(), form="sparse", device="cuda")
+    state = torch.from_numpy(np.random.default_rng(2).random((70, here.M)) < 0.03).float()
+    torch.testing.assert_close(there(state.cuda()).cpu(), here(state), rtol=0, atol=1e-5)
+
+
 def test_empty_batch_and_no_steps() -> None:
     model = lg.oracle(g4(), form="sparse", device="cuda")
     assert model(torch.empty(0, model.M, device="cuda"), 3).shape == (0, model.M)

@@ -11,6 +11,7 @@ import torch
 
 from latentgamma._certificate.certificate import Certificate
 from latentgamma._model.kernels.coefficients import Parameters
+from latentgamma._model.kernels.cuda_graphs import RecordedRuns
 from latentgamma._model.kernels.interface import Kernel
 from latentgamma._model.kernels.literal_rows import LiteralRows
 from latentgamma._model.rules import StepParameters
@@ -26,6 +27,7 @@ class FixedParameters:
     step_parameters: StepParameters
     parameters: Parameters | None
     certificate: Certificate | None = None
+    recorded_runs: RecordedRuns = field(default_factory=RecordedRuns)
     _coefficients: dict[tuple[str, torch.dtype], Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -107,7 +107,7 @@ class Runner:
         """The state after `steps` applications, or after as many as `counts` (B,) says. (…, M)."""
         fused = self._fused(state, steps, memory, counts)
         if fused is not None:
-            return fused.final(state, *self._inputs(fused, state.dtype))
+            return self._final_fused(fused, state)
         if counts is not None:
             return self._final_of_counts(state, counts, memory)
         # Not a list of them: without gradients only the last state has to live.
@@ -175,6 +175,15 @@ class Runner:
             return make_coefficients(rows, read, dtype)
 
         return FusedSteps(kernel, rows, read_plainly, steps, bump, memory == "sqrt", counts)
+
+    def _final_fused(self, fused: FusedSteps, state: Tensor) -> Tensor:
+        inputs = self._inputs(fused, state.dtype)
+        differentiated = torch.is_grad_enabled() and state.requires_grad
+        if self.fixed is None or not state.is_cuda or fused.counts is not None or differentiated:
+            return fused.final(state, *inputs)
+        key = state.shape, state.dtype, fused.steps
+        with torch.no_grad():
+            return self.fixed.recorded_runs.run(key, lambda x: fused.final(x, *inputs), state)
 
     def _inputs(self, run: FusedSteps, dtype: torch.dtype) -> tuple[Parameters | None, Any]:
         """What a kernel runs on: the parameters, or coefficients that were read before."""
