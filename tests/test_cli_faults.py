@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 import latentgamma as lg
 from latentgamma._cli import commands
+from latentgamma._cli.console import shows_progress
 from latentgamma._cli.main import main
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -317,3 +319,25 @@ def test_bash_completes_commands_options_choices_and_files(
         ["bash", "-c", script], cwd=EXAMPLES, text=True, capture_output=True, check=True
     )
     assert set(done.stdout.split()) == expected
+
+
+def test_progress_is_shown_on_a_terminal_unless_codes_are_unwanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert shows_progress()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not shows_progress()
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not shows_progress()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert not shows_progress()
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not shows_progress()
