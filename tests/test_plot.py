@@ -163,6 +163,18 @@ def test_a_long_chain_is_wrapped_and_no_line_is_lost(length):
     ) == 2 * (rows - 1)
 
 
+def test_rows_of_different_height_do_not_overlap():
+    program = lg.generators.g2()
+    layout = layout_of(program, wrap=True)
+    assert layout.width < 0.5 * layout_of(program).width
+    for (x, y), (u, v) in itertools.combinations(layout.atoms, 2):
+        assert abs(x - u) >= 0.5 - 1e-9 or abs(y - v) >= 0.3 - 1e-9
+    heights = [y for edge in layout.edges for _, y in edge.points]
+    heights += [y for _, y in layout.atoms]
+    assert min(heights) == pytest.approx(0.15)
+    assert max(heights) == pytest.approx(layout.height - 0.15)
+
+
 # ------------------------------------------------------------------ programs and proofs
 
 
