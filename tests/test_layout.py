@@ -71,13 +71,6 @@ def test_a_package_imports_only_from_packages_above_it() -> None:
 # `lg.plot.window`; the functions of `commands` are called after the commands that they run, and
 # the two launchers are one interface.
 SEPARATE = {"commands", "cpu_launch", "cuda_launch", "cpu_kernels", "cuda_kernels"}
-# To be mended: names with two meanings, and modules that are too long.
-TWO_MEANINGS: set[str] = set()
-LONG = {
-    "_simd",
-    "certificate",
-    "cpu_kernels",
-}
 
 
 def definitions() -> dict[str, set[str]]:
@@ -97,7 +90,7 @@ def definitions() -> dict[str, set[str]]:
 
 def test_no_name_has_two_meanings() -> None:
     twice = {name.strip("."): where for name, where in definitions().items() if len(where) > 1}
-    assert {name: where for name, where in twice.items() if name not in TWO_MEANINGS} == {}
+    assert twice == {}
 
 
 def test_a_module_has_at_most_400_lines_or_a_reason_in_its_docstring() -> None:
@@ -109,7 +102,7 @@ def test_a_module_has_at_most_400_lines_or_a_reason_in_its_docstring() -> None:
         )
         if text.count("\n") > 400 and not reason:
             long[path.stem] = text.count("\n")
-    assert {name: lines for name, lines in long.items() if name not in LONG} == {}
+    assert long == {}
 
 
 def loaded_after(code: str) -> set[str]:

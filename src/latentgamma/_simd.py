@@ -6,6 +6,8 @@ Rows are read from two shapes of arrays: `(n, TILE)`, one lane per example of a 
 `(n,)`, one example alone. The same kernel compiles for both.
 
 Nothing here reorders a sum, so an example's value depends on neither its batch nor its lane.
+
+This file has more than 400 lines, since numba looks up the operations of one type together.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A row holds one node for all examples of a tile. See `reference` for what is computed. The
 arguments `ptr`, `child`, `own`, `stage`, `kind` and `middle` are those of a `Circuit`.
+
+This file has more than 400 lines, since a pass and its gradient must agree line by line.
 """
 
 from __future__ import annotations
