@@ -173,12 +173,12 @@ class _Certifier:
             readings.append(self.aligned.reading)
             if aligned.holds:
                 return aligned, readings
-        looks, own = self._own_rules
+        looks, _ = self._own_rules
         differences = _differences(looks, self.program)
         if differences:
             shown = "; ".join(differences[:3])
             more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
-            blank = aligned or window(own, depth=0, tolerance=tolerance)
+            blank = aligned or window(self._own_worst, depth=0, tolerance=tolerance)
             differs = replace(
                 blank,
                 status=Status.DIFFERS,
@@ -190,14 +190,17 @@ class _Certifier:
         if aligned is not None and looks == self.program:
             return aligned, readings
         # The same closures, though not row by row; its own rules may take more steps.
-        found = window(own, depth=None, tolerance=tolerance)
-        readings.append(own.reading)
+        found = window(self._own_worst, depth=None, tolerance=tolerance)
+        readings.append(self._own_worst.reading)
         return (found if found.holds or aligned is None else aligned), readings
 
     @cached_property
-    def _own_rules(self) -> tuple[Program, Worst]:
-        looks, rows = self.model.rows(self.program.atoms)
-        return looks, worst_cases(self.model.reading(looks, rows))
+    def _own_rules(self) -> tuple[Program, npt.NDArray[np.int64]]:
+        return self.model.rows(self.program.atoms)
+
+    @cached_property
+    def _own_worst(self) -> Worst:
+        return worst_cases(self.model.reading(*self._own_rules))
 
 
 def _certifier(
