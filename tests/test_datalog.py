@@ -657,6 +657,7 @@ def test_cells(cell: object, written: str) -> None:
     assert lg.parse(str(program)) == program
 
 
+@pytest.mark.slow
 def test_a_table_of_a_million_facts() -> None:
     n = 1_000_000
     program = ground("p(X) :- e(X,X).", facts={"e": ((i, i * 7 % n) for i in range(n))})

@@ -550,6 +550,7 @@ for kernel in (
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing() -> None:
     if not isinstance(cpu_forward.forward_tiles, numba.core.registry.CPUDispatcher):
         pytest.skip("numba is off")
@@ -629,6 +630,7 @@ def test_what_is_compiled_ahead_is_what_is_called(dtype: str, alone: bool) -> No
         assert set(function.signatures) == signatures
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_threads_of_its_own() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _FORKED], capture_output=True, text=True, check=False, timeout=300

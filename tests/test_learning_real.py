@@ -32,6 +32,7 @@ def test_the_rows_of_a_table_tell_what_every_set_implies(name: str) -> None:
     assert found["certified"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["symbolic", "gradient"])
 @pytest.mark.parametrize(
     "name", ["cana: yeast_cell_cycle", "cana: Lac Operon", "neet: s_cerevisiae", "neet: myeloid"]
@@ -80,6 +81,7 @@ def test_the_prime_implicants_are_those_of_enumeration() -> None:
         assert covered == {line for line in lines if table[line]}
 
 
+@pytest.mark.slow
 def test_chains_of_relations_are_found_with_their_true_support() -> None:
     found = row(learn_real.chains, "UMLS")
     assert found["counts agree"]
@@ -140,6 +142,7 @@ def test_what_models_cannot_tell_is_refused(options, message: str) -> None:
         lg.fit(ROWS, **{"kind": "models", "atoms": list("abcd"), **options})
 
 
+@pytest.mark.slow
 def test_a_case_that_takes_too_long_is_stopped_and_the_next_one_runs() -> None:
     limited = pytest.importorskip("limited").Limited
     with limited() as call:

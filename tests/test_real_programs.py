@@ -31,7 +31,7 @@ def _benchmark() -> ModuleType:
 real = _benchmark()
 EVERY = pytest.mark.parametrize("name", list(real.sources()))
 # Other people's packages warn about one another.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @functools.cache
