@@ -166,6 +166,15 @@ def test_a_negated_leaf_says_why() -> None:
     ]
 
 
+def test_a_negated_leaf_without_any_instance_names_the_rules() -> None:
+    text = "q(1..2). r(1).\np(X) :- q(X), not s(X), not t(X).\ns(X) :- q(X), r(X), X > 1.\nt(X) :- u(X).\n"
+    program = ground(text + "#external u(1).")
+    proof = str(lg.derivation(program, [], "p(2)"))
+    assert "not s(2)  (no instance of line 3 derives it)" in proof
+    assert "not t(2)  (no instance of line 4 derives it)" in proof
+    assert "not t(1)  (line 4 with X=1 lacks u(1))" in str(lg.derivation(program, [], "p(1)"))
+
+
 def test_a_forged_proof_with_negation_does_not_hold() -> None:
     program = lg.parse("a :- not b. b :- c.")
     proof = lg.derivation(program, [], "a")
@@ -225,6 +234,9 @@ def test_why_not_withdraws_facts() -> None:
     assert (answer.missing, answer.withdrawn) == ({"b"}, {"d"})
     assert str(answer).splitlines()[-1] == "it would with b and without d"
     assert answer.to_dict()["withdrawn"] == ["d"]
+    # Atoms that rules derive are added only where no others help.
+    assert lg.why_not(lg.parse("a :- b, not c. b :- b, d. c :- d."), [], "a").missing == {"b"}
+    assert lg.why_not(lg.parse("a :- b, not c. b :- d, e."), [], "a").missing == {"d", "e"}
     # No facts but the atom itself can help.
     assert lg.why_not(lg.parse("a :- b, not b."), [], "a").missing == {"a"}
 
@@ -681,3 +693,30 @@ def test_a_question_about_a_name_that_clingo_cannot_read_is_refused(atom):
 def test_known_escapes_are_read():
     program = lg.datalog.ground('s("a\\"b\\\\c\\nd", X) :- p(X). p(1).')
     assert lg.closure(program, []).atoms == {'s("a\\"b\\\\c\\nd",1)', "p(1)"}
+
+
+# ---------------------------------------------------------------- whatever the text is
+
+PIECES = r"""
+p q( X Y _ a 3 - + * / \ .. . , ; : :- ( ) { } | = != < "s" "ü" " ' é % %* *% /* */ @f #sup #inf p/1
+0x1 #end. &t{X} \n 2147483648 f(X) e(1..3). "\é" "a\"b"
+"""
+TOKENS = [
+    *PIECES.split(), " ", "\n", "\r\n", "\t", ". ", "not ", "#show ", "#input ", "#external ", "#const ",
+    "#count{", "#include ", "#script (python) ", "#program base.", "p(X) :- e(X).",
+    "q(X,Y) :- e(X), e(Y), not p(Y).",
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(TOKENS), max_size=12).map("".join))
+def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GroundingWarning)
+        for read in (lambda: ground(text, max_rules=1000, max_seconds=20), lambda: lg.parse(text)):
+            try:
+                program = read()
+            except lg.LatentGammaError:
+                continue
+            assert lg.parse(str(program)) == program
+            lg.closure(program)

@@ -53,8 +53,12 @@ class Absent:
 
     atom: str
     blocked: tuple[Blocked, ...]
+    #: Where the rules for its predicate stand, if grounding has found no instance for it.
+    places: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if self.places:
+            return f"no instance of {', '.join(self.places)} derives it"
         if not self.blocked:
             return "not given, and no rule derives it"
         more = f"; and {len(self.blocked) - 2} more rules" if len(self.blocked) > 2 else ""
@@ -248,7 +252,7 @@ def derivation(
         steps.append(
             ProofStep(names[i], rule, tuple(names[b] for b in premises), tuple(negated), origin)
         )
-    leaves = tuple(Absent(name, _blocked(program, known, name)) for name in absent)
+    leaves = tuple(_absent(program, known, name) for name in absent)
     everything = program.names(given) if leaves else frozenset()
     return Derivation(program, names[goal], level[goal], tuple(steps), leaves, everything)
 
@@ -297,11 +301,12 @@ def _needed(reasons: Indices, bodies: _Bodies, goal: int) -> set[int]:
     return needed
 
 
-def _blocked(
-    program: Program | StratifiedProgram, known: Closure, name: str
-) -> tuple[Blocked, ...]:
-    goal = program.index.get(name)  # an atom that nothing can derive may have been left out
-    return () if goal is None else blocked_rules(program, known.state, goal)
+def _absent(program: Program | StratifiedProgram, known: Closure, name: str) -> Absent:
+    goal = program.index.get(name)
+    blocked = () if goal is None else blocked_rules(program, known.state, goal)
+    if blocked or program.origin is None:
+        return Absent(name, blocked)
+    return Absent(name, (), tuple(program.origin.places(name)))
 
 
 def reasons_of(known: Closure) -> Indices:

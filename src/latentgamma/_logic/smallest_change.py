@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,18 +15,38 @@ from latentgamma._program.stratified import StratifiedProgram
 #: Clingo proves the change smallest, or gives the best one it has found after so many seconds.
 _PATIENCE = 10.0
 
+#: A rule: its heads, the atoms of its body, and those that are negated.
+Literals: TypeAlias = tuple[list[int], list[int], list[int]]
+
 
 def smallest_change(
     program: StratifiedProgram, given: Mask, goal: int
 ) -> tuple[set[int], set[int]]:
     """The atoms to add to the facts, and the facts to withdraw, so that the goal follows.
 
-    Atoms that no rule derives are added first; one that rules derive is added only where there
-    is no other way, and the goal itself only where nothing else helps.
+    Only atoms that no rule derives are added, if that is possible; else others as well, and the
+    goal itself only where nothing else helps.
 
     Raises:
         ProgramError: if clingo is not installed.
     """
+    relevant, rules = _relevant(program, goal)
+    derivable = program.rules_per_head > 0
+    for may_add in (~derivable, np.arange(program.M) != goal):
+        found = _search(relevant, rules, given, may_add, goal)
+        if found is None:
+            continue
+        facts, proved = found
+        before = {i for i in relevant if given[i]}
+        added, withdrawn = facts - before, before - facts
+        return (added, withdrawn) if proved else _reduced(program, given, goal, added, withdrawn)
+    return {goal}, set()
+
+
+def _search(
+    relevant: list[int], rules: list[Literals], given: Mask, may_add: Mask, goal: int
+) -> tuple[set[int], bool] | None:
+    """The facts after a smallest change, and whether it is proved smallest; None if none helps."""
     try:
         import clingo
     except ImportError:
@@ -33,56 +54,46 @@ def smallest_change(
             "why_not of a program with negation needs clingo; install it with "
             "'pip install latentgamma[datalog]'"
         ) from None
-    relevant, rules = _relevant(program, goal)
-    derivable = program.rules_per_head > 0
-    control = clingo.Control(["--opt-mode=opt", "--warn=none"])
-    number: dict[int, int] = {}
+    # Core-guided search: the changes are few among many that could be made.
+    control = clingo.Control(["--opt-strategy=usc", "--warn=none"])
     switch: dict[int, int] = {}  # whether an atom is a fact
-    prices: dict[int, list[tuple[int, int]]] = {1: [], 2: [], 3: []}
     with control.backend() as backend:
+        number = {i: backend.add_atom() for i in relevant}
+        prices = []
         for i in relevant:
-            number[i], switch[i] = backend.add_atom(), backend.add_atom()
+            if not given[i] and not may_add[i]:
+                continue
+            switch[i] = backend.add_atom()
             backend.add_rule([switch[i]], choice=True)
             backend.add_rule([number[i]], [switch[i]])
-            if given[i]:
-                prices[1].append((-switch[i], 1))
-            else:
-                prices[3 if i == goal else 2 if derivable[i] else 1].append((switch[i], 1))
+            prices.append((-switch[i] if given[i] else switch[i], 1))
         for heads, body, negated in rules:
             literals = [number[i] for i in body] + [-number[i] for i in negated]
             for head in heads:
                 backend.add_rule([number[head]], literals)
         backend.add_rule([], [-number[goal]])
-        for priority, priced in prices.items():
-            if priced:
-                backend.add_minimize(priority, priced)
+        backend.add_minimize(0, prices)
     control.ground([("base", [])])
-    facts: set[int] = set()
-    proved = False
+    facts: set[int] | None = None
     deadline = time.monotonic() + _PATIENCE
     with control.solve(yield_=True, async_=True) as handle:
         while True:
             handle.resume()
-            if facts and not handle.wait(max(0.0, deadline - time.monotonic())):
+            # Some answer is waited for, however long it takes; a better one only for a while.
+            if facts is not None and not handle.wait(max(0.0, deadline - time.monotonic())):
                 handle.cancel()
-                break
+                return facts, False
             model = handle.model()
             if model is None:
-                proved = True
-                break
-            facts = {i for i in relevant if model.is_true(switch[i])}
-    before = {i for i in relevant if given[i]}
-    added, withdrawn = facts - before, before - facts
-    return (added, withdrawn) if proved else _reduced(program, given, goal, added, withdrawn)
+                return None if facts is None else (facts, True)
+            facts = {i for i in switch if model.is_true(switch[i])}
 
 
-def _relevant(
-    program: StratifiedProgram, goal: int
-) -> tuple[list[int], list[tuple[list[int], list[int], list[int]]]]:
-    """The atoms that the goal depends on, and their rules as (heads, body, negated)."""
+def _relevant(program: StratifiedProgram, goal: int) -> tuple[list[int], list[Literals]]:
+    """The atoms that the goal depends on, and their rules."""
     wanted = np.zeros(program.M, np.bool_)
     wanted[goal] = True
-    rules = []
+    rules: list[Literals] = []
     for stratum in reversed(program.strata):
         part = stratum.program
         # Within a stratum, backwards until nothing is new.
