@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, TypeAlias, final
@@ -69,7 +70,7 @@ class MinMax(nn.Module):
             hard = float(temperature) == 0
         # A compiler takes the kernel as one opaque operation; it could not follow plain torch.
         plain = (plain or self.kernel == "reference") and not torch.compiler.is_compiling()
-        if plain or not _has_kernel(inputs):
+        if plain or not _has_kernel(inputs, self._cycles):
             values = reference(self.circuit, inputs, 0.0 if hard else float(temperature))
             out = _pick(values, self.outputs)
         else:
@@ -89,8 +90,10 @@ class MinMax(nn.Module):
         return f"inputs={c.inputs}, outputs={len(c.outputs)}, nodes={c.nodes}, edges={len(c.child)}"
 
 
-def _has_kernel(inputs: Tensor) -> bool:
+def _has_kernel(inputs: Tensor, cycles: int) -> bool:
     """Whether compiled code can follow: not torch.func, and not forward-mode differentiation."""
+    if cycles and inputs.device.type != "cpu":
+        return False
     if torch.compiler.is_compiling():
         return inputs.device.type in ("cpu", "cuda")
     if _launch(inputs.device.type) is None:
@@ -114,6 +117,10 @@ def _launch(device: str) -> Any:
         from latentgamma._minmax import cpu_launch
 
         return cpu_launch
+    if device == "cuda" and importlib.util.find_spec("triton") is not None:
+        from latentgamma._minmax import cuda_launch
+
+        return cuda_launch
     return None
 
 

@@ -1,0 +1,107 @@
+"""The min/max closure as Triton kernels: each program runs all nodes for a block of examples.
+
+Examples do not depend on each other, so one launch does a whole batch, and the nodes follow one
+another in their order. `v`, `rank` and `g` are (nodes, B); see `reference` for what is computed.
+A minimum is the maximum of what has the opposite sign: `sign` is 1 for a maximum, −1 for a minimum.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LAST = tl.constexpr(8388608.0)  # the rank of the own input of a derivable atom
+LOWEST = tl.constexpr(-3e38)
+
+
+@triton.jit
+def close_nodes(v, rank, ptr, child, own, sign, first, last, B, temperature,
+                HARD: tl.constexpr, RANKED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    here = lane < B
+    for n in range(first, last):
+        start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
+        mine, s = tl.load(own + n).to(tl.int64), tl.load(sign + n)
+        best = tl.full((BLOCK,), LOWEST, v.dtype.element_ty)
+        for p in range(start, stop):
+            c = tl.load(child + p).to(tl.int64)
+            best = tl.maximum(best, s * tl.load(v + c * B + lane, mask=here, other=0.0))
+        at_start = tl.full((BLOCK,), LOWEST, v.dtype.element_ty)
+        if mine >= 0:
+            at_start = tl.load(v + mine * B + lane, mask=here, other=0.0)
+        if HARD:
+            value = tl.maximum(best, at_start)
+            if RANKED:
+                # A maximum takes the least rank among its ties, a minimum the greatest.
+                near = tl.full((BLOCK,), -2 * LAST, v.dtype.element_ty)
+                for p in range(start, stop):
+                    c = tl.load(child + p).to(tl.int64)
+                    tied = s * tl.load(v + c * B + lane, mask=here, other=0.0) == best
+                    r = -s * tl.load(rank + c * B + lane, mask=here, other=0.0)
+                    near = tl.where(tied, tl.maximum(near, r), near)
+                near = -s * near
+                if s > 0:
+                    near = near + 1.0
+                    itself = (at_start > best) | ((at_start == best) & (near > LAST))
+                    near = tl.where(itself, LAST, near)
+                tl.store(rank + tl.cast(n, tl.int64) * B + lane, near, mask=here)
+        else:
+            top = tl.maximum(best, at_start)
+            total = tl.zeros((BLOCK,), v.dtype.element_ty)
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                x = s * tl.load(v + c * B + lane, mask=here, other=0.0)
+                total += tl.exp((x - top) / temperature)
+            if mine >= 0:
+                total += tl.exp((at_start - top) / temperature)
+            value = top + temperature * tl.log(total)
+        tl.store(v + tl.cast(n, tl.int64) * B + lane, s * value, mask=here)
+        tl.debug_barrier()
+
+
+@triton.jit
+def close_nodes_backward(v, rank, g, ptr, child, own, sign, first, last, B, temperature,
+                         HARD: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    here = lane < B
+    for step in range(first, last):
+        n = tl.cast(first + last - 1 - step, tl.int64)
+        start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
+        mine, s = tl.load(own + n).to(tl.int64), tl.load(sign + n)
+        value = tl.load(v + n * B + lane, mask=here, other=0.0)
+        given = tl.load(g + n * B + lane, mask=here, other=0.0)
+        if HARD:
+            r = tl.load(rank + n * B + lane, mask=here, other=0.0)
+            if mine >= 0:
+                part = tl.where(r == LAST, given, 0.0)
+                before = tl.load(g + mine * B + lane, mask=here, other=0.0)
+                tl.store(g + mine * B + lane, before + part, mask=here)
+                given = given - part
+            count = tl.zeros((BLOCK,), v.dtype.element_ty)
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                tied = tl.load(v + c * B + lane, mask=here, other=0.0) == value
+                if s > 0:
+                    tied = tied & (tl.load(rank + c * B + lane, mask=here, other=0.0) == r - 1.0)
+                count += tied.to(v.dtype.element_ty)
+            part = given / tl.maximum(count, 1.0)
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                tied = tl.load(v + c * B + lane, mask=here, other=0.0) == value
+                if s > 0:
+                    tied = tied & (tl.load(rank + c * B + lane, mask=here, other=0.0) == r - 1.0)
+                before = tl.load(g + c * B + lane, mask=here, other=0.0)
+                tl.store(g + c * B + lane, before + tl.where(tied, part, 0.0), mask=here)
+        else:
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                x = tl.load(v + c * B + lane, mask=here, other=0.0)
+                before = tl.load(g + c * B + lane, mask=here, other=0.0)
+                share = given * tl.exp(-tl.abs(value - x) / temperature)
+                tl.store(g + c * B + lane, before + share, mask=here)
+            if mine >= 0:
+                x = tl.load(v + mine * B + lane, mask=here, other=0.0)
+                before = tl.load(g + mine * B + lane, mask=here, other=0.0)
+                share = given * tl.exp(-tl.abs(value - x) / temperature)
+                tl.store(g + mine * B + lane, before + share, mask=here)
+        tl.debug_barrier()
