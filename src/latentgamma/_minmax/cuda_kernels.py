@@ -19,6 +19,7 @@ def close_nodes(v, rank, ptr, child, own, sign, first, last, B, temperature,
                 HARD: tl.constexpr, RANKED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     here = lane < B
+    T = tl.load(temperature)  # from memory: a number among the arguments would be a float32
     for n in range(first, last):
         start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
         mine, s = tl.load(own + n).to(tl.int64), tl.load(sign + n)
@@ -51,10 +52,10 @@ def close_nodes(v, rank, ptr, child, own, sign, first, last, B, temperature,
             for p in range(start, stop):
                 c = tl.load(child + p).to(tl.int64)
                 x = s * tl.load(v + c * B + lane, mask=here, other=0.0)
-                total += tl.exp((x - top) / temperature)
+                total += tl.exp((x - top) / T)
             if mine >= 0:
-                total += tl.exp((at_start - top) / temperature)
-            value = top + temperature * tl.log(total)
+                total += tl.exp((at_start - top) / T)
+            value = top + T * tl.log(total)
         tl.store(v + tl.cast(n, tl.int64) * B + lane, s * value, mask=here)
         tl.debug_barrier()
 
@@ -64,6 +65,7 @@ def close_nodes_backward(v, rank, g, ptr, child, own, sign, first, last, B, temp
                          HARD: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     here = lane < B
+    T = tl.load(temperature)  # from memory: a number among the arguments would be a float32
     for step in range(first, last):
         n = tl.cast(first + last - 1 - step, tl.int64)
         start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
@@ -97,11 +99,11 @@ def close_nodes_backward(v, rank, g, ptr, child, own, sign, first, last, B, temp
                 c = tl.load(child + p).to(tl.int64)
                 x = tl.load(v + c * B + lane, mask=here, other=0.0)
                 before = tl.load(g + c * B + lane, mask=here, other=0.0)
-                share = given * tl.exp(-tl.abs(value - x) / temperature)
+                share = given * tl.exp(-tl.abs(value - x) / T)
                 tl.store(g + c * B + lane, before + share, mask=here)
             if mine >= 0:
                 x = tl.load(v + mine * B + lane, mask=here, other=0.0)
                 before = tl.load(g + mine * B + lane, mask=here, other=0.0)
-                share = given * tl.exp(-tl.abs(value - x) / temperature)
+                share = given * tl.exp(-tl.abs(value - x) / T)
                 tl.store(g + mine * B + lane, before + share, mask=here)
         tl.debug_barrier()

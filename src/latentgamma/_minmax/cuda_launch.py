@@ -31,8 +31,8 @@ def close_batch(
     rank = x.new_zeros(nodes if hard and keep else 0, batch)
     if batch and nodes > inputs:
         close_nodes[(-(-batch // _BLOCK),)](
-            v, rank, ptr, child, own, _signs(structure, x.dtype, inputs), inputs, nodes, batch, temperature,
-            HARD=hard, RANKED=hard and keep, BLOCK=_BLOCK, num_warps=2,
+            v, rank, ptr, child, own, _signs(structure, x.dtype, inputs), inputs, nodes, batch,
+            x.new_tensor([temperature]), HARD=hard, RANKED=hard and keep, BLOCK=_BLOCK, num_warps=2,
         )  # fmt: skip
     if nodes:
         out = v.index_select(0, outputs.clamp(min=0).long()).T.contiguous()
@@ -61,7 +61,7 @@ def close_batch_backward(
     if batch and nodes > inputs:
         close_nodes_backward[(-(-batch // _BLOCK),)](
             kept[0], extra[0], g, ptr, child, own, _signs(structure, grad.dtype, inputs), inputs, nodes,
-            batch, temperature, HARD=temperature == 0, BLOCK=_BLOCK, num_warps=2,
+            batch, grad.new_tensor([temperature]), HARD=temperature == 0, BLOCK=_BLOCK, num_warps=2,
         )  # fmt: skip
     return g[:inputs].T.contiguous()
 
