@@ -48,6 +48,18 @@ def test_rows_without_a_rule_get_the_most_frequent_class():
     assert (classifier.predict(same) == 1).all()
 
 
+def test_the_most_confident_rule_decides_between_classes():
+    rng = np.random.default_rng(0)
+    features = rng.random((2000, 2)) < 0.5
+    # With x0 the class is 2; with x1 it is 1, but seldom where both hold.
+    y = np.where(features[:, 1], 1, 0)
+    y[features[:, 0] & (rng.random(2000) < 0.98)] = 2
+    classifier = lg.RuleClassifier(noise=0.25, negation=False).fit(features, y)
+    bodies = {(rule.heads[0], *rule.body) for rule in classifier.rules_}
+    assert {("y = 2", "x0"), ("y = 1", "x1")} <= bodies
+    assert classifier.predict([[1, 1], [0, 1], [1, 0]]).tolist() == [2, 1, 2]
+
+
 def test_several_outputs_are_predicted_together():
     y = np.stack([X[:, 0] & X[:, 1], ~X[:, 2]], axis=1).astype(int)
     classifier = lg.RuleClassifier().fit(X, y)

@@ -525,6 +525,41 @@ def test_a_long_conjunction_is_found_and_what_is_claimed_was_proved():
     assert not any(set(rule.body) == {f"a{i}" for i in body} for rule in shorter.program.rules)
 
 
+def test_of_many_alternatives_the_first_ones_and_the_longest_are_listed():
+    names = [*(f"x{i:02}" for i in range(20)), "h"]
+    states = np.array([[1] * 20 + [0], [0] * 21])
+    result = lg.fit(states, states | [[1], [0]] * np.eye(21, dtype=int)[20], atoms=names, holdout=0)
+    (one,) = result.undecided
+    assert str(one.rule) == "h :- x00."
+    assert [str(other) for other in one.alternatives[:2]] == ["h :- x01.", "h :- x02."]
+    assert len(one.alternatives) == 10
+    assert one.alternatives[-1].body == set(names[:8])
+    line = next(line for line in result.summary().splitlines() if "undecided" in line)
+    longest = ", ".join(names[:8])
+    assert (
+        line
+        == f"% undecided: h :- x00.  or  h :- x01.  or  h :- x02.  or  7 more  or  h :- {longest}."
+    )
+
+
+def test_undecided_weights_are_penalised_near_the_end():
+    homotopy = lg.Homotopy(steps=101)
+    assert [homotopy.at(step).decision for step in (0, 60, 61, 100)] == [0.0, 0.0, 0.05, 0.05]
+
+
+@pytest.mark.parametrize("kind", ["transitions", "closures"])
+def test_what_was_not_proved_is_not_claimed(kind, monkeypatch):
+    states = np.array([[i >> 2 & 1, i >> 1 & 1, i & 1, 0] for i in range(8)], bool)
+    after = states.copy()
+    after[:, 3] = states[:, :3].all(1)
+    options = {"kind": kind, "atoms": list("abch"), "holdout": 0}
+    assert "and no shorter rule explains" in lg.fit(states, after, **options).reason
+    monkeypatch.setattr("latentgamma._learning.hitting_sets._MOST_VISITED", 1)
+    result = lg.fit(states, after, **options)
+    assert [str(rule) for rule in result.program.rules] == ["h :- a, b, c."]
+    assert "for 1 rule it was not proved that no shorter one explains" in result.reason
+
+
 def test_a_body_above_the_limit_is_noted():
     states = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0]]
     after = [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0]]
@@ -587,7 +622,7 @@ def test_nullable_columns_of_pandas_are_taken():
     assert [str(rule) for rule in lg.fit(frame, holdout=0).program.rules] == ["c :- a, b."]
 
 
-LINES = ["id,a,b,b'", "one,yes,no,TRUE", "two,no,no,0", "three,y,n,?", "four,1,0,1.0"]
+LINES = ["id,a,b,b',id'", "one,yes,no,TRUE,x", "two,no,no,0,x", "three,y,n,?,x", "four,1,0,1.0,x"]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])

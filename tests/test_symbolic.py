@@ -150,15 +150,15 @@ def literals(rng, count, coins):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("bodies", "size"), [(1, 8), (3, 7)])
-def test_long_conjunctions_of_many_literals_are_found(seed, bodies, size):
+@pytest.mark.parametrize(("coins", "bodies", "size"), [(35, 1, 8), (35, 3, 7), (120, 1, 8)])
+def test_long_conjunctions_of_many_literals_are_found(seed, coins, bodies, size):
     rng = np.random.default_rng(seed)
-    states = np.hstack([np.zeros((4000, 1), bool), literals(rng, 4000, 35)])  # the head is atom 0
+    states = np.hstack([np.zeros((4000, 1), bool), literals(rng, 4000, coins)])  # head: atom 0
     true = {
-        tuple(sorted((1 + 2 * rng.choice(35, size, False) + rng.integers(0, 2, size)).tolist()))
+        tuple(sorted((1 + 2 * rng.choice(coins, size, False) + rng.integers(0, 2, size)).tolist()))
         for _ in range(bodies)
     }
-    found = with_alternatives(task_of(true, 0, 71, states))
+    found = with_alternatives(task_of(true, 0, 2 * coins + 1, states))
     assert set(found.bodies) == true
     assert found.unexplained == found.unproved == 0
     assert found.alternatives == {}

@@ -13,9 +13,13 @@ import numpy as np
 from latentgamma._learning.head_task import Body, distinct
 from latentgamma._program.facts import Mask
 
-#: Partial sets that one search may visit, and equally small sets that it returns.
-MOST_VISITED = 20_000
-MOST_RETURNED = 2_000
+#: Partial sets that one search may visit; fewer where each visit takes long.
+_MOST_VISITED = 20_000
+_FEWEST_VISITED = 200
+#: Cells of `lacks` that all visits of a search may read together.
+_MOST_CELLS = 4e8
+#: Equally small sets that a search returns.
+_MOST_RETURNED = 2_000
 
 
 class SmallestBodies(NamedTuple):
@@ -31,8 +35,13 @@ class SmallestBodies(NamedTuple):
     shortest: int | None
 
 
-def smallest_bodies(lacks: Mask, max_size: int, visits: int = MOST_VISITED) -> SmallestBodies:
+def smallest_bodies(lacks: Mask, max_size: int, visits: int | None = None) -> SmallestBodies:
     """Return all smallest sets of at most `max_size` columns that hit every row.
+
+    Args:
+        lacks: which columns hit each row. (n, m)
+        max_size: the largest set.
+        visits: partial sets that the search may visit; by default as many as take seconds.
 
     >>> lacks = np.array([[True, False, True], [False, True, True]])
     >>> smallest_bodies(lacks, 3).bodies
@@ -45,6 +54,8 @@ def smallest_bodies(lacks: Mask, max_size: int, visits: int = MOST_VISITED) -> S
     # Rows with few columns decide, and each different row is needed once.
     lacks = lacks[distinct(lacks)[0]]
     lacks = lacks[np.argsort(lacks.sum(1), kind="stable")]
+    if visits is None:
+        visits = int(min(max(_MOST_CELLS / lacks.size, _FEWEST_VISITED), _MOST_VISITED))
     search = _HittingSetSearch(visits)
     for size in range(1, min(max_size, lacks.shape[1]) + 1):
         bodies = sorted({tuple(sorted(body)) for body in search.sets(lacks, size)})
@@ -71,14 +82,14 @@ class _HittingSetSearch:
             neither = missed.T @ missed  # the number of rows that a pair does not hit
             rows, columns = np.nonzero(np.triu(neither == 0, 1))
             pairs: list[Body] = [(int(i), int(j)) for i, j in zip(rows, columns, strict=True)]
-            return pairs[:MOST_RETURNED]
+            return pairs[:_MOST_RETURNED]
         found: list[Body] = []
         for i in np.flatnonzero(lacks[lacks.sum(1).argmin()]).tolist():
             rest = lacks[~lacks[:, i]]
             if not len(rest):
                 continue  # a smaller set would have been found before
             found += [(i, *more) for more in self.sets(rest, size - 1)]
-            if self.visits_left <= 0 or len(found) > MOST_RETURNED:
+            if self.visits_left <= 0 or len(found) > _MOST_RETURNED:
                 break
         return found
 
