@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -277,6 +279,20 @@ def test_report_draws_the_same_page_again(
     assert main(["report", str(files["results.json"]), "--json", "--out", str(tmp_path / "x")]) == 0
     assert capsys.readouterr().out == small()[0].to_json()
     assert (tmp_path / "x").read_text() == before
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_reader_that_leaves_early_is_no_failed_claim(tmp_path: Path, lines: int) -> None:
+    files = report.save(*small(), tmp_path)
+    command = [sys.executable, "-m", "latentgamma", "report", str(files["results.json"])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 def test_report_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,12 +45,23 @@ def write_output(text: str = "") -> None:
         raise OSError(error.errno, error.strerror, "standard output") from None
 
 
-def new_console(*, stderr: bool = False) -> Console:
+def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Return a rich console that prints text as it is; without any codes if NO_COLOR is set."""
     from rich.console import Console
 
+    class PlainConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with code 1, which means a failed claim
+
     system: Literal["auto"] | None = None if _no_color() else "auto"
-    return Console(stderr=stderr, color_system=system, highlight=False, markup=False, emoji=False)
+    return PlainConsole(
+        stderr=stderr,
+        width=width,
+        color_system=system,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 class Screen:

@@ -80,9 +80,7 @@ def _console() -> Console:
     screen = Screen()
     if screen.terminal:
         return screen.console
-    from rich.console import Console
-
-    return Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    return new_console(width=_WIDTH)
 
 
 @contextmanager
