@@ -357,7 +357,9 @@ class LatentGamma(nn.Module):
                 return self._log_odds(state, steps, memory)
             return self._final(state, steps, memory)
 
-        return self._zero_gradient(run, state) if self.training else run(state)
+        # Along proofs a gradient of zero means that no proof depends on the inputs.
+        watched = self.training and self.gradient == "exact"
+        return self._zero_gradient(run, state) if watched else run(state)
 
     def _log_odds(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
         if steps is None:
