@@ -30,6 +30,7 @@ BENCHMARKS = {
     "gpu": ("gpu", "rows", "the layer on a CUDA device"),
     "learn": ("learn", "rows", "rules from observations"),
     "peers": ("peers", "rows", "the same two jobs for us, plain code and other engines"),
+    "train": ("train", "rows", "training a network through rules: ways, tasks and seeds"),
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
     "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
     "datasets": ("datasets", "rows", "programs written by other people"),
