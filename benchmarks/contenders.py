@@ -100,6 +100,9 @@ def our_model(job: Job, form: str) -> tuple[Solve, Read]:
 
     import latentgamma as lg
 
+    from run import compile_kernels
+
+    compile_kernels()
     model, states = lg.oracle(program_of(job), form=form), states_of(job)
 
     def solve() -> Any:
