@@ -33,6 +33,7 @@ BENCHMARKS = {
     "train": ("train", "rows", "training a network through rules: ways, tasks and seeds"),
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
     "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
+    "certificate": ("certificate", "rows", "how tight and how quick the certificate is"),
     "datasets": ("datasets", "rows", "programs written by other people"),
 }
 

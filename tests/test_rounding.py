@@ -103,6 +103,19 @@ def test_gamma_bounds_sums_in_any_order() -> None:
     assert gamma(2.0**24, 2.0**-24) == math.inf
 
 
+def test_the_roundings_of_a_term_are_counted() -> None:
+    """What the kernels do to a term of a body sum before it is added, see `kernels/inputs`."""
+    each = ("1 − s", "weight", "sharpness", "their product", "product with 1 − s", "background")
+    for dtype in DTYPES:
+        rounding = Rounding.of(dtype)
+        assert rounding.roundings_of_sum(7, 0) >= 7 + len(each)
+        # A kernel adds up 4,096 numbers in 128 places, 32 one after another, and these pairwise.
+        assert rounding.roundings_of_sum(0, 4096) >= 4096 / 128 + math.log2(128) + len(each)
+    # In float64 a long sum is no more precise than the rest.
+    assert Rounding.of("float64").roundings_of_sum(0, 10**6) >= 10**6
+    assert Rounding.of("float32").roundings_of_sum(0, 10**6) < 100
+
+
 # -------------------------------------------------------------------- subnormal states
 
 

@@ -10,8 +10,8 @@ import torch
 import latentgamma as lg
 from latentgamma._certificate import interval_step
 from latentgamma._certificate.interval_step import Arithmetic, Interval, check_bounds
-from latentgamma._certificate.rounding import Rounding
-from latentgamma._certificate.step_bounds import sigmoid
+from latentgamma._certificate.rounding import EACH_TERM, Rounding
+from latentgamma._certificate.step_bounds import GateNumbers, RowNumbers, sigmoid
 from latentgamma._program.program import Program
 from latentgamma.generators import random
 from random_programs import random_program
@@ -56,15 +56,40 @@ def test_the_bounds_hold_in_an_arithmetic_of_few_digits(digits: int, monkeypatch
     monkeypatch.setattr(Rounding, "of", lambda dtype: coarse)
     # The order of a sum is that of the code: no block of a long sum, nothing but its terms.
     monkeypatch.setattr(
-        Rounding, "roundings_of_sum", lambda self, terms, long: np.asarray(terms) + 10.0
+        Rounding, "roundings_of_sum", lambda self, terms, long: np.asarray(terms) + EACH_TERM
     )
     compared = 0
     for seed in range(12):
         model = soft_model(seed, form="dense")
+        if seed % 2:  # what is lacking meets the slack, and nothing but its error is left
+            with torch.no_grad():
+                model.threshold.zero_()
+                model.sharpness_raw.fill_(0.5)
+                model.rules.body_logits.abs_()
         reading = model.reading(model.program)
         if np.all(reading.rows.relative < 0.5):
             compared += check_bounds(reading)
     assert compared > (100 if digits == 10 else 10)
+
+
+def test_errors_are_relative_to_what_is_summed_and_not_to_a_difference() -> None:
+    """A body sum of 1,000 that meets a slack of 1,000, and evidence that meets its offset."""
+    rounding = Rounding.of("float32")
+    thousand, one, zero = np.full(1, 1000.0), np.ones(1), np.zeros(1)
+    rows = RowNumbers.of(thousand, one, one, 50 * one, zero, rounding)
+    # 50 roundings of each term, and the two of the slack.
+    error = 1000 * 52 * rounding.unit
+    above = rows.firing_above(thousand, 0.0, rounding)[0]
+    below = rows.firing_below(thousand, 0.0, rounding)[0]
+    assert error <= math.log(above / (1 - above)) <= 1.1 * error
+    assert -1.1 * error <= math.log(below / (1 - below)) <= -error
+    gates = GateNumbers.of(thousand, 5.0, False, 50 * one, zero, rounding)
+    assert error <= gates.evidence_above(thousand, 0.0, rounding)[0] <= 1.1 * error
+    assert -1.1 * error <= gates.evidence_below(thousand, 0.0, rounding)[0] <= -error
+    # Negative terms of a size of 30 count, though they are not seen in the sum.
+    rows = RowNumbers.of(zero, one, one, 50 * one, 60 * one, rounding)
+    mixed = rows.firing_above(zero, 0.0, rounding)[0]
+    assert math.log(mixed / (1 - mixed)) >= 60 * 50 * rounding.unit
 
 
 def test_a_bound_that_is_too_low_is_found() -> None:
