@@ -201,6 +201,18 @@ def train(
     }  # fmt: skip
 
 
+def rows(seeds: int = 5) -> list[dict[str, Any]]:
+    """Every task with every seed on a GPU; without one, a short run of the smallest task."""
+    if torch.cuda.is_available():
+        jobs = [
+            (task, seed, *setting) for task, setting in SETTINGS.items() for seed in range(seeds)
+        ]
+    else:
+        print("no GPU here: one short run of add1", file=sys.stderr)
+        jobs = [("add1", 0, 2, 64)]
+    return [train(*job, plain=False, path=CACHE) for job in jobs]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=sorted(SETTINGS))

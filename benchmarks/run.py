@@ -31,6 +31,7 @@ BENCHMARKS = {
     "learn": ("learn", "rows", "rules from observations"),
     "peers": ("peers", "rows", "the same two jobs for us, plain code and other engines"),
     "train": ("train", "rows", "training a network through rules: ways, tasks and seeds"),
+    "mnist": ("mnist", "rows", "MNIST read through sums, on a GPU"),
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
     "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
     "certificate": ("certificate", "rows", "how tight and how quick the certificate is"),
