@@ -99,7 +99,6 @@ def our_model(job: Job, form: str) -> tuple[Solve, Read]:
     import torch
 
     import latentgamma as lg
-
     from run import compile_kernels
 
     compile_kernels()
