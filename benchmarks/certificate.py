@@ -7,6 +7,7 @@ small models.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from statistics import median, quantiles
@@ -158,6 +159,6 @@ def speed() -> list[dict[str, Any]]:
             "constants and model, s": round(median(first for first, _ in times), 3),
             "certificate, s": round(median(last for _, last in times), 3),
             "t_min": certificate.t_min,
-            "t_max": certificate.t_max,
+            "t_max": "for ever" if math.isinf(certificate.t_max) else certificate.t_max,
         })  # fmt: skip
     return found
