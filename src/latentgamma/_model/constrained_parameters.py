@@ -1,5 +1,8 @@
 """Parameters kept in a domain by construction: any finite raw value stands for one inside it.
 
+Values are computed in float64 and rounded once to the dtype of the raw ones, so that plain torch,
+the kernels and a certificate read the same numbers.
+
 `torch.nn.utils.parametrize` would do the same, but a module that uses it cannot be pickled.
 """
 
@@ -14,19 +17,21 @@ from latentgamma._errors import ModelError
 
 def positive(raw: Tensor) -> Tensor:
     """log(1 + eˣ), which is positive; where that underflows, the smallest positive number."""
-    # From 40 on the logarithm is x itself to the last digit, in every dtype.
-    return softplus(raw, threshold=40.0).clamp(min=torch.finfo(raw.dtype).tiny)
+    # From 40 on the logarithm is x itself to the last digit.
+    value = softplus(raw.double(), threshold=40.0)
+    return value.clamp(min=torch.finfo(raw.dtype).tiny).to(raw.dtype)
 
 
 def above_one(raw: Tensor) -> Tensor:
     """1 + log(1 + eˣ), at least the next number above 1."""
-    return (1 + positive(raw)).clamp(min=1 + torch.finfo(raw.dtype).eps)
+    value = 1 + softplus(raw.double(), threshold=40.0)
+    return value.clamp(min=1 + torch.finfo(raw.dtype).eps).to(raw.dtype)
 
 
 def open_unit(raw: Tensor) -> Tensor:
     """σ(x), strictly between 0 and 1."""
     limits = torch.finfo(raw.dtype)
-    return torch.sigmoid(raw).clamp(limits.tiny, 1 - limits.eps)
+    return torch.sigmoid(raw.double()).clamp(limits.tiny, 1 - limits.eps).to(raw.dtype)
 
 
 def raw_above(name: str, value: Tensor, floor: float) -> Tensor:

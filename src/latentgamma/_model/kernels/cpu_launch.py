@@ -121,7 +121,8 @@ def _raw(parameters: Parameters) -> tuple[RuleParameters, float, float]:
     gain = max(_softplus(parameters.gain_raw.item()), tiny)
     gate = max(1 + _softplus(parameters.gate_raw.item()), 1 + eps)
     # In the parameters' own precision, in which a gate of 5 is a whole number.
-    return raw, gain, float(raw.threshold.dtype.type(gate))
+    round_ = raw.threshold.dtype.type
+    return raw, float(round_(gain)), float(round_(gate))
 
 
 def _softplus(x: float) -> float:

@@ -1,7 +1,8 @@
 """Parameters to coefficients on the CPU, and gradients of coefficients to those of parameters.
 
-The formulas are those of `SparseRules.read` and `coefficients.read`, in float64 throughout and
-rounded once at the end. Each rule is independent of the others, except for the shared gain.
+The formulas are those of `SparseRules.read` and `coefficients.make_coefficients`, in float64 and
+rounded once at the end. Sharpness and amplitude are first rounded to the dtype of the parameters, as
+plain torch does. Each rule is independent of the others, except for the shared gain.
 """
 
 from __future__ import annotations
@@ -122,6 +123,12 @@ def _softplus(x: float, small: float) -> float:
 
 
 @inlined
+def _product(like: Array, left: float, right: float) -> float:
+    """Left · right with the roundings of the dtype of an array."""
+    return np.float64(like.dtype.type(left) * like.dtype.type(right))
+
+
+@inlined
 def _head_norm(low: int, high: int, M: int, head: Array, background: float) -> float:
     """The sum of e^(ψ − largest) over all atoms of a rule."""
     norm = (M - (high - low)) * background
@@ -152,6 +159,7 @@ def read_coefficients(
     for j in range(first, last):
         here = j - first
         sharpness = max(_softplus(raw.sharpness[j], e.sharpness[here]), tiny)
+        sharpness = np.float64(raw.sharpness.dtype.type(sharpness))
         background = _sigmoid(raw.body_background[j], e.body_background[here])
         total = M * background
         for p in range(rules.body_start[j], rules.body_start[j + 1]):
@@ -162,7 +170,8 @@ def read_coefficients(
         out.margin[j] = sharpness * (total - raw.threshold[j])
         out.body_background[j] = sharpness * background
         confidence = _sigmoid(raw.confidence[j], e.confidence[here])
-        amplitude = gain * min(max(confidence, tiny), 1.0 - eps)
+        confidence = min(max(confidence, tiny), 1.0 - eps)
+        amplitude = _product(raw.confidence, gain, confidence)
         low, high = rules.head_start[j] - low_head, rules.head_start[j + 1] - low_head
         norm = _head_norm(low, high, M, e.head, e.head_background[here])
         background = e.head_background[here] / norm
@@ -192,7 +201,7 @@ def read_coefficients_backward(
         here = j - first
         sharpness = _softplus(raw.sharpness[j], e.sharpness[here])
         inside = sharpness >= tiny
-        sharpness = max(sharpness, tiny)
+        sharpness = np.float64(raw.sharpness.dtype.type(max(sharpness, tiny)))
         background = _sigmoid(raw.body_background[j], e.body_background[here])
         by_total = grads.margin[j] * sharpness
         total, by_sharpness = M * background, grads.body_background[j] * background
@@ -214,7 +223,7 @@ def read_coefficients_backward(
         confidence = _sigmoid(raw.confidence[j], e.confidence[here])
         inside = tiny <= confidence <= 1.0 - eps
         confidence = min(max(confidence, tiny), 1.0 - eps)
-        amplitude = gain * confidence
+        amplitude = _product(raw.confidence, gain, confidence)
         low, high = rules.head_start[j] - low_head, rules.head_start[j + 1] - low_head
         norm = _head_norm(low, high, M, e.head, e.head_background[here])
         background = e.head_background[here] / norm

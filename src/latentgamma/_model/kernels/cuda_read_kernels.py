@@ -44,11 +44,15 @@ def _softplus(x):
 @triton.jit
 def _rule(index, parameters, j, rule, M, TINY: tl.constexpr, EPS: tl.constexpr):
     """What both passes compute first for some rules."""
+    dtype = parameters[5].dtype.element_ty
     sharpness = tl.maximum(_softplus(_wide(parameters[5], j, rule)), TINY)
+    sharpness = sharpness.to(dtype).to(tl.float64)
     body_off = _sigmoid(_wide(parameters[1], j, rule))
     gain = tl.maximum(_softplus(tl.load(parameters[7]).to(tl.float64)), TINY)
+    gain = gain.to(dtype).to(tl.float64)
     confidence = _sigmoid(_wide(parameters[6], j, rule))
     confidence = tl.minimum(tl.maximum(confidence, TINY), 1.0 - EPS)
+    confidence = confidence.to(dtype).to(tl.float64)
     low = tl.load(index[2] + j, mask=rule, other=0)
     heads = tl.load(index[2] + j + 1, mask=rule, other=0) - low
     longest = tl.max(heads, axis=0)
@@ -92,7 +96,7 @@ def read_kernel(
     sharpness, body_off, gain, confidence, low, heads, longest, _, top, norm, head_off = _rule(
         index, parameters, j, rule, M, TINY, EPS
     )
-    amplitude = gain * confidence
+    amplitude = (gain * confidence).to(parameters[6].dtype.element_ty).to(tl.float64)
     start = tl.load(index[0] + j, mask=rule, other=0)
     count = tl.load(index[0] + j + 1, mask=rule, other=0) - start
     total = M * body_off
@@ -112,8 +116,8 @@ def read_kernel(
         weight = amplitude * (tl.exp(logit - top) / norm - head_off)
         tl.store(coefficients[4] + low + q, weight.to(tl.float32), mask=here)
     if tl.program_id(0) == 0:
-        gate = 1.0 + _softplus(tl.load(parameters[9]).to(tl.float64))
-        tl.store(coefficients[6], tl.maximum(gate, 1.0 + EPS).to(tl.float32))
+        gate = tl.maximum(1.0 + _softplus(tl.load(parameters[9]).to(tl.float64)), 1.0 + EPS)
+        tl.store(coefficients[6], gate.to(parameters[9].dtype.element_ty).to(tl.float32))
 
 
 @triton.jit
@@ -154,7 +158,7 @@ def read_backward_kernel(
     tl.store(out[5] + j, by_raw.to(dtype), mask=rule)
     tl.store(out[4] + j, (-by_total).to(dtype), mask=rule)
 
-    amplitude = gain * confidence
+    amplitude = (gain * confidence).to(parameters[6].dtype.element_ty).to(tl.float64)
     by_off = _wide(gradients[3], j, rule)
     by_amplitude = by_off * head_off
     by_background = by_off * amplitude
