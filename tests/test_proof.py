@@ -352,3 +352,10 @@ def test_an_index_and_a_name_ask_a_program_with_negation_the_same():
         assert (why_not(program, ["a"], atom) is None) == (
             derivation(program, ["a"], name) is not None
         )
+
+
+def test_names_stand_in_json_as_they_are():
+    program = Program.from_rules([("größe", ["ä"])])
+    for answer in (derivation(program, ["ä"], "größe"), why_not(program, [], "größe")):
+        assert '"größe"' in answer.to_json()
+        assert json.loads(answer.to_json(indent=1)) == answer.to_dict()

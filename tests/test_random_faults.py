@@ -48,8 +48,9 @@ OUTPUTS = {"learn": ["rules.lp", "net.safetensors"], "validate": ["out/results.j
 
 
 def start(args: list[str], folder: Path) -> subprocess.Popen[str]:
-    # The first byte of the output says that Python itself has started.
-    code = "print('*', flush=True); from latentgamma._cli.main import script; script()"
+    # The first byte of the output says that Python has started and found the library. Before that
+    # an interrupt is Python's to report.
+    code = "from latentgamma._cli.main import script; print('*', flush=True); script()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *args],
         cwd=folder,
@@ -72,6 +73,15 @@ def run(
             process.send_signal(number)
         _, messages = process.communicate()
     return process.returncode, messages
+
+
+def moments(seed: int, seconds: float) -> list[float]:
+    """At once, when the command certainly runs, and then at random moments of its run.
+
+    How long a run takes differs from run to run, so some moments may come after its end.
+    """
+    draw = random.Random(seed)
+    return [0.0, *(draw.uniform(0, seconds) for _ in range(COUNT))]
 
 
 def outputs(command: str, folder: Path) -> dict[str, object]:
@@ -115,18 +125,18 @@ def test_a_command_killed_at_any_moment_ends_the_same_when_run_again(
     undisturbed: tuple[str, list[str], dict[str, object], float, int], tmp_path: Path
 ) -> None:
     command, args, expected, seconds, code = undisturbed
-    moments = random.Random(1)
+    draw = random.Random(0)
     folder, killed = folder_for(command, tmp_path / "folder"), 0
-    for _ in range(COUNT):
-        ended, messages = run(args, folder, moments.uniform(0, seconds), signal.SIGKILL)
+    for number, after in enumerate(moments(1, seconds)):
+        ended, messages = run(args, folder, after, signal.SIGKILL)
         killed += ended == -signal.SIGKILL
         assert ended in (-signal.SIGKILL, code), messages
         # What is there is complete.
         assert outputs(command, folder).items() <= expected.items()
-        if ended == code or moments.random() < 0.5:  # else go on from there, to be killed again
+        if ended == code or draw.random() < 0.5:  # else go on from there, to be killed again
             assert run(args, folder)[0] == code
             assert outputs(command, folder) == expected
-            folder = folder_for(command, tmp_path / f"folder{killed}-{moments.random()}")
+            folder = folder_for(command, tmp_path / f"folder{number}")
     assert run(args, folder)[0] == code
     assert outputs(command, folder) == expected
     assert killed
@@ -136,10 +146,9 @@ def test_a_command_interrupted_at_any_moment_says_so_in_one_line_and_ends_the_sa
     undisturbed: tuple[str, list[str], dict[str, object], float, int], tmp_path: Path
 ) -> None:
     command, args, expected, seconds, code = undisturbed
-    moments = random.Random(2)
     folder, interrupted = folder_for(command, tmp_path / "folder"), 0
-    for _ in range(COUNT):
-        ended, messages = run(args, folder, moments.uniform(0, seconds), signal.SIGINT)
+    for after in moments(2, seconds):
+        ended, messages = run(args, folder, after, signal.SIGINT)
         assert ended in (130, code), messages
         assert "Traceback" not in messages
         if ended == 130:
