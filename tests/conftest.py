@@ -2,12 +2,17 @@
 
 import os
 import random
+import signal
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+# A shell starts background jobs with SIGINT ignored, and their children inherit that. The tests of
+# Ctrl-C need the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every run. HYPOTHESIS_PROFILE=search draws new ones. How long an example
 # takes says nothing: other processes use the machine too.

@@ -302,7 +302,7 @@ def test_the_completion_script_names_every_command_and_is_valid(
     [
         ("latentgamma c", {"closure", "certify", "convert", "completion"}),
         ("latentgamma certify --constants ", {"paper", "scaled", "certified"}),
-        ("latentgamma closure --f", {"--facts", "--facts-file", "--format"}),
+        ("latentgamma closure --f", {"--facts", "--facts-file", "--facts-table", "--format"}),
         ("latentgamma completion z", {"zsh"}),
         ("latentgamma closure ani", {"animals.lp", "animals_transitions.csv"}),
     ],
