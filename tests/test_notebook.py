@@ -71,7 +71,7 @@ def test_a_certificate_shows_whether_it_holds() -> None:
     good = lg.certify(lg.oracle(ODD), ODD)
     bad = lg.certify(lg.oracle(ODD), lg.parse(str(ODD) + " e :- a."))
     assert "✓" in words(good)
-    assert f"{good.t_max:,.0f}" in words(good)
+    assert str(good) in words(good)
     assert "✗" in words(bad)
     assert bad.message in words(bad)
 

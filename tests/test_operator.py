@@ -183,7 +183,7 @@ class TestWhereThePaperFails:
             steps += 1
         assert steps == 246_662  # the paper promises 969,400
         model = oracle(generators.clique(2), PAPER, form=form, dtype=torch.float64)
-        assert certify(model, generators.clique(2)).t_max == pytest.approx(steps, rel=0.01)
+        assert 0.98 * steps < certify(model, generators.clique(2)).t_max <= steps
 
     def test_the_assumption_does_not_separate(self, form: str) -> None:
         M, rho = 2700, 40
