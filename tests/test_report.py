@@ -246,6 +246,30 @@ def test_a_program_of_another_size_is_a_failed_claim() -> None:
     assert outcome.text.startswith("1 of 2")
 
 
+def test_a_window_without_an_end_is_shown_as_such() -> None:
+    results, timing = small()
+    windows = results.windows
+
+    def page(t_max: float | None, holds: bool = True) -> str:
+        rows = tuple(replace(row, t_max=t_max, holds=holds) for row in windows.rows)
+        changed = replace(results, windows=replace(windows, rows=rows))
+        return report.render_html(changed, timing)
+
+    assert "<b>∞</b><span>steps in the shortest" in page(None)
+    assert "<b>123</b><span>steps in the shortest" in page(123.0)
+    assert "<b>0</b><span>steps in the shortest" in page(None, holds=False)
+    heads = results.multi_head
+    for t_max, certified, text in (
+        (None, True, "no end"),
+        (77.0, True, "to 77"),
+        (None, False, "no"),
+    ):
+        rows = tuple(replace(row, t_max=t_max, certified=certified) for row in heads.rows)
+        changed = replace(results, multi_head=replace(heads, rows=rows))
+        (table,) = (one for one in tables(changed) if one.phase == "F")
+        assert {row[5].text for row in table.rows} == {text}
+
+
 def test_the_page_names_the_machine_and_the_versions() -> None:
     results, timing = small()
     text = report.render_html(results, replace(timing, machine="an abacus"))

@@ -15,7 +15,7 @@ from latentgamma.report.differences import differences
 from latentgamma.report.tables import Cell, Table, scientific, tables
 from latentgamma.report.verdicts import PHASES, exact_runs, timing_text, verdict
 from latentgamma.validation.printed import GRAPHS
-from latentgamma.validation.results import Picture, Timing, Validation
+from latentgamma.validation.results import Picture, Timing, Validation, WindowRow
 
 #: The browser refuses to load anything for this page.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -106,16 +106,24 @@ def symbols(text: str) -> str:
 def _tiles(results: Validation, timing: Timing | None) -> str:
     exact, total = exact_runs(results)
     noisy = [certified for row in results.robustness.body for certified in row.certified]
-    ends = [row.t_max for row in results.windows.rows if row.constants == "certified" and row.t_max]
+    rows = [row for row in results.windows.rows if row.constants == "certified"]
     tiles = [
         (f"{exact:,} / {total:,}", "runs exact in every atom"),
         (f"{sum(noisy)} / {len(noisy)}", "models with noisy bodies certified for all fact sets"),
-        (scientific(min(ends, default=0)), "steps in the shortest certified window"),
+        (_shortest(rows), "steps in the shortest certified window"),
     ]
     if timing is not None:
         tiles.append((f"{timing.wall:.1f} s", f"for all phases on {timing.device}"))
     items = "".join(f"<li><b>{escape(b)}</b><span>{escape(s)}</span></li>" for b, s in tiles)
     return f'<ul class="tiles">{items}</ul>'
+
+
+def _shortest(rows: Sequence[WindowRow]) -> str:
+    """The end of the shortest certified window."""
+    if not all(row.holds for row in rows):
+        return "0"
+    finite = [row.t_max for row in rows if row.t_max is not None]
+    return scientific(min(finite)) if finite else "∞"
 
 
 def _section(results: Validation, letter: str, title: str) -> str:

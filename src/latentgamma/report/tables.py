@@ -236,9 +236,12 @@ def _expected(results: Validation) -> Table:
 
 
 def _proved(row: NoiseRow) -> Cell:
-    ends = [end for end in row.t_max if end is not None]
     share = f"{sum(row.certified)}/{len(row.certified)}"
-    return Cell(f"{share}, to {min(ends):,.0f}" if ends else share)
+    ends = [end for end, held in zip(row.t_max, row.certified, strict=True) if held]
+    if not ends:
+        return Cell(share)
+    finite = [end for end in ends if end is not None]
+    return Cell(f"{share}, to {min(finite):,.0f}" if finite else f"{share}, no end")
 
 
 def _critical(results: Validation) -> Table:
@@ -331,7 +334,7 @@ def _multi_head(results: Validation) -> Table:
             row.heads, row.constants,
             _beside(f"{100 * row.active / row.rules:.0f}%", "100%"),
             f"{row.exact}/{row.rules}", row.t_conv,
-            f"to {row.t_max:,.0f}" if row.certified and row.t_max else "no",
+            _end_text(row.t_max) if row.certified else "no",
             Cell(f"{row.mixed:.3f}", "" if row.mixed > 0.5 else "bad"),
         )
         for row in results.multi_head.rows
@@ -374,6 +377,10 @@ def _windows(results: Validation) -> Table:
         "depth; it is marked where it is longer than the proved one."
     )
     return Table("G", "Certified windows", columns, tuple(rows), note)
+
+
+def _end_text(t_max: float | None) -> str:
+    return "no end" if t_max is None else f"to {t_max:,.0f}"
 
 
 def _steps(count: float) -> str:
