@@ -1,6 +1,6 @@
 """Fuzz one reader, guided by coverage. Needs atheris: pip install atheris.
 
-    python tests/fuzz/run.py csv --seconds 600
+    python tests/fuzz/fuzz_readers.py csv --seconds 600
 
 What breaks is written to `tests/fuzz/findings/`; tests/test_fuzz_findings.py reads it from then on.
 """
