@@ -147,7 +147,7 @@ def maximal_closed_sets(program: Program, most: int = 10_000) -> npt.NDArray[np.
 
     >>> program = Program.from_rules([("c", ["a", "b"])])
     >>> maximal_closed_sets(program).astype(int).tolist()
-    [[0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1]]
+    [[0, 0, 1], [0, 1, 0], [1, 0, 1], [1, 1, 0]]
     """
     if program.M > MOST_ATOMS:
         return None

@@ -88,7 +88,7 @@ def distinct_rows(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArr
     """The places of rows that differ from all others kept, and which of them each row equals.
 
     >>> distinct_rows([np.array([1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0])])
-    (array([0, 1]), array([0, 1, 0]))
+    (array([1, 0]), array([1, 0, 1]))
     """
     count = len(columns[0])
     key = np.zeros(count, np.uint64)
