@@ -12,13 +12,29 @@ from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
 from paper_reference import Parameters
 
-#: How each form of the rules is made from the sparse one. A new form joins the contract here.
+#: How each form of the rules in one process is made from the sparse one.
 FORMS: dict[str, Callable[[SparseRules], AbstractRules]] = {
     "sparse": lambda rules: rules,
     "dense": lambda rules: rules.to_dense(),
 }
+
+
+def _sharded(rules: SparseRules) -> AbstractRules:
+    """These rules as the part that the only process of a group has."""
+    import torch.distributed as dist
+
+    from latentgamma.distributed.collectives import Ranks
+    from latentgamma.distributed.sharded_rules import ShardedRules
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return ShardedRules(rules, first=0, total=rules.R, ranks=Ranks(dist.group.WORLD, 0, 1))
+
+
+#: All forms. A new form joins the contract here.
+ALL_FORMS = FORMS | {"sharded": _sharded}
 #: The forms, and the sparse one run by compiled kernels where there are some for it.
-RUNS = (*FORMS, "compiled")
+RUNS, ALL_RUNS = (*FORMS, "compiled"), (*ALL_FORMS, "compiled")
 GATES = ("sigmoid", "bump")
 
 
@@ -51,7 +67,7 @@ def random_model(
         head_background=normal(R) - 1,
     )
     return LatentGamma(
-        rules if form == "compiled" else FORMS[form](rules),
+        rules if form == "compiled" else ALL_FORMS[form](rules),
         threshold=uniform(-0.5, 2.5, R),
         sharpness=uniform(0.3, 5.0, R),
         confidence=uniform(0.05, 0.95, R),

@@ -143,7 +143,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         misroute_bound critical_sigma parameter_count lower_bound_bits validation report plot
         explore fit FitResult Evidence HistoryEntry RuleClassifier Homotopy extract alignment
         Alignment LatentGammaError ProgramError ParseError FactsError StateError ModelError
-        DataError ArgumentError CertificateError Rules ProofStep Absent Blocked Equivalence
+        DataError ArgumentError CertificateError DistributedError distributed Rules ProofStep Absent Blocked Equivalence
         DenseRules SparseRules StratifiedModel Status Margins GradientRow Plan
     """
     assert set(lg.__all__) == set(promised.split())

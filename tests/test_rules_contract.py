@@ -17,15 +17,15 @@ from latentgamma import LatentGamma, Program
 from latentgamma._model import stages
 from latentgamma._model.kernels import selection
 from latentgamma._model.sparse_rules import SparseRules
-from random_models import FORMS, GATES, RUNS, paper_parameters, random_model, random_states
+from random_models import ALL_FORMS, ALL_RUNS, GATES, paper_parameters, random_model, random_states
 from random_programs import programs, random_program
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 LAW = settings(deadline=None, max_examples=20, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
 
-every_form = pytest.mark.parametrize("form", FORMS)
-every_run = pytest.mark.parametrize("form", RUNS)
+every_form = pytest.mark.parametrize("form", ALL_FORMS)
+every_run = pytest.mark.parametrize("form", ALL_RUNS)
 every_gate = pytest.mark.parametrize("gate", GATES)
 
 
@@ -149,8 +149,9 @@ class TestGradient:
         found, expected = gradients(model, state, 3), gradients(dense, state, 3)
         for name in found.keys() & expected.keys() - {"rules.body_logits", "rules.head_logits"}:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)
-        if not isinstance(model.rules, SparseRules):
+        if form == "dense":
             return
+        prefix = "local." if form == "sharded" else ""
         held = model.rules.literals()
         for part, rule, atom in (
             ("body", held.body_rule, held.body_atom),
@@ -160,11 +161,14 @@ class TestGradient:
             off = torch.ones_like(full)
             off[rule, atom] = 0
             torch.testing.assert_close(
-                found[f"rules.{part}_logits"], full[rule, atom], rtol=1e-9, atol=1e-12
+                found[f"rules.{prefix}{part}_logits"], full[rule, atom], rtol=1e-9, atol=1e-12
             )
             # One background logit stands for all pairs off the support.
             torch.testing.assert_close(
-                found[f"rules.{part}_background"], (full * off).sum(1), rtol=1e-9, atol=1e-12
+                found[f"rules.{prefix}{part}_background"],
+                (full * off).sum(1),
+                rtol=1e-9,
+                atol=1e-12,
             )
 
     @pytest.mark.parametrize("gradient", ["exact", "proof"])
@@ -341,7 +345,7 @@ def test_the_support_is_where_weights_stand_out(form: str) -> None:
             head_logits=torch.full((4,), 5.0),
             head_background=torch.zeros(3),
         )
-        found = FORMS[form](rules).literals()
+        found = ALL_FORMS[form](rules).literals()
     expected = SparseRules.literals_of(program)
     for rule, atom, rule_, atom_ in (
         (found.body_rule, found.body_atom, expected.body_rule, expected.body_atom),

@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # importing typing would take longer than the rest of thi
 if TYPE_CHECKING:
     from typing import Any
 
-    from latentgamma import datalog, explore, generators, plot, report, validation
+    from latentgamma import datalog, distributed, explore, generators, plot, report, validation
     from latentgamma._certificate.certificate import Certificate, Margins, Status
     from latentgamma._certificate.certify import certify, tolerance
     from latentgamma._certificate.constants import Constants
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ArgumentError,
         CertificateError,
         DataError,
+        DistributedError,
         FactsError,
         LatentGammaError,
         ModelError,
@@ -90,6 +91,7 @@ _MODULES = {
     "ArgumentError": "_errors",
     "CertificateError": "_errors",
     "DataError": "_errors",
+    "DistributedError": "_errors",
     "FactsError": "_errors",
     "LatentGammaError": "_errors",
     "ModelError": "_errors",
@@ -150,6 +152,7 @@ _MODULES = {
     "parameter_count": "_model.complexity",
     "lower_bound_bits": "_model.complexity",
     "datalog": "",
+    "distributed": "",
     "generators": "",
     "plot": "",
     "explore": "",
@@ -199,6 +202,7 @@ __all__ = [
     "Status",
     "Margins",
     "tolerance",
+    "distributed",
     "gradient_report",
     "GradientReport",
     "GradientRow",
@@ -245,6 +249,7 @@ __all__ = [
     "DataError",
     "ArgumentError",
     "CertificateError",
+    "DistributedError",
 ]
 
 

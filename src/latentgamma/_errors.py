@@ -10,7 +10,8 @@ Bad input raises; a numerical failure is data (a certificate with a status).
     ├── ModelError (ValueError)         options or a file that do not fit a model
     ├── DataError (ValueError)          observations that cannot be learned from
     ├── ArgumentError (ValueError)      an argument of another kind, or outside its range
-    └── CertificateError (RuntimeError) a certificate that was required and does not hold
+    ├── CertificateError (RuntimeError) a certificate that was required and does not hold
+    └── DistributedError (RuntimeError) a process of a distributed run stopped or does not answer
 """
 
 from __future__ import annotations
@@ -88,6 +89,10 @@ class ArgumentError(LatentGammaError, ValueError):
 
 class CertificateError(LatentGammaError, RuntimeError):
     """A certificate was required, and it does not hold."""
+
+
+class DistributedError(LatentGammaError, RuntimeError):
+    """A process of a distributed run has stopped or does not answer."""
 
 
 # Beyond this many names a fuzzy look-up would take longer than a person waits.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from latentgamma._errors import ModelError
-from latentgamma._model.module import LatentGamma
+from latentgamma._model.module import LatentGamma, require_whole_model
 from latentgamma._program.program import Program
 
 
@@ -55,6 +55,7 @@ def alignment(model: LatentGamma, program: Program) -> Alignment:
             f"alignment takes a LatentGamma and a Program, not {type(model).__name__} and "
             f"{type(program).__name__}"
         )
+    require_whole_model(model, "alignment")
     if model.M != program.M:
         raise ModelError(f"the model has {model.M} atoms, but the program has {program.M}")
     with torch.no_grad():

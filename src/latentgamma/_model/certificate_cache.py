@@ -32,11 +32,16 @@ class CertificateCache:
         key: tuple[object, ...],
         tensors: Iterable[Tensor],
         compute: Callable[[], Certificate],
+        in_any_process: Callable[[bool], bool],
     ) -> Certificate:
-        """The certificate for this key and these values, computed where there is none yet."""
+        """The certificate for this key and these values, computed where there is none yet.
+
+        Processes that share a model compute it together, if it has changed in any of them.
+        """
         values = _joined(tensors)
         entry = self._entry  # read once: another thread may replace it
-        if entry is None or entry.key != key or not _equal(entry.values, values):
+        changed = entry is None or entry.key != key or not _equal(entry.values, values)
+        if in_any_process(changed) or entry is None:
             entry = self._entry = _Entry(key, values, compute())
         return entry.certificate
 

@@ -20,7 +20,7 @@ import math
 from latentgamma._errors import ProgramError
 from latentgamma._model.checks import one_of
 from latentgamma._model.dense_rules import DenseRules
-from latentgamma._model.module import LatentGamma
+from latentgamma._model.module import LatentGamma, require_whole_model
 from latentgamma._program.program import Program
 
 
@@ -42,6 +42,7 @@ def parameter_count(what: LatentGamma | Program, form: str | None = None) -> int
         one_of("form", form, ("dense", "sparse"))
     R, M = what.R, what.M
     if isinstance(what, LatentGamma):
+        require_whole_model(what, "parameter_count")
         form = form or ("dense" if isinstance(what.rules, DenseRules) else "sparse")
         support = what.rules.literals()
         literals = len(support.body_atom) + len(support.head_atom)

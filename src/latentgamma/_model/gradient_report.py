@@ -13,7 +13,12 @@ from torch import Tensor
 
 from latentgamma._errors import FactsError, ModelError
 from latentgamma._logic.closure import Closure, closure
-from latentgamma._model.module import Gradient, LatentGamma, require_latent_gamma
+from latentgamma._model.module import (
+    Gradient,
+    LatentGamma,
+    require_latent_gamma,
+    require_whole_model,
+)
 from latentgamma._program.facts import Facts, Mask, atom_index, fact_values
 from latentgamma._program.program import Program
 
@@ -107,6 +112,7 @@ def gradient_report(
         –  animal       2  1.38e-09   1.28e-09          1
     """
     require_latent_gamma(model, "gradient_report")
+    require_whole_model(model, "gradient_report")
     if model.program is None:
         raise ModelError("this model has no program to take depths from; set model.program")
     program = model.program

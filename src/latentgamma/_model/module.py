@@ -198,7 +198,7 @@ class LatentGamma(nn.Module):
     @property
     def R(self) -> int:
         """The number of rules."""
-        return self.rules.R
+        return self.rules.total
 
     @property
     def device(self) -> torch.device:
@@ -253,7 +253,8 @@ class LatentGamma(nn.Module):
         """The parameters of one group, for an optimiser: see `GROUPS` for the names."""
         one_of("group", name, GROUPS)
         if name in ("body", "head"):
-            return [p for key, p in self.rules.named_parameters() if key.startswith(name)]
+            named = self.rules.named_parameters()
+            return [p for key, p in named if key.rpartition(".")[2].startswith(name)]
         raw = f"{name}_raw"
         return [getattr(self, raw if hasattr(self, raw) else name)]
 
@@ -431,7 +432,9 @@ class LatentGamma(nn.Module):
         if fixed is None:
             key = program, self.dtype, self.gate_kind
             values = *self.parameters(), *self.buffers()
-            return self._certificates.get(key, values, lambda: certify(self, program))
+            return self._certificates.get(
+                key, values, lambda: certify(self, program), self.rules.in_any_process
+            )
         if fixed.certificate is None:
             fixed.certificate = certify(self, program)
         return fixed.certificate
@@ -440,8 +443,7 @@ class LatentGamma(nn.Module):
         """What a certificate reads of this model, its rows standing for a program's rules."""
         with torch.no_grad():
             return read_model(
-                self.rules,
-                self.step_parameters(),
+                *self.rules.whole(self.step_parameters()),
                 program,
                 rows,
                 bump=is_bump(self.gate_kind),
@@ -456,7 +458,7 @@ class LatentGamma(nn.Module):
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
         """The rules that the rows look like, and which rows they are; idle rows are left out."""
         with torch.no_grad():
-            return rows_of(self.rules, self.step_parameters(), atoms)
+            return rows_of(*self.rules.whole(self.step_parameters()), atoms)
 
     def closure(self, facts: Facts) -> frozenset[str]:
         """The names of the atoms that the network derives from these facts.
@@ -550,4 +552,12 @@ def require_latent_gamma(model: object, function: str) -> None:
         raise ModelError(
             f"{function} takes a LatentGamma, not {type(model).__name__}; a model of a program with "
             "negation has one for each stratum, in model.parts"
+        )
+
+
+def require_whole_model(model: LatentGamma, function: str) -> None:
+    """Raise a ModelError if other processes have further rules of this model."""
+    if model.rules.sharded:
+        raise ModelError(
+            f"{function} needs a model with all its rules; use latentgamma.distributed.gather(model)"
         )

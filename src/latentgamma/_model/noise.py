@@ -22,7 +22,7 @@ from torch import Tensor
 
 from latentgamma._errors import ModelError
 from latentgamma._model.dense_rules import DenseRules
-from latentgamma._model.module import LatentGamma, require_latent_gamma
+from latentgamma._model.module import LatentGamma, require_latent_gamma, require_whole_model
 from latentgamma._model.oracle import refuse_if_too_large
 
 
@@ -49,6 +49,7 @@ def perturb(
     True
     """
     require_latent_gamma(model, "perturb")
+    require_whole_model(model, "perturb")
     for name, sigma in (("sigma_body", sigma_body), ("sigma_head", sigma_head)):
         _check_sigma(name, sigma)
     logit = next(model.rules.parameters())

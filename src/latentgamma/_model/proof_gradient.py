@@ -45,11 +45,11 @@ class ProofClosure:
 
 def proof_closure(rules: AbstractRules, held: ProofClosure | None) -> ProofClosure:
     """The closure of these rules as they are now: the one held, if the literals are the same."""
-    literals = rules.literals()
+    literals = rules.all_literals()
     if held is not None and all(map(_equal, held.literals, literals)):
         return held
     atoms = np.arange(rules.M)
-    circuit = compile_circuit(_program_of(literals, rules.M, rules.R), atoms, atoms)
+    circuit = compile_circuit(_program_of(literals, rules.M, rules.total), atoms, atoms)
     copies = Literals(*(index.clone() for index in literals))
     return ProofClosure(copies, MinMax(circuit).to(literals.body_atom.device))
 

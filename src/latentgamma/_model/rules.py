@@ -1,7 +1,8 @@
 """The interface of the rules: the two matrices of the operator, body and head weights.
 
 Every stage but two is elementwise. Those two, `match` and `route`, are what a form of the rules
-implements (`DenseRules`, `SparseRules`); the rest of the library does not know which it runs on.
+implements (`DenseRules`, `SparseRules`, and `latentgamma.distributed.ShardedRules`, which holds a
+part of the rules in each process); the rest of the library does not know which it runs on.
 
 Body sums are computed from *what is missing*: bs_j = Σ_i u_ji − Σ_i u_ji (1 − s_i). Near the point
 where a rule fires, the second sum is small and keeps its digits, so a body of ten thousand
@@ -72,6 +73,13 @@ class AbstractRules(nn.Module, ABC):
 
     M: int
     R: int
+    #: Whether other processes have further rules of the same model.
+    sharded = False
+
+    @property
+    def total(self) -> int:
+        """The number of rules of the model, those in other processes included."""
+        return self.R
 
     @abstractmethod
     def read(self) -> Weights:
@@ -100,6 +108,24 @@ class AbstractRules(nn.Module, ABC):
     @abstractmethod
     def to_dense(self) -> DenseRules:
         """The same rules as full matrices."""
+
+    # ------------------------------------------------ what differs where each process has a part
+
+    def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
+        """The two numbers that all rules and atoms share, as a step of these rules uses them."""
+        return gain, gate
+
+    def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
+        """All rules and their parameters, where these are a part of them."""
+        return self, parameters
+
+    def all_literals(self) -> Literals:
+        """The literals of all rules of the model."""
+        return self.literals()
+
+    def in_any_process(self, condition: bool) -> bool:
+        """Whether the condition is true in any of the processes that have a part of the rules."""
+        return condition
 
 
 def margin_at_one(weights: Weights, threshold: Tensor, dtype: torch.dtype) -> Tensor:

@@ -35,15 +35,16 @@ from latentgamma._model.tracing import can_be_rerun
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
 
 
-def read_step_parameters(weights: Weights, raw: Any) -> StepParameters:
+def read_step_parameters(rules: AbstractRules, weights: Weights, raw: Any) -> StepParameters:
     """The parameters as a step uses them, from a model's raw ones, or from `Parameters`."""
+    gain, gate = rules.shared(positive(raw.gain_raw), above_one(raw.gate_raw))
     return StepParameters(
         weights,
         raw.threshold,
         positive(raw.sharpness_raw),
-        positive(raw.gain_raw) * open_unit(raw.confidence_raw),
+        gain * open_unit(raw.confidence_raw),
         raw.offset,
-        above_one(raw.gate_raw),
+        gate,
     )
 
 
@@ -64,7 +65,7 @@ class Runner:
         """The parameters as a step uses them, differentiable unless they are fixed."""
         if self.fixed is not None:
             return self.fixed.step_parameters
-        return read_step_parameters(self.rules.read(), self.model)
+        return read_step_parameters(self.rules, self.rules.read(), self.model)
 
     def raw_parameters(self) -> Parameters | None:
         """The parameters as they are stored; None for a form that no kernel runs."""
@@ -171,7 +172,7 @@ class Runner:
         rows = literal_rows_of(rules)
 
         def read_plainly(raw: Parameters, dtype: torch.dtype) -> Coefficients:
-            read = read_step_parameters(rules.weights_of(*raw[:4]), raw)
+            read = read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
             return make_coefficients(rows, read, dtype)
 
         return FusedSteps(kernel, rows, read_plainly, steps, bump, memory == "sqrt", counts)

@@ -21,7 +21,7 @@ from latentgamma._atomic_write import atomic_write
 from latentgamma._errors import ModelError, ProgramError
 from latentgamma._model.checks import STATE_DTYPES, one_of
 from latentgamma._model.dense_rules import DenseRules
-from latentgamma._model.module import Gradient, KernelChoice, LatentGamma
+from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, require_whole_model
 from latentgamma._model.rules import AbstractRules, Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind
@@ -42,6 +42,7 @@ def save_model(model: LatentGamma, path: str | Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    require_whole_model(model, "save")
     if not isinstance(model.rules, (DenseRules, SparseRules)):
         raise ModelError(
             f"a file holds dense or sparse rules, not {type(model.rules).__name__}; use "

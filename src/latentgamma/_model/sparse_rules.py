@@ -108,17 +108,28 @@ class SparseRules(AbstractRules):
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
         missing = 1 - state
         total = missing.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
-        margin = margin_at_one(weights, threshold, state.dtype)
-        background = (total * weights.body_off.double()).to(state.dtype)  # (…, R)
-        lacking = take(missing, self.body_atom) * weights.body.to(state.dtype)  # (…, literals)
+        return self.margins(missing, total, weights, threshold)
+
+    def margins(
+        self, missing: Tensor, total: Tensor, weights: Weights, threshold: Tensor
+    ) -> Tensor:
+        """Stage 1 from 1 − s of the atoms in `body_atom`, and its sum over all atoms. (…, R)."""
+        margin = margin_at_one(weights, threshold, missing.dtype)
+        background = (total * weights.body_off.double()).to(missing.dtype)  # (…, R)
+        lacking = take(missing, self.body_atom) * weights.body.to(missing.dtype)  # (…, literals)
         # All terms of the sum are of one sign, so its error stays relative to itself.
         return margin - add_at(background, self.body_rule, lacking)
 
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
+        sums, total = self.head_sums(firing, weights, self.M)
+        return total.to(firing.dtype) + sums
+
+    def head_sums(self, firing: Tensor, weights: Weights, size: int) -> tuple[Tensor, Tensor]:
+        """What `size` atoms receive over the background (…, size); the background (…, 1)."""
         background = firing * weights.head_off.to(firing.dtype)  # (…, R)
-        total = background.sum(-1, keepdim=True, dtype=torch.float64).to(firing.dtype)  # (…, 1)
+        total = background.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
         sent = take(firing, self.head_rule) * weights.head.to(firing.dtype)  # (…, head literals)
-        return total + add_at(firing.new_zeros(*firing.shape[:-1], self.M), self.head_atom, sent)
+        return add_at(firing.new_zeros(*firing.shape[:-1], size), self.head_atom, sent), total
 
     def literals(self) -> Literals:
         return Literals(self.body_rule, self.body_atom, self.head_rule, self.head_atom)

@@ -108,8 +108,10 @@ def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any
 
 def _rule_data(model: LatentGamma) -> dict[str, Any]:
     """The body logits and head weights: one per literal, and a background for each rule."""
+    from latentgamma._model.module import require_whole_model
     from latentgamma._model.sparse_rules import SparseRules
 
+    require_whole_model(model, "explore")
     rules, weights = model.rules, model.rules.read()
     if isinstance(rules, SparseRules):
         return {

@@ -1,0 +1,189 @@
+"""Operations over several processes, with gradients, on top of torch.distributed.
+
+A tensor is *replicated* where every process holds the same values, and *partial* where the value
+is the sum over the processes. Two functions lead from one to the other, and each is the backward
+pass of the other: `sum_over_ranks` from partial to replicated, `copy_to_ranks` back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from latentgamma._errors import ArgumentError, DistributedError, ModelError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The processes that share a model, and which of them this one is."""
+
+    group: dist.ProcessGroup
+    rank: int
+    size: int
+
+    def all_reduce(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The sums of these tensors over all processes. No gradients."""
+        sums = tuple(
+            tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors
+        )
+
+        def run() -> None:
+            works = [dist.all_reduce(each, group=self.group, async_op=True) for each in sums]
+            for work in works:
+                if work is not None:
+                    work.wait()
+
+        self._checked(run)
+        return sums
+
+    def largest(self, *values: int) -> list[int]:
+        """The largest of each of these numbers over all processes."""
+        found = self._integers(values)
+        self._checked(lambda: dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group))
+        return [int(value) for value in found.tolist()]
+
+    def counts(self, *values: int) -> list[list[int]]:
+        """These numbers of every process, by rank."""
+        own = self._integers(values)
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        self._checked(lambda: dist.all_gather(found, own, group=self.group))
+        return [[int(x) for x in row.tolist()] for row in found]
+
+    def concatenate(self, tensor: Tensor) -> Tensor:
+        """The tensors of all processes, joined along the first dimension in the order of ranks."""
+        lengths = [row[0] for row in self.counts(len(tensor))]
+        longest = max(lengths)
+        padded = tensor.new_zeros(longest, *tensor.shape[1:])
+        padded[: len(tensor)] = tensor.detach()
+        parts = [torch.empty_like(padded) for _ in lengths]
+        self._checked(lambda: dist.all_gather(parts, padded, group=self.group))
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+
+    def exchange(self, tensor: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
+        """What every process sends to this one, by rank. No gradients.
+
+        Args:
+            tensor: what this process sends, rank by rank along the first dimension.
+            send: how many of its rows go to each rank.
+            receive: how many rows come from each rank.
+        """
+        given = tensor.detach().contiguous()
+        found = given.new_empty(sum(receive), *given.shape[1:])
+        self._checked(
+            lambda: dist.all_to_all_single(
+                found, given, list(receive), list(send), group=self.group
+            )
+        )
+        return found
+
+    def objects(self, value: T) -> list[T]:
+        """The values of all processes, by rank; any value that can be pickled."""
+        found: list[Any] = [None] * self.size
+        self._checked(lambda: dist.all_gather_object(found, value, group=self.group))
+        return found
+
+    def _integers(self, values: Sequence[int]) -> Tensor:
+        device = dist.distributed_c10d._get_object_coll_device(self.group)
+        return torch.tensor(values, dtype=torch.int64, device=device)
+
+    def _checked(self, run: Callable[[], object]) -> None:
+        try:
+            run()
+        except (dist.DistError, RuntimeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DistributedError(
+                f"rank {self.rank} of {self.size}: another process has stopped or does not answer; "
+                f"restart all processes and load the last checkpoint ({reason})"
+            ) from error
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise ModelError(
+            "a sharded model cannot be pickled, since it is connected to other processes; save it "
+            "with latentgamma.distributed.save_checkpoint, or gather it first"
+        )
+
+
+def ranks_of(mesh: object) -> Ranks:
+    """The processes of a one-dimensional mesh.
+
+    Raises:
+        ArgumentError: this is not such a mesh, or this process is not part of it.
+    """
+    if not isinstance(mesh, DeviceMesh):
+        raise ArgumentError(
+            f"mesh must be a torch.distributed.device_mesh.DeviceMesh, not {type(mesh).__name__}; "
+            'make one with init_device_mesh("cpu", (dist.get_world_size(),))'
+        )
+    if mesh.ndim != 1:
+        raise ArgumentError(
+            f"mesh must have one dimension, but has {mesh.ndim}: {mesh.mesh_dim_names}; pass one of "
+            "them, for example mesh['rules']"
+        )
+    if mesh.get_coordinate() is None:
+        raise ArgumentError("this process is not part of the mesh")
+    group = mesh.get_group()
+    return Ranks(group, dist.get_rank(group), dist.get_world_size(group))
+
+
+def sum_over_ranks(ranks: Ranks, *partial: Tensor) -> tuple[Tensor, ...]:
+    """The sums of partial tensors; the gradient of a replicated result is taken as it is."""
+    sums: tuple[Tensor, ...] = _Sum.apply(ranks, *partial)  # type: ignore[no-untyped-call]
+    return sums
+
+
+def copy_to_ranks(ranks: Ranks, *replicated: Tensor) -> tuple[Tensor, ...]:
+    """These replicated tensors; their gradients are summed over the processes."""
+    copies: tuple[Tensor, ...] = _Copy.apply(ranks, *replicated)  # type: ignore[no-untyped-call]
+    return copies
+
+
+def exchange(ranks: Ranks, tensor: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
+    """`Ranks.exchange` with gradients, which go back the way the values came."""
+    found: Tensor = _Exchange.apply(ranks, tensor, tuple(send), tuple(receive))  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, ranks: Ranks, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.ranks = ranks
+        return ranks.all_reduce(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *copy_to_ranks(ctx.ranks, *slopes)
+
+
+class _Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, ranks: Ranks, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.ranks = ranks
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *sum_over_ranks(ctx.ranks, *slopes)
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, ranks: Ranks, tensor: Tensor, send: tuple[int, ...], receive: tuple[int, ...]
+    ) -> Tensor:
+        ctx.ranks, ctx.send, ctx.receive = ranks, send, receive
+        return ranks.exchange(tensor, send, receive)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        return None, exchange(ctx.ranks, slope, ctx.receive, ctx.send), None, None
