@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 import latentgamma as lg
 from latentgamma import LatentGamma, Program
-from latentgamma.distributed import ShardedRules, gather, shard
+from latentgamma.distributed import ShardedRules, fully_shard, gather, shard
 from random_models import random_model, random_states
 from random_programs import random_program
 
@@ -218,6 +223,146 @@ def check_wrong_use(mesh: DeviceMesh, folder: Path) -> None:
     state = model.state(list(model.program.roots))
     assert torch.equal(again(state, 3), sharded(state, 3))
     assert "rank" in repr(sharded)
+
+
+# ------------------------------------------------------------------------ DDP and FSDP
+
+
+def _network(semantics: str) -> nn.Sequential:
+    torch.manual_seed(0)
+    program = lg.parse("alarm :- smoke, heat. alarm :- button. leave :- alarm, people.")
+    layer = lg.Layer(
+        program,
+        inputs=["smoke", "heat", "button", "people"],
+        outputs=["alarm", "leave"],
+        semantics=semantics,
+        from_logits=True,
+    )
+    return nn.Sequential(nn.Linear(3, 4), layer).double()
+
+
+def _data_parallel_makers() -> dict[str, Callable[[], nn.Module]]:
+    """Modules to train on batches of their own, by name."""
+    made: dict[str, Callable[[], nn.Module]] = {
+        f"layer, {semantics}": partial(_network, semantics)
+        for semantics in ("godel", "gamma", "probability")
+    }
+    for form in ("sparse", "dense"):
+        made[form] = partial(random_model, PROGRAMS["random"], form=form, seed=14)
+    return made
+
+
+def check_data_parallel(mesh: DeviceMesh, folder: Path) -> None:
+    """DDP and FSDP on parts of a batch have the gradient of one process on the whole batch."""
+    rank, size = mesh.get_local_rank(), mesh.size()
+    if size != 2:
+        return
+    for name, make in _data_parallel_makers().items():
+        module = make()
+        layer = name.startswith("layer")
+        inputs = torch.randn(2 * size, 3).double() if layer else random_states(module, 2 * size)
+        arguments = () if layer else (3,)
+        module(inputs, *arguments).mean().backward()
+        expected = {key: p.grad for key, p in module.named_parameters() if p.requires_grad}
+        for wrap in (DistributedDataParallel, partial(fully_shard, mesh=mesh)):
+            wrapped = wrap(make())
+            part = inputs[2 * rank : 2 * rank + 2]
+            wrapped(part, *arguments).mean().backward()
+            found = {
+                key.removeprefix("module."): (
+                    p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad
+                )
+                for key, p in wrapped.named_parameters()
+                if p.requires_grad
+            }
+            compare(found, expected, 1e-12)
+
+
+def check_both_at_once(mesh: DeviceMesh, folder: Path) -> None:
+    """Rules over one dimension of a mesh, batches over the other."""
+    if mesh.size() != 4:
+        return
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("batch", "rules"))
+    with pytest.raises(lg.ArgumentError, match="one dimension"):
+        shard(random_model(PROGRAMS["random"]), grid)
+    model = random_model(PROGRAMS["random"], seed=15)
+    state = random_states(model, 4, seed=16)
+    model(state, 3).mean().backward()
+    sharded = shard(model, grid["rules"])
+    replica = DistributedDataParallel(sharded, process_group=grid.get_group("batch"))
+    first = 2 * grid.get_local_rank("batch")
+    replica(state[first : first + 2], 3).mean().backward()
+    found = whole(sharded, {name: p.grad for name, p in sharded.named_parameters()})
+    compare(found, {name: p.grad for name, p in model.named_parameters()}, 1e-12)
+
+
+# ------------------------------------------------------------------------ checkpoints
+
+
+def _train(model: LatentGamma, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    for step in steps:
+        optimizer.zero_grad()
+        state = random_states(model, 3, seed=step)
+        (model(state, 2) - state.flip(0)).square().mean().backward()
+        optimizer.step()
+
+
+def check_checkpoints(mesh: DeviceMesh, folder: Path) -> None:
+    """A checkpoint is read by fewer processes, and training goes on as if nothing had happened."""
+    path = folder / f"run of {mesh.size()}"
+    model = random_model(PROGRAMS["loops"], seed=17)
+    sharded = shard(model, mesh)
+    optimizers = [torch.optim.AdamW(each.parameters(), 0.03) for each in (model, sharded)]
+    _train(sharded, optimizers[1], range(3))
+    lg.distributed.save_checkpoint(path, sharded, optimizers[1], step=2)
+    optimizers[1].param_groups[0]["lr"] = 0.01
+    lg.distributed.save_checkpoint(path, sharded, optimizers[1], step=3)
+    assert len([*path.iterdir()]) == 1  # the older one is deleted
+    optimizers[0].param_groups[0]["lr"] = 0.03
+    _train(model, optimizers[0], range(3))
+    optimizers[0].param_groups[0]["lr"] = 0.01
+    _train(model, optimizers[0], range(3, 5))
+    expected = dict(model.named_parameters())
+    # In one process, without torch.distributed.
+    alone = random_model(PROGRAMS["loops"], seed=18)
+    optimizer = torch.optim.AdamW(alone.parameters(), 0.5)
+    assert lg.distributed.load_checkpoint(path, alone, optimizer) == 3
+    _train(alone, optimizer, range(3, 5))
+    compare(dict(alone.named_parameters()), expected, 1e-10)
+    # In half of the processes.
+    half = max(1, mesh.size() // 2)
+    some = DeviceMesh("cpu", list(range(half)))
+    if mesh.get_local_rank() < half:
+        again = shard(random_model(PROGRAMS["loops"], seed=19), some)
+        optimizer = torch.optim.AdamW(again.parameters(), 0.5)
+        assert lg.distributed.load_checkpoint(path, again, optimizer) == 3
+        _train(again, optimizer, range(3, 5))
+        compare(dict(gather(again).named_parameters()), expected, 1e-10)
+    dist.barrier()
+
+
+def check_dense_checkpoint(mesh: DeviceMesh, folder: Path) -> None:
+    path = folder / f"dense run of {mesh.size()}"
+    model = random_model(PROGRAMS["random"], form="dense", seed=20)
+    lg.distributed.save_checkpoint(path, shard(model, mesh))
+    other = random_model(PROGRAMS["random"], form="dense", seed=21)
+    lg.distributed.load_checkpoint(path, other)
+    compare(dict(other.named_parameters()), dict(model.named_parameters()), 0.0)
+
+
+def check_wrong_checkpoints(mesh: DeviceMesh, folder: Path) -> None:
+    path = folder / f"wrong run of {mesh.size()}"
+    model = shard(random_model(PROGRAMS["random"], seed=17), mesh)
+    with pytest.raises(lg.ModelError, match="no complete checkpoint"):
+        lg.distributed.load_checkpoint(path, model)
+    lg.distributed.save_checkpoint(path, model)
+    other = Program.from_rules([("b", ["a"])], atoms=["a", "b"])
+    with pytest.raises(lg.ModelError, match="another program"):
+        lg.distributed.load_checkpoint(path, shard(random_model(other), mesh))
+    with pytest.raises(lg.ModelError, match="same optimiser"):
+        lg.distributed.load_checkpoint(path, model, torch.optim.Adam(model.parameters()))
+    with pytest.raises(lg.ModelError, match="not the model's"):
+        lg.distributed.save_checkpoint(path, model, torch.optim.SGD([torch.zeros(1)], 0.1))
 
 
 EVERY = [function for name, function in globals().items() if name.startswith("check_")]

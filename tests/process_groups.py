@@ -14,6 +14,8 @@ from typing import Any
 _PRELOADED = [
     "torch",
     "torch.distributed.tensor",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
     "torch.testing",
     "numba",
     "latentgamma.distributed.sharding",

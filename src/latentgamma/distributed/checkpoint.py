@@ -1,0 +1,222 @@
+"""Checkpoints of models and optimisers through torch.distributed.checkpoint.
+
+A folder holds numbered checkpoints. One is complete once its `.metadata` file is there, which is
+written last. Values are stored with their place among those of all rules, so they can be loaded by
+any number of processes, or by one without torch.distributed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from latentgamma._errors import DistributedError, ModelError
+from latentgamma._model.module import LatentGamma, require_latent_gamma
+from latentgamma.distributed.collectives import Ranks
+from latentgamma.distributed.layout import Layout, layout_of
+
+#: Each folder of a checkpoint is called this and a number.
+_NAME = "checkpoint-"
+
+
+def save_checkpoint(
+    folder: str | os.PathLike[str],
+    model: LatentGamma,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    step: int = 0,
+) -> None:
+    """Write a checkpoint to a folder; all processes of a sharded model call it together.
+
+    Each process writes its own rules. Once the new checkpoint is complete, older ones in the
+    folder are deleted; a run that is interrupted before leaves the older one.
+
+    Args:
+        folder: where the checkpoints of this run are; it is created.
+        model: sharded or not.
+        optimizer: an optimiser of this model's parameters.
+        step: the number of training steps done, which `load_checkpoint` returns.
+
+    Raises:
+        ModelError: the folder cannot be written, or the optimiser has other parameters.
+        DistributedError: a process has stopped or does not answer.
+    """
+    require_latent_gamma(model, "save_checkpoint")
+    layout = layout_of(model)
+    values = _values(model, optimizer, layout) | {"step": torch.tensor(step)}
+    values["checksum"] = layout.checksum()
+    folder = Path(folder)
+    older = _numbers(folder)
+    number = _agreed(layout.ranks, 1 + max(older, default=0))
+    target = folder / f"{_NAME}{number}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _run(layout.ranks, "save", lambda **options: save(values, **options), target)
+        if layout.ranks is None or layout.ranks.rank == 0:
+            for old in older:
+                shutil.rmtree(folder / f"{_NAME}{old}", ignore_errors=True)
+    except OSError as error:
+        raise ModelError(f"cannot write a checkpoint to {str(folder)!r}: {error}") from None
+    if layout.ranks is not None:
+        layout.ranks.largest(0)  # nobody goes on before the older ones are deleted
+
+
+def load_checkpoint(
+    folder: str | os.PathLike[str],
+    model: LatentGamma,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> int:
+    """Load the last complete checkpoint of a folder, and return its number of training steps.
+
+    The number of processes may differ from that at the time of writing.
+
+    Args:
+        folder: what `save_checkpoint` was given.
+        model: a model of the same program, sharded or not; its parameters are overwritten.
+        optimizer: an optimiser of this model's parameters; its state is overwritten.
+
+    Raises:
+        ModelError: there is no checkpoint, or it belongs to another program or optimiser.
+        DistributedError: a process has stopped or does not answer.
+    """
+    require_latent_gamma(model, "load_checkpoint")
+    layout = layout_of(model)
+    folder = Path(folder)
+    number = _agreed(layout.ranks, max(_numbers(folder, complete=True), default=0))
+    if number == 0:
+        raise ModelError(f"there is no complete checkpoint in {str(folder)!r}")
+    source = folder / f"{_NAME}{number}"
+    known: dict[str, Any] = FileSystemReader(source).read_metadata().state_dict_metadata
+    checksum = torch.zeros_like(layout.checksum())
+    if "checksum" not in known:
+        raise ModelError(f"{str(source)!r} is no checkpoint of a model")
+    _run(layout.ranks, "load", lambda **o: load({"checksum": checksum}, **o), source)
+    if not torch.equal(checksum, layout.checksum()):
+        raise ModelError(f"the checkpoint {str(source)!r} belongs to another program")
+    if optimizer is not None:
+        _prepare(optimizer)
+    values = _values(model, optimizer, layout) | {"step": torch.tensor(0)}
+    missing = sorted(values.keys() - known.keys())
+    if missing:
+        raise ModelError(
+            f"the checkpoint {str(source)!r} has no value for {missing[0]!r}; was it saved with the "
+            "same optimiser?"
+        )
+    _run(layout.ranks, "load", lambda **options: load(values, **options), source)
+    if optimizer is not None:
+        _set_options(optimizer, values)
+    return int(values["step"])
+
+
+def _run(ranks: Ranks | None, action: str, run: Any, path: Path) -> None:
+    """Run one operation of torch.distributed.checkpoint on a folder."""
+    options: dict[str, Any] = {"no_dist": True} if ranks is None else {"process_group": ranks.group}
+    try:
+        with warnings.catch_warnings():
+            # That one process is meant is what `no_dist` says.
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            run(checkpoint_id=path, **options)
+    except (CheckpointException, dist.DistError, RuntimeError, ValueError) as error:
+        causes = getattr(error, "failures", {0: (error, None)})
+        reason = str(next(iter(causes.values()))[0]).splitlines()[0]
+        if any(isinstance(cause, ValueError) for cause, _ in causes.values()):
+            raise ModelError(f"cannot {action} the checkpoint {str(path)!r}: {reason}") from error
+        raise DistributedError(
+            f"cannot {action} the checkpoint {str(path)!r}: {reason}; restart all processes and load "
+            "the last checkpoint"
+        ) from error
+
+
+def _numbers(folder: Path, *, complete: bool = False) -> list[int]:
+    """The numbers of the checkpoints in a folder."""
+    found = [path for path in folder.glob(f"{_NAME}*") if path.name[len(_NAME) :].isdecimal()]
+    if complete:
+        found = [path for path in found if (path / ".metadata").is_file()]
+    return [int(path.name[len(_NAME) :]) for path in found]
+
+
+def _agreed(ranks: Ranks | None, number: int) -> int:
+    """The largest of the numbers of all processes: a file may be seen later in some of them."""
+    return number if ranks is None else ranks.largest(number)[0]
+
+
+# ------------------------------------------------------------------------ values
+
+
+def _values(
+    model: LatentGamma, optimizer: torch.optim.Optimizer | None, layout: Layout
+) -> dict[str, Any]:
+    """Every tensor of a checkpoint by its name, as torch.distributed.checkpoint takes it."""
+    names = {}
+    values: dict[str, Any] = {}
+    for own, parameter in model.named_parameters():
+        name = own.replace("rules.local.", "rules.")
+        names[id(parameter)] = name, own
+        values[f"model.{name}"] = layout.placed(name, parameter.detach())
+    if optimizer is None:
+        return values
+    for number, group in enumerate(optimizer.param_groups):
+        for key, option in group.items():
+            if key != "params" and (numbers := _as_numbers(option)) is not None:
+                values[f"options.{number}.{key}"] = numbers
+        for parameter in group["params"]:
+            if id(parameter) not in names:
+                raise ModelError("the optimiser has parameters that are not the model's")
+            name, _ = names[id(parameter)]
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    same = value.shape == parameter.shape
+                    placed = layout.placed(name, value) if same else value
+                    values[f"optimizer.{name}.{key}"] = placed
+    return values
+
+
+def _as_numbers(option: object) -> Tensor | None:
+    """An option of an optimiser as a tensor; None if it is not made of numbers."""
+    if isinstance(option, Tensor):
+        return option
+    listed = option if isinstance(option, (tuple, list)) else [option]
+    numbers = [float(x) for x in listed if isinstance(x, (bool, int, float))]
+    return torch.tensor(numbers, dtype=torch.float64) if len(numbers) == len(listed) else None
+
+
+def _set_options(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> None:
+    """Set the options of an optimiser, such as the learning rate, to what was loaded."""
+    for number, group in enumerate(optimizer.param_groups):
+        for key, option in group.items():
+            loaded = values.get(f"options.{number}.{key}")
+            if loaded is None or isinstance(option, Tensor):
+                continue  # nothing that is a number, or a tensor that was overwritten in place
+            if isinstance(option, (tuple, list)):
+                each = zip(option, loaded.tolist(), strict=True)
+                group[key] = type(option)(type(old)(new) for old, new in each)
+            else:
+                group[key] = type(option)(loaded.item())
+
+
+def _prepare(optimizer: torch.optim.Optimizer) -> None:
+    """Let the optimiser make its state, by a step that changes nothing."""
+    if optimizer.state:
+        return
+    kept = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                kept.append((parameter, parameter.grad, parameter.detach().clone()))
+                parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    with torch.no_grad():
+        for parameter, slope, before in kept:
+            parameter.copy_(before)
+            parameter.grad = slope
