@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, NoReturn, get_args
 
-from latentgamma._cli import commands, completion, explore, ground, learn, validate
+from latentgamma._cli import commands, completion, explore, fact_tables, ground, learn, validate
 from latentgamma._cli.checks import UsageError
 from latentgamma._learning.options import Kind
 from latentgamma._version import __version__
@@ -156,6 +156,7 @@ def _closure_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the atoms as a table, one argument in a column; - to print",
     )
     _add_plot(parser, "the rules, with the closure highlighted")
+    fact_tables.add_table_options(parser)
 
 
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:

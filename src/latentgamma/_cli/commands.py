@@ -12,6 +12,7 @@ import latentgamma as lg
 from latentgamma._atomic_write import write_text
 from latentgamma._cli.checks import UsageError, check_outputs, check_picture
 from latentgamma._cli.console import Screen, progress, working
+from latentgamma._cli.fact_tables import close_tables, take_tables
 from latentgamma._cli.formatting import (
     RunValues,
     rows_to_show,
@@ -47,7 +48,9 @@ _PARTS = 200
 
 
 def closure(args: argparse.Namespace) -> int:
-    """Print the closure of the facts; return 0."""
+    """Print the closure of the facts, or write those of a table; return 0."""
+    if tables := take_tables(args):
+        return close_tables(args, tables)
     _check_files(args)
     program = read_program(args)
     facts = read_facts(args, program)

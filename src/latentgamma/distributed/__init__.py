@@ -1,15 +1,54 @@
-"""Programs and batches beyond one process: models on torch.distributed, closures on Ray."""
+"""Programs and batches beyond one process: models on torch.distributed, closures on Ray.
 
-from latentgamma.distributed.checkpoint import load_checkpoint, save_checkpoint
-from latentgamma.distributed.fsdp import fully_shard
-from latentgamma.distributed.sharded_rules import ShardedRules
-from latentgamma.distributed.sharding import gather, shard
+Each name is imported when it is first used: tables need no torch, and models no Ray.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from latentgamma.distributed.arrow_tables import close_table
+    from latentgamma.distributed.checkpoint import load_checkpoint, save_checkpoint
+    from latentgamma.distributed.fsdp import fully_shard
+    from latentgamma.distributed.parquet_closures import TableClosures, close_parquet
+    from latentgamma.distributed.ray_executor import RayExecutor
+    from latentgamma.distributed.sharded_rules import ShardedRules
+    from latentgamma.distributed.sharding import gather, shard
 
 __all__ = [
+    "RayExecutor",
     "ShardedRules",
+    "TableClosures",
+    "close_parquet",
+    "close_table",
     "fully_shard",
     "gather",
     "load_checkpoint",
     "save_checkpoint",
     "shard",
 ]
+
+_MODULES = {
+    "RayExecutor": "ray_executor",
+    "ShardedRules": "sharded_rules",
+    "TableClosures": "parquet_closures",
+    "close_parquet": "parquet_closures",
+    "close_table": "arrow_tables",
+    "fully_shard": "fsdp",
+    "gather": "sharding",
+    "load_checkpoint": "checkpoint",
+    "save_checkpoint": "checkpoint",
+    "shard": "sharding",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'latentgamma.distributed' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"latentgamma.distributed.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

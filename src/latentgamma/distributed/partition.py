@@ -12,7 +12,7 @@ def balanced_ranges(costs: npt.ArrayLike, parts: int) -> list[int]:
     >>> balanced_ranges([1, 1, 1, 1, 8], 2)
     [0, 4, 5]
     >>> balanced_ranges([2, 2], 4)
-    [0, 1, 1, 2, 2]
+    [0, 0, 1, 1, 2]
 
     Args:
         costs: the cost of each item, at least 0.
