@@ -144,7 +144,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         explore fit FitResult Evidence HistoryEntry RuleClassifier Homotopy extract alignment
         Alignment LatentGammaError ProgramError ParseError FactsError StateError ModelError
         DataError ArgumentError CertificateError DistributedError distributed Rules ProofStep Absent Blocked Equivalence
-        DenseRules SparseRules StratifiedModel Status Margins GradientRow Plan
+        DenseRules SparseRules StratifiedModel Status Margins GradientRow Plan relational
     """
     assert set(lg.__all__) == set(promised.split())
     assert len(lg.__all__) == len(set(lg.__all__))

@@ -12,7 +12,16 @@ TYPE_CHECKING = False  # importing typing would take longer than the rest of thi
 if TYPE_CHECKING:
     from typing import Any
 
-    from latentgamma import datalog, distributed, explore, generators, plot, report, validation
+    from latentgamma import (
+        datalog,
+        distributed,
+        explore,
+        generators,
+        plot,
+        relational,
+        report,
+        validation,
+    )
     from latentgamma._certificate.certificate import Certificate, Margins, Status
     from latentgamma._certificate.certify import certify, tolerance
     from latentgamma._certificate.constants import Constants
@@ -156,6 +165,7 @@ _MODULES = {
     "generators": "",
     "plot": "",
     "explore": "",
+    "relational": "",
     "report": "",
     "validation": "",
 }
@@ -232,6 +242,7 @@ __all__ = [
     # learning
     "fit",
     "FitResult",
+    "relational",
     "Evidence",
     "RuleClassifier",
     "HistoryEntry",

@@ -1,0 +1,14 @@
+"""Learning of rules with variables: from examples of a relation to a certified Datalog program.
+
+result = lg.relational.fit({"parent": rows}, [("grandparent", "ann", "eve"), ...])
+print(result.summary())
+"""
+
+from __future__ import annotations
+
+from latentgamma.relational import tasks
+from latentgamma.relational.differences import Alternative
+from latentgamma.relational.fit import fit
+from latentgamma.relational.result import RelationalResult, RuleEvidence, SearchStep
+
+__all__ = ["Alternative", "RelationalResult", "RuleEvidence", "SearchStep", "fit", "tasks"]

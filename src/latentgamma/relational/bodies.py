@@ -1,0 +1,246 @@
+"""Candidate clauses: bodies that cover a positive example and no negative one.
+
+Bodies grow by one literal at a time. A body that covers no positive example is dropped; one that
+covers no negative example is a candidate and is not made longer, since each longer body derives
+less. So only bodies that cover examples of both kinds grow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentgamma.relational.clauses import Body, Clause, canonical
+from latentgamma.relational.problem import Problem, Target
+from latentgamma.relational.relations import (
+    FACT,
+    Bindings,
+    Ints,
+    Relation,
+    decode,
+    encode,
+    join,
+    literal_truth,
+)
+
+#: Rows of a table of bindings; a body with more is left out, and the result says so.
+MOST_ROWS = 2_000_000
+#: Tables that are kept, so that bodies with the same start share its joins.
+_KEPT = 48
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The labelled tuples that bodies are tested on.
+
+    Attributes:
+        codes: of the tuples.
+        positive: whether each is positive.
+    """
+
+    codes: Ints
+    positive: np.ndarray
+
+    @staticmethod
+    def of(problem: Problem, target: Target, most: int, seed: int) -> Examples:
+        """Return the positive and negative examples; many negatives are sampled."""
+        rng = np.random.default_rng(seed)
+        positive = target.positive
+        if len(positive) > most:
+            positive = np.sort(rng.choice(positive, most, replace=False))
+        if target.negative is not None:
+            negative = target.negative
+        elif problem.tuples(target) <= 4 * most:
+            known = np.union1d(target.positive, target.given)
+            negative = np.setdiff1d(problem.every_tuple(target), known)
+        else:
+            known = np.union1d(target.positive, target.given)
+            columns = [rng.choice(problem.domains[kind], 2 * most) for kind in target.types]
+            negative = np.setdiff1d(encode(columns, len(problem.constants), 2 * most), known)
+        if len(negative) > 4 * most:
+            negative = np.sort(rng.choice(negative, 4 * most, replace=False))
+        return Examples(
+            np.concatenate([positive, negative]),
+            np.concatenate([np.ones(len(positive), bool), np.zeros(len(negative), bool)]),
+        )
+
+
+class BodySearch:
+    """The bodies for one target, one more literal at each level.
+
+    Args:
+        problem: the examples.
+        target: the relation to learn.
+        relations: what bodies may use, by number.
+        allowed: the numbers of the relations that bodies may use.
+        recursive: the numbers of relations that count as recursive.
+        examples: what bodies are tested on.
+        exclusive: relations of which a body may use only one.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        target: Target,
+        relations: Sequence[Relation],
+        allowed: Sequence[int],
+        recursive: Iterable[int],
+        examples: Examples,
+        exclusive: Iterable[int] = (),
+    ) -> None:
+        self.target = target
+        self.relations = relations
+        self.recursive = frozenset(recursive)
+        self.exclusive = frozenset(exclusive)
+        self.examples = examples
+        self.too_large = 0
+        self._allowed = allowed
+        rows = decode(examples.codes, len(problem.constants), target.arity)
+        self._start = Bindings(
+            tuple(rows.T.copy()),
+            np.full(len(rows), FACT, np.uint8),
+            np.arange(len(rows)),
+        )
+        self._tables: OrderedDict[Body, Bindings | None] = OrderedDict()
+        self._seen: set[Body] = set()
+        self.frontier: list[Body] = [()]
+        self.literals = 0
+
+    def next_level(
+        self, variables: int, deadline: float, must_use: frozenset[int] = frozenset()
+    ) -> tuple[list[Clause], bool]:
+        """Return the candidates with one more literal, and whether all bodies were tried.
+
+        Args:
+            variables: the largest number of variables.
+            deadline: when to stop, by `time.monotonic`.
+            must_use: predicates of which a candidate needs one.
+        """
+        self.literals += 1
+        found: list[Clause] = []
+        grown: list[Body] = []
+        complete = True
+        for parent in self.frontier:
+            if time.monotonic() > deadline:
+                complete = False
+                break
+            table = self._table(parent)
+            if table is None:
+                continue
+            self._extend(parent, table, variables, must_use, found, grown)
+        self.frontier = grown
+        return found, complete
+
+    def _extend(
+        self,
+        parent: Body,
+        table: Bindings,
+        variables: int,
+        must_use: frozenset[int],
+        found: list[Clause],
+        grown: list[Body],
+    ) -> None:
+        positive = self.examples.positive[table.example]
+        negative = ~positive
+        types = self._types(parent)
+        bound = {v for _, literal in parent for v in literal}
+        head = set(range(self.target.arity))
+        for number, literal in self._literals(parent, types, variables):
+            body = canonical((*parent, (number, literal)), self.target.arity)
+            if body in self._seen:
+                continue
+            truth = literal_truth(self.relations[number], literal, table)
+            if not truth[positive].any():
+                self._seen.add(body)
+                continue
+            fresh = max(literal) >= len(types) if literal else False
+            new_head = bool((head & set(literal)) - bound)
+            if not fresh and not new_head and np.array_equal(truth, table.truth):
+                continue  # the literal excludes nothing
+            self._seen.add(body)
+            unsafe = bool((truth[negative] == FACT).any())
+            if not unsafe and head <= bound | set(literal):
+                clause = Clause(self.target.relation, self.target.arity, body)
+                if not must_use or clause.uses(must_use):
+                    found.append(clause)
+                continue
+            grown.append((*parent, (number, literal)))
+
+    def _literals(
+        self, parent: Body, types: Sequence[int], variables: int
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Return the literals to add: they share a variable, and types agree."""
+        used = {number for number, _ in parent}
+        recursive = sum(number in self.recursive for number, _ in parent)
+        for number in self._allowed:
+            relation = self.relations[number]
+            if number in self.recursive and recursive >= 2:
+                continue
+            if number in self.exclusive and (used & self.exclusive) - {number}:
+                continue
+            for literal in self._arguments(relation, types, variables):
+                if (number, literal) in parent:
+                    continue
+                if number == self.target.relation and literal == tuple(range(self.target.arity)):
+                    continue
+                yield number, literal
+
+    @staticmethod
+    def _arguments(
+        relation: Relation, types: Sequence[int], variables: int
+    ) -> Iterator[tuple[int, ...]]:
+        known = len(types)
+        options = []
+        for kind in relation.types:
+            old = [v for v, other in enumerate(types) if other == kind]
+            options.append([*old, -1])
+        for choice in itertools.product(*options):
+            new = choice.count(-1)
+            if new == len(choice) and choice:
+                continue
+            if known + new > variables:
+                continue
+            number = itertools.count(known)
+            yield tuple(next(number) if v < 0 else v for v in choice)
+
+    def _types(self, body: Body) -> list[int]:
+        """Return the types of the variables: the head's, then those of the body in order."""
+        types = dict(enumerate(self.target.types))
+        for number, literal in body:
+            types.update(zip(literal, self.relations[number].types, strict=True))
+        return [types[v] for v in range(len(types))]
+
+    def _table(self, body: Body) -> Bindings | None:
+        if not body:
+            return self._start
+        if body in self._tables:
+            self._tables.move_to_end(body)
+            return self._tables[body]
+        before = self._table(body[:-1])
+        table = None
+        if before is not None:
+            number, literal = body[-1]
+            table = join(self.relations[number], literal, before, MOST_ROWS)
+            if table is None:
+                self.too_large += 1
+            elif _repeats(table, len(before.columns)):
+                table = None
+        self._tables[body] = table
+        if len(self._tables) > _KEPT:
+            self._tables.popitem(last=False)
+        return table
+
+
+def _repeats(table: Bindings, old: int) -> bool:
+    """Return whether a new variable always has the value of an older one."""
+    for new in range(old, len(table.columns)):
+        column = table.columns[new]
+        for earlier in table.columns[:new]:
+            if earlier is not None and column is not None and np.array_equal(earlier, column):
+                return True
+    return False

@@ -1,0 +1,209 @@
+"""Definitions of invented predicates, by their extension on the background.
+
+A definition is one clause of two literals, two clauses, or a clause and a recursive one. Of the
+definitions with the same extension the shortest is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentgamma.relational.clauses import Body, Clause, canonical, clause_bits
+from latentgamma.relational.instances import body_bindings
+from latentgamma.relational.problem import Problem
+from latentgamma.relational.relations import Ints, Relation, decode, encode
+
+#: Definitions that are kept, shortest first.
+_MOST_DEFINITIONS = 400
+_MOST_ROWS = 200_000
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An invented predicate.
+
+    Attributes:
+        relation: its extension; `bits` is the length of its clauses.
+        clauses: its clauses; their predicate is `number`.
+        number: the number of the predicate.
+        needs: the invented predicates that the clauses use.
+    """
+
+    relation: Relation
+    clauses: tuple[Clause, ...]
+    number: int
+    needs: tuple[int, ...] = ()
+
+
+def definitions(
+    problem: Problem,
+    relations: Sequence[Relation],
+    usable: Sequence[int],
+    first_number: int,
+    deadline: float,
+    *,
+    must_use: frozenset[int] = frozenset(),
+) -> list[Definition]:
+    """Return the definitions over some relations, shortest first.
+
+    Args:
+        problem: the background.
+        relations: all relations so far, by number.
+        usable: the relations that definitions may use.
+        first_number: the number of the first invented predicate.
+        deadline: when to stop.
+        must_use: if not empty, a definition uses one of these.
+    """
+    n = len(problem.constants)
+    predicates = len(usable) + 1
+    known = {
+        (relation.types, encode(list(relation.rows.T), n, len(relation.rows)).tobytes())
+        for relation in (relations[u] for u in usable)
+    }
+    for relation in (relations[u] for u in usable):  # an inverse is no new relation
+        if relation.arity == 2:
+            codes = np.sort(
+                encode([relation.rows[:, 1], relation.rows[:, 0]], n, len(relation.rows))
+            )
+            known.add((relation.types[::-1], codes.tobytes()))
+    found: dict[
+        tuple[tuple[int, ...], bytes], tuple[float, Ints, tuple[Clause, ...], tuple[int, ...]]
+    ] = {}
+
+    def add(types: tuple[int, ...], codes: Ints, clauses: tuple[Clause, ...]) -> None:
+        key = (types, codes.tobytes())
+        bits = 1.0 + sum(clause_bits(clause, predicates) for clause in clauses)
+        full = len(codes) == np.prod([len(problem.domains[t]) for t in types])
+        if not len(codes) or full or key in known:
+            return
+        needs = tuple(sorted({p for clause in clauses for p, _ in clause.body if p in must_use}))
+        if must_use and not needs:
+            return
+        if key not in found or bits < found[key][0]:
+            found[key] = (bits, codes, clauses, needs)
+
+    for types in _head_types(relations, usable):
+        if time.monotonic() > deadline:
+            break
+        short, long = _clauses(types, relations, usable, n)
+        for clause, codes in long:
+            add(types, codes, (clause,))
+        for (one, a), (other, b) in itertools.combinations(short, 2):
+            add(types, np.union1d(a, b), (one, other))
+        for (one, a), step in itertools.product(short, _steps(types, relations, usable)):
+            if time.monotonic() > deadline:
+                break
+            closed = _closed(types, a, step, relations, n)
+            if closed is not None:
+                add(types, closed, (one, Clause(-1, len(types), step)))
+    ordered = sorted(found.items(), key=lambda item: item[1][0])[:_MOST_DEFINITIONS]
+    result = []
+    for number, ((types, _), (bits, codes, clauses, needs)) in enumerate(ordered, first_number):
+        name = f"inv{number}"
+        relation = Relation(name, decode(codes, n, len(types)), n, types, bits=bits)
+        named = tuple(
+            Clause(number, clause.arity, tuple((number if p < 0 else p, v) for p, v in clause.body))
+            for clause in clauses
+        )
+        result.append(Definition(relation, named, number, needs))
+    return result
+
+
+def _head_types(relations: Sequence[Relation], usable: Sequence[int]) -> list[tuple[int, ...]]:
+    kinds = sorted({kind for u in usable for kind in relations[u].types})
+    return [(kind,) for kind in kinds] + list(itertools.product(kinds, repeat=2))
+
+
+def _arguments(relation: Relation, types: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Return the arguments of a literal; new variables are numbered from `len(types)`."""
+    options = [
+        [*(v for v, other in enumerate(types) if other == kind), -1] for kind in relation.types
+    ]
+    for choice in itertools.product(*options):
+        new = choice.count(-1)
+        if (new == len(choice) and choice) or len(types) + new > most:
+            continue
+        number = itertools.count(len(types))
+        yield tuple(next(number) if v < 0 else v for v in choice)
+
+
+def _clauses(
+    types: tuple[int, ...], relations: Sequence[Relation], usable: Sequence[int], n: int
+) -> tuple[list[tuple[Clause, Ints]], list[tuple[Clause, Ints]]]:
+    """Return the clauses of one and of two literals with their extensions."""
+    arity = len(types)
+    head = set(range(arity))
+    short: list[tuple[Clause, Ints]] = []
+    long: list[tuple[Clause, Ints]] = []
+    seen: set[Body] = set()
+    for u in usable:
+        for literal in _arguments(relations[u], types, arity + 1):
+            body: Body = ((u, literal),)
+            if head <= set(literal):
+                short += _extension(body, arity, relations, n)
+            kinds = dict(zip(literal, relations[u].types, strict=True))
+            more = [*types, *(kinds[v] for v in sorted(kinds) if v >= arity)]
+            for w in usable:
+                for second in _arguments(relations[w], more, arity + 1):
+                    pair = canonical((*body, (w, second)), arity)
+                    if pair in seen or len(set(pair)) < 2:
+                        continue
+                    seen.add(pair)
+                    if head <= {*literal, *second}:
+                        long += _extension(pair, arity, relations, n)
+    return short, long
+
+
+def _extension(
+    body: Body, arity: int, relations: Sequence[Relation], n: int
+) -> list[tuple[Clause, Ints]]:
+    found = body_bindings(body, range(arity), relations, _MOST_ROWS)
+    if found is None:
+        return []
+    codes = np.unique(encode(found[0], n, len(found[1])))
+    return [(Clause(-1, arity, body), codes)] if len(codes) else []
+
+
+def _steps(
+    types: tuple[int, ...], relations: Sequence[Relation], usable: Sequence[int]
+) -> Iterator[Body]:
+    """Return the bodies of recursive clauses; the predicate itself has the number -1."""
+    if len(types) == 1:
+        for u in usable:
+            if relations[u].types == (types[0], types[0]):
+                yield ((u, (1, 0)), (-1, (1,)))
+                yield ((u, (0, 1)), (-1, (1,)))
+        return
+    if types[0] == types[1]:
+        yield ((-1, (1, 0)),)
+        yield ((-1, (0, 2)), (-1, (2, 1)))
+    for u in usable:
+        if relations[u].types == (types[0], types[0]):
+            yield ((u, (0, 2)), (-1, (2, 1)))
+            yield ((u, (2, 0)), (-1, (2, 1)))
+        if relations[u].types == (types[1], types[1]):
+            yield ((-1, (0, 2)), (u, (2, 1)))
+            yield ((-1, (0, 2)), (u, (1, 2)))
+
+
+def _closed(
+    types: tuple[int, ...], start: Ints, step: Body, relations: Sequence[Relation], n: int
+) -> Ints | None:
+    """Return the least extension that has the first clause's tuples and is closed under the step."""
+    codes = start
+    own = len(relations)
+    body = tuple((own if p < 0 else p, literal) for p, literal in step)
+    while True:
+        relation = Relation("", decode(codes, n, len(types)), n, types)
+        found = body_bindings(body, range(len(types)), [*relations, relation], _MOST_ROWS)
+        if found is None:
+            return None
+        more = np.union1d(codes, encode(found[0], n, len(found[1])))
+        if len(more) == len(codes):
+            return codes
+        codes = more

@@ -1,0 +1,341 @@
+"""A learning problem: background facts and labelled examples, as arrays."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from latentgamma._errors import DataError
+from latentgamma._learning.wording import listing, quantity
+from latentgamma._logic.closure import closure
+from latentgamma.datalog.grounding import ground
+from latentgamma.datalog.tables import cells_of, constant, table_facts
+from latentgamma.relational.relations import FACT, POSSIBLE, Ints, Relation, decode, encode
+
+#: Facts by predicate and arity, each a tuple of cells.
+Facts: TypeAlias = "dict[tuple[str, int], list[tuple[str, ...]]]"
+
+#: Tuples without a label are listed as possible facts up to this number.
+_MOST_POSSIBLE = 500_000
+_name = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+))?\s*", re.ASCII).fullmatch
+
+
+@dataclass(frozen=True)
+class Target:
+    """A relation to learn.
+
+    Attributes:
+        name: the predicate.
+        relation: its number among the relations of the problem.
+        types: the type of each argument.
+        positive: the codes of its positive examples, sorted.
+        negative: the codes of its negative examples, sorted; None in a closed world, where
+            everything else is negative.
+        given: the codes of its facts in the background, sorted.
+    """
+
+    name: str
+    relation: int
+    types: tuple[int, ...]
+    positive: Ints
+    negative: Ints | None
+    given: Ints
+
+    @property
+    def arity(self) -> int:
+        """The number of arguments."""
+        return len(self.types)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Background facts and examples.
+
+    Attributes:
+        constants: the constants, as cells of a table.
+        names: the predicates, background first, then the targets.
+        rows: the rows of each predicate: background facts, and none for a target.
+        types: the types of the arguments of each predicate.
+        targets: what to learn.
+        notes: what was assumed about the examples.
+    """
+
+    constants: tuple[str, ...]
+    names: tuple[str, ...]
+    rows: tuple[Ints, ...]
+    types: tuple[tuple[int, ...], ...]
+    targets: tuple[Target, ...]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def domains(self) -> dict[int, Ints]:
+        """The constants of each type."""
+        found: dict[int, list[Ints]] = {}
+        for rows, types in zip(self.rows, self.types, strict=True):
+            for place, kind in enumerate(types):
+                found.setdefault(kind, []).append(rows[:, place])
+        for target in self.targets:
+            for codes in (target.positive, target.negative, target.given):
+                if codes is None:
+                    continue
+                rows = decode(codes, len(self.constants), target.arity)
+                for place, kind in enumerate(target.types):
+                    found.setdefault(kind, []).append(rows[:, place])
+        return {kind: np.unique(np.concatenate(parts)) for kind, parts in found.items()}
+
+    def tuples(self, target: Target) -> int:
+        """Return the number of tuples whose arguments have the target's types."""
+        size = 1
+        for kind in target.types:
+            size *= len(self.domains[kind])
+        return size
+
+    def every_tuple(self, target: Target) -> Ints:
+        """Return the codes of all tuples whose arguments have the target's types."""
+        grids = np.meshgrid(*(self.domains[kind] for kind in target.types), indexing="ij")
+        columns = [grid.ravel() for grid in grids]
+        rows = 1 if not columns else len(columns[0])
+        return encode(columns, len(self.constants), rows)
+
+    @cached_property
+    def relations(self) -> tuple[Relation, ...]:
+        """The background and the targets; a target's rows are the labels."""
+        n = len(self.constants)
+        found = []
+        targets = {target.relation: target for target in self.targets}
+        for number, (name, rows, types) in enumerate(
+            zip(self.names, self.rows, self.types, strict=True)
+        ):
+            if number not in targets:
+                found.append(Relation(name, rows, n, types))
+                continue
+            target = targets[number]
+            codes = np.union1d(target.positive, target.given)
+            possible = codes[:0]
+            if target.negative is not None and self.tuples(target) <= _MOST_POSSIBLE:
+                possible = np.setdiff1d(self.every_tuple(target), codes)
+                possible = np.setdiff1d(possible, target.negative)
+            truth = np.concatenate(
+                [np.full(len(codes), FACT, np.uint8), np.full(len(possible), POSSIBLE, np.uint8)]
+            )
+            rows = decode(np.concatenate([codes, possible]), n, target.arity)
+            found.append(Relation(name, rows, n, types, truth))
+        return tuple(found)
+
+    def atom(self, target: Target, code: int) -> str:
+        """Return the text of an atom of a target."""
+        values = decode(np.array([code]), len(self.constants), target.arity)[0]
+        inside = ",".join(constant(self.constants[value]) for value in values)
+        return f"{target.name}({inside})" if inside else target.name
+
+    def tables(self) -> dict[str, list[tuple[str, ...]]]:
+        """Return the background facts as tables for `lg.datalog.ground`."""
+        tables = {}
+        names = np.array(self.constants, dtype=object)
+        targets = {target.relation: target for target in self.targets}
+        for number, (name, rows) in enumerate(zip(self.names, self.rows, strict=True)):
+            if number in targets:
+                target = targets[number]
+                rows = decode(target.given, len(self.constants), target.arity)
+                if not len(rows):
+                    continue
+            arity = rows.shape[1]
+            cells = names[rows] if len(rows) else np.empty((0, arity), object)
+            tables[f"{name}/{arity}"] = [tuple(row) for row in cells.tolist()]
+        return tables
+
+
+def read_problem(
+    background: Any, positive: Any, negative: Any, target: Any, *, noise: bool = False
+) -> Problem:
+    """Return the problem that these arguments describe.
+
+    Raises:
+        DataError: they cannot be read, or contradict each other.
+    """
+    facts = read_facts(background, "background")
+    wanted = _target_names(target)
+    shown = read_facts(positive, "positive")
+    refused = None if negative is None else read_facts(negative, "negative")
+    signatures = _targets(wanted, shown, refused)
+    notes = []
+    if refused is None:
+        notes.append(
+            "no negative examples were given: everything that is not a positive example counts as "
+            "false (closed world)"
+        )
+    every = list(facts)
+    ordered = [s for s in every if s not in signatures] + signatures
+    number: dict[str, int] = {}
+    for group in (facts, shown, refused or {}):
+        for rows in group.values():
+            for row in rows:
+                for cell in row:
+                    number.setdefault(cell, len(number))
+    if not number and any(arity for _, arity in ordered):
+        raise DataError("there are no constants in the background and the examples")
+    n = len(number)
+    for name, arity in ordered:
+        if n**arity >= 2**62:
+            raise DataError(f"{name}/{arity} has too many arguments for {n:,} constants")
+
+    def array(group: Facts, signature: tuple[str, int]) -> Ints:
+        rows = [[number[cell] for cell in row] for row in group.get(signature, [])]
+        found = np.array(rows, np.int64).reshape(len(rows), signature[1])
+        codes = np.unique(encode(list(found.T), n, len(rows)))
+        return decode(codes, n, signature[1])
+
+    def codes(group: Facts, signature: tuple[str, int]) -> Ints:
+        found = array(group, signature)
+        return np.unique(encode(list(found.T), n, len(found)))
+
+    used = [
+        np.concatenate([array(g, s) for g in (facts, shown, refused or {})])
+        if s in signatures
+        else array(facts, s)
+        for s in ordered
+    ]
+    types = _types(used, n)
+    targets = []
+    for signature in signatures:
+        at = ordered.index(signature)
+        true = codes(shown, signature)
+        false = None if refused is None else codes(refused, signature)
+        given = codes(facts, signature)
+        if false is not None:
+            both = np.intersect1d(true, false)
+            if len(both) and not noise:
+                raise DataError(
+                    f"{quantity(len(both), 'example')} of {signature[0]!r} are both positive and "
+                    "negative; correct them, or pass noise= for wrong labels"
+                )
+            if len(both):
+                notes.append(f"{quantity(len(both), 'example')} with both labels are not used")
+                true, false = np.setdiff1d(true, both), np.setdiff1d(false, both)
+            false = np.setdiff1d(false, given)
+        if not len(true):
+            raise DataError(
+                f"there are no positive examples of {signature[0]!r}; a rule needs at least one"
+            )
+        true = np.setdiff1d(true, given)
+        targets.append(Target(signature[0], at, types[at], true, false, given))
+    tables = [array({}, s) if s in signatures else array(facts, s) for s in ordered]
+    return Problem(
+        constants=tuple(number),
+        names=tuple(name for name, _ in ordered),
+        rows=tuple(tables),
+        types=tuple(types),
+        targets=tuple(targets),
+        notes=tuple(notes),
+    )
+
+
+def read_facts(source: Any, what: str) -> Facts:
+    """Return the facts of a Datalog text, a path, tables by predicate, or tuples.
+
+    Raises:
+        DataError: they are of another kind.
+    """
+    found: Facts = {}
+    if isinstance(source, (str, os.PathLike)):
+        for atom in _ground_facts(source, what):
+            name, *cells = cells_of(atom)
+            found.setdefault((name, len(cells)), []).append(tuple(cells))
+        return found
+    if isinstance(source, Mapping):
+        for signature, text in table_facts(source):
+            rows = [tuple(cells_of(line[:-1])[1:]) for line in text.splitlines()]
+            found.setdefault(signature, []).extend(rows)
+        return found
+    if not isinstance(source, Iterable):
+        raise DataError(
+            f"{what} is Datalog text, a path, tables by predicate, or tuples such as "
+            f"('parent', 'ann', 'bob'), not {type(source).__name__}"
+        )
+    tables: dict[str, list[Sequence[Any]]] = {}
+    for row in source:
+        if isinstance(row, str):
+            name, *cells = cells_of(row.strip().removesuffix("."))
+            tables.setdefault(f"{name}/{len(cells)}", []).append(cells)
+            continue
+        if not isinstance(row, Sequence) or not row or not isinstance(row[0], str):
+            raise DataError(
+                f"{what} holds {row!r}; an example is a tuple that starts with its predicate, such "
+                "as ('parent', 'ann', 'bob')"
+            )
+        tables.setdefault(f"{row[0]}/{len(row) - 1}", []).append(row[1:])
+    return read_facts(tables, what)
+
+
+def _ground_facts(source: str | os.PathLike[str], what: str) -> list[str]:
+    program = ground(source)
+    facts = closure(program, [])
+    if not facts.atoms:
+        raise DataError(f"{what} holds no facts")
+    return [name for name in program.atoms if name in facts.atoms]
+
+
+def _target_names(target: Any) -> list[tuple[str, int | None]]:
+    if target is None:
+        return []
+    names = [target] if isinstance(target, str) else target
+    if not isinstance(names, Iterable):
+        raise DataError(f"target is the name of a predicate, or several, not {target!r}")
+    found = []
+    for name in names:
+        match = _name(name) if isinstance(name, str) else None
+        if match is None:
+            raise DataError(f"a target is written 'path' or 'path/2', not {name!r}")
+        found.append((match[1], None if match[2] is None else int(match[2])))
+    return found
+
+
+def _targets(
+    wanted: list[tuple[str, int | None]], shown: Facts, refused: Facts | None
+) -> list[tuple[str, int]]:
+    if not shown:
+        raise DataError("there are no positive examples; a rule needs at least one")
+    signatures = list(shown)
+    if wanted:
+        signatures = []
+        for name, arity in wanted:
+            matching = [s for s in shown if s[0] == name and arity in {None, s[1]}]
+            if not matching:
+                has = listing([f"{n}/{a}" for n, a in shown])
+                raise DataError(f"there are no positive examples of {name!r}, but of {has}")
+            signatures += matching
+    for name, arity in refused or {}:
+        if (name, arity) not in signatures:
+            has = listing([f"{n}/{a}" for n, a in signatures])
+            raise DataError(
+                f"there are negative examples of {name}/{arity}, which is not a target; targets "
+                f"are {has}"
+            )
+    return signatures
+
+
+def _types(tables: Sequence[Ints], n: int) -> list[tuple[int, ...]]:
+    """Return the type of every argument: arguments that share a constant have the same type."""
+    places = [(t, p) for t, rows in enumerate(tables) for p in range(rows.shape[1])]
+    parent = {place: place for place in places}
+
+    def root(place: tuple[int, int]) -> tuple[int, int]:
+        while parent[place] != place:
+            place = parent[place]
+        return place
+
+    first: dict[int, tuple[int, int]] = {}
+    for place in places:
+        for value in np.unique(tables[place[0]][:, place[1]]).tolist():
+            parent[root(place)] = root(first.setdefault(value, place))
+    roots = sorted({root(place) for place in places})
+    return [
+        tuple(roots.index(root((t, p))) for p in range(rows.shape[1]))
+        for t, rows in enumerate(tables)
+    ]

@@ -1,0 +1,257 @@
+"""What `lg.relational.fit` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from latentgamma._errors import DataError
+from latentgamma._html import GREEN, RED, caption, note, table
+from latentgamma._learning.wording import listing, quantity
+from latentgamma._program.stratified import require_definite
+from latentgamma.datalog.grounding import ground
+from latentgamma.relational.differences import Alternative
+from latentgamma.relational.problem import Problem, read_facts
+from latentgamma.relational.programs import derived_atoms
+
+if TYPE_CHECKING:
+    from latentgamma._certificate.certificate import Certificate
+    from latentgamma._model.module import LatentGamma
+    from latentgamma._program.program import Program
+
+_MOST_LISTED = 10
+
+
+@dataclass(frozen=True)
+class RuleEvidence:
+    """What the examples say about one rule.
+
+    Attributes:
+        rule: its text.
+        support: the positive examples that it derives.
+        needed: the positive examples that are no longer derived without it.
+        wrong: the negative examples that it derives; only with wrong labels.
+        variants: rules of about the same length with the same instances on this background.
+    """
+
+    rule: str
+    support: int
+    needed: int
+    wrong: int
+    variants: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """One point of the history of a search.
+
+    Attributes:
+        stage: what was finished.
+        candidates: the number of candidate rules.
+        explained: the share of positive examples that some candidate derives.
+        seconds: since the start.
+    """
+
+    stage: str
+    candidates: int
+    explained: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RelationalResult:
+    """The learned program, and how far it can be trusted.
+
+    Attributes:
+        text: the rules as Datalog; empty if no program was found.
+        found: whether a program was found.
+        evidence: what the examples say about each rule.
+        alternatives: other programs that explain the examples, and where they differ.
+        unexplained: positive examples that the program does not derive; if none was found, those
+            that no candidate rule derives.
+        wrong: negative examples that the program derives; only with wrong labels.
+        accuracy: the share of the labelled tuples that the program has right; None if no program
+            was found.
+        bits: the description length of the program.
+        notes: what was assumed, and what was left out.
+        reason: why this program, or why none was found.
+        history: the course of the search.
+        method: the method that was used.
+        noise: the share of wrong labels that was assumed or estimated.
+        seconds: the time of the search.
+        problem: the examples.
+    """
+
+    text: str
+    found: bool
+    evidence: tuple[RuleEvidence, ...]
+    alternatives: tuple[Alternative, ...]
+    unexplained: tuple[str, ...]
+    wrong: tuple[str, ...]
+    accuracy: float | None
+    bits: float
+    notes: tuple[str, ...]
+    reason: str
+    history: tuple[SearchStep, ...]
+    method: str
+    noise: float
+    seconds: float
+    problem: Problem
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules, one text each."""
+        return tuple(self.text.splitlines())
+
+    @cached_property
+    def program(self) -> Program | None:
+        """The ground program: the rules on the background, whose facts are given when asking."""
+        if not self.found:
+            return None
+        tables = self.problem.tables()
+        program = ground(self.text, open=list(tables), facts=tables)
+        return require_definite(program, "relational.fit")
+
+    @cached_property
+    def model(self) -> LatentGamma | None:
+        """The network of the ground program."""
+        from latentgamma._model.oracle import oracle
+
+        return None if self.program is None else oracle(self.program)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Whether the network provably equals the ground program, for all fact sets."""
+        from latentgamma._certificate.certify import certify
+
+        if self.program is None or self.model is None:
+            return None
+        return certify(self.model, self.program)
+
+    def predict(self, background: Any) -> set[tuple[str, ...]]:
+        """Return the atoms of the targets that the rules derive from another background.
+
+        >>> import latentgamma as lg
+        >>> result = lg.relational.fit("edge(a,b). edge(b,c).", [("back", "b", "a"), ("back", "c", "b")])
+        >>> sorted(result.predict("edge(1,2)."))
+        [('back', '2', '1')]
+
+        Args:
+            background: facts in any form that `fit` takes.
+
+        Returns:
+            Each atom as its predicate and arguments.
+
+        Raises:
+            DataError: no program was found.
+        """
+        if not self.found:
+            raise DataError("no program was found, so there is nothing to predict with")
+        facts = read_facts(background, "background")
+        tables = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
+        targets = [f"{target.name}/{target.arity}" for target in self.problem.targets]
+        return derived_atoms(self.text, tables, targets)
+
+    def summary(self) -> str:
+        """Return the program and what the examples say about it, as text.
+
+        Returns:
+            Datalog; everything but the rules is a comment.
+        """
+        return "\n".join([*rule_lines(self), "", *(f"% {line}" for line, _ in summary_lines(self))])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as values for JSON."""
+        return {
+            "found": self.found,
+            "program": self.text,
+            "rules": [
+                {
+                    "rule": one.rule,
+                    "support": one.support,
+                    "needed": one.needed,
+                    "wrong": one.wrong,
+                    "variants": list(one.variants),
+                }
+                for one in self.evidence
+            ],
+            "alternatives": [
+                {"program": one.text, "bits": one.bits, "difference": one.difference}
+                for one in self.alternatives
+            ],
+            "unexplained": list(self.unexplained),
+            "wrong": list(self.wrong),
+            "accuracy": self.accuracy,
+            "bits": self.bits,
+            "method": self.method,
+            "noise": self.noise,
+            "reason": self.reason,
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+            "certificate": None if self.certificate is None else self.certificate.to_dict(),
+            "history": [
+                {
+                    "stage": step.stage,
+                    "candidates": step.candidates,
+                    "explained": step.explained,
+                    "seconds": step.seconds,
+                }
+                for step in self.history
+            ],
+        }
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.rule, str(one.support), str(one.needed), "  or  ".join(one.variants[:3]))
+            for one in self.evidence
+        ]
+        (title, _), *lines = summary_lines(self)
+        head = caption(title, GREEN if self.found else RED)
+        return (
+            head
+            + table(("rule", "support", "needed", "variants"), rows)
+            + "".join(note(line) for line, _ in lines)
+        )
+
+    def __str__(self) -> str:
+        if not self.found:
+            return f"no program was found: {self.reason}"
+        others = quantity(len(self.alternatives), "alternative")
+        return f"{quantity(len(self.rules), 'rule')} by method {self.method!r}, {others}"
+
+
+def rule_lines(result: RelationalResult) -> list[str]:
+    """Return the rules as lines of text, each with a comment on its support."""
+    width = max((len(one.rule) for one in result.evidence), default=0)
+    return [f"{one.rule:<{width}}  % {_support(one)}" for one in result.evidence]
+
+
+def summary_lines(result: RelationalResult) -> list[tuple[str, str]]:
+    """Return the lines of a summary, each with a style: "bold", "green", "red", "yellow" or ""."""
+    if not result.found:
+        lines = [(f"no program was found: {result.reason}", "red")]
+        if result.unexplained:
+            shown = listing(result.unexplained, _MOST_LISTED)
+            lines.append((f"no candidate rule derives: {shown}", "yellow"))
+        return [*lines, *((f"note: {text}", "") for text in result.notes)]
+    count = quantity(len(result.rules), "rule")
+    lines = [(f"{count} by method {result.method} ({result.reason})", "bold")]
+    lines.append((f"labels explained: {result.accuracy:.4f}", ""))
+    certificate = result.certificate
+    if certificate is not None:
+        mark, style = ("✓", "green") if certificate.holds else ("✗", "red")
+        lines.append((f"{mark} the network of the ground program: {certificate}", style))
+    for one in result.alternatives[:_MOST_LISTED]:
+        joined = " ".join(one.text.splitlines())
+        lines.append((f"alternative: {joined}  ({one.difference})", "yellow"))
+    if result.unexplained:
+        lines.append((f"not derived: {listing(result.unexplained, _MOST_LISTED)}", "yellow"))
+    if result.wrong:
+        lines.append((f"derived, but negative: {listing(result.wrong, _MOST_LISTED)}", "yellow"))
+    return [*lines, *((f"note: {text}", "") for text in result.notes)]
+
+
+def _support(one: RuleEvidence) -> str:
+    wrong = f", {one.wrong} negative" if one.wrong else ""
+    return f"support {one.support}, needed for {one.needed}{wrong}"

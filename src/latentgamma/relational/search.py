@@ -1,0 +1,316 @@
+"""The search for a program: candidates level by level, the shortest choice, and its alternatives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from latentgamma._learning.wording import quantity
+from latentgamma.relational.bodies import BodySearch, Examples
+from latentgamma.relational.clauses import Clause, clause_bits
+from latentgamma.relational.instances import Candidate, Hypotheses, instances
+from latentgamma.relational.invention import Definition, definitions
+from latentgamma.relational.problem import Problem
+from latentgamma.relational.relations import POSSIBLE, Relation
+from latentgamma.relational.selection import Choice, Selection
+
+#: Candidates that are compared; the shortest ones of more.
+MOST_CANDIDATES = 4_000
+#: Examples of each kind that bodies are first tested on.
+MOST_EXAMPLES = 3_000
+#: Literals in a body that uses an invented predicate.
+_INVENTED_BODY = 2
+#: Once a program is found, shorter ones are sought for this share of the time so far, or these
+#: seconds.
+_MORE_SHARE, _MORE_SECONDS = 1.0, 1.0
+#: Alternatives may be longer than the shortest program by this share, and by these bits.
+_SLACK_SHARE, _SLACK_BITS = 0.35, 6.0
+#: Seconds for the alternatives.
+_ALTERNATIVE_SECONDS = 4.0
+
+Report = Callable[[str, int, float], None]
+
+
+@dataclass
+class Found:
+    """What a search found.
+
+    Attributes:
+        choices: programs, the shortest first.
+        candidates: what the choices choose from.
+        definitions: invented predicates by number.
+        relations: all relations by number.
+        literals: bodies of up to so many literals were all tried.
+        shortest: whether no program in that language is shorter.
+        unexplained: the relation and code of positive examples that no candidate derives.
+        notes: what was left out.
+    """
+
+    choices: list[Choice] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    definitions: dict[int, Definition] = field(default_factory=dict)
+    relations: list[Relation] = field(default_factory=list)
+    literals: int = 0
+    shortest: bool = False
+    unexplained: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The limits of a search; see `fit`."""
+
+    invent: int = 0
+    recursive: bool = True
+    max_body: int = 6
+    max_variables: int = 6
+    seed: int = 0
+    alternatives: int = 8
+
+
+def most_variables(literals: int, arity: int, limit: int) -> int:
+    """Return the largest number of variables in a body of so many literals."""
+    return min(limit, max(literals + 1, min(arity + literals, 4)))
+
+
+def search(problem: Problem, options: SearchOptions, deadline: float, report: Report) -> Found:
+    """Return the shortest programs that explain every example."""
+    start = time.monotonic()
+    relations = list(problem.relations)
+    found = Found(relations=relations)
+    learned = [target.relation for target in problem.targets]
+    background = [r for r in range(len(relations)) if r not in learned]
+    allowed = [*background, *learned] if options.recursive else background
+    seekers = _seekers(problem, relations, allowed, learned, options)
+    pool = _Pool(problem, relations, learned, len(allowed))
+    invented = False
+    level = 0
+    while level < options.max_body:
+        level += 1
+        complete = True
+        for seeker in seekers:
+            limit = most_variables(level, seeker.target.arity, options.max_variables)
+            clauses, whole = seeker.next_level(limit, deadline)
+            complete &= whole and not seeker.too_large
+            pool.add(clauses)
+        best = _choose(found, pool, options, deadline)
+        report(
+            f"bodies of {quantity(level, 'literal')}", len(pool.candidates), _share(found, problem)
+        )
+        if complete and found.literals == level - 1:
+            found.literals = level
+        now = time.monotonic()
+        if best is not None:
+            most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
+            if most <= _least_bits(level + 1, problem, len(allowed)):
+                break
+            deadline = min(deadline, now + max(_MORE_SECONDS, _MORE_SHARE * (now - start)))
+        enough = best is not None or level >= 3
+        if options.invent and not invented and enough:
+            invented = True
+            _invent(found, pool, problem, background, learned, options, deadline, report)
+            best = _choose(found, pool, options, deadline)
+        if now > deadline:
+            break
+    found.candidates = pool.candidates
+    if best is not None:
+        found.shortest = best.shortest and found.literals >= 1
+        _alternatives(found, pool, options)
+    for seeker in seekers:
+        if seeker.too_large:
+            found.notes.append(
+                f"{quantity(seeker.too_large, 'body', 'bodies')} of {seeker.target.name} with too "
+                "many instances were left out"
+            )
+    if len(pool.candidates) >= MOST_CANDIDATES:
+        found.notes.append(f"only the {MOST_CANDIDATES:,} shortest candidate rules were compared")
+    return found
+
+
+def _seekers(
+    problem: Problem,
+    relations: Sequence[Relation],
+    allowed: Sequence[int],
+    learned: Sequence[int],
+    options: SearchOptions,
+    exclusive: Sequence[int] = (),
+) -> list[BodySearch]:
+    return [
+        BodySearch(
+            problem,
+            target,
+            relations,
+            allowed,
+            learned,
+            Examples.of(problem, target, MOST_EXAMPLES, options.seed),
+            exclusive,
+        )
+        for target in problem.targets
+    ]
+
+
+class _Pool:
+    """The candidates so far, one for each set of instances."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        relations: Sequence[Relation],
+        learned: Sequence[int],
+        predicates: int,
+    ) -> None:
+        self.problem, self.relations, self.learned = problem, relations, learned
+        self.predicates = predicates
+        self._targets = {target.relation: target for target in problem.targets}
+        self._by_key: dict[tuple[object, ...], Candidate] = {}
+        self._labelled = not any((r.truth == POSSIBLE).any() for r in relations)
+        self.definitions: dict[int, Definition] = {}
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The candidates, shortest first."""
+        ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
+        return _undominated(ordered) if self._labelled else ordered
+
+    def add(self, clauses: Sequence[Clause]) -> None:
+        """Add clauses; those that derive a negative example are left out."""
+        for clause in clauses:
+            bits = clause_bits(clause, self.predicates)
+            target = self._targets[clause.head]
+            one = instances(clause, bits, self.problem, target, self.relations, self.learned)
+            if one is None:
+                continue
+            needs = {p for p, _ in clause.body if p in self.definitions}
+            for p in list(needs):
+                needs |= set(self.definitions[p].needs)
+            one.definitions = tuple(sorted(needs))
+            known = self._by_key.get(one.key())
+            if known is None:
+                self._by_key[one.key()] = one
+            elif bits < known.bits - 1e-9:
+                one.variants = [known.clause, *known.variants]
+                self._by_key[one.key()] = one
+            else:
+                known.variants.append(clause)
+
+
+def _undominated(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the candidates that no shorter one without recursion covers completely."""
+    kept: list[Candidate] = []
+    covers: dict[tuple[int, tuple[int, ...]], list[np.ndarray]] = {}
+    codes = {}
+    for head in {one.clause.head for one in candidates}:
+        every = [one.heads for one in candidates if one.clause.head == head]
+        codes[head] = np.unique(np.concatenate(every))
+    for one in candidates:
+        head = one.clause.head
+        cover = np.zeros(len(codes[head]), bool)
+        cover[np.searchsorted(codes[head], one.heads)] = True
+        rivals = [c for d in {(), one.definitions} for c in covers.get((head, d), [])]
+        if rivals and (cover & ~np.array(rivals)).any(axis=1).all() is np.False_:
+            continue
+        kept.append(one)
+        if not one.recursive:
+            covers.setdefault((head, one.definitions), []).append(cover)
+    return kept
+
+
+def _choose(found: Found, pool: _Pool, options: SearchOptions, deadline: float) -> Choice | None:
+    """Return the shortest choice among the candidates so far, and note what none derives."""
+    candidates = pool.candidates
+    hypotheses = Hypotheses(pool.problem, candidates)
+    derived = hypotheses.models([range(len(candidates))])[0]
+    missing = hypotheses.positive[~derived[hypotheses.positive]]
+    found.unexplained = [
+        (target.relation, code) for target, code in map(hypotheses.atom, missing.tolist())
+    ]
+    if len(missing):
+        return None
+    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
+    selection = Selection(hypotheses, bits, options.invent)
+    seconds = max(3.0, min(10.0, deadline - time.monotonic()))
+    best = selection.shortest(time.monotonic() + seconds)
+    if best is not None:
+        found.choices = [best]
+        found.candidates = candidates
+    return best
+
+
+def _alternatives(found: Found, pool: _Pool, options: SearchOptions) -> None:
+    """Add the next shortest programs that do not contain an earlier one."""
+    candidates = pool.candidates
+    hypotheses = Hypotheses(pool.problem, candidates)
+    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
+    selection = Selection(hypotheses, bits, options.invent)
+    deadline = time.monotonic() + _ALTERNATIVE_SECONDS
+    best = found.choices[0]
+    most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
+    choice: Choice | None = best
+    found.choices = [best]
+    while choice is not None and len(found.choices) <= options.alternatives:
+        selection.exclude(choice)
+        if time.monotonic() > deadline:
+            break
+        choice = selection.shortest(deadline)
+        if choice is None or choice.bits > most:
+            break
+        found.choices.append(choice)
+
+
+def _invent(
+    found: Found,
+    pool: _Pool,
+    problem: Problem,
+    background: Sequence[int],
+    learned: Sequence[int],
+    options: SearchOptions,
+    deadline: float,
+    report: Report,
+) -> None:
+    """Add candidates that use an invented predicate."""
+    relations = found.relations
+    layer = list(background)
+    newest: frozenset[int] = frozenset()
+    for depth in range(options.invent):
+        made = definitions(problem, relations, layer, len(relations), deadline, must_use=newest)
+        if not made:
+            break
+        for one in made:
+            relations.append(one.relation)
+            found.definitions[one.number] = pool.definitions[one.number] = one
+        newest = frozenset(one.number for one in made)
+        layer = [*background, *sorted(newest, key=lambda n: relations[n].bits)[:40]]
+        del depth
+    invented = sorted(found.definitions)
+    if not invented:
+        return
+    recursive = list(learned) if options.recursive else []
+    allowed = [*background, *invented, *recursive]
+    seekers = _seekers(problem, relations, allowed, learned, options, invented)
+    for level in range(1, min(_INVENTED_BODY, options.max_body) + 1):
+        for seeker in seekers:
+            limit = most_variables(level, seeker.target.arity, options.max_variables)
+            limit = min(limit, seeker.target.arity + 1)
+            clauses, _ = seeker.next_level(limit, deadline, frozenset(invented))
+            pool.add(clauses)
+        report(
+            f"invented predicates, bodies of {quantity(level, 'literal')}",
+            len(pool.candidates),
+            _share(found, problem),
+        )
+
+
+def _least_bits(literals: int, problem: Problem, predicates: int) -> float:
+    """Return the description length of the shortest clause of so many literals."""
+    arities = [len(types) for types in problem.types]
+    shortest = min(arities, default=1)
+    clause = Clause(0, 1, ((0, (0,) * max(1, shortest)),) * literals)
+    return clause_bits(clause, predicates)
+
+
+def _share(found: Found, problem: Problem) -> float:
+    total = sum(len(target.positive) for target in problem.targets)
+    return 1.0 - len(found.unexplained) / max(1, total)

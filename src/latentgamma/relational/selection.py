@@ -1,0 +1,126 @@
+"""The shortest set of candidate clauses that explains the examples, found by clingo.
+
+Each candidate may be used. A model of the answer set program is a set of clauses whose least model
+has every positive example and no negative one; clingo minimises the description length.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from latentgamma.relational.instances import Candidate, Hypotheses
+
+#: Bits are whole numbers for clingo: this many parts of a bit.
+_PARTS = 100
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A set of candidates that explains the examples.
+
+    Attributes:
+        chosen: the numbers of the candidates.
+        bits: their description length, with the definitions that they use.
+        shortest: whether no other set of candidates is shorter.
+    """
+
+    chosen: tuple[int, ...]
+    bits: float
+    shortest: bool
+
+
+class Selection:
+    """The answer set program that chooses among candidates.
+
+    Args:
+        hypotheses: the candidates and their instances.
+        definitions: the description length of each invented predicate, by number.
+        most_invented: the largest number of invented predicates.
+    """
+
+    def __init__(
+        self, hypotheses: Hypotheses, definitions: dict[int, float], most_invented: int
+    ) -> None:
+        import clingo
+
+        self._control = clingo.Control(
+            ["--warn=none", "--opt-strategy=usc", "--configuration=handy"]
+        )
+        self._candidates: Sequence[Candidate] = hypotheses.candidates
+        self._definitions = definitions
+        with self._control.backend() as backend:
+            atoms: dict[int, int] = {}
+
+            def atom(number: int) -> int:
+                if number not in atoms:
+                    atoms[number] = backend.add_atom()
+                return atoms[number]
+
+            self._use = [backend.add_atom() for _ in self._candidates]
+            backend.add_rule(self._use, choice=True)
+            for fact in hypotheses.given.tolist():
+                backend.add_rule([atom(fact)])
+            weights = []
+            users: dict[int, list[int]] = {}
+            for number, one in enumerate(self._candidates):
+                heads, bodies = hypotheses.rules_of(number)
+                use = self._use[number]
+                columns = [body.tolist() for body in bodies]
+                for row, head in enumerate(heads.tolist()):
+                    backend.add_rule([atom(head)], [use, *(atom(c[row]) for c in columns)])
+                weights.append((use, round(_PARTS * one.bits)))
+                for definition in one.definitions:
+                    users.setdefault(definition, []).append(use)
+            for head in hypotheses.positive.tolist():
+                backend.add_rule([], [-atom(head)])
+            for head in hypotheses.negative.tolist():
+                backend.add_rule([], [atom(head)])
+            needed = []
+            for definition, uses in users.items():
+                used = backend.add_atom()
+                for use in uses:
+                    backend.add_rule([used], [use])
+                weights.append((used, round(_PARTS * definitions[definition])))
+                needed.append((used, 1))
+            if len(needed) > most_invented:
+                backend.add_weight_rule([], most_invented + 1, needed)
+            backend.add_minimize(0, weights)
+        self._number = {use: number for number, use in enumerate(self._use)}
+
+    def shortest(self, deadline: float) -> Choice | None:
+        """Return the shortest set of candidates that was found; None if there is none."""
+        found: list[tuple[int, ...]] = []
+
+        def keep(model: Any) -> None:
+            found.append(
+                tuple(n for n, use in enumerate(self._use) if model.context and _true(model, use))
+            )
+
+        seconds = max(0.05, deadline - time.monotonic())
+        with self._control.solve(on_model=keep, async_=True) as handle:
+            finished = handle.wait(seconds)
+            if not finished:
+                handle.cancel()
+            result = handle.get()
+        if not found:
+            return None
+        chosen = found[-1]
+        return Choice(chosen, self.bits(chosen), bool(finished and result.exhausted))
+
+    def exclude(self, choice: Choice) -> None:
+        """Leave out every set that has all of these candidates."""
+        with self._control.backend() as backend:
+            backend.add_rule([], [self._use[number] for number in choice.chosen])
+
+    def bits(self, chosen: Sequence[int]) -> float:
+        """Return the description length of a set of candidates."""
+        used = {d for number in chosen for d in self._candidates[number].definitions}
+        clauses = sum(self._candidates[number].bits for number in chosen)
+        return clauses + sum(self._definitions[d] for d in used)
+
+
+def _true(model: Any, atom: int) -> bool:
+    return bool(model.is_true(atom))

@@ -1,0 +1,279 @@
+"""Learning of rules with variables, held against enumeration and against clingo."""
+
+import itertools
+import random
+import time
+
+import numpy as np
+import pytest
+
+import latentgamma as lg
+from latentgamma.relational import tasks
+from latentgamma.relational.bodies import BodySearch, Examples
+from latentgamma.relational.clauses import Clause, canonical, clause_bits, clause_text
+from latentgamma.relational.instances import body_bindings
+from latentgamma.relational.problem import read_problem
+from latentgamma.relational.programs import derived_atoms
+from latentgamma.relational.relations import Relation, decode, encode
+
+pytest.importorskip("clingo")
+
+CHAIN = "succ(0,1). succ(1,2). succ(2,3). succ(3,4). succ(4,5). succ(5,6). succ(6,7). zero(0)."
+
+
+def evens(last: int) -> list[tuple[str, int]]:
+    return [("even", n) for n in range(0, last + 1, 2)]
+
+
+def random_relation(rng: random.Random, n: int, arity: int, rows: int) -> Relation:
+    every = list(itertools.product(range(n), repeat=arity))
+    chosen = np.array(sorted(rng.sample(every, min(rows, len(every)))), np.int64)
+    return Relation("r", chosen.reshape(-1, arity), n, (0,) * arity)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bindings_are_those_of_enumeration(seed: int) -> None:
+    rng = random.Random(seed)
+    n = rng.randint(1, 4)
+    relations = [random_relation(rng, n, arity, rng.randint(1, 8)) for arity in (1, 2, 2, 3)]
+    variables = rng.randint(1, 4)
+    body = []
+    for _ in range(rng.randint(1, 4)):
+        number = rng.randrange(4)
+        arity = relations[number].arity
+        body.append((number, tuple(rng.randrange(variables) for _ in range(arity))))
+    used = sorted({v for _, literal in body for v in literal})
+    keep = rng.sample(used, rng.randint(1, len(used)))
+    found = body_bindings(tuple(body), keep, relations)
+    assert found is not None
+    rows = set(zip(*(column.tolist() for column in found[0]), strict=True))
+    facts = [{tuple(row) for row in relation.rows.tolist()} for relation in relations]
+    expected = set()
+    for values in itertools.product(range(n), repeat=len(used)):
+        value = dict(zip(used, values, strict=True))
+        if all(tuple(value[v] for v in literal) in facts[p] for p, literal in body):
+            expected.add(tuple(value[v] for v in keep))
+    assert rows == expected
+
+
+def test_codes_and_rows_are_inverse() -> None:
+    rows = np.array([[0, 1, 2], [2, 2, 0], [1, 0, 1]])
+    assert np.array_equal(decode(encode(list(rows.T), 3, 3), 3, 3), rows)
+
+
+def test_variants_of_a_body_have_one_canonical_form() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        body = [(rng.randrange(3), (rng.randrange(5), rng.randrange(5))) for _ in range(4)]
+        new = [0, 1, *rng.sample([2, 3, 4], 3)]
+        other = [(p, tuple(new[v] for v in literal)) for p, literal in body]
+        rng.shuffle(other)
+        assert canonical(body, 2) == canonical(other, 2)
+    assert canonical([(0, (0, 2))], 2) != canonical([(0, (2, 0))], 2)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_candidates_are_all_bodies_that_no_shorter_safe_one_contains(seed: int) -> None:
+    """Every body of two literals is tried; a longer one only where no part of it is safe."""
+    rng = random.Random(seed)
+    every = list(itertools.product(range(4), repeat=2))
+    p, q = rng.sample(every, 5), rng.sample(every, 5)
+    truth = rng.choice(
+        ["t(X,Y) :- p(X,Z), q(Z,Y).", "t(X,Y) :- p(X,Y), q(Y,X).", "t(X,Y) :- q(Y,X)."]
+    )
+    background = {"p": p, "q": q}
+    positive = sorted(derived_atoms(truth, background, ["t/2"]))
+    if not positive:
+        positive = [("t", str(p[0][0]), str(p[0][1]))]
+    problem = read_problem(background, positive, None, None)
+    target = problem.targets[0]
+    examples = Examples.of(problem, target, 1000, 0)
+    search = BodySearch(problem, target, problem.relations, [0, 1], [target.relation], examples)
+    found = set()
+    for _ in range(2):
+        clauses, complete = search.next_level(4, time.monotonic() + 60)
+        assert complete
+        found |= {clause.body for clause in clauses}
+    true = {tuple(row[1:]) for row in positive}
+    names = list(problem.names)
+
+    def heads(body: tuple) -> set[tuple[str, ...]]:
+        clause = Clause(target.relation, 2, body)
+        return {a[1:] for a in derived_atoms(clause_text(clause, names), background, ["t/2"])}
+
+    literals = [(r, a) for r in (0, 1) for a in itertools.product(range(4), repeat=2)]
+    safe = set()
+    for size in (1, 2):
+        for body in itertools.combinations(literals, size):
+            used = {v for _, a in body for v in a}
+            if not {0, 1} <= used or (used - {0, 1}) not in (set(), {2}, {2, 3}):
+                continue
+            if all(set(a) & {0, 1} for _, a in body) or _linked(body):
+                derived = heads(body)
+                if derived and derived <= true:
+                    safe.add(canonical(body, 2))
+    for body in found:
+        assert heads(body) <= true
+    for body in safe - found:  # what is missing has a shorter part, or repeats a variable
+        assert any(heads(other) >= heads(body) for other in found)
+
+
+def _linked(body: tuple) -> bool:
+    known = {0, 1}
+    left = [set(a) for _, a in body]
+    while left:
+        hit = [a for a in left if a & known]
+        if not hit:
+            return False
+        for a in hit:
+            known |= a
+            left.remove(a)
+    return True
+
+
+SOLVED = ["predecessor", "even-odd", "fizz", "grandparent", "uncle", "adjacent-to-red", "cyclic"]
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_a_task_is_solved_and_right_on_a_larger_instance(name: str) -> None:
+    train, larger = tasks.task(name, 1), tasks.task(name, 1, held_out=True)
+    result = lg.relational.fit(train.background, train.positive, invent=1)
+    assert result.found
+    assert result.predict(train.background) == set(train.positive)
+    assert result.predict(larger.background) == set(larger.positive)
+    assert result.certificate is not None
+    assert result.certificate.holds
+    assert result.model is not None
+    facts = lg.datalog.inputs(result.program)
+    assert lg.closure(result.program, facts).atoms >= {
+        f"{atom[0]}({','.join(atom[1:])})" for atom in train.positive
+    }
+
+
+def test_the_learned_program_is_the_shortest_of_all_sets_of_candidates() -> None:
+    background = {"p": [("a", "b"), ("b", "c"), ("c", "d")], "q": [("a",), ("c",)]}
+    positive = [("t", "a"), ("t", "b"), ("t", "c")]
+    result = lg.relational.fit(background, positive, max_body=2, max_variables=2)
+    problem = read_problem(background, positive, None, None)
+    names = list(problem.names)
+    literals = [(0, a) for a in itertools.product(range(2), repeat=2)]
+    literals += [(r, (v,)) for r in (1, 2) for v in range(2)]
+    literals.remove((2, (0,)))
+    clauses = []
+    for size in (1, 2):
+        for body in itertools.combinations(literals, size):
+            clauses += [Clause(2, 1, body)] if 0 in {v for _, a in body for v in a} else []
+    wanted = set(positive)
+    lengths = [
+        sum(clause_bits(clause, len(names)) for clause in chosen)
+        for size in (1, 2)
+        for chosen in itertools.combinations(clauses, size)
+        if derived_atoms("\n".join(clause_text(c, names) for c in chosen), background, ["t/1"])
+        == wanted
+    ]
+    assert result.bits == pytest.approx(min(lengths))
+
+
+def test_mutually_recursive_targets_are_learned_together() -> None:
+    examples = [*evens(7), *[("odd", n) for n in range(1, 8, 2)]]
+    result = lg.relational.fit(CHAIN, examples, max_body=2, max_variables=2)
+    assert result.found
+    assert "odd(X) :- " in result.text
+    assert "even(X) :- " in result.text
+    later = {"zero": [(0,)], "succ": [(n, n + 1) for n in range(30)]}
+    expected = {("even" if n % 2 == 0 else "odd", str(n)) for n in range(31)}
+    assert result.predict(later) == expected
+
+
+def test_tuples_without_a_label_may_be_needed_in_between() -> None:
+    positive = [("even", 0), ("even", 6)]
+    negative = [("even", n) for n in (1, 3, 5, 7)]
+    result = lg.relational.fit(CHAIN, positive, negative)
+    assert result.found
+    atoms = result.predict(CHAIN)
+    assert {("even", "0"), ("even", "6")} <= atoms
+    assert not atoms & {("even", str(n)) for n in (1, 3, 5, 7)}
+
+
+def test_examples_that_no_program_explains_are_reported_as_such() -> None:
+    result = lg.relational.fit("p(a,b). p(b,a). q(c).", [("t", "a")])
+    assert not result.found
+    assert result.text == ""
+    assert result.rules == ()
+    assert result.unexplained == ("t(a)",)
+    assert "no rule without a negative example derives 1 positive example" in result.reason
+    assert result.program is None
+    assert result.certificate is None
+    with pytest.raises(lg.DataError, match="no program was found"):
+        result.predict("p(a,b).")
+
+
+def test_alternatives_say_where_they_differ() -> None:
+    result = lg.relational.fit(
+        {"p": [("a", "b"), ("c", "d")], "q": [("a", "b"), ("c", "d")]},
+        [("t", "a", "b"), ("t", "c", "d")],
+    )
+    texts = {result.text, *(one.text for one in result.alternatives)}
+    assert {"t(X,Y) :- p(X,Y).", "t(X,Y) :- q(X,Y)."} <= texts
+    for one in result.alternatives:
+        background = ". ".join(one.facts.replace("), ", ")|").split("|")) + "."
+        atom = tuple(one.atom.replace(")", "").replace("(", ",").split(","))
+        here = derived_atoms(f"{one.text}\n{background}", {}, ["t/2"])
+        assert (atom in here) is one.derives
+        assert (atom in result.predict(background)) is not one.derives
+
+
+def test_evidence_counts_the_examples_of_each_rule() -> None:
+    train = tasks.task("undirected-edge", 2)
+    result = lg.relational.fit(train.background, train.positive)
+    edges = set(train.background["edge"])
+    both = {(a, b) for a, b in edges if (b, a) in edges}
+    by_rule = {one.rule: one for one in result.evidence}
+    direct = by_rule["linked(X,Y) :- edge(X,Y)."]
+    assert direct.support == len(edges)
+    assert direct.needed in {len(edges) - len(both), len(train.positive)}
+
+
+def test_closed_world_is_said() -> None:
+    result = lg.relational.fit("p(a). q(b).", [("t", "a")])
+    assert any("closed world" in note for note in result.notes)
+    result = lg.relational.fit("p(a). q(b).", [("t", "a")], [("t", "b")])
+    assert not any("closed world" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda fit: fit("p(a).", []), "no positive examples"),
+        (lambda fit: fit("p(a).", 3), "positive is Datalog text"),
+        (lambda fit: fit("p(a).", [3]), "starts with its predicate"),
+        (lambda fit: fit("p(a).", [("t", "a")], [("t", "a")]), "both positive and negative"),
+        (lambda fit: fit("p(a).", [("t", "a")], [("s", "a")]), "which is not a target"),
+        (lambda fit: fit("p(a).", [("t", "a")], target="s"), "no positive examples of 's'"),
+        (lambda fit: fit("p(a).", [("t", "a")], target=3), "target is the name"),
+        (lambda fit: fit("p(a).", [("t", "a")], invent=-1), "invent is a whole number"),
+        (lambda fit: fit("p(a).", [("t", "a")], invent=7), "invent is at most 2"),
+        (lambda fit: fit("p(a).", [("t", "a")], max_body=0), "max_body is a whole number"),
+        (lambda fit: fit("p(a).", [("t", "a")], noise=0.7), "noise is a share"),
+        (lambda fit: fit("p(a).", [("t", "a")], method="magic"), 'method is "auto"'),
+        (lambda fit: fit("p(a).", [("t", "a")], time_limit=0), "time_limit must be above"),
+        (lambda fit: fit("p(a", [("t", "a")]), "<text>"),
+        (lambda fit: fit({"p": [("a", "b"), ("a",)]}, [("t", "a")]), "missing a column"),
+    ],
+)
+def test_wrong_arguments_say_what_was_expected(call, message: str) -> None:
+    with pytest.raises(lg.LatentGammaError, match=message):
+        call(lg.relational.fit)
+
+
+def test_an_unknown_task_is_named() -> None:
+    with pytest.raises(lg.ArgumentError, match="there is no task 'nonsense'"):
+        tasks.task("nonsense")
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_every_task_needs_every_rule_of_its_program(name: str) -> None:
+    one = tasks.task(name, 5)
+    assert one.positive == sorted(derived_atoms(one.truth, one.background, [one.target]))
+    assert one != tasks.task(name, 6)
+    assert one == tasks.task(name, 5)
