@@ -21,7 +21,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import latentgamma as lg
 from latentgamma import LatentGamma, Program
-from latentgamma.distributed import ShardedRules, fully_shard, gather, shard
+from latentgamma.distributed import (
+    ProgramShard,
+    ShardedRules,
+    fully_shard,
+    gather,
+    load_shard,
+    program_shards,
+    shard,
+)
 from random_models import random_model, random_states
 from random_programs import random_program
 
@@ -223,6 +231,76 @@ def check_wrong_use(mesh: DeviceMesh, folder: Path) -> None:
     state = model.state(list(model.program.roots))
     assert torch.equal(again(state, 3), sharded(state, 3))
     assert "rank" in repr(sharded)
+
+
+# ------------------------------------------------------------------------ programs in parts
+
+TEXTS = {
+    "plain": "a :- b, c.\nb.\nc, d :- b.\n\n% a comment.\ne :- a,\n  d.\nf :- e. g :- f.\nh :- g. \n",
+    "no line end": "a :- b.\r\nc :- a, b.\r\nb.",
+    "one line": "a :- b. c :- a.",
+    "names": "'x y.' :- p(1,2). 'ü' :- 'x y.'.\n#external z.\np(1,2) :- z.\n",
+    "many": str(lg.generators.random(40, 300, seed=5)),
+}
+
+
+def check_programs_in_parts(mesh: DeviceMesh, folder: Path) -> None:
+    """Each process reads a part of a file, and together they have what one would read."""
+    for block in (7, 1 << 20):
+        program_shards._BLOCK = block
+        for name, text in TEXTS.items():
+            path = folder / f"{name}.lp"
+            if mesh.get_local_rank() == 0:
+                path.write_bytes(text.encode())
+            dist.barrier()
+            expected = lg.load(path)
+            part = load_shard(path, mesh)
+            assert part.rules.atoms == expected.atoms
+            assert (part.R, part.M, part.k, part.rho_max) == (
+                expected.R, expected.M, expected.k, expected.rho_max,
+            )  # fmt: skip
+            assert (part.rules_per_head == expected.rules_per_head).all()
+            rules = [rule for each in part.ranks.objects([*part.rules.rules]) for rule in each]
+            assert rules == [*expected.rules]
+            assert rules[part.first : part.first + part.rules.R] == [*part.rules.rules]
+
+
+def check_oracle_in_parts(mesh: DeviceMesh, folder: Path) -> None:
+    """The model has the parameters that `lg.oracle` gives the whole program."""
+    for name, program in PROGRAMS.items():
+        if not program.R:
+            continue
+        size, rank = mesh.size(), mesh.get_local_rank()
+        own = range(program.R)[rank * program.R // size : (rank + 1) * program.R // size]
+        part = Program.from_rules([program.rules[j] for j in own], atoms=program.atoms)
+        found = lg.distributed.oracle(ProgramShard.of(part, mesh), dtype=torch.float64)
+        expected = lg.oracle(program, form="sparse", dtype=torch.float64)
+        mine = dict(gather(found).named_parameters())
+        for key, value in expected.named_parameters():
+            assert torch.equal(mine[key], value), (name, key)
+        state = random_states(expected, 2)
+        torch.testing.assert_close(found(state, 4), expected(state, 4), rtol=0, atol=1e-12)
+
+
+def check_wrong_files(mesh: DeviceMesh, folder: Path) -> None:
+    texts = {
+        "not.lp": "a :- not b.\n",
+        "variable.lp": "p(X) :- q(X).\n",
+        "split.lp": "a :- b %.\n.\n",
+    }
+    program_shards._BLOCK = 4
+    for name, text in texts.items():
+        if mesh.get_local_rank() == 0:
+            (folder / name).write_text(text)
+        dist.barrier()
+        with pytest.raises(lg.ProgramError, match="read in parts"):
+            load_shard(folder / name, mesh)
+    with pytest.raises(lg.ProgramError, match="cannot read"):
+        load_shard(folder / "nothing.lp", mesh)
+    with pytest.raises(lg.ProgramError, match="only rule text"):
+        load_shard(folder / "rules.cnf", mesh)
+    with pytest.raises(lg.ArgumentError, match="ProgramShard"):
+        lg.distributed.oracle(lg.parse("a."))  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------ DDP and FSDP

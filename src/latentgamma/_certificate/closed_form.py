@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._certificate.constants import Constants
+from latentgamma._certificate.constants import Constants, Figures
 from latentgamma._certificate.lower_end import reproduces
 from latentgamma._certificate.rounding import WIDE, Array, Rounding
 from latentgamma._certificate.step_bounds import GateNumbers, Reading, RowNumbers, sigmoid
@@ -125,7 +125,7 @@ class ClosedForm:
         return self.program, np.arange(self.R)
 
 
-def _rows(program: Program, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> RowNumbers:
+def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> RowNumbers:
     """RowNumbers of the closed form with bodies of these sizes."""
     rounding = Rounding.of(dtype)
     off = float(sigmoid(np.array(-c.body)))
@@ -144,7 +144,7 @@ def _rows(program: Program, sizes: Array, c: Constants, amplitude: Array, dtype:
 
 
 def _gates(
-    program: Program, offset: Array, own: Array, c: Constants, bump: bool, dtype: str
+    program: Figures, offset: Array, own: Array, c: Constants, bump: bool, dtype: str
 ) -> GateNumbers:
     """GateNumbers of the closed form for atoms with these offsets and so many rules."""
     rounding = Rounding.of(dtype)
@@ -160,7 +160,7 @@ _SELF = Program.from_rules([("a", ["a"])])
 
 
 def reaches(
-    program: Program, constants: Constants, horizon: float, *, dtype: str, bump: bool
+    program: Figures, constants: Constants, horizon: float, *, dtype: str, bump: bool
 ) -> bool:
     """Whether the certificate of these constants is sure to reach from D to the horizon.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from latentgamma._errors import CertificateError
 from latentgamma._logic.depth import depth_bound
@@ -13,6 +16,41 @@ from latentgamma._program.stratified import require_definite
 
 #: The gate of the operator.
 Gate: TypeAlias = Literal["sigmoid", "bump"]
+
+
+class Figures(Protocol):
+    """What the constants depend on: a `Program` has it, and so has a part of one.
+
+    Of the sizes of bodies and heads only the least and the largest matter.
+    """
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+
+    @property
+    def R(self) -> int:
+        """The number of rules."""
+
+    @property
+    def k(self) -> int:
+        """The size of the largest body."""
+
+    @property
+    def rho_max(self) -> int:
+        """The largest number of rules of one head."""
+
+    @property
+    def body_sizes(self) -> npt.NDArray[np.int64]:
+        """The sizes of bodies."""
+
+    @property
+    def head_sizes(self) -> npt.NDArray[np.int64]:
+        """The numbers of heads of rules."""
+
+    @property
+    def rules_per_head(self) -> npt.NDArray[np.int64]:
+        """The number of rules of each atom. (M,)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +87,7 @@ class Constants:
         )
 
     @classmethod
-    def closed_form(cls, program: Program, hardness: float = 1.0) -> Constants:
+    def closed_form(cls, program: Figures, hardness: float = 1.0) -> Constants:
         """Constants written down from M, R, k and ρ_max; at hardness 1 the theorem's own.
 
         `docs/theorem.md` proves that at hardness 1 the operator is exact on every program, for
@@ -91,10 +129,13 @@ class Constants:
         Raises:
             CertificateError: if the dtype cannot give such a window.
         """
-        from latentgamma._certificate.closed_form import reaches
-
         program = require_definite(program, "Constants.certified")
-        horizon = max(horizon, depth_bound(program))
+        return cls.softest(program, max(horizon, depth_bound(program)), dtype=dtype, gate=gate)
+
+    @classmethod
+    def softest(cls, program: Figures, horizon: float, *, dtype: str, gate: Gate) -> Constants:
+        """What `certified` returns, from the figures of a program; no depth may exceed the horizon."""
+        from latentgamma._certificate.closed_form import reaches
 
         def proved(hardness: float) -> bool:
             constants = cls.closed_form(program, hardness)

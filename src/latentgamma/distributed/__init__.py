@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from latentgamma.distributed.checkpoint import load_checkpoint, save_checkpoint
     from latentgamma.distributed.fsdp import fully_shard
     from latentgamma.distributed.parquet_closures import TableClosures, close_parquet
+    from latentgamma.distributed.program_shards import ProgramShard, load_shard
     from latentgamma.distributed.ray_executor import RayExecutor
+    from latentgamma.distributed.sharded_oracle import oracle
     from latentgamma.distributed.sharded_rules import ShardedRules
     from latentgamma.distributed.sharding import gather, shard
 
 __all__ = [
+    "ProgramShard",
     "RayExecutor",
     "ShardedRules",
     "TableClosures",
@@ -26,11 +29,14 @@ __all__ = [
     "fully_shard",
     "gather",
     "load_checkpoint",
+    "load_shard",
+    "oracle",
     "save_checkpoint",
     "shard",
 ]
 
 _MODULES = {
+    "ProgramShard": "program_shards",
     "RayExecutor": "ray_executor",
     "ShardedRules": "sharded_rules",
     "TableClosures": "parquet_closures",
@@ -39,6 +45,8 @@ _MODULES = {
     "fully_shard": "fsdp",
     "gather": "sharding",
     "load_checkpoint": "checkpoint",
+    "load_shard": "program_shards",
+    "oracle": "sharded_oracle",
     "save_checkpoint": "checkpoint",
     "shard": "sharding",
 }

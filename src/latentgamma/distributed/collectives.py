@@ -90,6 +90,13 @@ class Ranks:
         self._checked(lambda: dist.all_gather_object(found, value, group=self.group))
         return found
 
+    def broadcast(self, value: T, rank: int) -> T:
+        """The value of one process; any value that can be pickled."""
+        found: list[Any] = [value]
+        self._checked(lambda: dist.broadcast_object_list(found, group=self.group, group_src=rank))
+        shared: T = found[0]
+        return shared
+
     def _integers(self, values: Sequence[int]) -> Tensor:
         device = dist.distributed_c10d._get_object_coll_device(self.group)
         return torch.tensor(values, dtype=torch.int64, device=device)
