@@ -78,7 +78,7 @@ def real_end(model: lg.LatentGamma) -> int | None:
     sets = maximal_closed_sets(program)
     if sets is None:
         raise ValueError("too many closed sets to be run")
-    state, outside = torch.from_numpy(sets).to(model.dtype), torch.from_numpy(~sets)
+    state, outside = torch.from_numpy(sets.copy()).to(model.dtype), torch.from_numpy(~sets)
     with torch.no_grad(), model.fixed():
         for step in range(_MOST_STEPS * 2):
             if bool(((state > 0.5) & outside).any()):

@@ -63,5 +63,6 @@ def test_too_many_of_them_are_not_listed(monkeypatch) -> None:
     assert maximal_closed_sets(g1(), most=5000) is None
     assert maximal_closed_sets(ladder(10, 7)) is None
     assert maximal_closed_sets(clique(40)).shape == (1, 40)
+    maximal_closed_sets.cache_clear()
     monkeypatch.setattr(closed_sets, "MOST_ATOMS", 30)
     assert maximal_closed_sets(clique(40)) is None

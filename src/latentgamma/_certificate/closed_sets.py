@@ -10,6 +10,7 @@ listed here. Beyond it, `least_missing` counts how many atoms such a complement 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -140,6 +141,7 @@ class Complements:
         return group
 
 
+@lru_cache(maxsize=8)  # one program is often certified for many models
 def maximal_closed_sets(program: Program, most: int = 10_000) -> npt.NDArray[np.bool_] | None:
     """For every atom the maximal closed sets without it, as boolean rows; None if too many.
 
@@ -158,7 +160,9 @@ def maximal_closed_sets(program: Program, most: int = 10_000) -> npt.NDArray[np.
     packed = b"".join(mask.to_bytes(size, "little") for mask in complements)
     rows = np.frombuffer(packed, np.uint8).reshape(len(complements), size)
     bits = np.unpackbits(rows, axis=1, count=program.M, bitorder="little")
-    return np.unique(bits == 0, axis=0)
+    sets = np.unique(bits == 0, axis=0)
+    sets.flags.writeable = False
+    return sets
 
 
 def _mask(atoms: Iterable[int]) -> int:

@@ -65,6 +65,9 @@ def gamma(roundings: Counts, unit: float) -> Array:
     >>> float(gamma(1.0, 2.0 ** -24)) == 1 / (2 ** 24 - 1)
     True
     """
+    if isinstance(roundings, int | float):
+        share = roundings * unit
+        return np.asarray(share / (1.0 - share) if share < 1.0 else np.inf)
     total = np.asarray(roundings, np.float64) * unit
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(total < 1.0, total / (1.0 - total), np.inf)
@@ -112,7 +115,7 @@ class Rounding(NamedTuple):
 
     def evaluation(self, terms: Counts) -> Array:
         """The relative error of a sum of so many nonnegative terms taken here, in float64."""
-        return gamma(np.asarray(terms, np.float64) + 8.0, WIDE)
+        return gamma(terms + 8.0, WIDE)
 
     def raised(self, x: Array, roundings: float = FUNCTION) -> Array:
         """An upper bound on x after so many roundings."""

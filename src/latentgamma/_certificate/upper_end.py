@@ -35,11 +35,17 @@ Shares: TypeAlias = Callable[[Array], Array]
 FAR = 1e60
 #: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
 REFINED_UP_TO = 200_000
+#: How much of the time of a run may be lost to taking many steps at once, roughly; and where all
+#: closed sets are followed closely.
+_FINE = 0.03
+_FINEST = 0.01
 #: Numbers that one evaluation of all closed sets may touch, and of those that are followed closely.
-_SETS_UP_TO = 20_000_000
+_SETS_UP_TO = 6_000_000
 _CLOSELY_UP_TO = 10_000
-#: Evaluations after which the search ends with what is proved so far.
+#: Evaluations after which the search ends with what is proved so far, and numbers of atoms and
+#: rules that the evaluations of all closed sets may compute together: about a second.
 _MOST_EVALUATIONS = 4_000
+_MOST_NUMBERS = 10_000_000
 
 
 class UpperEnd(NamedTuple):
@@ -107,9 +113,9 @@ def upper_end(worst: Worst, tolerance: float = 0.0, *, limit: float = 0.5) -> Up
 def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     program, rounding = worst.reading.program, worst.reading.rounding
     if worst.uniform is not None:
-        return follow(worst.uniform, np.full(1, tolerance), rounding, fine=0.02, limit=limit)
+        return follow(worst.uniform, np.full(1, tolerance), rounding, fine=_FINE, limit=limit)
     shares, start = _refined(worst), np.full(program.M, tolerance)
-    end = follow(shares, start, rounding, fine=0.01, limit=limit)
+    end = follow(shares, start, rounding, fine=_FINE, limit=limit)
     return end._replace(atom=int(np.argmax(shares(start))))
 
 
@@ -154,15 +160,18 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
 
     def followed(rows: npt.NDArray[np.int64], fine: float, until: float = FAR) -> UpperEnd:
         inside = sets[rows]
-        shares, first = shares_of(inside), start(inside)
-        return follow(shares, first, rounding, fine=fine, limit=limit, until=until)
+        most = _MOST_NUMBERS // (len(rows) * sum(whole.body.shape))
+        return follow(
+            shares_of(inside), start(inside), rounding,
+            fine=fine, limit=limit, until=until, most_evaluations=min(most, _MOST_EVALUATIONS),
+        )  # fmt: skip
 
     first = shares_of(sets)(start(sets))  # (sets, M)
     atom = int(np.unravel_index(first.argmax(), first.shape)[1])
     every = np.arange(len(sets))
     close = max(1, _CLOSELY_UP_TO // (whole.body.size + sum(whole.body.shape)))
     if len(sets) <= close:
-        end = followed(every, 0.01)
+        end = followed(every, _FINEST)
         return end._replace(leak=float(first.max()), atom=atom)
     # The sets whose atoms rise most at the start and a little later are followed closely, the
     # others only as closely as it takes to see that they last as long.
@@ -170,10 +179,10 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     early_first = np.argsort(-first.max(axis=1), kind="stable")
     late_first = np.argsort(-later.max(axis=1), kind="stable")
     chosen = np.unique(np.concatenate([early_first[:close], late_first[:close]]))
-    end = followed(chosen, 0.01)
+    end = followed(chosen, _FINE)
     coarse = _by_literals(worst, tolerance, limit)
-    for fine in (0.3, 0.03):
-        if coarse.t_max >= 0.97 * end.t_max:  # no set could add much
+    for fine in (0.3, 0.1):
+        if coarse.t_max >= 0.9 * end.t_max:  # no set could add much
             return coarse
         rest = np.setdiff1d(every, chosen)
         others = followed(rest, fine, until=end.t_max)
@@ -181,7 +190,7 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
             break
         furthest = np.argsort(-others.last.max(axis=1), kind="stable")
         chosen = np.union1d(chosen, rest[furthest[: 2 * close]])
-        end = followed(chosen, 0.01)
+        end = followed(chosen, _FINE)
     end = end._replace(t_max=min(end.t_max, others.t_max), leak=float(first.max()), atom=atom)
     return max(coarse, end, key=lambda one: one.t_max)
 
@@ -197,6 +206,7 @@ def follow(
     fine: float,
     limit: float = 0.5,
     until: float = FAR,
+    most_evaluations: int = _MOST_EVALUATIONS,
 ) -> UpperEnd:
     """How many steps the bound stays at the limit or below.
 
@@ -211,6 +221,7 @@ def follow(
         limit: the largest bound that is allowed.
         fine: how much of the time may be lost to taking many steps at once, roughly.
         until: return as soon as so many steps are proved.
+        most_evaluations: of the shares, after which what is proved so far is returned.
     """
     bound = rounding.down(start)
     if bound.max(initial=0.0) > limit:
@@ -219,7 +230,7 @@ def follow(
     first = float(rate.max(initial=0.0))
     steps, stride, evaluations, faster = 0.0, 1.0, 1, 4.0
     curve = [(0.0, float(bound.max(initial=0.0)))]
-    while steps < until and evaluations < _MOST_EVALUATIONS:
+    while steps < until and evaluations < most_evaluations:
         ahead = rounding.after(bound, rate, 1.0, bound)
         if np.array_equal(ahead, bound):
             return UpperEnd(math.inf, first, None, curve, bound)
