@@ -54,7 +54,7 @@ def index_rules(program: Program) -> list[tuple[list[int], list[int]]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_closed_form_is_the_papers(form: str, gate: str, seed: int) -> None:
     program = random_program(seed, heads=1 if seed < 3 else 3)
-    model = oracle(program, PAPER, form=form, gate=gate, heads="paper", dtype=torch.float64)
+    model = oracle(program, PAPER, form=form, gate=gate, head_sharing="paper", dtype=torch.float64)
     expected = paper.closed_form(program.M, index_rules(program), bump=gate == "bump")
     found = paper_parameters(model)
     for name in ("eta", "psi", "b", "tau", "rho", "theta", "tau_nor", "beta"):
@@ -203,7 +203,7 @@ class TestWhereThePaperFails:
 
     def test_the_largest_share_is_the_wrong_threshold_for_several_heads(self, form: str) -> None:
         program = Program.from_rules([("h", ["a"]), (("h", "p", "q"), ["b"])])
-        model = oracle(program, PAPER, form=form, heads="paper", dtype=torch.float64)
+        model = oracle(program, PAPER, form=form, head_sharing="paper", dtype=torch.float64)
         numbers = model.step_parameters()
         state = model.state(["b"])
         rules = model.rules
@@ -421,7 +421,7 @@ def test_unknown_options() -> None:
         ({"form": "spares"}, "form must be one of 'auto', 'dense', 'sparse', not 'spares'"),
         ({"gate": "relu"}, "gate must be one of 'sigmoid', 'bump', not 'relu'"),
         ({"gradient": "prof"}, "gradient must be one of 'exact', 'proof', not 'prof'"),
-        ({"heads": "max"}, "heads must be one of 'equal', 'paper', not 'max'"),
+        ({"head_sharing": "max"}, "head_sharing must be one of 'equal', 'paper', not 'max'"),
         ({"dtype": torch.int32}, "dtype must be float64, float32, float16 or bfloat16"),
     ):
         with pytest.raises(ModelError, match=message):
@@ -541,8 +541,8 @@ def test_depths_and_closedness_of_supports_are_those_of_the_closure(seed: int) -
     cpu = torch.device("cpu")
     rows = make_literal_rows(literals, M=program.M, R=program.R)
     for batch in (TorchClosure(literals, program.R, cpu), CompiledClosure(rows)):
-        assert batch.depths(torch.from_numpy(supports)).tolist() == expected
-        closed = batch.is_closed(torch.from_numpy(supports)).tolist()
+        assert batch.depths(torch.from_numpy(supports).float()).tolist() == expected
+        closed = batch.is_closed(torch.from_numpy(supports).float()).tolist()
         assert closed == [depth == 0 for depth in expected]
 
 

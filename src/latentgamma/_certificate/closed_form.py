@@ -17,7 +17,7 @@ from latentgamma._errors import ModelError
 from latentgamma._program.program import Program
 
 #: How rules with several heads share what they give: see `ClosedForm`.
-Heads: TypeAlias = Literal["equal", "paper"]
+HeadSharing: TypeAlias = Literal["equal", "paper"]
 
 #: Up to this many weights a model may be dense, and its sums as long as its matrices are wide.
 _DENSE_UP_TO = 1 << 13
@@ -29,16 +29,16 @@ _PARAMETERS = 64.0
 class ClosedForm:
     """The parameters θ*(P) of a program, as arrays.
 
-    A rule with m heads spreads what it gives over all of them. With `heads="equal"` a rule's
+    A rule with m heads spreads what it gives over all of them. With `head_sharing="equal"` a rule's
     confidence grows with its number of heads, and the gain with the largest such number, so
     that every head gets what the head of a one-head rule would, and the one-head theorem covers
-    all programs. `heads="paper"` is the construction of the paper's Appendix G, whose
+    all programs. `head_sharing="paper"` is the construction of the paper's Appendix G, whose
     thresholds fail when one atom heads rules with different numbers of heads.
     """
 
     program: Program
     constants: Constants
-    heads: Heads = "equal"
+    head_sharing: HeadSharing = "equal"
     bump: bool = False
     dtype: str = "float32"
 
@@ -70,19 +70,19 @@ class ClosedForm:
     @property
     def confidence(self) -> Array:
         """ρ_j = ρ0, or in proportion to a rule's number of heads where these are made equal."""
-        if self.heads == "paper":
+        if self.head_sharing == "paper":
             return np.full(self.R, self.constants.confidence)
         return self.constants.confidence * self.program.head_sizes / self._most_heads
 
     @property
     def _most_heads(self) -> int:
-        return int(self.program.head_sizes.max(initial=1)) if self.heads == "equal" else 1
+        return int(self.program.head_sizes.max(initial=1)) if self.head_sharing == "equal" else 1
 
     @property
     def offset(self) -> Array:
         """θ_i, halfway between one satisfied rule and none. (M,)."""
         program, plus, minus = self.program, self.constants.gamma_plus, self.constants.gamma_minus
-        if self.heads == "equal":
+        if self.head_sharing == "equal":
             halfway = (plus + program.rules_per_head * minus) / 2
         else:
             parts = 1.0 / np.repeat(program.head_sizes, program.head_sizes)

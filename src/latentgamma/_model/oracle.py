@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args, overload
 import torch
 from torch import Tensor
 
-from latentgamma._certificate.closed_form import ClosedForm, Heads
+from latentgamma._certificate.closed_form import ClosedForm, HeadSharing
 from latentgamma._certificate.constants import Constants
 from latentgamma._certificate.strata import closed_strata
 from latentgamma._errors import ModelError
@@ -35,7 +35,7 @@ def oracle(
     form: Form = "auto",
     gate: GateKind = "sigmoid",
     gradient: Gradient = "exact",
-    heads: Heads = "equal",
+    head_sharing: HeadSharing = "equal",
     kernel: KernelChoice = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -48,7 +48,7 @@ def oracle(
     form: Form = "auto",
     gate: GateKind = "sigmoid",
     gradient: Gradient = "exact",
-    heads: Heads = "equal",
+    head_sharing: HeadSharing = "equal",
     kernel: KernelChoice = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -60,7 +60,7 @@ def oracle(
     form: Form = "auto",
     gate: GateKind = "sigmoid",
     gradient: Gradient = "exact",
-    heads: Heads = "equal",
+    head_sharing: HeadSharing = "equal",
     kernel: KernelChoice = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -76,7 +76,7 @@ def oracle(
             rule and atom its own logits; "auto" is dense for tiny programs only.
         gate: "sigmoid", or "bump", whose underivable atoms never rise at all.
         gradient: "exact" or "proof", see `LatentGamma`.
-        heads: how rules with several heads share; "paper" is the construction of its Appendix G.
+        head_sharing: how rules with several heads share; "paper" is the construction of its Appendix G.
         kernel: "auto", or "reference" to do without compiled kernels, see `LatentGamma`.
         dtype: of the states; parameters are float32 or wider.
         device: where the model lives.
@@ -88,7 +88,7 @@ def oracle(
     """
     require_any_program(program, "oracle")
     one_of("form", form, get_args(Form))
-    one_of("heads", heads, get_args(Heads))
+    one_of("head_sharing", head_sharing, get_args(HeadSharing))
     one_of("gate", gate, get_args(GateKind))
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point or dtype.itemsize < 2:
@@ -98,7 +98,7 @@ def oracle(
         strata = closed_strata(program, constants, dtype=name, bump=is_bump(gate))
         parts = [
             oracle(
-                each.program, each.constants, form=form, gate=gate, gradient=gradient, heads=heads,
+                each.program, each.constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
                 kernel=kernel, dtype=dtype, device=device,
             )
             for each in strata.parts
@@ -107,7 +107,7 @@ def oracle(
     if constants is None:
         constants = Constants.certified(program, dtype=name, gate=gate)
     wide = dtype if dtype.itemsize >= 4 else torch.float32
-    closed = ClosedForm(program, constants, heads=heads)
+    closed = ClosedForm(program, constants, head_sharing=head_sharing)
     dense = form == "dense" or (form == "auto" and program.R * program.M <= _DENSE_UP_TO)
     if dense:
         refuse_if_too_large(program.R, program.M, wide, device)

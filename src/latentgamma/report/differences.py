@@ -157,7 +157,7 @@ def _heads(results: Validation) -> Iterator[Difference]:
 
 
 def _several_heads(results: Validation) -> Iterator[Difference]:
-    paper = next((row for row in results.multi_head.rows if row.heads == "paper"), None)
+    paper = next((row for row in results.multi_head.rows if row.head_sharing == "paper"), None)
     if paper is not None and paper.mixed <= 0.5:
         yield Difference(
             "F", "One atom as the head of a 1-head and a 3-head rule",

@@ -331,7 +331,7 @@ def _edge_cases(results: Validation) -> Table:
 def _multi_head(results: Validation) -> Table:
     rows = tuple(
         _row(
-            row.heads, row.constants,
+            row.head_sharing, row.constants,
             _beside(f"{100 * row.active / row.rules:.0f}%", "100%"),
             f"{row.exact}/{row.rules}", row.t_conv,
             _end_text(row.t_max) if row.certified else "no",

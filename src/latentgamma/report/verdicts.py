@@ -83,7 +83,7 @@ def _claim(results: Validation, phase: str) -> tuple[bool, str]:
         exact = sum(row.jaccard == 1 for row in cases)
         return results.edge_cases.holds, f"{exact} of {len(cases)} exact"
     if phase == "F":
-        ours = [row for row in results.multi_head.rows if row.heads == "equal"]
+        ours = [row for row in results.multi_head.rows if row.head_sharing == "equal"]
         active, rules = sum(row.active for row in ours), sum(row.rules for row in ours)
         return results.multi_head.holds, f"all heads active in {active} of {rules} rules"
     holds = results.windows.holds

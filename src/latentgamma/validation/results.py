@@ -207,7 +207,7 @@ class EdgeCases:
 class MultiHeadRow:
     """Rules with several heads; the facts are the body of one rule."""
 
-    heads: str  # "paper" or "equal"
+    head_sharing: str  # "paper" or "equal"
     constants: str
     rules: int
     active: int  # rules with all heads active
@@ -228,7 +228,7 @@ class MultiHead:
     @property
     def holds(self) -> bool:
         """Whether our construction activates all heads of all rules, also in the mixed program."""
-        ours = [row for row in self.rows if row.heads == "equal"]
+        ours = [row for row in self.rows if row.head_sharing == "equal"]
         return all(row.active == row.exact == row.rules and row.mixed > 0.5 for row in ours)
 
 
