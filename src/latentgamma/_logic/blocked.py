@@ -33,15 +33,15 @@ class Blocked:
 
     def __str__(self) -> str:
         place = f"rule {self.rule}" if self.origin is None else str(self.origin)
-        reasons = [f"lacks {listed(self.missing)}"] if self.missing else []
+        reasons = [f"lacks {join_names(self.missing)}"] if self.missing else []
         if self.holding:
             verb = "holds" if len(self.holding) == 1 else "hold"
-            reasons.append(f"{'and ' * bool(reasons)}{listed(self.holding)} {verb}")
+            reasons.append(f"{'and ' * bool(reasons)}{join_names(self.holding)} {verb}")
         joined = ", ".join(reasons)
         return f"{place} {joined}" if self.missing else f"{place} does not apply: {joined}"
 
 
-def completed(
+def complete_program(
     program: Program | StratifiedProgram, facts: Facts
 ) -> tuple[Program | StratifiedProgram, Mask]:
     """The program that proofs speak about, and its facts.
@@ -114,7 +114,7 @@ def rules_with_head(program: Program | StratifiedProgram, goal: int) -> list[int
     return found
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Some of the names, as a sentence has them."""
     shown = [quote(name) for name in names]
     return ", ".join(shown[:10]) + (f", … {len(shown) - 10} more" if len(shown) > 10 else "")

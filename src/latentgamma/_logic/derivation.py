@@ -11,7 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._html import caption, code, tree
-from latentgamma._logic.blocked import Blocked, asked_atom, blocked_rules, completed, instance_of
+from latentgamma._logic.blocked import (
+    Blocked,
+    asked_atom,
+    blocked_rules,
+    complete_program,
+    instance_of,
+)
 from latentgamma._logic.closure import Closure, closure, closure_of_mask, stratum_facts
 from latentgamma._program.facts import Facts, Mask
 from latentgamma._program.names import quote
@@ -229,7 +235,7 @@ def derivation(
     """
     require_any_program(program, "derivation")
     goal_name = asked_atom(program, atom)
-    program, given = completed(program, facts)
+    program, given = complete_program(program, facts)
     goal = program.index.get(goal_name)
     if goal is None:  # no instance of its rules was possible
         return None

@@ -58,7 +58,7 @@ def stratify(rules: Iterable[Rule], atoms: Iterable[str] | None = None) -> Strat
             bodies += [atom for atom, _ in body]
             signs += [sign for _, sign in body]
             ends.append(len(bodies))
-    return stratified(
+    return stratify_arrays(
         tuple(index),
         np.array(heads, np.int32),
         np.array(ends, np.int64),
@@ -75,7 +75,7 @@ def stratified_rules(rules: SignedRules) -> StratifiedProgram:
     ends = np.concatenate(([0], np.cumsum(repeated)))
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], repeated)
     literal = np.repeat(rules.body_indptr[row], repeated) + within
-    return stratified(
+    return stratify_arrays(
         rules.atoms,
         rules.head_indices,
         ends,
@@ -84,7 +84,7 @@ def stratified_rules(rules: SignedRules) -> StratifiedProgram:
     )
 
 
-def stratified(
+def stratify_arrays(
     atoms: tuple[str, ...],
     heads: Indices,
     body_indptr: Offsets,

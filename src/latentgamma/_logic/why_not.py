@@ -6,7 +6,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from latentgamma._logic.blocked import Blocked, asked_atom, blocked_rules, completed, listed
+from latentgamma._logic.blocked import (
+    Blocked,
+    asked_atom,
+    blocked_rules,
+    complete_program,
+    join_names,
+)
 from latentgamma._logic.closure import closure_of_mask
 from latentgamma._logic.missing_facts import find_missing_facts
 from latentgamma._logic.smallest_change import smallest_change
@@ -68,8 +74,8 @@ class WhyNot:
         if len(self.blocked) > 20:
             lines.append(f"… {len(self.blocked) - 20} more rules")
         tree = [f"├─ {line}" for line in lines[:-1]] + [f"└─ {lines[-1]}"]
-        changes = [f"with {listed(sorted(self.missing))}"] if self.missing else []
-        changes += [f"without {listed(sorted(self.withdrawn))}"] if self.withdrawn else []
+        changes = [f"with {join_names(sorted(self.missing))}"] if self.missing else []
+        changes += [f"without {join_names(sorted(self.withdrawn))}"] if self.withdrawn else []
         last = f"it would {' and '.join(changes)}"
         return "\n".join([f"{quote(self.atom)} does not follow", *tree, last])
 
@@ -101,7 +107,7 @@ def why_not(program: Program | StratifiedProgram, facts: Facts, atom: str | int)
     """
     require_any_program(program, "why_not")
     name = asked_atom(program, atom)
-    program, given = completed(program, facts)
+    program, given = complete_program(program, facts)
     goal = program.index.get(name)
     if goal is None:
         return WhyNot(program, name, (), frozenset())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.stratification import stratified
+from latentgamma._logic.stratification import stratify_arrays
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.grounder import Output
@@ -45,7 +45,7 @@ def assembled(output: Output) -> Program | StratifiedProgram:
     ends: npt.NDArray[np.int64] = np.concatenate((np.zeros(F + 1, np.int64), np.cumsum(counts)))
     all_heads = np.concatenate((np.arange(F, dtype=np.int32), place[heads]))
     if (bodies < 0).any():
-        return stratified(atoms, all_heads, ends, place[np.abs(bodies)], bodies < 0)
+        return stratify_arrays(atoms, all_heads, ends, place[np.abs(bodies)], bodies < 0)
     return Program.from_arrays(ends, place[bodies], all_heads, atoms=atoms)
 
 
