@@ -38,26 +38,29 @@ class CertificateCache:
 
         Processes that share a model compute it together, if it has changed in any of them.
         """
-        values = _joined(tensors)
+        tensors = list(tensors)
         entry = self._entry  # read once: another thread may replace it
-        changed = entry is None or entry.key != key or not _equal(entry.values, values)
+        changed = entry is None or entry.key != key or not _equal(entry.values, tensors)
         if in_any_process(changed) or entry is None:
+            values = [tensor.detach().clone() for tensor in tensors]
             entry = self._entry = _Entry(key, values, compute())
         return entry.certificate
 
 
-def _joined(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """A copy of all values, as one tensor for each dtype and device."""
+def _equal(kept: list[Tensor], now: list[Tensor]) -> bool:
+    if [(a.dtype, a.device) for a in kept] != [(b.dtype, b.device) for b in now]:
+        return False
+    if all(tensor.is_cpu for tensor in now):
+        return all(map(torch.equal, kept, now))
+    # Each answer waits for the device, so there is one for each dtype.
+    return all(map(torch.equal, _joined(kept), _joined(now)))
+
+
+def _joined(tensors: list[Tensor]) -> list[Tensor]:
+    """All values, as one tensor for each dtype and device."""
     kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     with torch.no_grad():
         for tensor in tensors:
             flat = tensor if tensor.dim() == 1 else tensor.reshape(-1)
             kinds.setdefault((tensor.dtype, tensor.device), []).append(flat)
         return [torch.cat(parts) for parts in kinds.values()]
-
-
-def _equal(left: list[Tensor], right: list[Tensor]) -> bool:
-    return len(left) == len(right) and all(
-        a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
-        for a, b in zip(left, right, strict=True)
-    )

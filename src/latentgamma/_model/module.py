@@ -413,6 +413,8 @@ class LatentGamma(nn.Module):
             most = int(counts.max(initial=0))
             if most == 0:
                 return batch
+            if int(counts.min()) == most:
+                return runner.final(batch, most, memory)
             each = torch.from_numpy(counts).to(batch.device)
             return runner.final(batch, most, memory, each)
 

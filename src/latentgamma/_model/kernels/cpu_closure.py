@@ -13,7 +13,7 @@ from latentgamma._model.kernels.threads import run_pieces
 from latentgamma._simd import compiled
 
 #: Literals to visit, below which a second thread costs more than it brings.
-_WORTH_A_THREAD = 1 << 18
+_WORTH_A_THREAD = 1 << 23
 
 
 @compiled
@@ -92,8 +92,16 @@ def check_closed(
                 break
 
 
+def _supports(state: Tensor) -> Array:
+    """The atoms above one half. (B, M)."""
+    if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
+        array: Array = state.numpy()  # comparing a small array takes numpy a tenth of the time
+        return np.ascontiguousarray(array > 0.5)
+    return (state > 0.5).cpu().contiguous().numpy()
+
+
 class CompiledClosure:
-    """T_P of one program on batches of supports (B, M)."""
+    """T_P of one program on the supports of a batch of states (B, M)."""
 
     def __init__(self, rows: LiteralRows) -> None:
         self._bodies = rows.body_start.numpy(), rows.body_atom.numpy()
@@ -101,9 +109,9 @@ class CompiledClosure:
         self._uses = rows.use_start.numpy(), rows.use_rule.numpy()
         self._size = rows.M + rows.R + len(rows.body_rule)
 
-    def depths(self, support: Tensor) -> npt.NDArray[np.int64]:
+    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
         """How many steps of T_P each support takes to its closure. (B,)."""
-        supports = support.cpu().numpy()
+        supports = _supports(state)
         depths = np.zeros(len(supports), np.int64)
         large = len(supports) * self._size >= _WORTH_A_THREAD
         run_pieces(
@@ -115,9 +123,9 @@ class CompiledClosure:
         )
         return depths
 
-    def is_closed(self, support: Tensor) -> npt.NDArray[np.bool_]:
+    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
         """Whether each support is closed. (B,)."""
-        supports = support.cpu().numpy()
+        supports = _supports(state)
         closed = np.empty(len(supports), np.bool_)
         check_closed(supports, self._bodies, self._heads, closed)
         return closed
