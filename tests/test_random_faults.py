@@ -43,7 +43,7 @@ def write_examples(path: Path) -> None:
 
 LEARN = ["learn", "data.csv", "--noise", "0.02", "--method", "gradient", "-o", "rules.lp",
          "--model", "net.safetensors"]  # fmt: skip
-VALIDATE = ["validate", "--graphs", "g1", "--out", "out"]
+VALIDATE = ["validate", "--graphs", "g1", "--perturbations", "1", "--out", "out"]
 OUTPUTS = {"learn": ["rules.lp", "net.safetensors"], "validate": ["out/results.json"]}
 
 

@@ -1,6 +1,6 @@
 """The search for a model that is certified and wrong.
 
-    python tests/adversary/search.py --seconds 3600 --seed 1
+    python tests/adversary/search.py --seconds 3600 --seed 1 [--device cuda]
 
 Every case is drawn from its kind and one number, which a finding names.
 """
@@ -59,7 +59,12 @@ def stored_within(values: np.ndarray, case: Case) -> torch.Tensor:
     return torch.where(~facts & (state.double() > case.tolerance), low, state)
 
 
-def run(case: Case, rng: np.random.Generator, most_steps: int = _MOST_STEPS) -> Outcome:
+def run(
+    case: Case,
+    rng: np.random.Generator,
+    most_steps: int = _MOST_STEPS,
+    device: str = "cpu",
+) -> Outcome:
     """Certify the model, and run it inside of the window by every way it can be run."""
     certificate = lg.certify(case.model, case.program, tolerance=case.tolerance)
     if not certificate.holds:
@@ -71,12 +76,13 @@ def run(case: Case, rng: np.random.Generator, most_steps: int = _MOST_STEPS) -> 
     wanted = torch.from_numpy(lg.closures(case.program, case.facts))
     deep = [lg.closure(case.program, row).depth <= certificate.depth for row in case.facts[:64]]
     wrong = 0
+    case.model.to(device)
     for values in inputs(case, rng):
-        state = stored_within(values, case)
+        state = stored_within(values, case).to(device)
         for kernel in ("auto", "reference"):
             case.model.kernel = kernel  # type: ignore[assignment]
             with torch.no_grad():
-                support = case.model.iterate(state, last).support[first:]
+                support = case.model.iterate(state, last).support[first:].cpu()
             wrong += int((support != wanted).any(-1).sum())
     assert all(deep), "the bound on the depth does not hold"
     return Outcome(True, wrong, certificate.t_max <= first + most_steps)
@@ -114,10 +120,10 @@ def at_the_edge(kind: str, seed: int) -> Case:
     return case
 
 
-def finding(kind: str, seed: int, *, edge: bool = False) -> Outcome:
+def finding(kind: str, seed: int, *, edge: bool = False, device: str = "cpu") -> Outcome:
     """The outcome of one case; the same for the same arguments."""
     case = at_the_edge(kind, seed) if edge else KINDS[kind](np.random.default_rng(seed))
-    return run(case, np.random.default_rng([seed, 2]))
+    return run(case, np.random.default_rng([seed, 2]), device=device)
 
 
 def main() -> int:
@@ -125,6 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the models run")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -133,7 +140,7 @@ def main() -> int:
     while time.monotonic() < end:
         for kind in args.kinds:
             edge = kind not in ("long_sum", "kernel") and seed % 4 == 0
-            outcome = finding(kind, seed, edge=edge)
+            outcome = finding(kind, seed, edge=edge, device=args.device)
             tried[f"{kind}{' edge' if edge else ''}: {'held' if outcome.held else 'nothing'}"] += 1
             if outcome.wrong:
                 found.append((kind, seed, edge))

@@ -297,6 +297,10 @@ def _validate_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=_count, default=0, metavar="N",
         help="the seed of the graphs, the fact sets and the noise; by default 0",
     )  # fmt: skip
+    parser.add_argument(
+        "--perturbations", type=_count, default=3, metavar="N",
+        help="noisy models per graph and level of noise; by default 3, as in the paper",
+    )  # fmt: skip
     parser.add_argument("--device", default="cpu", help="the device to run on; by default cpu")
     parser.add_argument(
         "--out", metavar="DIR", help="a folder for results.json, timing.json and report.html"

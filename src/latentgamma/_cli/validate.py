@@ -30,7 +30,12 @@ def validate(args: argparse.Namespace) -> int:
     checkpoint = _checkpoint(args.out)
     with _progress_bars() as progress:
         results, timing = validation.run_validation(
-            graphs, seed=args.seed, device=args.device, progress=progress, checkpoint=checkpoint
+            graphs,
+            seed=args.seed,
+            perturbations=args.perturbations,
+            device=args.device,
+            progress=progress,
+            checkpoint=checkpoint,
         )
     files = report.save(results, timing, args.out) if args.out else {}
     if checkpoint is not None:

@@ -7,8 +7,6 @@ thread.
 
 from __future__ import annotations
 
-import resource
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from torch import Tensor
 
 from latentgamma import generators
 from latentgamma._certificate.certify import certify
-from latentgamma._certificate.closed_form import Heads
+from latentgamma._certificate.closed_form import HeadSharing
 from latentgamma._certificate.paper_window import paper_window
 from latentgamma._errors import DataError
 from latentgamma._logic.closure import closure
@@ -44,9 +42,9 @@ from latentgamma.validation.cases import (
     state_of,
 )
 from latentgamma.validation.checkpoint import PhaseCheckpoint
-from latentgamma.validation.machine import machine_and_versions
+from latentgamma.validation.machine import PhaseTimer, machine_and_versions
 from latentgamma.validation.noise_trials import robustness
-from latentgamma.validation.printed import EXAMPLES, TRAJECTORIES
+from latentgamma.validation.printed import EXAMPLES, PERTURBATIONS, TRAJECTORIES
 from latentgamma.validation.results import (
     FORMAT,
     ConstantsRow,
@@ -232,17 +230,19 @@ def multi_head(
     wanted = closures(program, facts)
     heads_of = np.stack([program.mask(program.heads_of(j)) for j in range(program.R)])
 
-    def job(item: tuple[Heads, str]) -> MultiHeadRow:
-        heads, kind = item
+    def job(item: tuple[HeadSharing, str]) -> MultiHeadRow:
+        sharing, kind = item
         constants = constants_of(kind, program)
-        model = oracle(program, constants, heads=heads, form="dense", device=device)
+        model = oracle(program, constants, head_sharing=sharing, form="dense", device=device)
         states = model.iterate(state_of(facts, model), STEPS).states.cpu().numpy()
         exact = ((states > 0.5) == wanted).all(-1)  # (T + 1, R)
-        small = oracle(mixed, constants_of(kind, mixed), heads=heads, form="dense", device=device)
+        small = oracle(
+            mixed, constants_of(kind, mixed), head_sharing=sharing, form="dense", device=device
+        )
         reached = small(small.state(["b"]), steps=STEPS)[mixed.index["x"]]
         certificate = certify(model, program)
         return MultiHeadRow(
-            heads, kind, program.R,
+            sharing, kind, program.R,
             active=int(((states[-1] > 0.5) | ~heads_of).all(-1).sum()),
             exact=int(exact[-1].sum()),
             t_conv=int(exact.argmax(0).max()) if exact.any(0).all() else -1,
@@ -252,7 +252,7 @@ def multi_head(
             steps=STEPS,
         )  # fmt: skip
 
-    items: list[tuple[Heads, str]] = [
+    items: list[tuple[HeadSharing, str]] = [
         ("paper", "paper"),
         ("equal", "paper"),
         ("equal", "certified"),
@@ -332,6 +332,7 @@ def run_validation(
     graphs: Sequence[str] = GRAPHS,
     *,
     seed: int = 0,
+    perturbations: int = PERTURBATIONS,
     device: Device = "cpu",
     progress: Progress | None = None,
     checkpoint: str | Path | None = None,
@@ -341,29 +342,34 @@ def run_validation(
     Args:
         graphs: some of "g1", "g2", "g3", "g4".
         seed: decides the graphs, the fact sets and the noise.
+        perturbations: the number of noisy models per graph and level of noise.
         device: where the models run.
         progress: called after each job, with the phase, the jobs done and all jobs.
         checkpoint: a file for finished phases. If a run with the same arguments was killed, it
             is resumed from this file, with the same results. The file is yours to delete.
 
     Raises:
-        DataError: `graphs` or `seed` is not one of those above.
+        DataError: `graphs`, `seed` or `perturbations` is not one of those above.
     """
     chosen = tuple(graphs)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(GRAPHS):
         raise DataError(f"graphs are some of {', '.join(GRAPHS)}, each once, not {chosen!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise DataError(f"seed is a whole number from 0 on, not {seed!r}")
-    key = repr((FORMAT, seed, chosen, str(device), machine_and_versions(str(device))))
+    if isinstance(perturbations, bool) or not isinstance(perturbations, int) or perturbations < 1:
+        raise DataError(f"perturbations is a whole number from 1 on, not {perturbations!r}")
+    key = repr(
+        (FORMAT, seed, chosen, perturbations, str(device), machine_and_versions(str(device)))
+    )
     phases = PhaseCheckpoint(None if checkpoint is None else Path(checkpoint), key)
-    watch = _Watch()
+    watch = PhaseTimer()
     run = partial(partial, seed=seed, progress=progress)
     on_device = partial(run, device=device)
     results = Validation(
         FORMAT, seed, chosen,
         watch("A", phases.run("construction", run(construction, chosen))),
         watch("B", phases.run("expressivity", on_device(expressivity, chosen))),
-        watch("C", phases.run("robustness", on_device(robustness, chosen))),
+        watch("C", phases.run("robustness", on_device(robustness, chosen, perturbations=perturbations))),
         watch("D", phases.run("structure", on_device(structure, chosen))),
         watch("E", phases.run("edge_cases", on_device(edge_cases, chosen))),
         watch("F", phases.run("multi_head", on_device(multi_head))),
@@ -371,28 +377,3 @@ def run_validation(
         tuple(picture(name, seed, device) for name in chosen),
     )  # fmt: skip
     return results, watch.timing(str(device))
-
-
-class _Watch:
-    """Measures the wall time of each phase: call it with the result of the phase."""
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-        self._last = self._wall
-        self._phases: list[tuple[str, float]] = []
-
-    def __call__(self, phase: str, found: _Found) -> _Found:
-        now = time.perf_counter()
-        self._phases.append((phase, now - self._last))
-        self._last = now
-        return found
-
-    def timing(self, device: str) -> Timing:
-        return Timing(
-            device,
-            *machine_and_versions(device),
-            time.perf_counter() - self._wall,
-            time.process_time() - self._cpu,
-            1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-            tuple(self._phases),
-        )
