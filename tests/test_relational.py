@@ -136,7 +136,7 @@ SOLVED = ["predecessor", "even-odd", "fizz", "grandparent", "uncle", "adjacent-t
 
 @pytest.mark.parametrize("name", SOLVED)
 def test_a_task_is_solved_and_right_on_a_larger_instance(name: str) -> None:
-    train, larger = tasks.task(name, 1), tasks.task(name, 1, held_out=True)
+    train, larger = tasks.task(name, 1), tasks.task(name, 1, size="large")
     result = lg.relational.fit(train.background, train.positive, invent=1)
     assert result.found
     assert result.predict(train.background) == set(train.positive)
@@ -277,3 +277,32 @@ def test_every_task_needs_every_rule_of_its_program(name: str) -> None:
     assert one.positive == sorted(derived_atoms(one.truth, one.background, [one.target]))
     assert one != tasks.task(name, 6)
     assert one == tasks.task(name, 5)
+
+
+@pytest.mark.parametrize("name", ["fizz", "less-than"])
+def test_a_task_is_solved_with_wrong_labels(name: str) -> None:
+    train, larger = tasks.task(name, 3, size="medium"), tasks.task(name, 3, size="large")
+    positive, negative = tasks.flip_labels(train, 0.1, 3)
+    result = lg.relational.fit(train.background, positive, negative, noise=0.1)
+    assert result.predict(larger.background) == set(larger.positive)
+    wrong = set(positive) ^ set(train.positive)  # every tuple has a label
+    assert result.accuracy == pytest.approx(1 - len(wrong) / (len(positive) + len(negative)))
+    assert len(result.unexplained) + len(result.wrong) == len(wrong)
+
+
+def test_labels_without_a_rule_give_no_program() -> None:
+    rng = random.Random(1)
+    background = {"p": [(n, rng.randrange(40)) for n in range(40)]}
+    labels = [("t", n) for n in range(40)]
+    rng.shuffle(labels)
+    result = lg.relational.fit(background, labels[:20], labels[20:], noise="auto")
+    assert not result.found
+    assert "fewer bits" in result.reason
+
+
+def test_flipped_labels_are_the_share_that_was_asked_for() -> None:
+    one = tasks.task("less-than", 4)
+    positive, negative = tasks.flip_labels(one, 0.25, 0)
+    every = len(positive) + len(negative)
+    assert len(set(positive) ^ set(one.positive)) == round(0.25 * every)
+    assert not set(positive) & set(negative)

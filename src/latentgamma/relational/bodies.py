@@ -14,14 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from latentgamma.relational.clauses import Body, Clause, canonical
+from latentgamma.relational.clauses import Body, Clause, canonical, readable_order
 from latentgamma.relational.problem import Problem, Target
 from latentgamma.relational.relations import (
     FACT,
     Bindings,
     Ints,
     Relation,
+    Truth,
     decode,
     encode,
     join,
@@ -129,12 +131,16 @@ class BodySearch:
             if time.monotonic() > deadline:
                 complete = False
                 break
-            table = self._table(parent)
+            table = self.table(parent)
             if table is None:
                 continue
             self._extend(parent, table, variables, must_use, found, grown)
         self.frontier = grown
         return found, complete
+
+    def grow(self, clauses: Iterable[Clause]) -> None:
+        """Make clauses longer at the next level: they derive a negative example after all."""
+        self.frontier += [tuple(readable_order(clause)) for clause in clauses]
 
     def _extend(
         self,
@@ -147,14 +153,14 @@ class BodySearch:
     ) -> None:
         positive = self.examples.positive[table.example]
         negative = ~positive
-        types = self._types(parent)
+        types = self.variable_types(parent)
         bound = {v for _, literal in parent for v in literal}
         head = set(range(self.target.arity))
-        for number, literal in self._literals(parent, types, variables):
+        for number, literal in self.literals_for(parent, types, variables):
             body = canonical((*parent, (number, literal)), self.target.arity)
             if body in self._seen:
                 continue
-            truth = literal_truth(self.relations[number], literal, table)
+            truth = self.truth(number, literal, table)
             if not truth[positive].any():
                 self._seen.add(body)
                 continue
@@ -168,10 +174,18 @@ class BodySearch:
                 clause = Clause(self.target.relation, self.target.arity, body)
                 if not must_use or clause.uses(must_use):
                     found.append(clause)
-                continue
+                if not (truth[negative] > 0).any():
+                    continue  # else it may derive a negative example from tuples without a label
             grown.append((*parent, (number, literal)))
 
-    def _literals(
+    def truth(self, number: int, literal: tuple[int, ...], table: Bindings) -> Truth:
+        """Return the truth of each row together with one more literal, which is not the head."""
+        truth = literal_truth(self.relations[number], literal, table)
+        if number == self.target.relation and max(literal, default=0) < len(table.columns):
+            truth[same_as_head(table, literal)] = 0
+        return truth
+
+    def literals_for(
         self, parent: Body, types: Sequence[int], variables: int
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Return the literals to add: they share a variable, and types agree."""
@@ -208,20 +222,21 @@ class BodySearch:
             number = itertools.count(known)
             yield tuple(next(number) if v < 0 else v for v in choice)
 
-    def _types(self, body: Body) -> list[int]:
+    def variable_types(self, body: Body) -> list[int]:
         """Return the types of the variables: the head's, then those of the body in order."""
         types = dict(enumerate(self.target.types))
         for number, literal in body:
             types.update(zip(literal, self.relations[number].types, strict=True))
         return [types[v] for v in range(len(types))]
 
-    def _table(self, body: Body) -> Bindings | None:
+    def table(self, body: Body) -> Bindings | None:
+        """Return the ways in which a body can hold for the examples; None if there are too many."""
         if not body:
             return self._start
         if body in self._tables:
             self._tables.move_to_end(body)
             return self._tables[body]
-        before = self._table(body[:-1])
+        before = self.table(body[:-1])
         table = None
         if before is not None:
             number, literal = body[-1]
@@ -230,10 +245,29 @@ class BodySearch:
                 self.too_large += 1
             elif _repeats(table, len(before.columns)):
                 table = None
+            elif number == self.target.relation:
+                table = _without(table, same_as_head(table, literal))
         self._tables[body] = table
         if len(self._tables) > _KEPT:
             self._tables.popitem(last=False)
         return table
+
+
+def same_as_head(table: Bindings, literal: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return the rows in which a literal of the target is the head itself: they derive nothing."""
+    same = np.ones(len(table.truth), bool)
+    for place, variable in enumerate(literal):
+        one, other = table.columns[place], table.columns[variable]
+        if one is not None and other is not None:
+            same &= one == other
+    return same
+
+
+def _without(table: Bindings, rows: npt.NDArray[np.bool_]) -> Bindings:
+    if not rows.any():
+        return table
+    columns = tuple(column if column is None else column[~rows] for column in table.columns)
+    return Bindings(columns, table.truth[~rows], table.example[~rows])
 
 
 def _repeats(table: Bindings, old: int) -> bool:

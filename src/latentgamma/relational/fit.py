@@ -7,27 +7,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-import numpy as np
-
 from latentgamma._errors import ArgumentError
-from latentgamma._learning.wording import quantity
 from latentgamma.datalog.grounding import require_clingo
-from latentgamma.relational.clauses import clause_bits, clause_text
-from latentgamma.relational.differences import Alternative, compare
-from latentgamma.relational.instances import Hypotheses
-from latentgamma.relational.problem import Problem, read_problem
-from latentgamma.relational.programs import ClauseProgram
-from latentgamma.relational.result import RelationalResult, RuleEvidence, SearchStep
-from latentgamma.relational.search import Found, SearchOptions, search
-from latentgamma.relational.selection import Choice
+from latentgamma.relational.noisy_search import noisy_search
+from latentgamma.relational.problem import read_problem
+from latentgamma.relational.reporting import build_result
+from latentgamma.relational.result import RelationalResult, SearchStep
+from latentgamma.relational.search import SearchOptions, search
 
 Method = Literal["auto", "search", "gradient"]
 ProgressCallback = Callable[[SearchStep], None]
-
-#: Variants of one rule that are shown, and of which programs are made.
-_MOST_VARIANTS = 6
-#: Programs that are compared with the learned one.
-_MOST_COMPARED = 40
 
 
 def fit(
@@ -96,8 +85,8 @@ def fit(
         alternatives=alternatives,
     )
     _check_others(noise, method, time_limit)
-    if noise or method == "gradient":
-        raise ArgumentError("wrong labels and method 'gradient' are not available yet")
+    if method == "gradient":
+        raise ArgumentError("method 'gradient' is not available yet")
     problem = read_problem(background, positive, negative, target, noise=bool(noise))
     start = time.monotonic()
     history: list[SearchStep] = []
@@ -108,158 +97,14 @@ def fit(
         if progress is not None:
             progress(step)
 
+    if noise:
+        share = None if noise == "auto" else float(noise)
+        found, wrong = noisy_search(problem, options, share, start + time_limit, report)
+        return build_result(
+            problem, found, options, tuple(history), time.monotonic() - start, noise=share or wrong
+        )
     found = search(problem, options, start + time_limit, report)
-    if not found.choices:
-        return _nothing(problem, found, options, history, start, time_limit)
-    return _build(problem, found, options, history, start)
-
-
-def _build(
-    problem: Problem,
-    found: Found,
-    options: SearchOptions,
-    history: list[SearchStep],
-    start: float,
-) -> RelationalResult:
-    best = found.choices[0]
-    program = _program(problem, found, best)
-    others, same = _alternatives(problem, found, options.alternatives)
-    notes = [*problem.notes, *found.notes]
-    if same:
-        notes.append(
-            f"{quantity(same, 'other form')} of the program gave the same answers on every "
-            "instance that was tried"
-        )
-    if found.shortest:
-        reason = (
-            f"no program with bodies of up to {quantity(found.literals, 'literal')} has a shorter "
-            "description"
-        )
-    else:
-        reason = "the shortest description found in the time"
-    evidence = _evidence(problem, found, best, program)
-    return RelationalResult(
-        text=program.text,
-        found=True,
-        evidence=evidence,
-        alternatives=tuple(others),
-        unexplained=(),
-        wrong=(),
-        accuracy=1.0,
-        bits=best.bits,
-        notes=tuple(notes),
-        reason=reason,
-        history=tuple(history),
-        method="search",
-        noise=0.0,
-        seconds=time.monotonic() - start,
-        problem=problem,
-    )
-
-
-def _nothing(
-    problem: Problem,
-    found: Found,
-    options: SearchOptions,
-    history: list[SearchStep],
-    start: float,
-    time_limit: float,
-) -> RelationalResult:
-    by_relation = {target.relation: target for target in problem.targets}
-    missing = tuple(problem.atom(by_relation[r], code) for r, code in found.unexplained)
-    tried = f"bodies of up to {quantity(found.literals, 'literal')} were all tried"
-    if missing:
-        count = quantity(len(missing), "positive example")
-        why = f"no rule without a negative example derives {count}; {tried}"
-    else:
-        why = f"no set of rules derives every positive example and no negative one; {tried}"
-    remedies = []
-    if found.literals < options.max_body:
-        remedies.append(f"a time_limit above {time_limit:g} s")
-    elif options.max_body < 6:
-        remedies.append("a larger max_body")
-    if not options.invent:
-        remedies.append("invent=1")
-    remedies.append('noise="auto" if labels may be wrong')
-    return RelationalResult(
-        text="",
-        found=False,
-        evidence=(),
-        alternatives=(),
-        unexplained=missing,
-        wrong=(),
-        accuracy=None,
-        bits=0.0,
-        notes=(*problem.notes, *found.notes),
-        reason=f"{why}; try {', or '.join(remedies)}",
-        history=tuple(history),
-        method="search",
-        noise=0.0,
-        seconds=time.monotonic() - start,
-        problem=problem,
-    )
-
-
-def _program(
-    problem: Problem, found: Found, choice: Choice, swap: dict[int, Any] | None = None
-) -> ClauseProgram:
-    """Return the program of a choice, with some clauses exchanged."""
-    swap = swap or {}
-    clauses = [swap.get(n, found.candidates[n].clause) for n in choice.chosen]
-    used = sorted({d for n in choice.chosen for d in found.candidates[n].definitions})
-    return ClauseProgram.of(
-        clauses,
-        [found.definitions[d].clauses for d in used],
-        [relation.name for relation in found.relations],
-        [target.relation for target in problem.targets],
-    )
-
-
-def _alternatives(problem: Problem, found: Found, most: int) -> tuple[list[Alternative], int]:
-    """Return programs that explain the examples as well, and differ on other facts."""
-    best = found.choices[0]
-    programs = [(_program(problem, found, best), best.bits)]
-    predicates = len(problem.names)
-    for number in best.chosen:
-        one = found.candidates[number]
-        for clause in one.variants[:_MOST_VARIANTS]:
-            bits = best.bits - one.bits + clause_bits(clause, predicates)
-            programs.append((_program(problem, found, best, {number: clause}), bits))
-    programs += [(_program(problem, found, one), one.bits) for one in found.choices[1:]]
-    programs[1:] = sorted(programs[1:], key=lambda pair: pair[1])[:_MOST_COMPARED]
-    targets = [(target.relation, target.arity) for target in problem.targets]
-    return compare(programs, targets, most)
-
-
-def _evidence(
-    problem: Problem, found: Found, choice: Choice, program: ClauseProgram
-) -> tuple[RuleEvidence, ...]:
-    """Return what the examples say about each rule of the program."""
-    candidates = [found.candidates[n] for n in choice.chosen]
-    hypotheses = Hypotheses(problem, candidates)
-    every = list(range(len(candidates)))
-    models = hypotheses.models([every, *([m for m in every if m != n] for n in every)])
-    positive = hypotheses.positive
-    full = models[0]
-    by_clause = {}
-    names = program.names
-    for n, one in enumerate(candidates):
-        heads, bodies = hypotheses.rules_of(n)
-        fires = np.ones(len(heads), bool)
-        for body in bodies:
-            fires &= full[body]
-        reached = np.unique(heads[fires])
-        needed = int((full[positive] & ~models[1 + n][positive]).sum())
-        support = int(np.isin(reached, positive).sum())
-        wrong = int(np.isin(reached, hypotheses.negative).sum())
-        variants = tuple(clause_text(c, names) for c in one.variants[:_MOST_VARIANTS])
-        by_clause[one.clause] = (support, needed, wrong, variants)
-    total = int(full[positive].sum())
-    rows = []
-    for clause, text in zip(program.clauses, program.rules, strict=True):
-        support, needed, wrong, variants = by_clause.get(clause, (total, total, 0, ()))
-        rows.append(RuleEvidence(text, support, needed, wrong, variants))
-    return tuple(rows)
+    return build_result(problem, found, options, tuple(history), time.monotonic() - start)
 
 
 def _check_options(

@@ -96,6 +96,12 @@ class Problem:
             size *= len(self.domains[kind])
         return size
 
+    def label_count(self, target: Target) -> int:
+        """Return the number of tuples of the target that have a label."""
+        if target.negative is None:
+            return self.tuples(target) - len(target.given)
+        return len(target.positive) + len(target.negative)
+
     def every_tuple(self, target: Target) -> Ints:
         """Return the codes of all tuples whose arguments have the target's types."""
         grids = np.meshgrid(*(self.domains[kind] for kind in target.types), indexing="ij")

@@ -95,7 +95,7 @@ def search(problem: Problem, options: SearchOptions, deadline: float, report: Re
             limit = most_variables(level, seeker.target.arity, options.max_variables)
             clauses, whole = seeker.next_level(limit, deadline)
             complete &= whole and not seeker.too_large
-            pool.add(clauses)
+            seeker.grow(pool.add(clauses))
         best = _choose(found, pool, options, deadline)
         report(
             f"bodies of {quantity(level, 'literal')}", len(pool.candidates), _share(found, problem)
@@ -117,7 +117,7 @@ def search(problem: Problem, options: SearchOptions, deadline: float, report: Re
             break
     found.candidates = pool.candidates
     if best is not None:
-        found.shortest = best.shortest and found.literals >= 1
+        found.shortest = best.shortest and found.literals >= 1 and pool.labelled
         _alternatives(found, pool, options)
     for seeker in seekers:
         if seeker.too_large:
@@ -166,22 +166,24 @@ class _Pool:
         self.predicates = predicates
         self._targets = {target.relation: target for target in problem.targets}
         self._by_key: dict[tuple[object, ...], Candidate] = {}
-        self._labelled = not any((r.truth == POSSIBLE).any() for r in relations)
+        self.labelled = not any((r.truth == POSSIBLE).any() for r in relations)
         self.definitions: dict[int, Definition] = {}
 
     @property
     def candidates(self) -> list[Candidate]:
         """The candidates, shortest first."""
         ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
-        return _undominated(ordered) if self._labelled else ordered
+        return _undominated(ordered) if self.labelled else ordered
 
-    def add(self, clauses: Sequence[Clause]) -> None:
-        """Add clauses; those that derive a negative example are left out."""
+    def add(self, clauses: Sequence[Clause]) -> list[Clause]:
+        """Add clauses, and return those that derive a negative example or too much."""
+        refused = []
         for clause in clauses:
             bits = clause_bits(clause, self.predicates)
             target = self._targets[clause.head]
             one = instances(clause, bits, self.problem, target, self.relations, self.learned)
             if one is None:
+                refused.append(clause)
                 continue
             needs = {p for p, _ in clause.body if p in self.definitions}
             for p in list(needs):
@@ -195,6 +197,7 @@ class _Pool:
                 self._by_key[one.key()] = one
             else:
                 known.variants.append(clause)
+        return refused
 
 
 def _undominated(candidates: list[Candidate]) -> list[Candidate]:

@@ -11,15 +11,18 @@ import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from latentgamma._errors import ArgumentError
 from latentgamma._logic.closure import closure
 from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.datalog.tables import cells_of
+from latentgamma.relational.problem import read_problem
 
 Background: TypeAlias = "Mapping[str, Sequence[tuple[str, ...]]]"
 Atom: TypeAlias = "tuple[str, ...]"
+#: "small" for training, "medium" for training with wrong labels, "large" for tests.
+Size: TypeAlias = Literal["small", "medium", "large"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def names() -> list[str]:
     return list(_TASKS)
 
 
-def task(name: str, seed: int = 0, *, held_out: bool = False) -> Task:
+def task(name: str, seed: int = 0, *, size: Size = "small") -> Task:
     """Return a random instance of a task, in which every rule of the true program is needed.
 
     >>> one = task("grandparent", seed=1)
@@ -56,18 +59,21 @@ def task(name: str, seed: int = 0, *, held_out: bool = False) -> Task:
     Args:
         name: one of `names()`.
         seed: of the random background.
-        held_out: whether to make a larger instance, with which a learned program is tested.
+        size: "small" for training, "medium" for training with wrong labels, which takes more
+            examples, "large" for tests.
 
     Raises:
         ArgumentError: there is no such task.
     """
     if name not in _TASKS:
         raise ArgumentError(f"there is no task {name!r}; the tasks are {', '.join(_TASKS)}")
+    if size not in {"small", "medium", "large"}:
+        raise ArgumentError(f'size is "small", "medium" or "large", not {size!r}')
     target, truth, make = _TASKS[name]
     rules = [f"{rule}." for rule in truth.split(".") if rule.strip()]
     for attempt in range(1000):
-        rng = random.Random(f"{name} {seed} {held_out} {attempt}")
-        background = make(rng, held_out)
+        rng = random.Random(f"{name} {seed} {size} {attempt}")
+        background = make(rng, size)
         positive = derived(truth, background, target)
         if positive and all(
             derived("".join(r for r in rules if r is not rule), background, target) != positive
@@ -87,25 +93,57 @@ def derived(program: str, background: Background, target: str) -> list[Atom]:
     return sorted(atom for atom in cells if atom[0] == name and len(atom) == int(arity) + 1)
 
 
+def flip_labels(one: Task, share: float, seed: int = 0) -> tuple[list[Atom], list[Atom]]:
+    """Return the positive and negative examples of a task, a share of them with the wrong label.
+
+    Every tuple of the constants that the target's arguments can have is an example.
+
+    >>> positive, negative = flip_labels(task("even-odd", 1), 0.0)
+    >>> len(positive), len(negative)
+    (6, 5)
+    """
+    problem = read_problem(one.background, one.positive, None, None)
+    target = problem.targets[0]
+    codes = problem.every_tuple(target)
+    wrong = set(random.Random(seed).sample(range(len(codes)), round(share * len(codes))))
+    true = set(target.positive.tolist())
+    positive: list[Atom] = []
+    negative: list[Atom] = []
+    for number, code in enumerate(codes.tolist()):
+        atom = tuple(cells_of(problem.atom(target, code)))
+        (positive if (code in true) != (number in wrong) else negative).append(atom)
+    return positive, negative
+
+
 # ------------------------------------------------------------------------ backgrounds
 
 
-def _numbers(low: int, high: int, larger: int) -> Callable[[random.Random, bool], Background]:
-    def make(rng: random.Random, held_out: bool) -> Background:
-        last = larger if held_out else rng.randint(low, high)
-        named = rng.sample(range(1000), last + 1)
-        n = [f"n{value}" for value in named]
-        return {"zero": [(n[0],)], "succ": [(n[i], n[i + 1]) for i in range(last)]}
+def _between(
+    rng: random.Random, size: Size, small: tuple[int, int], medium: tuple[int, int], large: int
+) -> int:
+    """Return a random number in the range of a size."""
+    if size == "large":
+        return large
+    return rng.randint(*(small if size == "small" else medium))
+
+
+def _numbers(
+    small: tuple[int, int], medium: tuple[int, int], large: int
+) -> Callable[[random.Random, Size], Background]:
+    def make(rng: random.Random, size: Size) -> Background:
+        last = _between(rng, size, small, medium, large)
+        n = [f"n{value}" for value in rng.sample(range(1000), last + 1)]
+        return {"zero": [(n[0],)], "succ": list(itertools.pairwise(n))}
 
     return make
 
 
-def _lists(rng: random.Random, held_out: bool) -> Background:
+def _lists(rng: random.Random, size: Size) -> Background:
     """Lists of random values as cells: `cons(L,T)` is the tail of L, `value(L,X)` its first."""
-    values = [f"v{i}" for i in range(8 if held_out else 4)]
+    values = [f"v{i}" for i in range({"small": 4, "medium": 6, "large": 8}[size])]
     cons, value, cells = [], [], 0
-    for _ in range(6 if held_out else 4):
-        length = rng.randint(3, 9) if held_out else rng.randint(2, 5)
+    for _ in range({"small": 4, "medium": 7, "large": 8}[size]):
+        length = rng.randint(*{"small": (2, 5), "medium": (3, 6), "large": (4, 9)}[size])
         for place in range(length):
             cell = f"l{cells}"
             cells += 1
@@ -114,98 +152,75 @@ def _lists(rng: random.Random, held_out: bool) -> Background:
     return {"cons": cons, "value": value}
 
 
-def _lists_and_numbers(rng: random.Random, held_out: bool) -> Background:
-    lists = _lists(rng, held_out)
-    last = 12 if held_out else 7
+def _lists_and_numbers(rng: random.Random, size: Size) -> Background:
+    last = {"small": 7, "medium": 8, "large": 12}[size]
     return {
-        "cons": lists["cons"],
+        "cons": _lists(rng, size)["cons"],
         "nil": [("nil",)],
         "zero": [("n0",)],
         "succ": [(f"n{i}", f"n{i + 1}") for i in range(last)],
     }
 
 
-def _family(rng: random.Random, held_out: bool) -> Background:
+def _family(rng: random.Random, size: Size) -> Background:
     """A random family of several generations, with every relation that a task may use."""
-    couples = rng.randint(7, 9) if held_out else rng.randint(4, 6)
-    generations = 4 if held_out else 3
-    people = 0
-
-    def person() -> str:
-        nonlocal people
-        people += 1
-        return f"p{people}"
-
-    father, mother, husband, male, female = [], [], [], [], []
-    roots = [(person(), person()) for _ in range(couples)]
-    children_of: list[list[tuple[str, bool]]] = []
-    pairs = roots
-    for man, woman in roots:
-        male.append((man,))
-        female.append((woman,))
+    couples = _between(rng, size, (4, 6), (9, 11), 12)
+    generations = 3 if size == "small" else 4
+    numbers = itertools.count(1)
+    father, mother, husband, male = [], [], [], []
+    pairs = [(f"p{next(numbers)}", f"p{next(numbers)}") for _ in range(couples)]
+    male += [man for man, _ in pairs]
     for _ in range(generations - 1):
-        children_of = []
-        for man, woman in pairs:
+        boys: list[tuple[str, int]] = []
+        girls: list[tuple[str, int]] = []
+        for family, (man, woman) in enumerate(pairs):
             husband.append((man, woman))
-            born = []
             for _ in range(rng.randint(1, 3)):
-                child, boy = person(), rng.random() < 0.5
-                (male if boy else female).append((child,))
+                child, boy = f"p{next(numbers)}", rng.random() < 0.5
                 father.append((man, child))
                 mother.append((woman, child))
-                born.append((child, boy))
-            children_of.append(born)
-        boys = [(c, f) for f, born in enumerate(children_of) for c, boy in born if boy]
-        girls = [(c, f) for f, born in enumerate(children_of) for c, boy in born if not boy]
+                (boys if boy else girls).append((child, family))
+        male += [child for child, _ in boys]
         rng.shuffle(girls)
         pairs = []
-        for son, family in boys:
-            match = next((g for g in girls if g[1] != family), None)
+        for son, family in boys:  # a wife from another family, for most
+            match = next((girl for girl in girls if girl[1] != family), None)
             if match is not None and rng.random() < 0.8:
                 girls.remove(match)
                 pairs.append((son, match[0]))
-    sons, daughters = {m for (m,) in male}, {f for (f,) in female}
-    brother: list[tuple[str, str]] = []
-    sister: list[tuple[str, str]] = []
-    by_father: dict[str, list[str]] = {}
-    for man, child in father:
-        by_father.setdefault(man, []).append(child)
-    for born_here in by_father.values():
-        for one in born_here:
-            for other in born_here:
-                if one != other:
-                    (brother if one in sons else sister).append((one, other))
-    daughter = [(child, parent) for parent, child in father + mother if child in daughters]
+    men = set(male)
+    siblings = [
+        (one, other)
+        for (man, one), (same, other) in itertools.product(father, repeat=2)
+        if man == same and one != other
+    ]
     return {
         "father": father,
         "mother": mother,
-        "parent": father + mother,
         "husband": husband,
-        "brother": brother,
-        "sister": sister,
-        "daughter": daughter,
-        "male": male,
-        "female": female,
+        "brother": [pair for pair in siblings if pair[0] in men],
+        "sister": [pair for pair in siblings if pair[0] not in men],
+        "daughter": [(child, p) for p, child in father + mother if child not in men],
     }
 
 
-def _relatives(*wanted: str) -> Callable[[random.Random, bool], Background]:
-    def make(rng: random.Random, held_out: bool) -> Background:
-        family = _family(rng, held_out)
+def _relatives(*wanted: str) -> Callable[[random.Random, Size], Background]:
+    def make(rng: random.Random, size: Size) -> Background:
+        family = _family(rng, size)
         while any(not family[name] for name in wanted):
-            family = _family(rng, held_out)
+            family = _family(rng, size)
         return {name: family[name] for name in wanted}
 
     return make
 
 
-def _small_family(rng: random.Random, held_out: bool) -> Background:
-    """Parents in two or more families that are not related to each other."""
+def _small_family(rng: random.Random, size: Size) -> Background:
+    """Parents in several families that are not related to each other."""
     parent, people = [], 0
-    for _ in range(4 if held_out else 3):
+    for _ in range({"small": 3, "medium": 4, "large": 5}[size]):
         members = [f"p{people}"]
         people += 1
-        for _ in range(rng.randint(5, 8) if held_out else rng.randint(2, 4)):
+        for _ in range(_between(rng, size, (2, 4), (3, 6), 7)):
             new, other = f"p{people}", rng.choice(members)
             people += 1
             parent.append((new, other) if rng.random() < 0.4 else (other, new))
@@ -213,89 +228,85 @@ def _small_family(rng: random.Random, held_out: bool) -> Background:
     return {"parent": parent}
 
 
-def _graph(
-    rng: random.Random, nodes: int, edges: int, *, loops: bool = False
-) -> list[tuple[str, str]]:
+def _graph(rng: random.Random, nodes: int, edges: int, *, loops: bool = False) -> list[Atom]:
     named = [f"v{i}" for i in range(nodes)]
     every = [(a, b) for a in named for b in named if loops or a != b]
-    return rng.sample(every, min(edges, len(every)))
+    return list(rng.sample(every, min(edges, len(every))))
 
 
-def _edges(rng: random.Random, held_out: bool) -> Background:
-    nodes = 12 if held_out else rng.randint(6, 9)
-    return {"edge": _graph(rng, nodes, round(1.4 * nodes))}
+def _edges(rng: random.Random, size: Size) -> Background:
+    nodes = _between(rng, size, (6, 9), (14, 18), 22)
+    return {"edge": _graph(rng, nodes, round(1.3 * nodes))}
 
 
-def _sparse_edges(rng: random.Random, held_out: bool) -> Background:
-    """Several separate graphs: paths, cycles of several lengths, and random edges."""
-    edge: list[tuple[str, str]] = []
+def _sparse_edges(rng: random.Random, size: Size) -> Background:
+    """Several separate graphs: paths, cycles of several lengths, and edges into and out of them."""
+    edge: list[Atom] = []
     nodes = 0
-    lengths = [2, 3, 4, 5, 6, 7] if held_out else rng.sample([1, 2, 3, 4, 5], 4)
+    lengths = rng.sample([1, 2, 3, 4, 5], 4)
+    if size != "small":
+        lengths = [2, 3, 4, 5, 6, 7] if size == "large" else [1, 2, 3, 4, 5, 6]
     for length in lengths:
         cycle = [f"v{nodes + i}" for i in range(length)]
         nodes += length
         edge += [(cycle[i], cycle[(i + 1) % length]) for i in range(length)]
-        for _ in range(rng.randint(1, 2)):  # a path into the cycle, or out of it
-            other = f"v{nodes}"
+        for _ in range(rng.randint(1, 2)):
+            other, inside = f"v{nodes}", rng.choice(cycle)
             nodes += 1
-            edge.append(
-                (other, rng.choice(cycle)) if rng.random() < 0.5 else (rng.choice(cycle), other)
-            )
-    path = [f"v{nodes + i}" for i in range(6 if held_out else 4)]
-    edge += list(itertools.pairwise(path))
-    return {"edge": edge}
+            edge.append((other, inside) if rng.random() < 0.5 else (inside, other))
+    path = [f"v{nodes + i}" for i in range({"small": 4, "medium": 8, "large": 9}[size])]
+    return {"edge": [*edge, *itertools.pairwise(path)]}
 
 
-def _coloured(rng: random.Random, held_out: bool) -> Background:
-    nodes = 16 if held_out else rng.randint(8, 11)
-    edge = _graph(rng, nodes, round(1.5 * nodes))
+def _coloured(rng: random.Random, size: Size) -> Background:
+    nodes = _between(rng, size, (8, 11), (40, 60), 70)
     colour = [(f"v{i}", rng.choice(["c0", "c1", "c2"])) for i in range(nodes)]
-    return {"edge": edge, "colour": colour, "red": [("c0",)]}
+    return {"edge": _graph(rng, nodes, round(1.5 * nodes)), "colour": colour, "red": [("c0",)]}
 
 
-def _two_coloured(rng: random.Random, held_out: bool) -> Background:
-    found = _coloured(rng, held_out)
+def _uncoloured(rng: random.Random, size: Size) -> Background:
+    found = _coloured(rng, size)
     return {"edge": found["edge"], "colour": found["colour"]}
 
 
-def _unequal(rng: random.Random, held_out: bool) -> Background:
-    nodes = 16 if held_out else rng.randint(9, 12)
+def _unequal(rng: random.Random, size: Size) -> Background:
+    nodes = _between(rng, size, (9, 12), (40, 60), 70)
     edge = _graph(rng, nodes, round(1.3 * nodes), loops=True)
     named = sorted({v for pair in edge for v in pair})
     return {"edge": edge, "neq": [(a, b) for a in named for b in named if a != b]}
 
 
-_TASKS: dict[str, tuple[str, str, Callable[[random.Random, bool], Background]]] = {
+_TASKS: dict[str, tuple[str, str, Callable[[random.Random, Size], Background]]] = {
     "predecessor": (
         "predecessor/2",
         "predecessor(X,Y) :- succ(Y,X).",
-        _numbers(6, 14, 30),
+        _numbers((6, 14), (15, 25), 30),
     ),
     "even-odd": (
         "even/1",
         "even(X) :- zero(X). even(Y) :- odd(X), succ(X,Y). odd(Y) :- even(X), succ(X,Y).",
-        _numbers(6, 14, 30),
+        _numbers((6, 14), (45, 60), 70),
     ),
     "even-succ2": (
         "even/1",
         "even(X) :- zero(X). even(Y) :- even(X), succ2(X,Y). succ2(X,Z) :- succ(X,Y), succ(Y,Z).",
-        _numbers(6, 20, 41),
+        _numbers((6, 20), (45, 60), 70),
     ),
     "less-than": (
         "less/2",
         "less(X,Y) :- succ(X,Y). less(X,Z) :- less(X,Y), succ(Y,Z).",
-        _numbers(6, 12, 20),
+        _numbers((6, 12), (13, 18), 24),
     ),
     "fizz": (
         "fizz/1",
         "fizz(X) :- zero(X). fizz(D) :- fizz(A), succ(A,B), succ(B,C), succ(C,D).",
-        _numbers(7, 16, 40),
+        _numbers((7, 16), (60, 80), 90),
     ),
     "buzz": (
         "buzz/1",
         "buzz(X) :- zero(X). "
         "buzz(F) :- buzz(A), succ(A,B), succ(B,C), succ(C,D), succ(D,E), succ(E,F).",
-        _numbers(11, 22, 52),
+        _numbers((11, 22), (110, 130), 140),
     ),
     "member": (
         "member/2",
@@ -357,7 +368,7 @@ _TASKS: dict[str, tuple[str, str, Callable[[random.Random, bool], Background]]] 
     "graph-colouring": (
         "clash/1",
         "clash(X) :- edge(X,Y), colour(X,C), colour(Y,C).",
-        _two_coloured,
+        _uncoloured,
     ),
     "connectedness": (
         "path/2",

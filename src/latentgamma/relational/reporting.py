@@ -1,0 +1,177 @@
+"""From what a search found to a result: evidence, alternatives and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from latentgamma._learning.wording import quantity
+from latentgamma.relational.clauses import Clause, clause_bits, clause_text
+from latentgamma.relational.differences import Alternative, compare
+from latentgamma.relational.instances import Hypotheses
+from latentgamma.relational.problem import Problem
+from latentgamma.relational.programs import ClauseProgram
+from latentgamma.relational.result import RelationalResult, RuleEvidence, SearchStep
+from latentgamma.relational.search import Found, SearchOptions
+from latentgamma.relational.selection import Choice
+
+#: Variants of one rule that are shown, and of which programs are made.
+_MOST_VARIANTS = 6
+#: Programs that are compared with the learned one.
+_MOST_COMPARED = 40
+
+
+def build_result(
+    problem: Problem,
+    found: Found,
+    options: SearchOptions,
+    history: tuple[SearchStep, ...],
+    seconds: float,
+    *,
+    noise: float | None = None,
+    method: str = "search",
+) -> RelationalResult:
+    """Return the result of a search; `noise` is the share of wrong labels, None for no search for them."""
+    notes = [*problem.notes, *found.notes]
+    if not found.choices:
+        by_relation = {target.relation: target for target in problem.targets}
+        return RelationalResult(
+            text="",
+            found=False,
+            evidence=(),
+            alternatives=(),
+            unexplained=tuple(problem.atom(by_relation[r], c) for r, c in found.unexplained),
+            wrong=(),
+            accuracy=None,
+            bits=0.0,
+            notes=tuple(notes),
+            reason=_why_nothing(found, options, noise),
+            history=history,
+            method=method,
+            noise=noise or 0.0,
+            seconds=seconds,
+            problem=problem,
+        )
+    best = found.choices[0]
+    program = _program(problem, found, best)
+    others, same = _alternatives(problem, found, options.alternatives)
+    if same:
+        notes.append(
+            f"{quantity(same, 'other form')} of the program gave the same answers on every "
+            "instance that was tried"
+        )
+    evidence, missing, wrong = _evidence(problem, found, best, program)
+    labels = sum(problem.label_count(target) for target in problem.targets)
+    return RelationalResult(
+        text=program.text,
+        found=True,
+        evidence=evidence,
+        alternatives=tuple(others),
+        unexplained=missing,
+        wrong=wrong,
+        accuracy=1.0 - (len(missing) + len(wrong)) / max(1, labels),
+        bits=best.bits,
+        notes=tuple(notes),
+        reason=_why(found, noise),
+        history=history,
+        method=method,
+        noise=noise or 0.0,
+        seconds=seconds,
+        problem=problem,
+    )
+
+
+def _why(found: Found, noise: float | None) -> str:
+    if noise is not None:
+        return "the shortest description of rules and wrong labels that was found"
+    if found.shortest:
+        bodies = quantity(found.literals, "literal")
+        return f"no set of rules with bodies of up to {bodies} has a shorter description"
+    return "the shortest description that was found"
+
+
+def _why_nothing(found: Found, options: SearchOptions, noise: float | None) -> str:
+    if noise is not None:
+        return "no rules describe the labels in fewer bits than a list of the positive examples"
+    tried = f"bodies of up to {quantity(found.literals, 'literal')} were all tried"
+    if found.unexplained:
+        count = quantity(len(found.unexplained), "positive example")
+        why = f"no rule without a negative example derives {count}; {tried}"
+    else:
+        why = f"no set of rules derives every positive example and no negative one; {tried}"
+    remedies = []
+    if found.literals < options.max_body:
+        remedies.append("a longer time_limit")
+    if not options.invent:
+        remedies.append("invent=1")
+    remedies.append('noise="auto" if labels may be wrong')
+    return f"{why}; try {', or '.join(remedies)}"
+
+
+def _program(
+    problem: Problem, found: Found, choice: Choice, swap: Mapping[int, Clause] | None = None
+) -> ClauseProgram:
+    """Return the program of a choice, with some clauses exchanged."""
+    swap = swap or {}
+    clauses = [swap.get(n, found.candidates[n].clause) for n in choice.chosen]
+    used = sorted({d for n in choice.chosen for d in found.candidates[n].definitions})
+    return ClauseProgram.of(
+        clauses,
+        [found.definitions[d].clauses for d in used],
+        [relation.name for relation in found.relations],
+        [target.relation for target in problem.targets],
+    )
+
+
+def _alternatives(problem: Problem, found: Found, most: int) -> tuple[list[Alternative], int]:
+    """Return programs that explain the examples as well, and differ on other facts."""
+    best = found.choices[0]
+    programs = [(_program(problem, found, best), best.bits)]
+    predicates = len(problem.names)
+    for number in best.chosen:
+        one = found.candidates[number]
+        for clause in one.variants[:_MOST_VARIANTS]:
+            bits = best.bits - one.bits + clause_bits(clause, predicates)
+            programs.append((_program(problem, found, best, {number: clause}), bits))
+    programs += [(_program(problem, found, one), one.bits) for one in found.choices[1:]]
+    programs[1:] = sorted(programs[1:], key=lambda pair: pair[1])[:_MOST_COMPARED]
+    targets = [(target.relation, target.arity) for target in problem.targets]
+    return compare(programs, targets, most)
+
+
+def _evidence(
+    problem: Problem, found: Found, choice: Choice, program: ClauseProgram
+) -> tuple[tuple[RuleEvidence, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return what the examples say about each rule, and the labels that the program gets wrong."""
+    candidates = [found.candidates[n] for n in choice.chosen]
+    hypotheses = Hypotheses(problem, candidates)
+    every = list(range(len(candidates)))
+    models = hypotheses.models([every, *([m for m in every if m != n] for n in every)])
+    positive, full = hypotheses.positive, models[0]
+    counts = {}
+    for n, one in enumerate(candidates):
+        heads, bodies = hypotheses.rules_of(n)
+        fires = np.ones(len(heads), bool)
+        for body in bodies:
+            fires &= full[body]
+        reached = np.unique(heads[fires])
+        counts[one.clause] = (
+            int(np.isin(reached, positive).sum()),
+            int((full[positive] & ~models[1 + n][positive]).sum()),
+            int(np.isin(reached, hypotheses.negative).sum()),
+            tuple(clause_text(c, program.names) for c in one.variants[:_MOST_VARIANTS]),
+        )
+    total = int(full[positive].sum())
+    rows = tuple(
+        RuleEvidence(text, *counts.get(clause, (total, total, 0, ())))
+        for clause, text in zip(program.clauses, program.rules, strict=True)
+    )
+    missing = positive[~full[positive]]
+    wrong = hypotheses.negative[full[hypotheses.negative]]
+
+    def texts(atoms: np.ndarray) -> tuple[str, ...]:
+        found = map(hypotheses.atom, atoms.tolist())
+        return tuple(problem.atom(target, code) for target, code in found)
+
+    return rows, texts(missing), texts(wrong)
