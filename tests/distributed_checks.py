@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import latentgamma as lg
 from latentgamma import LatentGamma, Program
 from latentgamma.distributed import (
+    AtomShardedRules,
     ProgramShard,
     ShardedRules,
     fully_shard,
@@ -233,6 +234,76 @@ def check_wrong_use(mesh: DeviceMesh, folder: Path) -> None:
     assert "rank" in repr(sharded)
 
 
+# ------------------------------------------------------------------------ atoms divided too
+
+
+def _own_gradients(
+    model: LatentGamma, state: Tensor, steps: int, **options: object
+) -> dict[str, Tensor]:
+    """As `gradients`, where each process has the state and the loss of its own atoms."""
+    rules = model.rules
+    assert isinstance(rules, AtomShardedRules)
+    weight = torch.linspace(-1, 2, state.numel(), dtype=torch.float64).view(state.shape)
+    leaf = state[..., rules.own_atoms].clone().requires_grad_()
+    inputs = {"state": leaf, **dict(model.named_parameters())}
+    after = model(leaf, steps, **options)
+    found = torch.autograd.grad(
+        (weight[..., rules.own_atoms].to(leaf) * after).sum(), [*inputs.values()]
+    )
+    values = {"after": after.detach()} | dict(zip(inputs, found, strict=True))
+    return {
+        name.replace("rules.local.", "rules."): (
+            rules.gather_state(value)
+            if name in ("after", "state")
+            else rules.ranks.concatenate(value)
+            if name.startswith((*OF_RULES, "offset"))
+            else value
+        )
+        for name, value in values.items()
+    }
+
+
+def check_atoms_divided_too(mesh: DeviceMesh, folder: Path) -> None:
+    for name, program in PROGRAMS.items():
+        model = random_model(program, gate="bump" if "r" in name else "sigmoid", seed=len(name))
+        divided = shard(model, mesh, atoms=True)
+        state = random_states(model, 3, seed=1)
+        compare(_own_gradients(divided, state, 4), gradients(model, state, 4), 1e-12)
+    for options in ({"memory": "sqrt"}, {"memory": "all"}, {"logits": True}):
+        compare(
+            _own_gradients(divided, state, 3, **options),
+            gradients(model, state, 3, **options),
+            1e-12,
+        )
+    single = state[0]
+    compare(_own_gradients(divided, single, 2), gradients(model, single, 2), 1e-12)
+
+
+def check_the_rest_of_divided_atoms(mesh: DeviceMesh, folder: Path) -> None:
+    program = lg.generators.chain(9, body=2)
+    model = lg.oracle(program, form="sparse", dtype=torch.float64)
+    divided = shard(model, mesh, atoms=True)
+    assert lg.certify(divided, program) == lg.certify(model, program)
+    compare(dict(gather(divided).named_parameters()), dict(model.named_parameters()), 0.0)
+    assert "atoms" in repr(divided)
+    path = folder / f"divided run of {mesh.size()}"
+    lg.distributed.save_checkpoint(path, divided, step=1)
+    with torch.no_grad():
+        for parameter in divided.parameters():
+            parameter.zero_()
+    assert lg.distributed.load_checkpoint(path, divided) == 1
+    alone = lg.oracle(program, lg.Constants.paper(), form="sparse", dtype=torch.float64)
+    lg.distributed.load_checkpoint(path, alone)
+    for each in (gather(divided), alone):
+        compare(dict(each.named_parameters()), dict(model.named_parameters()), 0.0)
+    with pytest.raises(lg.ModelError, match="proof"):
+        divided.gradient = "proof"
+    with pytest.raises(lg.ModelError, match="sparse rules"):
+        shard(lg.oracle(program, form="dense"), mesh, atoms=True)
+    with pytest.raises(lg.ModelError, match="no program"):
+        divided.certificate()
+
+
 # ------------------------------------------------------------------------ programs in parts
 
 TEXTS = {
@@ -280,6 +351,13 @@ def check_oracle_in_parts(mesh: DeviceMesh, folder: Path) -> None:
             assert torch.equal(mine[key], value), (name, key)
         state = random_states(expected, 2)
         torch.testing.assert_close(found(state, 4), expected(state, 4), rtol=0, atol=1e-12)
+        divided = lg.distributed.oracle(
+            ProgramShard.of(part, mesh), dtype=torch.float64, atoms=True
+        )
+        after = divided(state[..., divided.rules.own_atoms], 4)
+        torch.testing.assert_close(
+            divided.rules.gather_state(after), expected(state, 4), rtol=0, atol=1e-12
+        )
 
 
 def check_wrong_files(mesh: DeviceMesh, folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from latentgamma.distributed.arrow_tables import close_table
+    from latentgamma.distributed.atom_sharded_rules import AtomShardedRules
     from latentgamma.distributed.checkpoint import load_checkpoint, save_checkpoint
     from latentgamma.distributed.fsdp import fully_shard
     from latentgamma.distributed.parquet_closures import TableClosures, close_parquet
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from latentgamma.distributed.sharding import gather, shard
 
 __all__ = [
+    "AtomShardedRules",
     "ProgramShard",
     "RayExecutor",
     "ShardedRules",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AtomShardedRules": "atom_sharded_rules",
     "ProgramShard": "program_shards",
     "RayExecutor": "ray_executor",
     "ShardedRules": "sharded_rules",

@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.rules import Literals
 from latentgamma._model.sparse_rules import SparseRules
+from latentgamma.distributed.atom_sharded_rules import AtomShardedRules
 from latentgamma.distributed.collectives import Ranks
 from latentgamma.distributed.sharded_rules import ShardedRules
 
@@ -112,7 +113,7 @@ def layout_of(model: LatentGamma) -> Layout:
     rules = model.rules
     literals = rules.literals()
     body, head = len(literals.body_rule), len(literals.head_rule)
-    if not isinstance(rules, ShardedRules):
+    if not isinstance(rules, (ShardedRules, AtomShardedRules)):
         pairs = ((0, rules.R), (0, body), (0, head), (0, rules.M))
         return Layout(None, isinstance(rules, SparseRules), *pairs, literals)
     counts, own = rules.ranks.counts(body, head), rules.ranks.rank
@@ -125,7 +126,9 @@ def layout_of(model: LatentGamma) -> Layout:
         rule=(rules.first, rules.total),
         body=body_place,
         head=head_place,
-        atom=(0, rules.M),
+        atom=(0, rules.M)
+        if isinstance(rules, ShardedRules)
+        else (rules.own_atoms.start, rules.total_atoms),
         literals=literals,
     )
 

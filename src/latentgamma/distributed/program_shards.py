@@ -24,7 +24,7 @@ from latentgamma.distributed.partition import even_ranges
 Numbers = npt.NDArray[np.int64]
 
 #: How many bytes of a file are read at a time.
-_BLOCK = 1 << 24
+_BLOCK = 1 << 26
 _end_of_rule = re.compile(rb"\.[ \t]*\r?\n").search
 
 

@@ -8,8 +8,10 @@ from torch import Tensor
 from latentgamma._certificate.constants import Constants
 from latentgamma._errors import ModelError
 from latentgamma._model.module import LatentGamma
+from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind
+from latentgamma.distributed.atom_sharded_rules import divide_atoms
 from latentgamma.distributed.program_shards import ProgramShard, require_shard
 from latentgamma.distributed.sharded_rules import ShardedRules
 
@@ -22,6 +24,7 @@ def oracle(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     horizon: float = 10**6,
+    atoms: bool = False,
 ) -> LatentGamma:
     """The sharded model whose parameters are the closed form of a program.
 
@@ -37,6 +40,7 @@ def oracle(
         dtype: of the states; parameters are float32 or wider.
         device: where the part of this process is.
         horizon: the number of steps that the certified constants must reach.
+        atoms: whether to divide the atoms too, as in `shard`.
 
     Raises:
         ArgumentError: this is not a `ProgramShard`.
@@ -74,9 +78,14 @@ def oracle(
     halfway = (c.gamma_plus + per_head.double() * c.gamma_minus) / 2
     offset = torch.where(per_head > 0, halfway, 2 * c.gamma_plus)
     heads = torch.from_numpy(rules.head_sizes).double()
+    place = {"first": shard.first, "total": shard.R}
+    rules_of_model: AbstractRules = ShardedRules(local, **place, ranks=shard.ranks)
+    if atoms:
+        divided = divide_atoms(local, **place, ranks=shard.ranks)
+        rules_of_model, offset = divided, offset[divided.own_atoms]
     with torch.device("cpu"):
         model = LatentGamma(
-            ShardedRules(local, first=shard.first, total=shard.R, ranks=shard.ranks),
+            rules_of_model,
             threshold=(torch.from_numpy(rules.body_sizes).double() - 0.5).to(wide),
             sharpness=full(rules.R, c.sharpness),
             confidence=(c.confidence * heads / most_heads).to(wide),

@@ -9,7 +9,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from latentgamma._errors import ModelError
 from latentgamma._model.module import LatentGamma, require_latent_gamma
 from latentgamma._model.rules import AbstractRules
+from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
+from latentgamma.distributed.atom_sharded_rules import AtomShardedRules, divide_atoms
 from latentgamma.distributed.collectives import ranks_of
 from latentgamma.distributed.partition import balanced_ranges
 from latentgamma.distributed.sharded_rules import ShardedRules, rows_between
@@ -22,7 +24,7 @@ OF_ATOMS = ("offset",)
 OF_ALL = ("gain_raw", "gate_raw")
 
 
-def shard(model: LatentGamma, mesh: DeviceMesh) -> LatentGamma:
+def shard(model: LatentGamma, mesh: DeviceMesh, *, atoms: bool = False) -> LatentGamma:
     """A model that computes the same with its rules divided among the processes of a mesh.
 
     Every process calls it with the same model, and later with the same states; each gets the
@@ -32,12 +34,17 @@ def shard(model: LatentGamma, mesh: DeviceMesh) -> LatentGamma:
     Each process keeps a contiguous range of the rules with about the same number of literals.
     The model that was given is not changed.
 
+    With `atoms`, the state is divided as well. Each process passes and gets the values of its own
+    atoms, `state[..., model.rules.own_atoms]`, and the loss is the sum of what the processes
+    compute from these. Such a model has no program.
+
     Args:
         model: a model with dense or sparse rules, the same in every process.
         mesh: a one-dimensional mesh of processes.
+        atoms: whether to divide the atoms too, of a model with sparse rules.
 
     Returns:
-        A model whose `rules` are a `ShardedRules`.
+        A model whose `rules` are `ShardedRules`, or with `atoms` `AtomShardedRules`.
 
     Raises:
         ModelError: this is not such a model, or it is sharded already.
@@ -47,8 +54,12 @@ def shard(model: LatentGamma, mesh: DeviceMesh) -> LatentGamma:
     require_latent_gamma(model, "shard")
     ranks = ranks_of(mesh)
     rules = model.rules
-    if isinstance(rules, ShardedRules):
+    if rules.sharded:
         raise ModelError("this model is sharded already; gather it first")
+    if atoms and not isinstance(rules, SparseRules):
+        raise ModelError(
+            'atoms=True needs sparse rules; make the model with oracle(program, form="sparse")'
+        )
     held = rules.literals()
     costs = torch.ones(rules.R, dtype=torch.int64, device=held.body_rule.device)
     for rule in (held.body_rule, held.head_rule):
@@ -58,6 +69,10 @@ def shard(model: LatentGamma, mesh: DeviceMesh) -> LatentGamma:
     local = rows_between(rules, start, stop)
     raw = {name: getattr(model, name).detach()[start:stop].clone() for name in OF_RULES}
     raw |= {name: getattr(model, name).detach().clone() for name in (*OF_ATOMS, *OF_ALL)}
+    if atoms and isinstance(local, SparseRules):
+        divided = divide_atoms(local, first=start, total=rules.R, ranks=ranks)
+        raw["offset"] = raw["offset"][divided.own_atoms].clone()
+        return with_rules(model, divided, raw, None)
     sharded = ShardedRules(local, first=start, total=rules.R, ranks=ranks)
     return with_rules(model, sharded, raw, model.program)
 
@@ -65,7 +80,8 @@ def shard(model: LatentGamma, mesh: DeviceMesh) -> LatentGamma:
 def gather(model: LatentGamma) -> LatentGamma:
     """The whole of a sharded model, in every process: what `shard` was given.
 
-    Every process of the mesh calls it. The model that was given is not changed.
+    Every process of the mesh calls it. The model that was given is not changed. A model that was
+    sharded with `atoms` comes back without its program.
 
     Raises:
         ModelError: the model is not sharded.
@@ -73,10 +89,17 @@ def gather(model: LatentGamma) -> LatentGamma:
     """
     require_latent_gamma(model, "gather")
     rules = model.rules
-    if not isinstance(rules, ShardedRules):
+    if not isinstance(rules, (ShardedRules, AtomShardedRules)):
         raise ModelError("this model is not sharded")
-    raw = {name: rules.ranks.concatenate(getattr(model, name)) for name in OF_RULES}
-    raw |= {name: getattr(model, name).detach().clone() for name in (*OF_ATOMS, *OF_ALL)}
+    divided = (*OF_RULES, *OF_ATOMS) if isinstance(rules, AtomShardedRules) else OF_RULES
+    raw = {
+        name: (
+            rules.ranks.concatenate(getattr(model, name))
+            if name in divided
+            else getattr(model, name).detach().clone()
+        )
+        for name in (*OF_RULES, *OF_ATOMS, *OF_ALL)
+    }
     return with_rules(model, rules.gathered(), raw, model.program)
 
 
