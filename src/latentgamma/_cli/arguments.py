@@ -242,10 +242,23 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help=(
         "examples: a .csv, .tsv or .parquet table with two columns per atom, a before and a' after; "
-        "or a .npy or .npz file; - for a table on the standard input"
+        "or a .npy or .npz file; - for a table on the standard input; with --relational, background "
+        "facts as Datalog, or a folder with bk.pl, exs.pl and bias.pl"
     ))  # fmt: skip
     add("targets", metavar="TARGETS", nargs="?",
-        help="a second table with the state after each example of the first")  # fmt: skip
+        help="a second table with the state after each example of the first; with --relational, "
+             "the examples: pos(atom). and neg(atom).")  # fmt: skip
+    add("--relational", action="store_true",
+        help="learn rules with variables from examples of a relation")  # fmt: skip
+    add("--invent", type=_count, metavar="N",
+        help="with --relational, the largest number of invented predicates; by default 0"
+    )  # fmt: skip
+    add("--max-variables", type=_count, metavar="N",
+        help="with --relational, the largest number of variables in a rule; by default 6"
+    )  # fmt: skip
+    add("--time-limit", type=_count, metavar="SECONDS",
+        help="with --relational, when to return the best program so far; by default 60"
+    )  # fmt: skip
     add("--delimiter", metavar="C",
         help="what separates the cells of a table in text: a character, or tab; by default the "
              "first of , ; tab | that the first line has")  # fmt: skip
@@ -261,11 +274,17 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
         help="the atoms that bodies may contain; by default all")  # fmt: skip
     add("--forbid", metavar="HEAD:ATOM", action="append", default=[],
         help="no rule for HEAD may have ATOM in its body")  # fmt: skip
-    add("--max-body", type=_count, metavar="N", help="the largest body; by default 8")
+    add(
+        "--max-body",
+        type=_count,
+        metavar="N",
+        help="the largest body; by default 8, and 6 with --relational",
+    )
     add("--noise", type=_noise, default=0.0, metavar="FRACTION",
         help="the fraction of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
-    add("--method", choices=("auto", "symbolic", "gradient", "paper"), default="auto",
-        help="search, gradient descent, or the paper's unconstrained training; by default auto"
+    add("--method", choices=("auto", "symbolic", "search", "gradient", "paper"), default="auto",
+        help="search (called search with --relational), gradient descent, or the paper's "
+             "unconstrained training; by default auto"
     )  # fmt: skip
     add("--known", metavar="RULES", help="a file of rules that are known")
     add("--refine", action="store_true", help="drop known rules that contradict the examples")

@@ -13,6 +13,7 @@ import latentgamma as lg
 from latentgamma._atomic_write import write_text
 from latentgamma._cli.checks import UsageError, check_device, check_outputs, check_picture
 from latentgamma._cli.console import Screen, learning, working, write_output
+from latentgamma._cli.learn_relational import learn_relational, refuse_relational_options
 from latentgamma._cli.main import with_options
 from latentgamma._errors import unknown_atoms
 from latentgamma._learning.journal import delete_checkpoint, finished_pieces
@@ -36,6 +37,9 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 def learn(args: argparse.Namespace) -> int:
     """Print what was learned; return 0, or 1 if the network is not proved equal to the rules."""
+    if args.relational:
+        return learn_relational(args)
+    refuse_relational_options(args)
     _check_arguments(args)
     check_device(args.device)
     with working("reading the examples"):

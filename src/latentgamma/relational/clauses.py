@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 #: A predicate, by its number, and its variables. The head has the variables 0, 1, …
 Literal: TypeAlias = "tuple[int, tuple[int, ...]]"
@@ -52,6 +52,11 @@ def canonical(body: Sequence[Literal], arity: int) -> Body:
         if best is None or renamed < best:
             best = renamed
     return best or ()
+
+
+def as_body(literals: Iterable[Sequence[Any]]) -> Body:
+    """Return a body from lists, as JSON has it."""
+    return tuple((int(predicate), tuple(arguments)) for predicate, arguments in literals)
 
 
 def clause_bits(clause: Clause, predicates: int) -> float:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from typing import Any, Literal
 
 from latentgamma._errors import ArgumentError
+from latentgamma._learning.journal import Compute, Journal, compute_now
 from latentgamma.datalog.grounding import require_clingo
 from latentgamma.relational.noisy_search import noisy_search
 from latentgamma.relational.problem import read_problem
@@ -35,6 +39,7 @@ def fit(
     time_limit: float = 60.0,
     alternatives: int = 8,
     progress: ProgressCallback | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> RelationalResult:
     """Return the shortest Datalog program that explains examples of a relation.
 
@@ -57,6 +62,9 @@ def fit(
         time_limit: in seconds; the best program so far is then returned.
         alternatives: the largest number of alternatives.
         progress: called with a `SearchStep` after each stage.
+        checkpoint: a file to keep finished levels of the search in; a call with the same examples
+            and options resumes from there. The file is not deleted. With wrong labels, or method
+            "gradient", nothing is kept.
 
     Returns:
         The program, evidence for each rule, alternatives, and the certificate of its network.
@@ -103,7 +111,12 @@ def fit(
         return build_result(
             problem, found, options, tuple(history), time.monotonic() - start, noise=share or wrong
         )
-    found = search(problem, options, start + time_limit, report)
+    about = {"data": problem.digest, "relational": [*astuple(options)]}
+    with contextlib.ExitStack() as stack:
+        compute: Compute = compute_now
+        if checkpoint is not None:
+            compute = stack.enter_context(Journal(checkpoint, about)).compute
+        found = search(problem, options, start + time_limit, report, compute)
     return build_result(problem, found, options, tuple(history), time.monotonic() - start)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,6 +97,15 @@ class Problem:
             size *= len(self.domains[kind])
         return size
 
+    @property
+    def labelled(self) -> bool:
+        """Whether every tuple of the targets has a label."""
+        return all(
+            target.negative is None
+            or self.label_count(target) + len(target.given) == self.tuples(target)
+            for target in self.targets
+        )
+
     def label_count(self, target: Target) -> int:
         """Return the number of tuples of the target that have a label."""
         if target.negative is None:
@@ -139,6 +149,20 @@ class Problem:
         values = decode(np.array([code]), len(self.constants), target.arity)[0]
         inside = ",".join(constant(self.constants[value]) for value in values)
         return f"{target.name}({inside})" if inside else target.name
+
+    @property
+    def digest(self) -> str:
+        """A short text that differs for other facts or examples."""
+        found = hashlib.sha256(repr((self.constants, self.names, self.types)).encode())
+        arrays = list(self.rows)
+        for target in self.targets:
+            found.update(repr((target.name, target.negative is None)).encode())
+            arrays += [target.positive, target.given]
+            arrays += [] if target.negative is None else [target.negative]
+        for array in arrays:
+            found.update(repr(array.shape).encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()[:32]
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
         """Return the background facts as tables for `lg.datalog.ground`."""

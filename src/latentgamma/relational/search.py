@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from latentgamma._learning.journal import Compute, compute_now
 from latentgamma._learning.wording import quantity
 from latentgamma.relational.bodies import BodySearch, Examples
-from latentgamma.relational.clauses import Clause, clause_bits
+from latentgamma.relational.clauses import Clause, as_body, clause_bits
 from latentgamma.relational.instances import Candidate, Hypotheses, instances
 from latentgamma.relational.invention import Definition, definitions
 from latentgamma.relational.problem import Problem
-from latentgamma.relational.relations import POSSIBLE, Relation
+from latentgamma.relational.relations import Relation
 from latentgamma.relational.selection import Choice, Selection
 
 #: Candidates that are compared; the shortest ones of more.
@@ -76,8 +77,22 @@ def most_variables(literals: int, arity: int, limit: int) -> int:
     return min(limit, max(literals + 1, min(arity + literals, 4)))
 
 
-def search(problem: Problem, options: SearchOptions, deadline: float, report: Report) -> Found:
-    """Return the shortest programs that explain every example."""
+def search(
+    problem: Problem,
+    options: SearchOptions,
+    deadline: float,
+    report: Report,
+    compute: Compute = compute_now,
+) -> Found:
+    """Return the shortest programs that explain every example.
+
+    Args:
+        problem: the examples.
+        options: the limits.
+        deadline: when to stop, by `time.monotonic`.
+        report: called after each stage.
+        compute: returns the finished levels of an earlier run.
+    """
     start = time.monotonic()
     relations = list(problem.relations)
     found = Found(relations=relations)
@@ -93,9 +108,11 @@ def search(problem: Problem, options: SearchOptions, deadline: float, report: Re
         complete = True
         for seeker in seekers:
             limit = most_variables(level, seeker.target.arity, options.max_variables)
-            clauses, whole = seeker.next_level(limit, deadline)
+            clauses, whole = _level(seeker, level, limit, deadline, compute)
             complete &= whole and not seeker.too_large
-            seeker.grow(pool.add(clauses))
+            refused, all_added = pool.add(clauses, deadline)
+            complete &= all_added
+            seeker.grow(refused)
         best = _choose(found, pool, options, deadline)
         report(
             f"bodies of {quantity(level, 'literal')}", len(pool.candidates), _share(found, problem)
@@ -128,6 +145,34 @@ def search(problem: Problem, options: SearchOptions, deadline: float, report: Re
     if len(pool.candidates) >= MOST_CANDIDATES:
         found.notes.append(f"only the {MOST_CANDIDATES:,} shortest candidate rules were compared")
     return found
+
+
+def _level(
+    seeker: BodySearch, level: int, variables: int, deadline: float, compute: Compute
+) -> tuple[list[Clause], bool]:
+    """Return the candidates of a level, from an earlier run if it finished the level."""
+    target = seeker.target
+    partial: list[Clause] = []
+
+    def work() -> list[object]:
+        clauses, whole = seeker.next_level(variables, deadline)
+        if not whole:
+            partial.extend(clauses)
+            raise _OutOfTime
+        return [[clause.body for clause in clauses], seeker.frontier, seeker.too_large]
+
+    try:
+        bodies, frontier, too_large = compute(f"{target.name}/{target.arity} level {level}", work)
+    except _OutOfTime:
+        return partial, False
+    seeker.literals = level
+    seeker.frontier = [as_body(body) for body in frontier]
+    seeker.too_large = too_large
+    return [Clause(target.relation, target.arity, as_body(body)) for body in bodies], True
+
+
+class _OutOfTime(Exception):  # noqa: N818 - never leaves the module
+    """A level was not finished, so it is not saved."""
 
 
 def _seekers(
@@ -166,7 +211,7 @@ class _Pool:
         self.predicates = predicates
         self._targets = {target.relation: target for target in problem.targets}
         self._by_key: dict[tuple[object, ...], Candidate] = {}
-        self.labelled = not any((r.truth == POSSIBLE).any() for r in relations)
+        self.labelled = problem.labelled
         self.definitions: dict[int, Definition] = {}
 
     @property
@@ -175,10 +220,16 @@ class _Pool:
         ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
         return _undominated(ordered) if self.labelled else ordered
 
-    def add(self, clauses: Sequence[Clause]) -> list[Clause]:
-        """Add clauses, and return those that derive a negative example or too much."""
-        refused = []
-        for clause in clauses:
+    def add(self, clauses: Sequence[Clause], deadline: float) -> tuple[list[Clause], bool]:
+        """Add clauses, the shortest first.
+
+        Returns:
+            Those that derive a negative example or too much, and whether there was time for all.
+        """
+        refused: list[Clause] = []
+        for clause in sorted(clauses, key=lambda c: clause_bits(c, self.predicates)):
+            if time.monotonic() > deadline:
+                return refused, False
             bits = clause_bits(clause, self.predicates)
             target = self._targets[clause.head]
             one = instances(clause, bits, self.problem, target, self.relations, self.learned)
@@ -197,7 +248,7 @@ class _Pool:
                 self._by_key[one.key()] = one
             else:
                 known.variants.append(clause)
-        return refused
+        return refused, True
 
 
 def _undominated(candidates: list[Candidate]) -> list[Candidate]:
@@ -298,7 +349,7 @@ def _invent(
             limit = most_variables(level, seeker.target.arity, options.max_variables)
             limit = min(limit, seeker.target.arity + 1)
             clauses, _ = seeker.next_level(limit, deadline, frozenset(invented))
-            pool.add(clauses)
+            pool.add(clauses, deadline)
         report(
             f"invented predicates, bodies of {quantity(level, 'literal')}",
             len(pool.candidates),
