@@ -6,9 +6,20 @@ print(result.summary())
 
 from __future__ import annotations
 
-from latentgamma.relational import tasks
+from latentgamma.relational import kinship, tasks
+from latentgamma.relational.composition import CompositionTable, learn_composition
 from latentgamma.relational.differences import Alternative
 from latentgamma.relational.fit import fit
 from latentgamma.relational.result import RelationalResult, RuleEvidence, SearchStep
 
-__all__ = ["Alternative", "RelationalResult", "RuleEvidence", "SearchStep", "fit", "tasks"]
+__all__ = [
+    "Alternative",
+    "CompositionTable",
+    "RelationalResult",
+    "RuleEvidence",
+    "SearchStep",
+    "fit",
+    "kinship",
+    "learn_composition",
+    "tasks",
+]

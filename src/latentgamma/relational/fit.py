@@ -13,6 +13,7 @@ from typing import Any, Literal
 from latentgamma._errors import ArgumentError
 from latentgamma._learning.journal import Compute, Journal, compute_now
 from latentgamma.datalog.grounding import require_clingo
+from latentgamma.relational.gradient import gradient_search
 from latentgamma.relational.noisy_search import noisy_search
 from latentgamma.relational.problem import read_problem
 from latentgamma.relational.reporting import build_result
@@ -93,8 +94,6 @@ def fit(
         alternatives=alternatives,
     )
     _check_others(noise, method, time_limit)
-    if method == "gradient":
-        raise ArgumentError("method 'gradient' is not available yet")
     problem = read_problem(background, positive, negative, target, noise=bool(noise))
     start = time.monotonic()
     history: list[SearchStep] = []
@@ -105,6 +104,14 @@ def fit(
         if progress is not None:
             progress(step)
 
+    if method == "gradient":
+        share = None if noise == "auto" else float(noise)
+        found, wrong = gradient_search(problem, options, share, start + time_limit, report)
+        seconds = time.monotonic() - start
+        estimate = (share or wrong) if noise else None
+        return build_result(
+            problem, found, options, tuple(history), seconds, noise=estimate, method="gradient"
+        )
     if noise:
         share = None if noise == "auto" else float(noise)
         found, wrong = noisy_search(problem, options, share, start + time_limit, report)

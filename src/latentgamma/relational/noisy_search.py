@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -38,6 +39,8 @@ _KEPT_SETS = 12
 _MOST_ROUNDS = 12
 #: Examples of each kind that bodies are scored on.
 _MOST_EXAMPLES = 6_000
+#: Bits for each invented predicate above the limit.
+_EXTRA_BITS = 1e6
 #: Alternatives may be longer by so many bits.
 _SLACK = 8.0
 
@@ -72,6 +75,13 @@ class LabelCost:
         return math.log2((1 - share) / share)
 
 
+class WrongLabelCost(Protocol):
+    """The description length of wrong labels."""
+
+    def bits(self, wrong: np.ndarray) -> np.ndarray:
+        """Return the bits for these numbers of wrong labels."""
+
+
 @dataclass(order=True)
 class _Scored:
     gain: float
@@ -86,27 +96,15 @@ def noisy_search(
     report: Report,
 ) -> tuple[Found, float]:
     """Return the program with the shortest description, and the share of labels it gets wrong."""
-    relations = list(problem.relations)
-    learned = [target.relation for target in problem.targets]
-    background = [r for r in range(len(relations)) if r not in learned]
-    allowed = [*background, *learned] if options.recursive else background
-    found = Found(relations=relations)
+    found = Found(relations=list(problem.relations))
     labels = sum(problem.label_count(target) for target in problem.targets)
     cost = LabelCost(labels, noise)
-    clauses: list[Clause] = []
-    middle = time.monotonic() + 0.45 * (deadline - time.monotonic())
-    for target in problem.targets:
-        examples = Examples.of(problem, target, _MOST_EXAMPLES, options.seed)
-        seeker = BodySearch(problem, target, relations, allowed, learned, examples)
-        scored = _scored_bodies(seeker, cost, options, len(allowed), middle)
-        clauses += [one.clause for one in scored]
-        report(f"bodies for {target.name}", len(clauses), 0.0)
-    candidates = _candidates(problem, clauses, relations, learned, len(allowed))
+    candidates = noisy_candidates(problem, options, cost, deadline, report)
     if not candidates:
         found.notes.append("no rule covers a positive example")
         return found, 0.0
     hypotheses = Hypotheses(problem, candidates)
-    scorer = _Scorer(problem, hypotheses, cost)
+    scorer = SetScorer(hypotheses, cost, {}, 0)
     ranked = scorer.search(deadline)
     best_bits, best = ranked[0]
     wrong = scorer.wrong([best])[0]
@@ -122,6 +120,25 @@ def noisy_search(
         if bits <= best_bits + _SLACK and chosen
     ]
     return found, wrong / labels
+
+
+def noisy_candidates(
+    problem: Problem, options: SearchOptions, cost: LabelCost, deadline: float, report: Report
+) -> list[Candidate]:
+    """Return the rules that may be worth their bits, for every target."""
+    relations = list(problem.relations)
+    learned = [target.relation for target in problem.targets]
+    background = [r for r in range(len(relations)) if r not in learned]
+    allowed = [*background, *learned] if options.recursive else background
+    clauses: list[Clause] = []
+    middle = time.monotonic() + 0.45 * (deadline - time.monotonic())
+    for target in problem.targets:
+        examples = Examples.of(problem, target, _MOST_EXAMPLES, options.seed)
+        seeker = BodySearch(problem, target, relations, allowed, learned, examples)
+        scored = _scored_bodies(seeker, cost, options, len(allowed), middle)
+        clauses += [one.clause for one in scored]
+        report(f"bodies for {target.name}", len(clauses), 0.0)
+    return _candidates(problem, clauses, relations, learned, len(allowed))
 
 
 def _scored_bodies(
@@ -218,11 +235,18 @@ def _candidates(
     return list(by_key.values())
 
 
-class _Scorer:
+class SetScorer:
     """The description lengths of sets of candidates."""
 
-    def __init__(self, problem: Problem, hypotheses: Hypotheses, cost: LabelCost) -> None:
+    def __init__(
+        self,
+        hypotheses: Hypotheses,
+        cost: WrongLabelCost,
+        definitions: Mapping[int, float],
+        most_invented: int,
+    ) -> None:
         self._hypotheses, self._cost = hypotheses, cost
+        self._definitions, self._most_invented = definitions, most_invented
         self._rules = np.array([one.bits for one in hypotheses.candidates])
         self._negative = np.setdiff1d(hypotheses.negative, hypotheses.given)
         self._known: dict[tuple[int, ...], tuple[float, int]] = {}
@@ -243,9 +267,17 @@ class _Scorer:
             wrong = missed + models[:, self._negative].sum(axis=1)
             bits = self._cost.bits(wrong)
             for chosen, label_bits, errors in zip(part, bits, wrong, strict=True):
-                rules = float(self._rules[list(chosen)].sum())
+                rules = float(self._rules[list(chosen)].sum()) + self._invented_bits(chosen)
                 self._known[chosen] = (rules + float(label_bits), int(errors))
         return np.array([self._known[chosen][0] for chosen in sets])
+
+    def _invented_bits(self, chosen: tuple[int, ...]) -> float:
+        """Return the length of the definitions that a set uses; more than allowed cost much."""
+        if not self._definitions:
+            return 0.0
+        used = {d for n in chosen for d in self._hypotheses.candidates[n].definitions}
+        extra = max(0, len(used) - self._most_invented)
+        return sum(self._definitions[d] for d in used) + _EXTRA_BITS * extra
 
     def search(self, deadline: float) -> list[tuple[float, tuple[int, ...]]]:
         """Return the sets of candidates that were scored, the shortest descriptions first."""

@@ -147,6 +147,37 @@ def search(
     return found
 
 
+def covering_candidates(
+    problem: Problem, options: SearchOptions, deadline: float, report: Report
+) -> tuple[list[Candidate], Found]:
+    """Return the candidates of the first level at which they derive every positive example."""
+    relations = list(problem.relations)
+    found = Found(relations=relations)
+    learned = [target.relation for target in problem.targets]
+    background = [r for r in range(len(relations)) if r not in learned]
+    allowed = [*background, *learned] if options.recursive else background
+    seekers = _seekers(problem, relations, allowed, learned, options)
+    pool = _Pool(problem, relations, learned, len(allowed))
+    for level in range(1, options.max_body + 1):
+        for seeker in seekers:
+            limit = most_variables(level, seeker.target.arity, options.max_variables)
+            clauses, whole = seeker.next_level(limit, deadline)
+            refused, _ = pool.add(clauses, deadline)
+            seeker.grow(refused)
+        if level == 3 and options.invent:
+            _invent(found, pool, problem, background, learned, options, deadline, report)
+        hypotheses = Hypotheses(problem, pool.candidates)
+        derived = hypotheses.models([range(len(pool.candidates))])[0][hypotheses.positive]
+        missing = hypotheses.positive[~derived]
+        found.unexplained = [(t.relation, c) for t, c in map(hypotheses.atom, missing.tolist())]
+        found.literals += whole
+        stage = f"bodies of {quantity(level, 'literal')}"
+        report(stage, len(pool.candidates), _share(found, problem))
+        if not found.unexplained or time.monotonic() > deadline:
+            break
+    return pool.candidates, found
+
+
 def _level(
     seeker: BodySearch, level: int, variables: int, deadline: float, compute: Compute
 ) -> tuple[list[Clause], bool]:
