@@ -165,6 +165,29 @@ def test_a_body_whose_sum_is_off_by_its_rounding_is_not_certified(
         assert not derived
 
 
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_the_slack_holds_whatever_the_order_of_the_sum(form: str) -> None:
+    """Another device sums the weights of a body in another order: its slack is another number."""
+    k, rng = 900, np.random.default_rng(0)
+    program = Program.from_rules([("h", [f"x{i}" for i in range(k)])])
+    model = lg.oracle(program, form=form, dtype=torch.float64)
+    with torch.no_grad():
+        noise = torch.from_numpy(rng.normal(size=tuple(model.rules.body_logits.shape)))
+        model.rules.body_logits.add_(noise)
+    rows = model.reading(program).rows
+    rules = model.rules.to_dense()
+    weights = torch.sigmoid(rules.body_logits.detach().double())[0].numpy()
+    threshold = float(model.threshold.detach()[0])
+    seen = set()
+    for _ in range(200):
+        total = 0.0
+        for weight in rng.permutation(weights).tolist():
+            total += weight
+        seen.add(total)
+        assert abs(total - threshold - rows.slack[0]) <= rows.absolute[0]
+    assert len(seen) > 10  # the order matters
+
+
 def test_what_strays_from_other_rows_is_not_lost_in_a_large_sum() -> None:
     """200,000 rows give to h alone; the background of one more decides."""
     rules = [("h", ["a"])] * 200_000 + [("g", ["b"])]

@@ -137,8 +137,9 @@ def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype:
     rows = RowNumbers.of(
         slack, np.full(len(sizes), c.sharpness), amplitude, roundings, 0 * slack, rounding
     )
-    # The weights of a dense model are rounded one by one, those of a sparse one in float64.
-    weights = 8.0 * sizes * (rounding.unit if dense else WIDE)
+    # The weights of a dense model are rounded one by one, those of a sparse one in float64; and
+    # the model sums them in float64.
+    weights = 8.0 * sizes * (rounding.unit if dense else WIDE) + 2.0 * sizes**2 * WIDE
     logits = 8.0 * rounding.unit * (1.0 + 16.0 * program.M * off)
     return replace(rows, absolute=rows.absolute + weights + logits)
 

@@ -7,13 +7,14 @@ The counts of roundings say how the forms of the rules and the kernels take thei
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from latentgamma._certificate.rounding import WIDE, Array, Rounding
+from latentgamma._certificate.rounding import EACH_TERM, WIDE, Array, Rounding, gamma
 from latentgamma._certificate.step_bounds import FullWeights, GateNumbers, Reading, RowNumbers
 from latentgamma._errors import ModelError
 from latentgamma._model.rules import AbstractRules, StepParameters
@@ -77,17 +78,22 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
     weights = numbers.weights
     slack = weights.body_total - numbers.threshold.double()
     mixed = torch.zeros(rules.R, dtype=torch.float64, device=slack.device)
+    sizes = weights.body_total.abs()  # of the terms of Σ_i u_ji
     if isinstance(rules, SparseRules):
         held = rules.literals()
         additions = _array(torch.bincount(held.body_rule, minlength=rules.R))
         roundings = rounding.roundings_of_sum(additions, rules.M)
+        terms = additions
+        sizes = _sums(held.body_rule, weights.body.abs(), rules.R)
+        sizes += rules.M * weights.body_off.double()
         # Where a literal weighs less than the background, its term is negative, and the sum of
         # all sizes is that of the terms and twice that of the negative ones.
         negative = weights.body.double().clamp(max=0).abs()
         mixed = 2 * mixed.index_add(0, held.body_rule, negative)
     else:
         roundings = np.broadcast_to(rounding.roundings_of_sum(rules.M, 0), (rules.R,))
-    return RowNumbers.of(
+        terms = np.full(rules.R, float(rules.M))
+    rows = RowNumbers.of(
         _array(slack),
         _array(numbers.sharpness),
         _array(numbers.amplitude),
@@ -95,6 +101,9 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
         _array(mixed),
         rounding,
     )
+    # Another device, or the same one another time, takes Σ_i u_ji in another order.
+    reordered = 2.0 * gamma(terms + EACH_TERM, WIDE) * _array(sizes)
+    return replace(rows, absolute=rows.absolute + reordered)
 
 
 def _route_roundings(
