@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check docs format clean
+.PHONY: run test test-slow check docs format clean
 
 run: $(VENV)/.installed
 	$(BIN)/latentgamma validate --out out
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-slow: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 -m slow
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

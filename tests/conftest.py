@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+import small_validation
+
 # A shell starts background jobs with SIGINT ignored, and their children inherit that. The tests of
 # Ctrl-C need the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,3 +53,9 @@ def _fixed_seeds() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        small_validation.shared_folder = tmp_path_factory.getbasetemp().parent

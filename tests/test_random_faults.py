@@ -76,12 +76,12 @@ def run(
 
 
 def moments(seed: int, seconds: float) -> list[float]:
-    """At once, when the command certainly runs, and then at random moments of its run.
+    """At the start, when the command certainly runs, and then at random moments of its run.
 
     How long a run takes differs from run to run, so some moments may come after its end.
     """
     draw = random.Random(seed)
-    return [0.0, *(draw.uniform(0, seconds) for _ in range(COUNT))]
+    return [0.1, *(draw.uniform(0, seconds) for _ in range(COUNT))]
 
 
 def outputs(command: str, folder: Path) -> dict[str, object]:

@@ -245,6 +245,7 @@ def test_pictures_show_a_run_to_the_end() -> None:
 # ------------------------------------------------------------------ resuming
 
 
+@pytest.mark.slow
 def test_a_killed_validation_is_resumed_to_the_same_results(tmp_path: Path) -> None:
     expected, _ = validation.run_validation(["g1"], perturbations=1)
     file = tmp_path / "unfinished"

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cases import KINDS
 from search import finding, run
 
+pytestmark = pytest.mark.slow
+
 #: How many cases of each kind, and how many windows there must be among them at least.
 COUNTS = {
     "random": (100, 35),
