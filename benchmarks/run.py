@@ -35,6 +35,7 @@ BENCHMARKS = {
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
     "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
     "certificate": ("certificate", "rows", "how tight and how quick the certificate is"),
+    "relational": ("relational", "rows", "rules with variables from examples"),
     "datasets": ("datasets", "rows", "programs written by other people"),
 }
 

@@ -601,3 +601,12 @@ def test_atoms_without_rules_stay_low_for_as_long_as_was_asked() -> None:
         program = lg.parse(text)
         certificate = lg.certify(lg.oracle(program), program)
         assert certificate.covers(10**6), text
+
+
+def test_every_closed_set_may_be_followed_closely() -> None:
+    pytest.importorskip("clingo")
+    edges = ["80", "60", "53", "24", "81", "52", "02", "68", "45", "63", "75", "25"]
+    text = "linked(X,Y) :- edge(X,Y). linked(X,Y) :- linked(Y,X)."
+    program = lg.datalog.ground(text, open=["edge/2"], facts={"edge": [tuple(e) for e in edges]})
+    found = lg.certify(lg.oracle(program), program)
+    assert found.holds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma.relational import tasks
+from latentgamma.relational import kinship, tasks
 from latentgamma.relational.bodies import BodySearch, Examples
 from latentgamma.relational.clauses import Clause, canonical, clause_bits, clause_text
 from latentgamma.relational.instances import body_bindings
@@ -18,6 +18,7 @@ from latentgamma.relational.relations import Relation, decode, encode
 
 pytest.importorskip("clingo")
 
+NAMES = [name for pair in kinship.NAMES.values() for name in pair]
 CHAIN = "succ(0,1). succ(1,2). succ(2,3). succ(3,4). succ(4,5). succ(5,6). succ(6,7). zero(0)."
 
 
@@ -306,3 +307,58 @@ def test_flipped_labels_are_the_share_that_was_asked_for() -> None:
     every = len(positive) + len(negative)
     assert len(set(positive) ^ set(one.positive)) == round(0.25 * every)
     assert not set(positive) & set(negative)
+
+
+@pytest.mark.parametrize("name", ["even-odd", "grandparent", "buzz"])
+def test_search_and_gradient_agree(name: str) -> None:
+    one, larger = tasks.task(name, 2), tasks.task(name, 2, size="large")
+    by_search = lg.relational.fit(one.background, one.positive)
+    by_gradient = lg.relational.fit(one.background, one.positive, method="gradient")
+    assert by_gradient.method == "gradient"
+    assert by_search.predict(larger.background) == by_gradient.predict(larger.background)
+    assert by_gradient.bits >= by_search.bits - 1e-6
+
+
+def test_the_gradient_finds_no_program_where_there_is_none() -> None:
+    result = lg.relational.fit("p(a,b). p(b,a). q(c).", [("t", "a")], method="gradient")
+    assert not result.found
+    assert result.unexplained == ("t(a)",)
+
+
+def test_the_gradient_learns_from_wrong_labels() -> None:
+    train, larger = tasks.task("fizz", 3, size="medium"), tasks.task("fizz", 3, size="large")
+    positive, negative = tasks.flip_labels(train, 0.1, 3)
+    options = {"noise": "auto", "method": "gradient"}
+    result = lg.relational.fit(train.background, positive, negative, **options)
+    assert result.predict(larger.background) == set(larger.positive)
+    assert result.noise == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_composition_table_extends_to_longer_chains() -> None:
+    train = kinship.kinship_chains(5000, [2, 3, 4], seed=5)
+    learned = lg.relational.learn_composition(train)
+    assert learned.entries == kinship.true_table()
+    assert not learned.unexplained
+    for chain, relation in kinship.kinship_chains(60, [5, 8, 10], seed=6):
+        assert learned.predict(chain) == {relation}
+    chain, relation = kinship.kinship_chains(1, [7], seed=7)[0]
+    facts = " ".join(f"{r}({n},{n + 1})." for n, r in enumerate(chain))
+    ends = {a[0] for a in derived_atoms(f"{learned.text}\n{facts}", {}, [f"{r}/2" for r in NAMES])
+            if a[1:] == ("0", "7")}  # fmt: skip
+    assert ends == {relation}
+
+
+def test_chains_show_entries_that_no_chain_of_two_shows() -> None:
+    learned = lg.relational.learn_composition(
+        [(("father", "father"), "grandfather"), (("father", "father", "wife"), "grandmother")]
+    )
+    assert learned.entries["grandfather", "wife"] == "grandmother"
+    assert learned.support["grandfather", "wife"] == 1
+    assert learned.predict(("father", "sister")) == frozenset()
+    assert "·" in learned.grid()
+
+
+@pytest.mark.parametrize("chains", [[], [3], [("ab", "c")], [(("a",), "b")], [(("a", 1), "b")]])
+def test_chains_of_another_form_are_refused(chains) -> None:
+    with pytest.raises(lg.DataError, match="chain"):
+        lg.relational.learn_composition(chains)

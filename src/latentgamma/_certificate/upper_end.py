@@ -185,6 +185,9 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
         if coarse.t_max >= 0.9 * end.t_max:  # no set could add much
             return coarse
         rest = np.setdiff1d(every, chosen)
+        if not len(rest):  # every set was followed closely
+            end = end._replace(leak=float(first.max()), atom=atom)
+            return max(coarse, end, key=lambda one: one.t_max)
         others = followed(rest, fine, until=end.t_max)
         if others.t_max >= end.t_max:
             break

@@ -1,12 +1,13 @@
 """Composition tables: which relation follows from a chain of two, learned from longer chains too.
 
 An entry of the table is a rule `grandfather(X,Z) :- mother(X,Y), father(Y,Z).` Chains of two
-relations show an entry at once. A longer chain shows one where the entries known so far reduce it
-to two relations: the entry that most chains show, and none contradicts, is added first, and so on.
+relations show an entry at once. A longer chain shows which entry would give its answer where one
+entry of the table is missing: the entry that most of these chains agree on is added first.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,11 +75,11 @@ def learn_composition(chains: Iterable[tuple[Sequence[str], str]]) -> Compositio
 
     >>> learned = learn_composition([
     ...     (("father", "father"), "grandfather"),
-    ...     (("brother", "father", "father"), "grandfather"),
+    ...     (("father", "father", "wife"), "grandmother"),
     ... ])
     >>> print(learned.text)
-    grandfather(X,Z) :- brother(X,Y), grandfather(Y,Z).
     grandfather(X,Z) :- father(X,Y), father(Y,Z).
+    grandmother(X,Z) :- grandfather(X,Y), wife(Y,Z).
 
     Args:
         chains: each a sequence of at least two relations, and the relation between its ends.
@@ -89,19 +90,30 @@ def learn_composition(chains: Iterable[tuple[Sequence[str], str]]) -> Compositio
     examples = [_example(chain) for chain in chains]
     if not examples:
         raise DataError("there are no chains to learn from")
-    votes = _votes([example for example in examples if len(example[0]) == 2], {})
+    votes = _votes([example for example in examples if len(example[0]) == 2])
     entries = {pair: _winner(counter) for pair, counter in votes.items()}
     left = [example for example in examples if len(example[0]) > 2]
+    names = sorted({name for chain, answer in examples for name in (*chain, answer)})
+    refused: set[tuple[tuple[str, str], str]] = set()
     for _ in range(_MOST_INFERRED):
         left = [(c, answer) for c, answer in left if not _spans(c, entries)[0, len(c)]]
-        shown = _votes(left, entries)
-        # A pair that stands for several relations is no entry: the one shown most often first.
-        clear = {pair: counter for pair, counter in shown.items() if len(counter) == 1}
-        if not clear:
+        ranked = sorted(
+            ((-count, pair, name) for pair, counter in _inferred_votes(left, entries, names).items()
+             if _is_clear(counter) for name, count in counter.most_common(1))
+        )  # fmt: skip
+        # An entry that would give a chain a second answer is no entry.
+        fitting = (
+            (pair, name, -negative)
+            for negative, pair, name in ranked
+            if (pair, name) not in refused
+            and _keeps_answers({**entries, pair: name}, examples, refused, (pair, name))
+        )
+        chosen = next(fitting, None)
+        if chosen is None:
             break
-        pair = max(sorted(clear), key=lambda p: clear[p].total())
-        votes[pair] = clear[pair]
-        entries[pair] = _winner(clear[pair])
+        pair, name, count = chosen
+        entries[pair] = name
+        votes[pair] = Counter({name: count})
     unexplained = tuple(
         (chain, answer)
         for chain, answer in examples
@@ -143,22 +155,63 @@ def _spans(
 
 
 def _votes(
-    examples: Iterable[tuple[tuple[str, ...], str]], entries: Mapping[tuple[str, str], str]
+    examples: Iterable[tuple[tuple[str, ...], str]],
 ) -> dict[tuple[str, str], Counter[str]]:
-    """Return the relations that chains show for the pairs to which they reduce."""
+    """Return the relations that chains of two show."""
+    votes: dict[tuple[str, str], Counter[str]] = {}
+    for chain, answer in examples:
+        votes.setdefault((chain[0], chain[1]), Counter())[answer] += 1
+    return votes
+
+
+def _inferred_votes(
+    examples: Iterable[tuple[tuple[str, ...], str]],
+    entries: Mapping[tuple[str, str], str],
+    names: Sequence[str],
+) -> dict[tuple[str, str], Counter[str]]:
+    """Return the relations for missing pairs with which chains would have their answer."""
     votes: dict[tuple[str, str], Counter[str]] = {}
     for chain, answer in examples:
         spans = _spans(chain, entries)
         n = len(chain)
-        pairs = {
-            (one, other)
-            for middle in range(1, n)
-            for one in spans[0, middle]
-            for other in spans[middle, n]
-        }
-        for pair in pairs:
-            votes.setdefault(pair, Counter())[answer] += 1
+        fitting: set[tuple[tuple[str, str], str]] = set()
+        for start, middle, end in itertools.combinations(range(n + 1), 3):
+            if spans[start, end]:
+                continue
+            whole = (start, end) == (0, n)
+            results = [
+                name
+                for name in ([answer] if whole else names)
+                if whole or answer in _ends((*chain[:start], name, *chain[end:]), entries)
+            ]
+            for one, other in itertools.product(spans[start, middle], spans[middle, end]):
+                fitting |= {((one, other), name) for name in results}
+        for pair, name in fitting:
+            votes.setdefault(pair, Counter())[name] += 1
     return votes
+
+
+def _keeps_answers(
+    entries: Mapping[tuple[str, str], str],
+    examples: Iterable[tuple[tuple[str, ...], str]],
+    refused: set[tuple[tuple[str, str], str]],
+    entry: tuple[tuple[str, str], str],
+) -> bool:
+    """Return whether no chain gets a wrong answer; an entry with which one does is refused."""
+    if all(_ends(chain, entries) <= {answer} for chain, answer in examples if len(chain) > 2):
+        return True
+    refused.add(entry)
+    return False
+
+
+def _ends(chain: Sequence[str], entries: Mapping[tuple[str, str], str]) -> set[str]:
+    return _spans(chain, entries)[0, len(chain)]
+
+
+def _is_clear(counter: Counter[str]) -> bool:
+    """Return whether one relation is shown more often than every other."""
+    (_, most), *others = counter.most_common(2)
+    return not others or others[0][1] < most
 
 
 def _winner(counter: Counter[str]) -> str:

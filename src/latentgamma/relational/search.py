@@ -84,15 +84,7 @@ def search(
     report: Report,
     compute: Compute = compute_now,
 ) -> Found:
-    """Return the shortest programs that explain every example.
-
-    Args:
-        problem: the examples.
-        options: the limits.
-        deadline: when to stop, by `time.monotonic`.
-        report: called after each stage.
-        compute: returns the finished levels of an earlier run.
-    """
+    """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
     start = time.monotonic()
     relations = list(problem.relations)
     found = Found(relations=relations)
