@@ -65,6 +65,12 @@ def certify(
 ) -> Certificate:
     """The window in which the model provably equals the program, for every fact set.
 
+    >>> import latentgamma as lg
+    >>> program = lg.parse("bird :- penguin. animal :- bird.")
+    >>> certificate = lg.certify(lg.oracle(program), program)
+    >>> certificate.holds, certificate.t_min
+    (True, 2.0)
+
     Args:
         model: any LatentGamma, from `oracle`, perturbed or trained.
         program: the program to hold it against; its atoms are matched by name. If the model's
@@ -80,16 +86,13 @@ def certify(
         check: whether to compare the bounds with an independent evaluation of single steps in
             interval arithmetic, which is slow: for small models.
 
+    Returns:
+        A certificate, also if there is no window: then `holds` is false and `message` says why.
+
     Raises:
         ModelError: if the atoms differ, an argument is out of range, or the model is too large
             to be checked.
         CertificateError: if the check finds a bound that does not hold.
-
-    >>> import latentgamma as lg
-    >>> program = lg.parse("bird :- penguin. animal :- bird.")
-    >>> certificate = lg.certify(lg.oracle(program), program)
-    >>> certificate.holds, certificate.t_min
-    (True, 2.0)
     """
     if not 0 <= tolerance < 0.5:
         raise ModelError(f"tolerance is a number from 0 to below 0.5, not {tolerance!r}")

@@ -40,6 +40,16 @@ def paper_window(program: Program, constants: Constants | None = None) -> PaperW
     >>> from latentgamma import parse
     >>> paper_window(parse("a :- b. b :- a.")).t_max
     969400.0
+
+    Args:
+        program: a definite program.
+        constants: the constants of the model; by default `Constants.paper()`.
+
+    Returns:
+        The end of the window and the quantities of the proof. `certify` computes what holds.
+
+    Raises:
+        ProgramError: if this is not a definite program.
     """
     program = require_definite(program, "paper_window")
     c = Constants.paper() if constants is None else constants

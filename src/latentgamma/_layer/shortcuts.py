@@ -115,6 +115,9 @@ def shortcuts(
         some: How many wrong readings are returned.
         budget: How many nodes the search may visit before it returns a bound.
 
+    Returns:
+        The number of readings, some wrong ones, and the fewest labels that rule them all out.
+
     Raises:
         DataError: The examples do not fit the inputs, or an example has too many readings.
     """

@@ -37,18 +37,22 @@ class Alignment:
 def alignment(model: LatentGamma, program: Program) -> Alignment:
     """Return how far the rows of a model are the rules of a program.
 
-    Args:
-        model: any LatentGamma.
-        program: a program on as many atoms.
-
-    Raises:
-        ModelError: the model is no LatentGamma, or has another number of atoms.
-
     >>> import latentgamma as lg
     >>> program = lg.parse("c :- a, b. d :- c.")
     >>> found = alignment(lg.oracle(program), program)
     >>> found.n_corp.tolist(), found.precision, found.recall
     ([2, 1], 1.0, 1.0)
+
+    Args:
+        model: any LatentGamma.
+        program: a definite program on as many atoms.
+
+    Returns:
+        The overlap of each rule with its best row, and the precision and recall of the rows.
+
+    Raises:
+        ModelError: the model is no LatentGamma, has only a part of its rules, or has another
+            number of atoms.
     """
     if not isinstance(model, LatentGamma) or not isinstance(program, Program):
         raise ModelError(

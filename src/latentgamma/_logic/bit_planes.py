@@ -67,11 +67,16 @@ def pack(rows: npt.ArrayLike) -> Planes:
 
 
 def unpack(planes: Planes, N: int) -> Mask:
-    """The boolean rows of the first N fact sets of bit planes; see `pack` for an example.
+    """The boolean rows of the first N fact sets of bit planes.
+
+    >>> unpack(np.array([[3], [6]], np.uint64), 3)
+    array([[ True, False],
+           [ True,  True],
+           [False,  True]])
 
     Args:
-        planes: bit planes of shape (M, W).
-        N: the number of fact sets, at most 64 W.
+        planes: bit planes of shape (M, W), as `pack` returns them.
+        N: the number of fact sets, from 0 to 64 W.
 
     Returns:
         One boolean row for each fact set, shape (N, M).

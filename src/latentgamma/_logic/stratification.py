@@ -41,6 +41,9 @@ def stratify(rules: Iterable[Rule], atoms: Iterable[str] | None = None) -> Strat
         rules: rules; one with several heads counts as a rule for each.
         atoms: the order of the atoms; it may name some that no rule uses.
 
+    Returns:
+        The rules in strata. No stratum negates an atom that it or a later stratum derives.
+
     Raises:
         ProgramError: if an atom depends on its own negation; the message shows the cycle.
     """

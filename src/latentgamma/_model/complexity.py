@@ -27,16 +27,20 @@ from latentgamma._program.program import Program
 def parameter_count(what: LatentGamma | Program, form: str | None = None) -> int:
     """The number of scalar parameters of a model, or of the oracle of a program.
 
-    Dense, 2RM + 3R + M, as the paper counts; sparse, one per literal and 5R + M. The two
-    numbers that all rules share, gain and gate, are not counted.
+    >>> from latentgamma import generators
+    >>> parameter_count(generators.g4()), parameter_count(generators.g4(), "sparse")
+    (655632, 5232)
 
     Args:
         what: a model, or the program one would be built from.
         form: "dense" or "sparse"; by default the model's own, and "dense" for a program.
 
-    >>> from latentgamma import generators
-    >>> parameter_count(generators.g4()), parameter_count(generators.g4(), "sparse")
-    (655632, 5232)
+    Returns:
+        Dense, 2RM + 3R + M, as the paper counts; sparse, one per literal and 5R + M. The two
+        numbers that all rules share, gain and gate, are not counted.
+
+    Raises:
+        ModelError: if there is no such form, or the model has only a part of its rules.
     """
     if form is not None:
         one_of("form", form, ("dense", "sparse"))
@@ -54,13 +58,23 @@ def parameter_count(what: LatentGamma | Program, form: str | None = None) -> int
 
 
 def lower_bound_bits(M: int, R: int, k: int, *, printed: bool = False) -> float:
-    """The bits that any operator needs which represents all programs of this size.
-
-    At most R rules with at most k body atoms, over M atoms. `printed` gives the formula of
-    Theorem 8.1 without its O(R), which is not a bound: see this module's docstring.
+    """The number of bits that an operator needs to represent every program of this size.
 
     >>> round(lower_bound_bits(504, 648, 2)), round(lower_bound_bits(504, 648, 2, printed=True))
     (9892, 16156)
+
+    Args:
+        M: the number of atoms, from 0 on.
+        R: the largest number of rules, from 0 on.
+        k: the largest number of atoms in a body, from 0 on.
+        printed: whether to evaluate the formula of Theorem 8.1 without its O(R), which is not a
+            bound: see this module's docstring.
+
+    Returns:
+        A proved lower bound; with `printed`, the value of the formula.
+
+    Raises:
+        ProgramError: if a number is negative.
     """
     for name, value in (("M", M), ("R", R), ("k", k)):
         if value < 0:

@@ -86,16 +86,6 @@ def gradient_report(
 ) -> GradientReport:
     """The gradient that reaches the facts from atoms of every depth, exact and along proofs.
 
-    Args:
-        model: any model that has a program.
-        facts: what is true at first, or a state with values between 0 and 1; by default the
-            roots, the atoms that no rule derives, are true. The gradient that arrives at roots
-            that are not true counts too: those are the facts that would have to rise.
-        steps: T; by default for each atom the step at which it rises above one half. Later
-            the exact gradient fades further, as the atom saturates.
-        atoms: which atoms to look at; by default one for each depth, or for some depths
-            where there are many.
-
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
     >>> print(gradient_report(lg.oracle(program, lg.Constants.paper())))
@@ -110,6 +100,24 @@ def gradient_report(
         –  penguin      2       0.3          1          1
         –  bird         2   1.1e-06   4.61e-05          1
         –  animal       2  1.38e-09   1.28e-09          1
+
+    Args:
+        model: any model that has a program.
+        facts: what is true at first, or a state with values between 0 and 1; by default the
+            roots, the atoms that no rule derives, are true. The gradient that arrives at roots
+            that are not true counts too: those are the facts that would have to rise.
+        steps: T; by default for each atom the step at which it rises above one half. Later
+            the exact gradient fades further, as the atom saturates.
+        atoms: which atoms to look at; by default one for each depth, or for some depths
+            where there are many.
+
+    Returns:
+        One row for each atom; `str` of it is a table.
+
+    Raises:
+        ModelError: if this is not a LatentGamma, has no program, or has only a part of its rules.
+        FactsError: if `facts` or `atoms` are not of this program, or no facts are given and the
+            program has no roots.
     """
     require_latent_gamma(model, "gradient_report")
     require_whole_model(model, "gradient_report")

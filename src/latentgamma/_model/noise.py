@@ -34,19 +34,26 @@ def perturb(
 ) -> LatentGamma:
     """A copy of the model, in the dense form, with Gaussian noise on every logit.
 
-    Args:
-        model: left as it is. A sparse one is written out first, since each of the R·M logits
-            of either kind gets noise of its own; too large a matrix is refused.
-        sigma_body: the standard deviation on the body logits, σ_η of the paper.
-        sigma_head: the standard deviation on the head logits, σ_ψ.
-        generator: where the noise comes from. It is drawn on the generator's device, or on the
-            CPU, and then moved, so that one seed gives one model wherever it runs.
-
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
     >>> noisy = perturb(lg.oracle(program), 0.1, generator=torch.Generator().manual_seed(0))
     >>> lg.certify(noisy, program).holds
     True
+
+    Args:
+        model: the model to copy; it is not changed. A sparse model is converted to the dense form
+            first, since each of its 2RM logits gets noise.
+        sigma_body: the standard deviation on the body logits, σ_η of the paper; at least 0.
+        sigma_head: the standard deviation on the head logits, σ_ψ; at least 0.
+        generator: the source of the noise; by default torch's own. The noise is drawn on the
+            generator's device, or on the CPU, so that a seed gives the same model on every device.
+
+    Returns:
+        A model with `DenseRules` and the program of the given one.
+
+    Raises:
+        ModelError: if this is not a LatentGamma, has only a part of its rules, or is too large
+            for the dense form; or if a standard deviation is negative or not finite.
     """
     require_latent_gamma(model, "perturb")
     require_whole_model(model, "perturb")
@@ -78,11 +85,23 @@ def _noise_like(logits: Tensor, source: torch.device, generator: torch.Generator
 def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False) -> float:
     """RM·Φ(−η/σ): Theorem 7.1's bound on the probability that some body logit changes sign.
 
-    It is also the number of sign changes to expect, and may exceed 1; `capped` cuts it there.
     That no sign changes does not make the model right: see this module's docstring.
 
     >>> round(flip_bound(648, 504, 10, 2.5), 1)
     10.3
+
+    Args:
+        R: the number of rules.
+        M: the number of atoms.
+        eta: η, the size of the body logits.
+        sigma: the standard deviation of the noise on the body logits; at least 0.
+        capped: whether to return 1 where the bound exceeds it.
+
+    Returns:
+        The bound, which is also the expected number of sign changes and may exceed 1.
+
+    Raises:
+        ModelError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
     bound = R * M * _tail(eta, sigma)
@@ -94,6 +113,18 @@ def flip_probability(R: int, M: int, eta: float, sigma: float) -> float:
 
     >>> round(flip_probability(132, 117, 10, 2.5), 3)
     0.387
+
+    Args:
+        R: the number of rules.
+        M: the number of atoms.
+        eta: η, the size of the body logits.
+        sigma: the standard deviation of the noise on the body logits; at least 0.
+
+    Returns:
+        The probability, between 0 and 1.
+
+    Raises:
+        ModelError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
     return -math.expm1(R * M * math.log1p(-_tail(eta, sigma)))
@@ -102,11 +133,24 @@ def flip_probability(R: int, M: int, eta: float, sigma: float) -> float:
 def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = False) -> float:
     """R(M − 1)·Φ(−Ψ/(σ√2)): Theorem 7.1's bound on a head logit being overtaken by another.
 
-    It may exceed 1; `capped` cuts it there. A head that is still the largest may yet have lost
-    most of the softmax to the others together, so no misroute does not make the model right.
+    A head that is still the largest may yet have lost most of the softmax to the others together,
+    so no misroute does not make the model right.
 
     >>> round(misroute_bound(648, 504, 20, 4.0), 1)
     66.3
+
+    Args:
+        R: the number of rules.
+        M: the number of atoms.
+        psi: Ψ, the head logit of a rule's head; the others are 0.
+        sigma: the standard deviation of the noise on the head logits; at least 0.
+        capped: whether to return 1 where the bound exceeds it.
+
+    Returns:
+        The bound, which may exceed 1.
+
+    Raises:
+        ModelError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
     bound = R * max(0, M - 1) * _tail(psi, sigma * math.sqrt(2))
@@ -116,10 +160,17 @@ def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = F
 def critical_sigma(R: int, M: int, eta: float = 10.0) -> float:
     """The noise at which one sign change is to be expected: RM·Φ(−η/σ) = 1.
 
-    Infinite where there are at most two logits, since Φ(−η/σ) stays below ½.
-
     >>> [round(critical_sigma(R, M), 2) for R, M in ((32, 33), (648, 504))]
     [3.22, 2.21]
+
+    Args:
+        R: the number of rules.
+        M: the number of atoms.
+        eta: η, the size of the body logits.
+
+    Returns:
+        The standard deviation; infinite where there are at most two logits, since Φ(−η/σ) stays
+        below ½.
     """
     if R * M <= 2:
         return math.inf

@@ -67,24 +67,36 @@ def oracle(
 ) -> LatentGamma | StratifiedModel:
     """The model whose parameters are the closed form of a program.
 
+    >>> from latentgamma import parse
+    >>> model = oracle(parse("bird :- penguin. animal :- bird."))
+    >>> model(model.state(["penguin"])) > 0.5
+    tensor([True, True, True])
+
     Args:
         program: any definite program, several heads a rule and facts included; or a
-            `StratifiedProgram`, whose model has a `LatentGamma` for each stratum.
+            `StratifiedProgram`.
         constants: by default `Constants.certified(program)`, under which the model is exact
             from step D to a million and beyond, for every fact set.
         form: "sparse" costs as much as the program has literals; "dense" gives every pair of
             rule and atom its own logits; "auto" is dense for tiny programs only.
         gate: "sigmoid", or "bump", whose underivable atoms never rise at all.
         gradient: "exact" or "proof", see `LatentGamma`.
-        head_sharing: how rules with several heads share; "paper" is the construction of its Appendix G.
+        head_sharing: how rules with several heads share: "equal", or "paper", the construction
+            of its Appendix G.
         kernel: "auto", or "reference" to do without compiled kernels, see `LatentGamma`.
-        dtype: of the states; parameters are float32 or wider.
-        device: where the model lives.
+        dtype: the dtype of the states: float64, float32, float16 or bfloat16; by default torch's
+            default dtype. Parameters are float32 or wider.
+        device: the device of the model; by default torch's default device.
 
-    >>> from latentgamma import parse
-    >>> model = oracle(parse("bird :- penguin. animal :- bird."))
-    >>> model(model.state(["penguin"])) > 0.5
-    tensor([True, True, True])
+    Returns:
+        A `LatentGamma`; for a `StratifiedProgram`, a `StratifiedModel` with a `LatentGamma` for
+        each stratum.
+
+    Raises:
+        ProgramError: if the first argument is not a program.
+        ModelError: if an option is not one of those above, or the dense form does not fit in
+            memory.
+        CertificateError: if no certified constants exist for this program and dtype.
     """
     require_any_program(program, "oracle")
     one_of("form", form, get_args(Form))

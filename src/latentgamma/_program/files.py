@@ -65,12 +65,22 @@ def read_signed(data: bytes, suffix: str, *, path: str) -> Program | SignedRules
 def save(program: Program | StratifiedProgram, path: str | os.PathLike[str]) -> None:
     """Write a program to a file that `latentgamma.load` reads back as the same program.
 
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> program = Program.from_rules([("bird", ["penguin"])])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "birds.lp")
+    ...     save(program, path)
+    ...     print(path.read_text(), end="")
+    bird :- penguin.
+
     Args:
-        program: what to write.
-        path: where to; its suffix says how, as in `load`.
+        program: a `Program` or a `StratifiedProgram`.
+        path: the file to write; its suffix gives the format, as in `load`.
 
     Raises:
-        ProgramError: if the file cannot be written, or its name does not say how.
+        ProgramError: if the file cannot be written, its suffix is not that of a format, or the
+            format cannot represent the program: DIMACS has no negation as failure.
     """
     require_any_program(program, "save")
     shown = _path_text(path, "save")

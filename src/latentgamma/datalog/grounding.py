@@ -75,6 +75,9 @@ def ground(
         max_rules: stop beyond so many ground rules.
         max_seconds: stop after so many seconds.
 
+    Returns:
+        A `Program`, or a `StratifiedProgram` if a ground rule has negation.
+
     Raises:
         ParseError: if the text is not Datalog; the message shows the place.
         ProgramError: if grounding exceeds a limit, or clingo is not installed.

@@ -14,6 +14,12 @@ def inputs(program: Program | StratifiedProgram) -> tuple[str, ...]:
     >>> from latentgamma.datalog import ground
     >>> inputs(ground("p(X) :- e(X).  e(1..2).", open=["e/1"]))
     ('e(1)', 'e(2)')
+
+    Args:
+        program: any program, grounded or not.
+
+    Returns:
+        The names of the atoms.
     """
     if isinstance(program.origin, Grounding):
         return program.origin.inputs
@@ -26,6 +32,12 @@ def outputs(program: Program | StratifiedProgram) -> tuple[str, ...]:
     >>> from latentgamma.datalog import ground
     >>> outputs(ground("p(X) :- e(X). q(X) :- p(X). e(1..2). #show q/1.", open=["e/1"]))
     ('q(1)', 'q(2)')
+
+    Args:
+        program: any program, grounded or not.
+
+    Returns:
+        The names of the atoms, in the order of the program.
     """
     origin = program.origin
     if isinstance(origin, Grounding) and origin.shown is not None:

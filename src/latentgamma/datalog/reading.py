@@ -31,8 +31,7 @@ _sign_of_datalog = re.compile(
 def parse(text: str, *, path: str = "<text>") -> Program | StratifiedProgram:
     """The program that a text of rules describes.
 
-    Rules with variables are grounded by clingo, as `datalog.ground` does where nothing is open;
-    rules with `not` make a `StratifiedProgram`.
+    Rules with variables are grounded by clingo, as `datalog.ground` does where nothing is open.
 
     >>> program = parse("bird :- penguin.  animal :- bird.  penguin.")
     >>> program.atoms
@@ -46,6 +45,9 @@ def parse(text: str, *, path: str = "<text>") -> Program | StratifiedProgram:
         text: rules such as `h :- b1, b2.`, `h1, h2 :- b.`, `b => h.` and `a.`, or rules with
             variables such as `path(X,Z) :- edge(X,Y), path(Y,Z).`
         path: what an error calls the text.
+
+    Returns:
+        A `Program`, or a `StratifiedProgram` if a rule has `not`.
 
     Raises:
         ParseError: if the text is not a program; the message shows the place.
@@ -67,6 +69,15 @@ def load(
 ) -> Program | StratifiedProgram:
     """The program in a file. A model is loaded by `LatentGamma.load`.
 
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import latentgamma as lg
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "birds.lp")
+    ...     lg.save(lg.parse("bird :- penguin."), path)
+    ...     print(lg.load(path))
+    bird :- penguin.
+
     Args:
         path: a file that ends in .lp, .pl or .dl (rule text), .cnf (DIMACS) or .json, and
             after that perhaps in .gz.
@@ -74,10 +85,11 @@ def load(
             and ".gz".
 
     Returns:
-        The program; a `StratifiedProgram` if it has negation.
+        A `Program`, or a `StratifiedProgram` if it has negation.
 
     Raises:
-        ProgramError: if the file cannot be read, or its name does not say how.
+        ProgramError: if the file cannot be read, its name does not say how, or the program is
+            not stratified.
         ParseError: if its content is not a program.
     """
     data, suffix, shown = files.content(path, format)
