@@ -6,11 +6,13 @@ Each function is called with a mesh of all processes and a folder that they shar
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -31,6 +33,7 @@ from latentgamma.distributed import (
     program_shards,
     shard,
 )
+from latentgamma.distributed.collectives import Ranks
 from random_models import random_model, random_states
 from random_programs import random_program
 
@@ -379,6 +382,76 @@ def check_wrong_files(mesh: DeviceMesh, folder: Path) -> None:
         load_shard(folder / "rules.cnf", mesh)
     with pytest.raises(lg.ArgumentError, match="ProgramShard"):
         lg.distributed.oracle(lg.parse("a."))  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------ the cost model
+
+
+def _most_allocated(run: Callable[[], object]) -> int:
+    """The most bytes that torch had allocated at a time while this ran."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        run()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(itertools.accumulate(event.nbytes() for event in events))
+
+
+def check_plan(mesh: DeviceMesh, folder: Path) -> None:
+    """The plan is within a fifth of what is allocated, and of what is sent."""
+    size = mesh.size()
+    if size not in (1, 2):
+        return
+    for M, R, k, B in ((2000, 20000, 3, 2), (40000, 20000, 2, 3)):
+        rng = np.random.default_rng(0)
+        atoms = rng.integers(0, M, (R // size, k + 1))
+        starts = np.arange(0, k * len(atoms) + 1, k)
+        part = Program.from_arrays(starts, atoms[:, :k].ravel(), atoms[:, k], atoms=M)
+        for divided in (False, True):
+            model = lg.distributed.oracle(
+                ProgramShard.of(part, mesh), lg.Constants.paper(), atoms=divided
+            )
+            plan = lg.distributed.plan(M, R, k, B, size, atoms=divided)
+            held = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
+            state = torch.rand(B, model.M)
+
+            def run(model: LatentGamma = model, state: Tensor = state) -> None:
+                with torch.no_grad():
+                    model(state, 1)
+
+            def train(model: LatentGamma = model, state: Tensor = state) -> None:
+                model(state, 1).sum().backward()
+
+            assert plan.held == pytest.approx(held, rel=0.05)
+            for function, expected in ((run, plan.memory), (train, plan.training_memory)):
+                used = held + state.nbytes + _most_allocated(function)
+                assert expected == pytest.approx(used, rel=0.2)
+            sent = _bytes_sent(model, run), _bytes_sent(model, train)
+            expected_sent = plan.communication, plan.training_communication
+            assert expected_sent == pytest.approx(sent, rel=0.2)
+
+
+def _bytes_sent(model: LatentGamma, run: Callable[[], object]) -> float:
+    """What this process sends to others: a ring sends a sum almost twice."""
+    ranks = model.rules.ranks
+    sent = 0.0
+    share = (ranks.size - 1) / ranks.size
+
+    def all_reduce(*tensors: Tensor) -> tuple[Tensor, ...]:
+        nonlocal sent
+        sent += 2 * share * sum(tensor.nbytes for tensor in tensors)
+        return Ranks.all_reduce(ranks, *tensors)
+
+    def exchange(tensor: Tensor, send: list[int], receive: list[int]) -> Tensor:
+        nonlocal sent
+        sent += tensor.nbytes - send[ranks.rank] * tensor[:1].nbytes
+        return Ranks.exchange(ranks, tensor, send, receive)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ranks.__dict__, "all_reduce", all_reduce)
+        patch.setitem(ranks.__dict__, "exchange", exchange)
+        run()
+    return sent
 
 
 # ------------------------------------------------------------------------ DDP and FSDP

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import distributed_checks
+import latentgamma as lg
 from latentgamma.distributed.partition import balanced_ranges, even_ranges
 from process_groups import run_in_processes
 
@@ -28,3 +32,34 @@ def test_ranges_cover_every_item_once(parts: int) -> None:
             assert bounds == sorted(bounds)
             sizes = [stop - start for start, stop in itertools.pairwise(bounds)]
             assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [((0, 1, 1, 1, 1), "M"), ((1, -1, 1, 1, 1), "R"), ((1, 1, float("nan"), 1, 1), "k"),
+     ((1, 1, 1, 0, 1), "B"), ((1, 1, 1, 1, 0), "devices"), (("x", 1, 1, 1, 1), "M")],
+)  # fmt: skip
+def test_a_plan_of_nothing(arguments: tuple[Any, ...], name: str) -> None:
+    with pytest.raises(lg.ArgumentError, match=f"^{name} must be a number from"):
+        lg.distributed.plan(*arguments)
+    step = lg.distributed.plan(10, 10, 2)
+    assert step.communication == 0
+    with pytest.raises(lg.ArgumentError, match="link_bandwidth"):
+        step.seconds(memory_bandwidth=1.0, link_bandwidth=0.0)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        lg.distributed.nonsense  # noqa: B018
+    for name in lg.distributed.__all__:
+        assert getattr(lg.distributed, name) is not None
+        assert name in dir(lg.distributed)
+
+
+def test_neither_torch_nor_ray_is_imported_for_tables() -> None:
+    code = (
+        "import sys, latentgamma as lg; lg.distributed.close_parquet; "
+        "print({'torch', 'ray'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from latentgamma.distributed.arrow_tables import close_table
     from latentgamma.distributed.atom_sharded_rules import AtomShardedRules
     from latentgamma.distributed.checkpoint import load_checkpoint, save_checkpoint
+    from latentgamma.distributed.cost_model import ShardingPlan, plan
     from latentgamma.distributed.fsdp import fully_shard
     from latentgamma.distributed.parquet_closures import TableClosures, close_parquet
     from latentgamma.distributed.program_shards import ProgramShard, load_shard
@@ -25,6 +26,7 @@ __all__ = [
     "ProgramShard",
     "RayExecutor",
     "ShardedRules",
+    "ShardingPlan",
     "TableClosures",
     "close_parquet",
     "close_table",
@@ -33,6 +35,7 @@ __all__ = [
     "load_checkpoint",
     "load_shard",
     "oracle",
+    "plan",
     "save_checkpoint",
     "shard",
 ]
@@ -42,6 +45,7 @@ _MODULES = {
     "ProgramShard": "program_shards",
     "RayExecutor": "ray_executor",
     "ShardedRules": "sharded_rules",
+    "ShardingPlan": "cost_model",
     "TableClosures": "parquet_closures",
     "close_parquet": "parquet_closures",
     "close_table": "arrow_tables",
@@ -50,6 +54,7 @@ _MODULES = {
     "load_checkpoint": "checkpoint",
     "load_shard": "program_shards",
     "oracle": "sharded_oracle",
+    "plan": "cost_model",
     "save_checkpoint": "checkpoint",
     "shard": "sharding",
 }
