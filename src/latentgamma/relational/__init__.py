@@ -7,6 +7,7 @@ print(result.summary())
 from __future__ import annotations
 
 from latentgamma.relational import kinship, tasks
+from latentgamma.relational.chain_rules import ChainRule, ChainRules, mine_chains
 from latentgamma.relational.composition import CompositionTable, learn_composition
 from latentgamma.relational.differences import Alternative
 from latentgamma.relational.fit import fit
@@ -14,6 +15,8 @@ from latentgamma.relational.result import RelationalResult, RuleEvidence, Search
 
 __all__ = [
     "Alternative",
+    "ChainRule",
+    "ChainRules",
     "CompositionTable",
     "RelationalResult",
     "RuleEvidence",
@@ -21,5 +24,6 @@ __all__ = [
     "fit",
     "kinship",
     "learn_composition",
+    "mine_chains",
     "tasks",
 ]
