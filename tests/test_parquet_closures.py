@@ -291,6 +291,41 @@ class TestRay:
             RayExecutor(3)
 
 
+def learned(**options: Any) -> lg.FitResult:
+    """What is learned from transitions of a program with several heads."""
+    program = lg.parse("c :- a, b. d :- c. e :- a, d. f :- e, b. a :- f.")
+    states = np.random.default_rng(0).random((80, program.M)) < 0.5
+    after = np.array([program.mask(lg.step(program, row)) for row in states])
+    if options.get("kind") == "closures":
+        after = lg.closures(program, states)
+    return lg.fit(states, after, atoms=program.atoms, **options)
+
+
+@needs_ray
+@pytest.mark.filterwarnings("ignore")
+def test_learning_on_a_cluster(cluster: RayExecutor, tmp_path: Path) -> None:
+    expected = learned()
+    assert expected.program.R == 5
+    path = tmp_path / "checkpoint"
+    for options in ({}, {"checkpoint": path}, {"checkpoint": path}, {"noise": 0.05}):
+        found = learned(executor=cluster, **options)
+        assert found.program == learned(**({} if "checkpoint" in options else options)).program
+
+
+def test_learning_with_an_executor(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        for options in ({}, {"noise": 0.05}, {"kind": "closures"}):
+            assert learned(executor=executor, **options).program == learned(**options).program
+    with pytest.raises(lg.DataError, match="executor must be a concurrent"):
+        learned(executor=2)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(lg.DataError, match="gradient"):
+        learned(executor=executor, method="gradient")
+    with ProcessPoolExecutor(1) as executor:
+        os.kill(executor.submit(os.getpid).result(), signal.SIGKILL)
+        with pytest.raises(lg.DistributedError, match="the same call resumes"):
+            learned(executor=executor)
+
+
 def _die_once(mark: Path) -> str:
     """Kill this process the first time."""
     if not mark.exists():

@@ -15,6 +15,8 @@ from latentgamma._learning.training_data import prepare
 from latentgamma._program.program import Program
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import torch
 
     from latentgamma._learning.annealing import Homotopy
@@ -40,6 +42,7 @@ def fit(
     progress: ProgressCallback | None = None,
     device: torch.device | str = "cpu",
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> FitResult:
     """Return the rules that explain observations, as a program and as a network proved equal to it.
 
@@ -73,6 +76,8 @@ def fit(
         checkpoint: a file to keep finished work in. A call with the same data and options resumes
             from there, and its result is the same as without an interruption. The file is not
             deleted.
+        executor: searches for the rules of several heads at a time, for example a
+            `ProcessPoolExecutor`, or a `latentgamma.distributed.RayExecutor`. The result is the same.
 
     Returns:
         The rules, the network, its certificate, and what the data say about each rule.
@@ -80,6 +85,7 @@ def fit(
     Raises:
         DataError: the observations or an option cannot be used; the message says what to change.
         ModelError: the device cannot be used.
+        DistributedError: the executor lost a worker for good.
 
     >>> states = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
     >>> after = [[1, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]]
@@ -103,6 +109,7 @@ def fit(
         device=device,
         checkpoint=checkpoint,
         progress=progress,
+        executor=executor,
     )
     observations = inputs
     if not isinstance(inputs, Observations):

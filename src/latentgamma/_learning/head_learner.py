@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from latentgamma._errors import DistributedError, LatentGammaError
 from latentgamma._learning.exact_search import find_rules
 from latentgamma._learning.head_task import Body, HeadRules, HeadTask, covered_by_any
 from latentgamma._learning.history import History
@@ -32,6 +34,8 @@ class HeadLearner:
         device: where that runs.
         history: gets an entry for each finished head.
         compute: runs pieces of work, or returns their saved results.
+        executor: searches for several heads at a time; by default one after the other.
+        finished: returns whether `compute` has the result of a piece of work; None if it has none.
         derived: the number of labels to explain, if the rules found are final; None if they are
             proposals, as from closures.
     """
@@ -43,6 +47,8 @@ class HeadLearner:
     device: torch.device | str
     history: History
     compute: Compute
+    executor: Executor | None
+    finished: Callable[[str], bool] | None
     derived: int | None = None
     calls: int = 0
 
@@ -68,14 +74,17 @@ class HeadLearner:
         found: list[HeadRules] = []
         rules = explained = 0
 
-        def search(task: HeadTask, known: Sequence[Body]) -> dict[str, Any]:
-            if self.noise:
-                return _to_json(find_likely_rules(task, self.noise, known))
-            return _to_json(find_rules(task, known, least))
-
-        for i, (task, known) in enumerate(zip(tasks, given, strict=True)):
-            name = f"{self.calls}/{task.head}"
-            found.append(_from_json(self.compute(name, partial(search, task, known))))
+        names = [f"{self.calls}/{task.head}" for task in tasks]
+        works = {
+            name: partial(_search_head, task, [*known], self.noise, least)
+            for name, task, known in zip(names, tasks, given, strict=True)
+        }
+        if self.executor is not None:
+            finished = self.finished or (lambda name: False)
+            open_works = {name: work for name, work in works.items() if not finished(name)}
+            works |= _submitted(self.executor, open_works)
+        for i, (name, task) in enumerate(zip(names, tasks, strict=True)):
+            found.append(_from_json(self.compute(name, works[name])))
             bodies = found[-1].bodies
             stage = f"head {i + 1} of {len(tasks)}"
             if self.derived is None:
@@ -117,6 +126,33 @@ class HeadLearner:
             report=report,
             compute=lambda name, work: self.compute(f"{call}/{name}", work),
         )
+
+
+def _search_head(task: HeadTask, known: list[Body], noise: float, least: float) -> dict[str, Any]:
+    """Return what search finds for one head; it can be run in another process."""
+    if noise:
+        return _to_json(find_likely_rules(task, noise, known))
+    return _to_json(find_rules(task, known, least))
+
+
+def _submitted(
+    executor: Executor, works: dict[str, partial[dict[str, Any]]]
+) -> dict[str, partial[dict[str, Any]]]:
+    """Return functions that wait for the results of these, which the executor computes."""
+    futures = {name: executor.submit(work.func, *work.args) for name, work in works.items()}
+    return {name: partial(_result, future) for name, future in futures.items()}
+
+
+def _result(future: Future[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return future.result()
+    except LatentGammaError:
+        raise
+    except (BrokenExecutor, OSError) as error:  # a worker was lost, or cannot be reached
+        raise DistributedError(
+            f"the executor stopped: {type(error).__name__}: {error}; with a checkpoint the same "
+            "call resumes"
+        ) from error
 
 
 def _to_json(found: HeadRules) -> dict[str, Any]:

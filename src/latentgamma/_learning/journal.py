@@ -76,6 +76,10 @@ class Journal:
             self._finished[name] = _parsed(line)[1]
         return self._finished[name]
 
+    def has(self, name: str) -> bool:
+        """Return whether the result of this piece of work is in the file."""
+        return name in self._finished
+
     def close(self) -> None:
         """Force everything onto the disk and close the file."""
         if not self._file.closed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -48,6 +49,7 @@ class FitOptions:
     device: torch.device | str
     checkpoint: str | None
     progress: ProgressCallback | None
+    executor: Executor | None
 
     @property
     def closed(self) -> bool:
@@ -85,6 +87,7 @@ def check_options(
     device: Any,
     checkpoint: Any,
     progress: Any,
+    executor: Any,
 ) -> FitOptions:
     """Return the options of `fit`, or raise.
 
@@ -98,6 +101,8 @@ def check_options(
         raise _wrong("refine", "True or False", refine)
     if progress is not None and not callable(progress):
         raise _wrong("progress", "a function that takes a HistoryEntry", progress)
+    if executor is not None and not isinstance(executor, Executor):
+        raise _wrong("executor", "a concurrent.futures.Executor, such as RayExecutor()", executor)
     options = FitOptions(
         kind=_one_of("kind", kind, get_args(Kind)),
         method=_one_of("method", method, get_args(Method)),
@@ -114,6 +119,7 @@ def check_options(
         device=_device(device),
         checkpoint=_path(checkpoint),
         progress=progress,
+        executor=executor,
     )
     _refuse_unused(options)
     return options
@@ -121,7 +127,7 @@ def check_options(
 
 def _refuse_unused(options: FitOptions) -> None:
     """Raise where an option has no effect on what was asked for."""
-    given = [name for name in (*_LIMITS, "known", "checkpoint", "homotopy")
+    given = [name for name in (*_LIMITS, "known", "checkpoint", "homotopy", "executor")
              if getattr(options, name) not in (None, ())]  # fmt: skip
     if options.refine and options.known is None:
         raise DataError("refine=True is about known rules; pass known as well, or leave it out")
@@ -138,6 +144,11 @@ def _refuse_unused(options: FitOptions) -> None:
         raise DataError(
             f'method="paper" trains every parameter freely and does not use {", ".join(given)}; '
             f'leave them out, or pass method="symbolic" or method="gradient"'
+        )
+    elif options.executor is not None and options.method == "gradient":
+        raise DataError(
+            'executor spreads the search of method="symbolic"; method="gradient" trains all heads '
+            "together on one device"
         )
     elif options.homotopy is not None and options.method != "gradient":
         raise DataError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,11 @@ def learn_rules(data: TrainingData, options: FitOptions, history: History) -> Le
     method = "symbolic" if options.method == "auto" else options.method
     with contextlib.ExitStack() as stack:
         compute: Compute = compute_now
+        finished: Callable[[str], bool] | None = None
         if options.checkpoint is not None:
             about = _about(data, options, method)
-            compute = stack.enter_context(Journal(options.checkpoint, about)).compute
+            journal = stack.enter_context(Journal(options.checkpoint, about))
+            compute, finished = journal.compute, journal.has
         learner = HeadLearner(
             method,
             noise=data.noise,
@@ -71,6 +74,8 @@ def learn_rules(data: TrainingData, options: FitOptions, history: History) -> Le
             device=options.device,
             history=history,
             compute=compute,
+            executor=options.executor,
+            finished=finished,
         )
         found = _from_closures(data, learner) if data.closed else _from_transitions(data, learner)
     found.rules.sort(key=lambda rule: rule[0])

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _RETRIES = 5
 #: Bytes of shared memory of a cluster that is started here: tasks return little.
 _SHARED_MEMORY = 256 << 20
-#: Arguments of these types are sent with each task; others are sent once, and shared.
+#: Arguments of these types are sent with each task.
 _SMALL = (str, bytes, int, float, bool, type(None), os.PathLike)
 
 
@@ -50,6 +50,7 @@ class RayExecutor(Executor):
         except ImportError:
             raise ArgumentError('RayExecutor needs ray; pip install "latentgamma[ray]"') from None
         self._ray = ray
+        self._before: tuple[Any, ...] = ()
         self._shared: dict[int, tuple[Any, Any]] = {}
         self._started = not ray.is_initialized()
         if not self._started and (workers is not None or address is not None):
@@ -63,8 +64,8 @@ class RayExecutor(Executor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """The future result of `fn(*args, **kwargs)`, computed in the cluster."""
         references = [self._reference(argument) for argument in args]
-        named = {key: self._reference(argument) for key, argument in kwargs.items()}
-        answer: Future[T] = self._run.remote(fn, *references, **named).future()
+        self._before = args
+        answer: Future[T] = self._run.remote(fn, *references, **kwargs).future()
         found: Future[T] = Future()
         found.set_running_or_notify_cancel()
 
@@ -80,13 +81,14 @@ class RayExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Forget shared arguments, and stop the cluster if it was started here."""
+        self._before = ()
         self._shared.clear()
         if self._started and self._ray.is_initialized():
             self._ray.shutdown()
 
     def _reference(self, argument: Any) -> Any:
-        """A small argument as it is; another one as a reference, sent to the cluster once."""
-        if isinstance(argument, _SMALL):
+        """The argument, or a reference to it if the task before had the same: it is sent once."""
+        if isinstance(argument, _SMALL) or not any(argument is x for x in self._before):
             return argument
         known = self._shared.get(id(argument))
         if known is None or known[0] is not argument:
