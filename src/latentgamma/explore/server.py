@@ -23,11 +23,19 @@ def serve(
     The address holds a random token; requests without it, and requests that name another host,
     are refused.
 
+    >>> import latentgamma as lg
+    >>> page = lg.explore.render(lg.parse("bird :- penguin."))
+    >>> lg.explore.serve(page, ready=print)  # doctest: +SKIP
+    http://127.0.0.1:34567/?token=Jm0fJ3mJ0pUq5y5S0eVb3A
+
     Args:
         page: The HTML text.
         port: The port; by default any free one.
         open_browser: Whether to open the page in the default browser.
         ready: Called with the address once the server accepts requests.
+
+    Raises:
+        OSError: The port is in use.
     """
     with new_server(page, port) as server:
         if ready is not None:

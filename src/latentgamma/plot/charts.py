@@ -43,13 +43,22 @@ def window(
 ) -> Figure:
     """A chart of the bound on underivable atoms over time, with the certified window.
 
+    >>> import latentgamma as lg
+    >>> program = lg.parse("bird :- penguin. animal :- bird.")
+    >>> figure = lg.plot.window(lg.certify(lg.oracle(program), program))
+    >>> figure.axes[0].get_title(loc="left")
+    'Certified window'
+
     Args:
-        certificate: what was proved.
-        path: where to save the picture.
+        certificate: what `certify` returned.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
         paper: the paper's window for the same constants, drawn beside it.
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure = new_figure(7.2, 4.4)
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
@@ -113,12 +122,21 @@ def _window_label(certificate: Certificate) -> str:
 def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
     """A chart of the size of the gradient over depth, for both kinds of gradient.
 
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> figure = lg.plot.gradients(lg.gradient_report(model))
+    >>> figure.axes[0].get_xlabel()
+    'depth of the atom'
+
     Args:
         report: what `gradient_report` returned.
-        path: where to save the picture.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure = new_figure(6.4, 4.0)
     from matplotlib.ticker import MaxNLocator
@@ -151,12 +169,21 @@ def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
 def learning(result: FitResult, path: OutputPath = None) -> Figure:
     """The learning curve: the fraction of labels explained and the number of rules.
 
+    >>> import latentgamma as lg
+    >>> result = lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]], atoms=["penguin", "bird"], holdout=0)
+    >>> figure = lg.plot.learning(result)
+    >>> [axes.get_ylabel() for axes in figure.axes]
+    ['explained', 'rules']
+
     Args:
         result: what `fit` returned.
-        path: where to save the picture.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure = new_figure(7.2, 4.6)
     from matplotlib.ticker import MaxNLocator, PercentFormatter

@@ -29,6 +29,11 @@ SMALL_FONT_SIZE = 8.0
 def check_path(path: str | os.PathLike[str]) -> None:
     """Check that the suffix of a path is a picture format.
 
+    >>> check_path("program.svg")
+    >>> check_path("program.docx")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    latentgamma._errors.ArgumentError: cannot write a picture to 'program.docx'; its name must ...
+
     Args:
         path: the file to write.
 

@@ -48,9 +48,15 @@ def trajectory(
     Rows are sorted by the first step above one half, which is marked. If there are too many
     atoms to name, those that keep their value are left out.
 
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> figure = lg.plot.trajectory(model.iterate(model.state("penguin"), 3))
+    >>> figure.axes[0].get_title(loc="left")
+    '3 atoms over 3 steps'
+
     Args:
-        trajectory: of a single state, not of a batch.
-        path: where to save the picture.
+        trajectory: the trajectory of a single state, not of a batch.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
         names: the atoms to show, in this order; by default those of the program.
         size: the width and height in inches; by default what the names need.
 
@@ -60,6 +66,7 @@ def trajectory(
     Raises:
         StateError: the trajectory is that of a batch.
         FactsError: `names` has a name that the program does not have.
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     states = trajectory.states.detach().double().cpu().numpy()  # (T + 1, M)
     if states.ndim != 2:

@@ -23,7 +23,6 @@ from latentgamma.plot.figure import (
     OutputPath,
     count_text,
     new_figure,
-    number_text,
     save_figure,
     short_name,
     text_width,
@@ -68,9 +67,14 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
     heads meet in a dot. A long graph is wrapped: where a line leaves a row on the right, it
     continues in the next row on the left. A large program is drawn without names.
 
+    >>> import latentgamma as lg
+    >>> figure = lg.plot.program(lg.parse("bird :- penguin. animal :- bird."), highlight=["bird"])
+    >>> figure.texts[0].get_text()
+    '3 atoms, 2 rules'
+
     Args:
-        program: what to draw.
-        path: where to save the picture.
+        program: a definite program.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
         highlight: the names of atoms to highlight, for example a `Closure`; rules between them
             are highlighted too.
 
@@ -79,7 +83,8 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
 
     Raises:
         FactsError: `highlight` has a name that the program does not have.
-        ProgramError: the program is too large to draw.
+        ProgramError: the program has negation, or is too large to draw.
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     program = require_definite(program, "plot.program")
     chosen = set(highlight)
@@ -92,12 +97,21 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
 def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
     """The graph of a proof, from its facts on the left to its atom.
 
+    >>> import latentgamma as lg
+    >>> proof = lg.derivation(lg.parse("bird :- penguin. animal :- bird."), ["penguin"], "animal")
+    >>> lg.plot.derivation(proof).texts[0].get_text()
+    'animal, 2 steps from the facts'
+
     Args:
         proof: what `lg.derivation` returned.
-        path: where to save the picture.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ProgramError: the proof is too large to draw.
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     rules = [((step.atom,), step.premises) for step in proof.steps if step.rule is not None]
     used = Program.from_rules(rules, atoms=[step.atom for step in proof.steps])
@@ -108,15 +122,24 @@ def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
 def explanation(answer: Answer, path: OutputPath = None) -> Figure:
     """The graph of an answer's proof, with the inputs that would have to change highlighted.
 
+    >>> import torch
+    >>> import latentgamma as lg
+    >>> layer = lg.Layer(lg.parse("bird :- penguin. animal :- bird."), "penguin", "animal")
+    >>> answer = layer.explain(torch.tensor(0.9)).answers[0]
+    >>> lg.plot.explanation(answer).texts[0].get_text()
+    'animal is true, at 0.9'
+
     Args:
         answer: one of `layer.explain(example).answers`.
-        path: where to save the picture.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
         The matplotlib figure.
 
     Raises:
-        ProgramError: no inputs prove the atom, so there is nothing to draw.
+        ProgramError: no inputs prove the atom, so there is nothing to draw, or the proof is too
+            large to draw.
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     if answer.proof is None:
         raise ProgramError(f"no inputs prove {answer.atom!r}, so there is no proof to draw")
@@ -125,7 +148,7 @@ def explanation(answer: Answer, path: OutputPath = None) -> Figure:
     changes = {share.atom for share in answer.changes}
     used = Program.from_rules(rules, atoms=[step.atom for step in steps])
     verdict = "true" if answer.is_true else "false"
-    title = f"{short_name(answer.atom, 50)} is {verdict}, at {number_text(answer.value)}"
+    title = f"{short_name(answer.atom, 50)} is {verdict}, at {answer.value:.3g}"
     if answer.is_wrong:
         title += f", and should be {'false' if answer.is_true else 'true'}"
     label = "would have to fall" if answer.is_true else "would have to rise"

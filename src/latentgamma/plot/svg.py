@@ -25,10 +25,19 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     The same figure and name give the same text. Colours of the palette become CSS variables, so
     that the page can change them for a dark background.
 
+    >>> import latentgamma as lg
+    >>> figure = lg.plot.program(lg.parse("bird :- penguin."))
+    >>> text = inline_svg(figure, "birds", "the rules as a graph")
+    >>> text.startswith("<svg "), 'aria-label="the rules as a graph"' in text
+    (True, True)
+
     Args:
-        figure: what to draw.
+        figure: any matplotlib figure.
         name: put before every id in the element; different for every figure on a page.
         description: the text alternative.
+
+    Returns:
+        The text of the element, to put into an HTML page.
     """
     from matplotlib import rc_context
 

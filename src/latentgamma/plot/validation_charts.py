@@ -34,13 +34,23 @@ def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = No
     Filled markers: every perturbed model is certified. Vertical bars: the range over the
     perturbations.
 
+    >>> from latentgamma.validation.results import CriticalRow, NoiseRow
+    >>> row = NoiseRow("g1", 1.0, 8e-21, 8e-21, (1.0,), (0,), (True,), (True,), (2e5,))
+    >>> critical = CriticalRow("g1", 1056, 3.2, 2.5, ((1.0, 1.0), (3.0, 0.6)))
+    >>> noise([row], critical).axes[0].get_ylabel()
+    'accuracy'
+
     Args:
-        rows: the results of the graph, one for each level of noise.
-        critical: the predicted critical noise of the same graph.
-        path: where to save the picture.
+        rows: the results of the graph, one for each level of noise: those of
+            `Robustness.body` with its name.
+        critical: the predicted critical noise of the same graph, from `Robustness.critical`.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     from latentgamma.validation.printed import GRAPHS, SIGMAS
 
@@ -76,12 +86,20 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
 
     Lines: the proved bound. Dots: measured values. Dashed: the end of the window in the paper.
 
+    >>> from latentgamma import validation
+    >>> leakage(validation.windows(["g1"]).rows).axes[0].get_ylabel()
+    'largest underivable atom'
+
     Args:
-        rows: the results of the graph, for the paper's and for certified constants.
-        path: where to save the picture.
+        rows: the results of the graph, for the paper's and for certified constants: those of
+            `Windows.rows` with its name.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure = new_figure(*_SIZE)
     from matplotlib.ticker import LogLocator
