@@ -46,9 +46,17 @@ _TEXTS = {
 def render_html(results: Validation, timing: Timing | None = None) -> str:
     """The report as one HTML page that loads nothing and works offline.
 
+    >>> import latentgamma as lg
+    >>> results, timing = lg.report.load("out/results.json")  # doctest: +SKIP
+    >>> lg.report.render_html(results, timing).startswith("<!DOCTYPE html>")  # doctest: +SKIP
+    True
+
     Args:
-        results: what `run_validation` returned.
-        timing: likewise; it adds the duration, the machine and the versions.
+        results: the first of the two values that `run_validation` returned.
+        timing: the second one; it adds the duration, the machine and the versions.
+
+    Returns:
+        The text of the page.
     """
     sections = "".join(_section(results, letter, title) for letter, title in PHASES)
     links = "".join(f'<a href="#{letter}">{letter} {title}</a>' for letter, title in PHASES)

@@ -27,9 +27,14 @@ def save(results: Validation, timing: Timing | None, out: str | Path) -> dict[st
 
     For the same seed results.json is the same, bit for bit; times are in a separate file.
 
+    >>> import latentgamma as lg
+    >>> results, timing = lg.validation.run_validation(["g1"])  # doctest: +SKIP
+    >>> sorted(lg.report.save(results, timing, "out"))  # doctest: +SKIP
+    ['report.html', 'results.json', 'timing.json']
+
     Args:
-        results: what `run_validation` returned.
-        timing: likewise; without it there is no timing.json.
+        results: the first of the two values that `run_validation` returned.
+        timing: the second one; with None, timing.json is not written.
         out: the folder; it is created if it does not exist.
 
     Returns:
@@ -48,8 +53,16 @@ def save(results: Validation, timing: Timing | None, out: str | Path) -> dict[st
 def load(path: str | Path) -> tuple[Validation, Timing | None]:
     """The results in a file, and the times from timing.json beside it if there is one.
 
+    >>> import latentgamma as lg
+    >>> results, timing = lg.report.load("out/results.json")  # doctest: +SKIP
+    >>> results.graphs, results.holds  # doctest: +SKIP
+    (('g1',), True)
+
     Args:
         path: a results.json written by `save`.
+
+    Returns:
+        The results, and the times, or None if there is no timing.json.
 
     Raises:
         DataError: one of the files cannot be read, or is not what `save` writes.
@@ -77,10 +90,15 @@ def _read(file: Path, decode: Callable[[str], _Decoded]) -> _Decoded:
 def render_terminal(results: Validation, console: Console, timing: Timing | None = None) -> None:
     """Print all tables, the differences from the paper, and the outcome of each phase.
 
+    >>> import latentgamma as lg
+    >>> from rich.console import Console
+    >>> results, timing = lg.report.load("out/results.json")  # doctest: +SKIP
+    >>> lg.report.render_terminal(results, Console(), timing)  # doctest: +SKIP
+
     Args:
-        results: what `run_validation` returned.
+        results: the first of the two values that `run_validation` returned.
         console: where to print.
-        timing: likewise; printed at the end.
+        timing: the second one, printed at the end; None to leave it out.
     """
     from rich import box
     from rich.table import Table as RichTable

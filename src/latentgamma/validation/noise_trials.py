@@ -48,13 +48,25 @@ def robustness(
 ) -> Robustness:
     """Phase C: accuracy under noise, the bounds of Theorem 7.1, and certificates.
 
+    >>> from latentgamma import validation
+    >>> results = validation.robustness(["g1"], perturbations=1)  # doctest: +SKIP
+    >>> results.body[0].accuracy, results.holds  # doctest: +SKIP
+    (1.0, True)
+
     Args:
         graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs, the fact sets and the noise.
+        seed: decides the graphs, the fact sets and the noise; a whole number from 0 on.
         device: where the models run.
         examples: the number of fact sets per graph.
-        perturbations: the number of noisy models per graph and level of noise.
+        perturbations: the number of noisy models per graph and level of noise, from 1 on.
         progress: called after each job, with the phase, the jobs done and all jobs.
+
+    Returns:
+        One row for each graph and level of noise, on body logits and on head logits, and the
+        critical noise of each graph.
+
+    Raises:
+        DataError: there is no such graph.
     """
     cases = {name: case_of(name, seed, examples) for name in graphs}
     models = {name: case.oracle("paper", device) for name, case in cases.items()}

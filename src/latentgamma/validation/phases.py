@@ -16,16 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma import generators
 from latentgamma._certificate.certify import certify
-from latentgamma._certificate.closed_form import HeadSharing
 from latentgamma._certificate.paper_window import paper_window
 from latentgamma._errors import DataError
 from latentgamma._logic.closure import closure
 from latentgamma._logic.closures import closures
 from latentgamma._logic.depth import depth_bound
 from latentgamma._model.complexity import lower_bound_bits, parameter_count, upper_bound_bits
-from latentgamma._model.oracle import oracle
 from latentgamma._program.program import Program
 from latentgamma.validation.cases import (
     GRAPHS,
@@ -37,33 +34,27 @@ from latentgamma.validation.cases import (
     constants_of,
     each,
     finite,
-    generator_for,
     productive_roots,
     state_of,
 )
 from latentgamma.validation.checkpoint import PhaseCheckpoint
 from latentgamma.validation.machine import PhaseTimer, machine_and_versions
 from latentgamma.validation.noise_trials import robustness
-from latentgamma.validation.printed import EXAMPLES, PERTURBATIONS, TRAJECTORIES
+from latentgamma.validation.printed import EXAMPLES, PERTURBATIONS
 from latentgamma.validation.results import (
     FORMAT,
     ConstantsRow,
     Construction,
-    EdgeCase,
-    EdgeCases,
     Expressivity,
     ExpressivityRow,
     GraphRow,
-    MultiHead,
-    MultiHeadRow,
     Picture,
-    StructureChecks,
-    StructureRow,
     Timing,
     Validation,
     WindowRow,
     Windows,
 )
+from latentgamma.validation.structure_checks import edge_cases, multi_head, structure
 
 __all__ = [
     "GRAPHS", "STEPS", "Timing", "Validation", "run_validation",
@@ -80,7 +71,23 @@ _Found = TypeVar("_Found")
 def construction(
     graphs: Sequence[str] = GRAPHS, *, seed: int = 0, progress: Progress | None = None
 ) -> Construction:
-    """Phase A: the sizes of each graph, and the constants of its parameters."""
+    """Phase A: the sizes of each graph, and the constants of its parameters.
+
+    >>> row = construction(["g1"]).graphs[0]
+    >>> row.M, row.R, row.depth
+    (33, 32, 31)
+
+    Args:
+        graphs: some of "g1", "g2", "g3", "g4".
+        seed: decides the graphs; a whole number from 0 on.
+        progress: called after each job, with the phase, the jobs done and all jobs.
+
+    Returns:
+        One row of sizes for each graph, and two of constants: the paper's and the certified ones.
+
+    Raises:
+        DataError: there is no such graph.
+    """
 
     def job(name: str) -> tuple[GraphRow, tuple[ConstantsRow, ...]]:
         program = case_of(name, seed, 0).program
@@ -120,7 +127,24 @@ def expressivity(
     examples: int = EXAMPLES,
     progress: Progress | None = None,
 ) -> Expressivity:
-    """Phase B: the operator against the symbolic closure, on random sets of 2 to 8 facts."""
+    """Phase B: the operator against the symbolic closure, on random sets of 2 to 8 facts.
+
+    >>> expressivity(["g1"], examples=20).holds
+    True
+
+    Args:
+        graphs: some of "g1", "g2", "g3", "g4".
+        seed: decides the graphs and the fact sets; a whole number from 0 on.
+        device: where the models run.
+        examples: the number of fact sets per graph.
+        progress: called after each job, with the phase, the jobs done and all jobs.
+
+    Returns:
+        Two rows for each graph, with the paper's and with certified constants.
+
+    Raises:
+        DataError: there is no such graph.
+    """
 
     def job(item: tuple[str, str]) -> ExpressivityRow:
         name, kind = item
@@ -153,113 +177,6 @@ def _share(right: Tensor) -> float:
     return int(right.sum()) / right.numel()
 
 
-# -------------------------------------------------------------------- D, E, F
-
-
-def structure(
-    graphs: Sequence[str] = GRAPHS,
-    *,
-    seed: int = 0,
-    device: Device = "cpu",
-    states: int = EXAMPLES,
-    trajectories: int = TRAJECTORIES,
-    progress: Progress | None = None,
-) -> StructureChecks:
-    """Phase D: Lemma 5.1 and Propositions 5.2 and 5.4 on random states, without a tolerance."""
-
-    def job(name: str) -> StructureRow:
-        case = case_of(name, seed, 0)
-        model = case.oracle("paper", device, torch.float64)
-        rng = generator_for(seed, "states", name)
-        drawn = rng.random((2, states, case.program.M))
-        low, share = (torch.from_numpy(x).to(device) for x in drawn)
-        high = low + (1 - low) * share
-        after, above = model(low, steps=1), model(high, steps=1)
-        run = model.iterate(low[:trajectories], STEPS).states  # (T + 1, N, M)
-        bounded = (run[1:] >= run[:-1]).all(-1).all(0) & (run <= 1).all(-1).all(0)
-        return StructureRow(
-            name, states,
-            rising=int((after >= low).all(-1).sum()),
-            ordered=int((after <= above).all(-1).sum()),
-            trajectories=trajectories,
-            bounded=int(bounded.sum()),
-        )  # fmt: skip
-
-    return StructureChecks(each(job, graphs, "D structure", progress))
-
-
-def edge_cases(
-    graphs: Sequence[str] = GRAPHS,
-    *,
-    seed: int = 0,
-    device: Device = "cpu",
-    progress: Progress | None = None,
-) -> EdgeCases:
-    """Phase E: no facts, single productive roots, all of them, and single leaves."""
-
-    def job(name: str) -> tuple[EdgeCase, ...]:
-        case = case_of(name, seed, 0)
-        program, roots = case.program, productive_roots(case.program)
-        sets: list[tuple[str, tuple[str, ...]]] = [("empty", ())]
-        sets += [("root", (root,)) for root in roots[:5]]
-        sets += [("all roots", tuple(roots))]
-        sets += [("leaf", (leaf,)) for leaf in program.leaves[:5]]
-        model = case.oracle("paper", device)
-        facts = np.stack([program.mask(facts) for _, facts in sets])
-        above = (model(state_of(facts, model), steps=STEPS) > 0.5).cpu().numpy()
-        wanted = closures(program, facts)
-        shared, either = (above & wanted).sum(-1), (above | wanted).sum(-1)
-        return tuple(
-            EdgeCase(name, kind, given, int(right), int(both) / int(any_) if any_ else 1.0)
-            for (kind, given), right, both, any_ in zip(
-                sets, wanted.sum(-1), shared, either, strict=True
-            )
-        )
-
-    found = each(job, graphs, "E edge cases", progress)
-    return EdgeCases(tuple(row for rows in found for row in rows))
-
-
-def multi_head(
-    *, seed: int = 0, device: Device = "cpu", progress: Progress | None = None
-) -> MultiHead:
-    """Phase F: rules with two and three heads, with the thresholds of Appendix G and with ours."""
-    program = generators.disjunctive(seed=seed)
-    mixed = Program.from_rules([("x", ["a"]), (["x", "y", "z"], ["b"])])
-    facts = np.stack([program.mask(program.body_of(j)) for j in range(program.R)])
-    wanted = closures(program, facts)
-    heads_of = np.stack([program.mask(program.heads_of(j)) for j in range(program.R)])
-
-    def job(item: tuple[HeadSharing, str]) -> MultiHeadRow:
-        sharing, kind = item
-        constants = constants_of(kind, program)
-        model = oracle(program, constants, head_sharing=sharing, form="dense", device=device)
-        states = model.iterate(state_of(facts, model), STEPS).states.cpu().numpy()
-        exact = ((states > 0.5) == wanted).all(-1)  # (T + 1, R)
-        small = oracle(
-            mixed, constants_of(kind, mixed), head_sharing=sharing, form="dense", device=device
-        )
-        reached = small(small.state(["b"]), steps=STEPS)[mixed.index["x"]]
-        certificate = certify(model, program)
-        return MultiHeadRow(
-            sharing, kind, program.R,
-            active=int(((states[-1] > 0.5) | ~heads_of).all(-1).sum()),
-            exact=int(exact[-1].sum()),
-            t_conv=int(exact.argmax(0).max()) if exact.any(0).all() else -1,
-            certified=certificate.holds,
-            t_max=finite(certificate.t_max) if certificate.holds else None,
-            mixed=float(reached),
-            steps=STEPS,
-        )  # fmt: skip
-
-    items: list[tuple[HeadSharing, str]] = [
-        ("paper", "paper"),
-        ("equal", "paper"),
-        ("equal", "certified"),
-    ]
-    return MultiHead(each(job, items, "F several heads", progress))
-
-
 # -------------------------------------------------------------------- G
 
 
@@ -270,7 +187,23 @@ def windows(
     device: Device = "cpu",
     progress: Progress | None = None,
 ) -> Windows:
-    """Phase G: the certified window of each graph beside the one that the paper promises."""
+    """Phase G: the certified window of each graph beside the one that the paper promises.
+
+    >>> [(row.constants, row.holds) for row in windows(["g1"]).rows]
+    [('paper', True), ('certified', True)]
+
+    Args:
+        graphs: some of "g1", "g2", "g3", "g4".
+        seed: decides the graphs and the fact sets; a whole number from 0 on.
+        device: where the models run.
+        progress: called after each job, with the phase, the jobs done and all jobs.
+
+    Returns:
+        Two rows for each graph, with the paper's and with certified constants.
+
+    Raises:
+        DataError: there is no such graph.
+    """
 
     def job(item: tuple[str, str]) -> WindowRow:
         name, kind = item
@@ -312,7 +245,23 @@ def _thinned(
 
 
 def picture(name: str, seed: int = 0, device: Device = "cpu") -> Picture:
-    """A graph to draw, and a run from the first half of its productive roots."""
+    """A graph to draw, and a run from the first half of its productive roots.
+
+    >>> found = picture("g1")
+    >>> len(found.atoms), len(found.states)
+    (33, 37)
+
+    Args:
+        name: "g1", "g2", "g3" or "g4".
+        seed: decides the graph; a whole number from 0 on.
+        device: where the model runs.
+
+    Returns:
+        The rules as indices of atoms, and the states of the run in percent, one row per step.
+
+    Raises:
+        DataError: there is no such graph.
+    """
     case = case_of(name, seed, 0)
     program, roots = case.program, productive_roots(case.program)
     facts = program.mask(roots[: (len(roots) + 1) // 2])
@@ -339,14 +288,23 @@ def run_validation(
 ) -> tuple[Validation, Timing]:
     """The results of all experiments of the paper, and how long they took.
 
+    >>> from latentgamma import validation
+    >>> results, timing = validation.run_validation(["g1"])  # doctest: +SKIP
+    >>> results.holds  # doctest: +SKIP
+    True
+
     Args:
-        graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs, the fact sets and the noise.
-        perturbations: the number of noisy models per graph and level of noise.
+        graphs: some of "g1", "g2", "g3", "g4", each at most once.
+        seed: decides the graphs, the fact sets and the noise; a whole number from 0 on.
+        perturbations: the number of noisy models per graph and level of noise, from 1 on.
         device: where the models run.
         progress: called after each job, with the phase, the jobs done and all jobs.
         checkpoint: a file for finished phases. If a run with the same arguments was killed, it
-            is resumed from this file, with the same results. The file is yours to delete.
+            is resumed from this file, with the same results. Any other content of the file is
+            replaced. The file is yours to delete.
+
+    Returns:
+        The results of phases A to G, and the times, the machine and the versions.
 
     Raises:
         DataError: `graphs`, `seed` or `perturbations` is not one of those above.
