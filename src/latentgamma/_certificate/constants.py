@@ -70,12 +70,24 @@ class Constants:
 
     @classmethod
     def paper(cls) -> Constants:
-        """The constants of the paper's experiments."""
+        """The constants of the paper's experiments.
+
+        Returns:
+            η = 10, Ψ = 20, τ = 10, ρ = 0.95, τ_nor = 5 and β = 5.
+        """
         return cls(body=10.0, head=20.0, sharpness=10.0, confidence=0.95, gain=5.0, gate=5.0)
 
     @classmethod
     def scaled(cls, program: Program, c: float = 4.0) -> Constants:
-        """The paper's constants for any size as its remarks on scaling have them."""
+        """The paper's constants for any size as its remarks on scaling have them.
+
+        Args:
+            program: the program, of which the sizes M, k and ρ_max count.
+            c: the part of the sharpness that does not depend on the program.
+
+        Returns:
+            Constants without a certificate: `certify` says where they are exact.
+        """
         M, k = max(1, program.M), max(1, program.k)
         return cls(
             body=math.log(4 * k * M),
@@ -91,8 +103,15 @@ class Constants:
         """Constants written down from M, R, k and ρ_max; at hardness 1 the theorem's own.
 
         `docs/theorem.md` proves that at hardness 1 the operator is exact on every program, for
-        every fact set, from step D to beyond step 10²⁰. Lower hardness gives softer gates and
-        no promise: there the certificate has to speak.
+        every fact set, from step D to beyond step 10²⁰.
+
+        Args:
+            program: a program, or an object that has its sizes.
+            hardness: a positive number. Below 1 the gates are softer and nothing is proved: use
+                `certify`.
+
+        Returns:
+            The constants for these sizes.
         """
         M, k, rho = max(1, program.M), max(1, program.k), max(1, program.rho_max)
         sharpness = 2.0 * math.log(rho + 2) + 10.0 * hardness
@@ -123,18 +142,35 @@ class Constants:
         Args:
             program: any definite program.
             horizon: the number of steps that the window must reach.
-            dtype: of the states.
+            dtype: the dtype of the states, for example "float32".
             gate: "sigmoid" or "bump", as in `oracle`.
+
+        Returns:
+            The constants; their hardness is the least one up to 0.02.
 
         Raises:
             CertificateError: if the dtype cannot give such a window.
+            ProgramError: if this is not a definite program.
         """
         program = require_definite(program, "Constants.certified")
         return cls.softest(program, max(horizon, depth_bound(program)), dtype=dtype, gate=gate)
 
     @classmethod
     def softest(cls, program: Figures, horizon: float, *, dtype: str, gate: Gate) -> Constants:
-        """What `certified` returns, from the figures of a program; no depth may exceed the horizon."""
+        """What `certified` returns, from the figures of a program; no depth may exceed the horizon.
+
+        Args:
+            program: a program, or an object that has its sizes.
+            horizon: the number of steps that the window must reach, at least the largest depth.
+            dtype: the dtype of the states, for example "float32".
+            gate: "sigmoid" or "bump", as in `oracle`.
+
+        Returns:
+            The constants; their hardness is the least one up to 0.02.
+
+        Raises:
+            CertificateError: if the dtype cannot give such a window.
+        """
         from latentgamma._certificate.closed_form import reaches
 
         def proved(hardness: float) -> bool:
@@ -170,5 +206,9 @@ class Constants:
         return self.gain * self.confidence * small / (1 + small)
 
     def to_dict(self) -> dict[str, Any]:
-        """The constants as plain values, for JSON."""
+        """The constants as plain values, for JSON.
+
+        Returns:
+            A dictionary with one number for each field.
+        """
         return asdict(self)

@@ -16,6 +16,11 @@ class PaperWindow:
     """What Theorem 6.1 of the paper promises for a program; not what holds.
 
     Its window starts at D and ends at `t_max`. `docs/paper.md` lists where either end fails.
+
+    >>> from latentgamma import parse
+    >>> window = paper_window(parse("bird :- penguin. animal :- bird."))
+    >>> window.star_holds, window.evidence > 0
+    (True, True)
     """
 
     gamma_plus: float  # γ⁺ of a satisfied rule
@@ -30,7 +35,11 @@ class PaperWindow:
     sink_leak: float  # Lemma 6.5: a sink leaks at most this a step
 
     def to_dict(self) -> dict[str, Any]:
-        """The promise as plain values, for JSON."""
+        """The promise as plain values, for JSON.
+
+        Returns:
+            A dictionary with one value for each field.
+        """
         return asdict(self)
 
 

@@ -178,7 +178,7 @@ class FullWeights:
 class Reading:
     """A model's weights on the literals of a program, exactly as it computes with them.
 
-    One row of the model stands for each rule of `program`. RowNumbers that stand for none count in
+    One row of the model stands for each rule of `program`. Rows that stand for none count in
     `stray`. Every bound below is monotone, so it holds for all states at once.
     """
 

@@ -37,6 +37,11 @@ class ProofStep:
 
     `negated` are the atoms that must not follow, and `origin` says where a grounded rule comes
     from.
+
+    >>> program = Program.from_rules([("bird", ["penguin"])])
+    >>> step = derivation(program, ["penguin"], "bird").steps[-1]
+    >>> step.atom, step.rule, step.premises
+    ('bird', 0, ('penguin',))
     """
 
     atom: str
@@ -55,7 +60,13 @@ class ProofStep:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A negated atom of a proof, and for each of its rules what keeps it from deriving the atom."""
+    """A negated atom of a proof, and for each of its rules what keeps it from deriving the atom.
+
+    >>> from latentgamma import parse
+    >>> proof = derivation(parse("fly :- bird, not penguin."), ["bird"], "fly")
+    >>> print(proof.absent[0].atom, "is", proof.absent[0])
+    penguin is not given, and no rule derives it
+    """
 
     atom: str
     blocked: tuple[Blocked, ...]
@@ -108,7 +119,11 @@ class Derivation:
         return tuple(sorted({step.rule for step in self.steps if step.rule is not None}))
 
     def holds(self) -> bool:
-        """Whether each step is licensed by its rule and by the steps before it."""
+        """Whether each step is licensed by its rule and by the steps before it.
+
+        Returns:
+            True for every proof that `derivation` returns.
+        """
         proved: set[str] = set()
         absent = {leaf.atom for leaf in self.absent}
         for step in self.steps:
@@ -123,7 +138,11 @@ class Derivation:
         return self.atom in proved
 
     def to_dict(self) -> dict[str, Any]:
-        """The proof as plain values."""
+        """The proof as plain values.
+
+        Returns:
+            A dictionary with the atom, the depth, the facts, the rules and the steps, for JSON.
+        """
         return {
             "atom": self.atom,
             "depth": self.depth,
@@ -134,11 +153,22 @@ class Derivation:
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The proof as JSON text."""
+        """The proof as JSON text.
+
+        Args:
+            indent: the spaces of each level, as in `json.dumps`; None for one line.
+
+        Returns:
+            The text of `to_dict()`.
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
 
     def to_dot(self) -> str:
-        """The proof as a Graphviz graph, premises below what they prove."""
+        """The proof as a Graphviz graph, premises below what they prove.
+
+        Returns:
+            The text of a DOT file.
+        """
         number = {step.atom: n for n, step in enumerate(self.steps)}
         leaves = {leaf.atom: n for n, leaf in enumerate(self.absent)}
         lines = ["digraph derivation {", "  rankdir=BT;"]

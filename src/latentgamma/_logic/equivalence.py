@@ -21,6 +21,11 @@ class Equivalence:
 
     When they differ, `witness` is a fact set whose closures differ, `atom` an atom in just one
     of them, and `rule` the rule that one program has and the other does not imply.
+
+    >>> from latentgamma import parse
+    >>> found = equivalent(parse("bird :- penguin. animal :- bird."), parse("bird :- penguin."))
+    >>> found.equal, sorted(found.witness), found.atom, str(found.rule)
+    (False, ['bird'], 'animal', 'animal :- bird.')
     """
 
     equal: bool

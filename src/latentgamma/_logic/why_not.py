@@ -48,7 +48,11 @@ class WhyNot:
     withdrawn: frozenset[str] = frozenset()
 
     def to_dict(self) -> dict[str, Any]:
-        """The account as plain values."""
+        """The account as plain values.
+
+        Returns:
+            A dictionary with the atom, the blocked rules and the changes, for JSON.
+        """
         return {
             "atom": self.atom,
             "blocked": [_blocked_values(blocked) for blocked in self.blocked],
@@ -57,7 +61,14 @@ class WhyNot:
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The account as JSON text."""
+        """The account as JSON text.
+
+        Args:
+            indent: the spaces of each level, as in `json.dumps`; None for one line.
+
+        Returns:
+            The text of `to_dict()`.
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
 
     def __str__(self) -> str:

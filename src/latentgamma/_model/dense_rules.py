@@ -13,7 +13,19 @@ from latentgamma._model.rules import AbstractRules, Literals, Weights, margin_at
 
 @final
 class DenseRules(AbstractRules):
-    """Every logit its own parameter: R × M of each kind."""
+    """Every logit its own parameter: R × M of each kind.
+
+    >>> rules = DenseRules(torch.tensor([[-9.0, 9.0]]), torch.tensor([[9.0, 0.0]]))  # bird :- penguin.
+    >>> rules.literals().body_atom, rules.literals().head_atom
+    (tensor([1]), tensor([0]))
+
+    Args:
+        body_logits: η, shape (R, M); above 0 where the atom is in the body of the rule.
+        head_logits: ψ, shape (R, M); largest at the heads of the rule.
+
+    Raises:
+        ModelError: the two shapes differ, or are not those of matrices.
+    """
 
     def __init__(self, body_logits: Tensor, head_logits: Tensor) -> None:
         super().__init__()

@@ -30,7 +30,14 @@ _VALUES_AT_ONCE = 1 << 26
 
 @dataclass(frozen=True)
 class GradientRow:
-    """The gradient that reaches the facts from one atom: Σ over facts of |∂ s_atom(T) / ∂ s_fact|."""
+    """The gradient that reaches the facts from one atom: Σ over facts of |∂ s_atom(T) / ∂ s_fact|.
+
+    >>> import latentgamma as lg
+    >>> report = lg.gradient_report(lg.oracle(lg.parse("bird :- penguin.")))
+    >>> row = report.rows[-1]
+    >>> row.atom, row.depth, row.proof
+    ('bird', 1, 1.0)
+    """
 
     atom: str
     depth: int | None  # None where the atom does not follow from the facts above one half
@@ -45,6 +52,11 @@ class GradientReport:
     """Gradient size against derivation depth, for both kinds of backward pass.
 
     `str(report)` is a table.
+
+    >>> import latentgamma as lg
+    >>> report = lg.gradient_report(lg.oracle(lg.parse("bird :- penguin. animal :- bird.")))
+    >>> report.facts, [row.depth for row in report.rows]
+    (('penguin',), [0, 1, 2])
     """
 
     facts: tuple[str, ...]
@@ -53,7 +65,11 @@ class GradientReport:
     undecided: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, for JSON."""
+        """The report as plain values, for JSON.
+
+        Returns:
+            A dictionary with the facts, the undecided facts and the rows.
+        """
         return {
             "facts": list(self.facts),
             "undecided": list(self.undecided),

@@ -94,6 +94,16 @@ class LatentGamma(nn.Module):
       is zero only where no proof exists at all. Ties go along the shortest proofs, in equal
       shares. Parameters get their exact derivative.
 
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> model
+    LatentGamma(
+      M=3, R=2, gate=sigmoid, gradient=exact
+      (rules): DenseRules()
+    )
+    >>> sorted(model.names(model(model.state(["penguin"]))))
+    ['animal', 'bird', 'penguin']
+
     Attributes:
         rules: the two matrices, dense or sparse.
         program: the program this model was built from, if any: it lends the names of the
@@ -211,7 +221,11 @@ class LatentGamma(nn.Module):
         return self._state_dtype
 
     def step_parameters(self) -> StepParameters:
-        """The parameters as a step uses them, differentiable; inside `fixed()` as they were then."""
+        """The parameters as a step uses them, differentiable; inside `fixed()` as they were then.
+
+        Returns:
+            The weights of the rules, and the threshold, sharpness, amplitude, offset and gate.
+        """
         return self._runner().step_parameters()
 
     def _runner(self) -> Runner:
@@ -232,6 +246,9 @@ class LatentGamma(nn.Module):
         >>> with model.fixed():
         ...     float(model(model.state(["a"]), 1)[0]) > 0.5
         True
+
+        Returns:
+            A context manager, whose value is this model.
         """
         self._fixed.enter(self._fixed_parameters)
         try:
@@ -250,7 +267,18 @@ class LatentGamma(nn.Module):
         return FixedParameters(read, raw)
 
     def group(self, name: str) -> list[nn.Parameter]:
-        """The parameters of one group, for an optimiser: see `GROUPS` for the names."""
+        """The parameters of one group, for an optimiser.
+
+        Args:
+            name: "body", "head", "threshold", "sharpness", "confidence", "gain", "offset" or "gate".
+
+        Returns:
+            The parameters; those of "sharpness", "confidence", "gain" and "gate" are the unconstrained
+            ones, from which the values are computed.
+
+        Raises:
+            ModelError: there is no such group.
+        """
         one_of("group", name, GROUPS)
         if name in ("body", "head"):
             named = self.rules.named_parameters()
@@ -259,7 +287,17 @@ class LatentGamma(nn.Module):
         return [getattr(self, raw if hasattr(self, raw) else name)]
 
     def trainable(self, *groups: str) -> LatentGamma:
-        """This model with just these groups of parameters requiring gradients."""
+        """This model with just these groups of parameters requiring gradients.
+
+        Args:
+            *groups: names of groups, as in `group`; none to freeze all parameters.
+
+        Returns:
+            The same object.
+
+        Raises:
+            ModelError: there is no such group.
+        """
         wanted = {id(p) for name in groups for p in self.group(name)}
         for parameter in self.parameters():
             parameter.requires_grad_(id(parameter) in wanted)
@@ -268,11 +306,7 @@ class LatentGamma(nn.Module):
     # ------------------------------------------------------------ states
 
     def state(self, facts: Facts | FactSets) -> Tensor:
-        """The state of a fact set (M,), or of many (N, M), on this model's device and dtype.
-
-        A fact set is a name, an index, several of them, one boolean or one value between 0 and 1
-        for each atom, or a dictionary from names to values. Many of them are an iterable of fact
-        sets, or an array of shape (N, M).
+        """The state of a fact set or of many, on this model's device and dtype.
 
         >>> import latentgamma as lg
         >>> model = lg.oracle(lg.parse("bird :- penguin."))
@@ -284,6 +318,14 @@ class LatentGamma(nn.Module):
         >>> model.state({"penguin": 0.75})
         tensor([0.0000, 0.7500])
 
+        Args:
+            facts: a fact set: a name, an index, several of them, one boolean or one value between 0
+                and 1 for each atom, or a dictionary from names to values. Many fact sets are an
+                iterable of them, or an array of shape (N, M).
+
+        Returns:
+            A tensor of shape (M,), or (N, M) for many fact sets.
+
         Raises:
             FactsError: if these are not facts of the program.
             ModelError: if the model has no program.
@@ -293,7 +335,18 @@ class LatentGamma(nn.Module):
         return values.to(device=self.device, dtype=self.dtype)
 
     def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
-        """The atoms above one half: of one state a set, of a batch (N, M) a list of sets."""
+        """The names of the atoms above one half.
+
+        Args:
+            state: one state, shape (M,), or a batch, shape (N, M).
+
+        Returns:
+            A set of names; for a batch, a list with a set for each state.
+
+        Raises:
+            FactsError: if one state does not have M values.
+            ModelError: if the model has no program.
+        """
         program = self._need_program("to name atoms")
         above = (state.detach() > 0.5).cpu().numpy()
         if above.ndim == 1:
@@ -308,7 +361,17 @@ class LatentGamma(nn.Module):
     # ------------------------------------------------------------ running
 
     def step(self, state: Tensor) -> Tensor:
-        """The state after one application of the operator. (…, M)."""
+        """The state after one application of the operator.
+
+        Args:
+            state: values in [0, 1], shape (…, M).
+
+        Returns:
+            The next state, of the same shape and dtype; no value is smaller than before.
+
+        Raises:
+            StateError: this is not a state of this model.
+        """
         state = checked_state(state, self.M, self.device)
         runner = self._runner()
         parameters = runner.step_parameters()
@@ -330,25 +393,29 @@ class LatentGamma(nn.Module):
         memory: Memory = "states",
         logits: bool = False,
     ) -> Tensor:
-        """The state after `steps` applications, or its log-odds. (…, M).
+        """The state after `steps` applications, or its log-odds.
 
         With `steps=None` each example of a batch runs until its support is closed under the
         program, which is checked symbolically, and never past the certified window. How many
         steps it takes depends on that example alone.
 
         Args:
-            state: values in [0, 1], any leading shape.
-            steps: how many applications, or None.
-            memory: what is kept for the backward pass: every state, about √T of them, or
-                everything; what is not kept is computed again. Compiled or under a transform of
-                `torch.func`, where nothing can be run again, everything is kept.
+            state: values in [0, 1], shape (…, M).
+            steps: the number of applications, from 0 on, or None.
+            memory: what is kept for the backward pass: "states", every state; "sqrt", about √T of
+                them; or "all", everything. What is not kept is computed again. Compiled or under a
+                transform of `torch.func`, where nothing can be run again, everything is kept.
             logits: return the log-odds log(s / (1 − s)), computed in the log domain: they have
                 their digits where s is 1e-30 or rounds to one, and with a cross-entropy on them
                 the exact gradient has its size there. Every state is then kept.
 
+        Returns:
+            A tensor of the shape and dtype of `state`.
+
         Raises:
             StateError: the state or the number of steps is not one.
-            ModelError: `steps=None` on a model without a program or without a certified window.
+            ModelError: `steps=None` with `logits=True`, or on a model without a program or without a
+                certified window; or there is no such `memory`.
         """
         state = checked_state(state, self.M, self.device)
         one_of("memory", memory, get_args(Memory))
@@ -391,7 +458,20 @@ class LatentGamma(nn.Module):
         return self._runner().final(state, checked_steps(steps), memory)
 
     def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
-        """Every state of a run of `steps` applications."""
+        """Every state of a run of `steps` applications.
+
+        Args:
+            state: values in [0, 1], shape (…, M).
+            steps: the number of applications, from 0 on.
+            memory: what is kept for the backward pass, as in `forward`.
+
+        Returns:
+            A trajectory with states of shape (steps + 1, …, M), the given one first.
+
+        Raises:
+            StateError: the state or the number of steps is not one.
+            ModelError: there is no such `memory`.
+        """
         state = checked_state(state, self.M, self.device)
         one_of("memory", memory, get_args(Memory))
         runner, count = self._runner(), checked_steps(steps)
@@ -426,6 +506,9 @@ class LatentGamma(nn.Module):
 
         It is computed anew when a parameter, a buffer or an option has changed.
 
+        Returns:
+            A certificate, also if there is no window: then `holds` is false.
+
         Raises:
             ModelError: the model has no program.
         """
@@ -442,7 +525,18 @@ class LatentGamma(nn.Module):
         return fixed.certificate
 
     def reading(self, program: Program, rows: npt.NDArray[np.int64] | None = None) -> Reading:
-        """What a certificate reads of this model, its rows standing for a program's rules."""
+        """What a certificate reads of this model, its rows standing for a program's rules.
+
+        Args:
+            program: a program with the atoms of this model, in the same order.
+            rows: for each rule, the row that stands for it; by default row j for rule j.
+
+        Returns:
+            The weights on the literals of the program, with their rounding errors.
+
+        Raises:
+            ModelError: the number of atoms, or without `rows` of rules, is not that of the model.
+        """
         with torch.no_grad():
             return read_model(
                 *self.rules.whole(self.step_parameters()),
@@ -458,7 +552,14 @@ class LatentGamma(nn.Module):
         return None if self.program is None else self.program.atoms
 
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
-        """The rules that the rows look like, and which rows they are; idle rows are left out."""
+        """The rules that the rows look like, and which rows they are; idle rows are left out.
+
+        Args:
+            atoms: the names of the atoms.
+
+        Returns:
+            A program, and for each of its rules the row it was read from.
+        """
         with torch.no_grad():
             return rows_of(*self.rules.whole(self.step_parameters()), atoms)
 
@@ -469,6 +570,16 @@ class LatentGamma(nn.Module):
         >>> program = lg.parse("bird :- penguin. animal :- bird.")
         >>> sorted(lg.oracle(program).closure(["penguin"]))
         ['animal', 'bird', 'penguin']
+
+        Args:
+            facts: one fact set, as in `state`.
+
+        Returns:
+            A set of names, the given facts included.
+
+        Raises:
+            FactsError: if these are not facts of the program.
+            ModelError: if the model has no program or no certified window.
         """
         with torch.no_grad():
             return self._need_program("to name facts").names(
@@ -502,7 +613,11 @@ class LatentGamma(nn.Module):
         return self
 
     def get_extra_state(self) -> Tensor:
-        """What a state dict says besides: a digest of the program; nothing without a program."""
+        """What a state dict says besides: a digest of the program; nothing without a program.
+
+        Returns:
+            A tensor of bytes.
+        """
         return (
             torch.empty(0, dtype=torch.uint8)
             if self.program is None
@@ -510,21 +625,47 @@ class LatentGamma(nn.Module):
         )
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Nothing: `load_state_dict` has compared the digests before."""
+        """Nothing: `load_state_dict` has compared the digests before.
+
+        Args:
+            state: what `get_extra_state` returned.
+        """
 
     def extra_repr(self) -> str:
-        """The line that `print(model)` shows."""
+        """The line that `print(model)` shows.
+
+        Returns:
+            The sizes and the options.
+        """
         return f"M={self.M}, R={self.R}, gate={self.gate_kind}, gradient={self.gradient}"
 
     def save(self, path: str | Path) -> None:
-        """Write the model, its program and its options to one safetensors file."""
+        """Write the model, its program and its options to one safetensors file.
+
+        Args:
+            path: the file to write; it is replaced as a whole or not at all.
+
+        Raises:
+            ModelError: the file cannot be written, or this process has only a part of the rules.
+        """
         from latentgamma._model.serialization import save_model
 
         save_model(self, path)
 
     @staticmethod
     def load(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
-        """The model that `save` wrote; a file that does not fit is refused."""
+        """The model that `save` wrote; a file that does not fit is refused.
+
+        Args:
+            path: the file.
+            device: the device of the model.
+
+        Returns:
+            A model with the same parameters, program and options.
+
+        Raises:
+            ModelError: the file cannot be read, is damaged, or is not a model.
+        """
         from latentgamma._model.serialization import load_model
 
         return load_model(path, device=device)

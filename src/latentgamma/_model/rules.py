@@ -83,48 +83,121 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def read(self) -> Weights:
-        """The weights of the current logits, differentiable in them."""
+        """The weights of the current logits, differentiable in them.
+
+        Returns:
+            The weights, for `match` and `route`.
+        """
 
     @abstractmethod
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
-        """Stage 1: bs_j − b_j, how far each body sum lies above its threshold. (…, R)."""
+        """Stage 1: bs_j − b_j, how far each body sum lies above its threshold.
+
+        Args:
+            state: values in [0, 1], shape (…, M).
+            weights: what `read` returned.
+            threshold: b, shape (R,).
+
+        Returns:
+            One number for each rule, shape (…, R).
+        """
 
     @abstractmethod
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        """Stages 2 and 4: Σ_j v_ji · firing_j, what each atom receives. (…, M)."""
+        """Stages 2 and 4: Σ_j v_ji · firing_j, what each atom receives.
+
+        Args:
+            firing: one number for each rule, shape (…, R).
+            weights: what `read` returned.
+
+        Returns:
+            One number for each atom, shape (…, M).
+        """
 
     @abstractmethod
     def literals(self) -> Literals:
-        """The pairs of rule and atom in bodies and in heads."""
+        """The pairs of rule and atom in bodies and in heads.
+
+        Returns:
+            Four index tensors: the rule and the atom of each pair, of bodies and of heads.
+        """
 
     @abstractmethod
     def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """u_ji at (rule, atom) pairs, in float64. (pairs,)."""
+        """u_ji, the body weights at pairs of rule and atom.
+
+        Args:
+            weights: what `read` returned.
+            rule: the rule of each pair, shape (pairs,).
+            atom: the atom of each pair, shape (pairs,).
+
+        Returns:
+            One weight for each pair, in float64, shape (pairs,).
+        """
 
     @abstractmethod
     def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """v_ji at (rule, atom) pairs, in float64. (pairs,)."""
+        """v_ji, the head weights at pairs of rule and atom.
+
+        Args:
+            weights: what `read` returned.
+            rule: the rule of each pair, shape (pairs,).
+            atom: the atom of each pair, shape (pairs,).
+
+        Returns:
+            One weight for each pair, in float64, shape (pairs,).
+        """
 
     @abstractmethod
     def to_dense(self) -> DenseRules:
-        """The same rules as full matrices."""
+        """The same rules as full matrices.
+
+        Returns:
+            Rules with new parameters; dense rules return themselves.
+        """
 
     # ------------------------------------------------ what differs where each process has a part
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-        """The two numbers that all rules and atoms share, as a step of these rules uses them."""
+        """The two numbers that all rules and atoms share, as a step of these rules uses them.
+
+        Args:
+            gain: τ_nor, a scalar.
+            gate: β, a scalar.
+
+        Returns:
+            The gain and the gate.
+        """
         return gain, gate
 
     def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
-        """All rules and their parameters, where these are a part of them."""
+        """All rules and their parameters, where these are a part of them.
+
+        Args:
+            parameters: the parameters of these rules.
+
+        Returns:
+            The rules and the parameters.
+        """
         return self, parameters
 
     def all_literals(self) -> Literals:
-        """The literals of all rules of the model."""
+        """The literals of all rules of the model.
+
+        Returns:
+            Index tensors as in `literals`.
+        """
         return self.literals()
 
     def in_any_process(self, condition: bool) -> bool:
-        """Whether the condition is true in any of the processes that have a part of the rules."""
+        """Whether the condition is true in any of the processes that have a part of the rules.
+
+        Args:
+            condition: the condition in this process.
+
+        Returns:
+            The same value in every process.
+        """
         return condition
 
 

@@ -21,6 +21,19 @@ class SparseRules(AbstractRules):
 
     Off its support a rule's logits are one constant, so σ(η) and softmax(ψ) are a background
     plus a correction on the support, and a step costs as much as the program has literals.
+
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."), form="sparse")
+    >>> model.rules.body_logits.shape, model.rules.to_dense().body_logits.shape
+    (torch.Size([2]), torch.Size([2, 3]))
+
+    Args:
+        literals: the pairs of rule and atom in bodies and in heads.
+        M: the number of atoms.
+        body_logits: η of each body literal, shape (literals,).
+        body_background: η of all other atoms of a rule, shape (R,).
+        head_logits: ψ of each head literal, shape (head literals,).
+        head_background: ψ of all other atoms of a rule, shape (R,).
     """
 
     body_rule: Tensor
@@ -58,7 +71,14 @@ class SparseRules(AbstractRules):
 
     @staticmethod
     def literals_of(program: Program) -> Literals:
-        """The literals of a program as index tensors."""
+        """The literals of a program as index tensors.
+
+        Args:
+            program: a definite program.
+
+        Returns:
+            The rule and the atom of each literal, of bodies and of heads.
+        """
         rules = np.arange(program.R)
         return Literals(
             torch.from_numpy(np.repeat(rules, program.body_sizes)),
@@ -79,7 +99,17 @@ class SparseRules(AbstractRules):
         head_logits: Tensor,
         head_background: Tensor,
     ) -> Weights:
-        """The weights that these rules would have with other logits, differentiable in them."""
+        """The weights that these rules would have with other logits, differentiable in them.
+
+        Args:
+            body_logits: η of each body literal, shape (literals,).
+            body_background: η of all other atoms of a rule, shape (R,).
+            head_logits: ψ of each head literal, shape (head literals,).
+            head_background: ψ of all other atoms of a rule, shape (R,).
+
+        Returns:
+            The weights in float64.
+        """
         # In float64: 1 − σ(η) of a decided literal has few digits left in float32, and the
         # gradient of its logit is a multiple of it.
         off = torch.sigmoid(body_background.double())  # (R,)
@@ -113,7 +143,17 @@ class SparseRules(AbstractRules):
     def margins(
         self, missing: Tensor, total: Tensor, weights: Weights, threshold: Tensor
     ) -> Tensor:
-        """Stage 1 from 1 − s of the atoms in `body_atom`, and its sum over all atoms. (…, R)."""
+        """Stage 1 from what is missing: bs_j − b_j of each rule.
+
+        Args:
+            missing: 1 − s of the atoms that `body_atom` refers to, shape (…, atoms).
+            total: the sum of 1 − s over all atoms, shape (…, 1).
+            weights: what `read` returned.
+            threshold: b, shape (R,).
+
+        Returns:
+            One number for each rule, shape (…, R).
+        """
         margin = margin_at_one(weights, threshold, missing.dtype)
         background = (total * weights.body_off.double()).to(missing.dtype)  # (…, R)
         lacking = take(missing, self.body_atom) * weights.body.to(missing.dtype)  # (…, literals)
@@ -125,7 +165,16 @@ class SparseRules(AbstractRules):
         return total.to(firing.dtype) + sums
 
     def head_sums(self, firing: Tensor, weights: Weights, size: int) -> tuple[Tensor, Tensor]:
-        """What `size` atoms receive over the background (…, size); the background (…, 1)."""
+        """What atoms receive over the background, and the background.
+
+        Args:
+            firing: one number for each rule, shape (…, R).
+            weights: what `read` returned.
+            size: the number of atoms that `head_atom` refers to.
+
+        Returns:
+            The sums, shape (…, size), and the background, shape (…, 1), in float64.
+        """
         background = firing * weights.head_off.to(firing.dtype)  # (…, R)
         total = background.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
         sent = take(firing, self.head_rule) * weights.head.to(firing.dtype)  # (…, head literals)

@@ -81,12 +81,32 @@ class StratifiedModel(nn.Module):
         return first.device if isinstance(first, LatentGamma) else torch.get_default_device()
 
     def state(self, facts: Facts | FactSets) -> Tensor:
-        """The state of a fact set (M,), or of many (N, M), on this model's device and dtype."""
+        """The state of a fact set or of many, on this model's device and dtype.
+
+        Args:
+            facts: one fact set or many, as in `LatentGamma.state`.
+
+        Returns:
+            A tensor of shape (M,), or (N, M) for many fact sets.
+
+        Raises:
+            FactsError: if these are not facts of the program.
+        """
         values = torch.from_numpy(fact_values(self.program, facts))
         return values.to(device=self.device, dtype=self.dtype)
 
     def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
-        """The atoms above one half: of one state a set, of a batch (N, M) a list of sets."""
+        """The names of the atoms above one half.
+
+        Args:
+            state: one state, shape (M,), or a batch, shape (N, M).
+
+        Returns:
+            A set of names; for a batch, a list with a set for each state.
+
+        Raises:
+            FactsError: if one state does not have M values.
+        """
         above = (state.detach() > 0.5).cpu().numpy()
         if above.ndim == 1:
             return self.program.names(above)
@@ -95,10 +115,20 @@ class StratifiedModel(nn.Module):
     def forward(
         self, state: Tensor, steps: int | None = None, *, memory: Memory = "states"
     ) -> Tensor:
-        """The state after each stratum has taken `steps` steps. (…, M).
+        """The state after each stratum has taken `steps` steps.
 
-        With `steps=None` each stratum takes as many as its certificate asks for. `memory` is that
-        of `LatentGamma.forward`.
+        Args:
+            state: values in [0, 1], shape (…, M).
+            steps: the number of steps of each stratum, from 0 on; None for as many as the
+                certificate asks for.
+            memory: what is kept for the backward pass, as in `LatentGamma.forward`.
+
+        Returns:
+            A tensor of the shape of `state`.
+
+        Raises:
+            StateError: the state or the number of steps is not one.
+            CertificateError: `steps=None` on a model without a certified window.
         """
         if not isinstance(state, Tensor) or state.dim() == 0 or state.shape[-1] != self.M:
             shape = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
@@ -118,10 +148,25 @@ class StratifiedModel(nn.Module):
         return state
 
     def closure(self, facts: Facts) -> frozenset[str]:
-        """The names of the atoms that the network derives from these facts."""
+        """The names of the atoms that the network derives from these facts.
+
+        Args:
+            facts: one fact set, as in `LatentGamma.state`.
+
+        Returns:
+            A set of names, the given facts included.
+
+        Raises:
+            FactsError: if these are not facts of the program.
+            CertificateError: if the model has no certified window.
+        """
         with torch.no_grad():
             return self.program.names((self(self.state(facts)) > 0.5).cpu().numpy())
 
     def certificate(self) -> Certificate:
-        """The certificate of this model against its own program."""
+        """The certificate of this model against its own program.
+
+        Returns:
+            A certificate whose steps are those of each stratum; computed in every call.
+        """
         return certify(self, self.program)

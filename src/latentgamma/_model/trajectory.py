@@ -21,6 +21,12 @@ class Trajectory:
     """Every state of a run, the first one included.
 
     `states` has shape (T + 1, …, M).
+
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> run = model.iterate(model.state("penguin"), 2)
+    >>> run.crossing  # bird, penguin, animal
+    tensor([1, 0, 2])
     """
 
     states: Tensor
@@ -48,7 +54,18 @@ class Trajectory:
         return torch.where(above.any(0), above.to(torch.int64).argmax(0), -1)
 
     def names(self, step: int = -1) -> frozenset[str]:
-        """The names of the atoms above one half after a step, for a single trajectory."""
+        """The names of the atoms above one half after a step, for a single trajectory.
+
+        Args:
+            step: the number of the step, from 0 for the first state to T; by default the last one.
+
+        Returns:
+            A set of names.
+
+        Raises:
+            ModelError: the model that was run has no program.
+            FactsError: this is the trajectory of a batch.
+        """
         if self.program is None:
             raise ModelError("this trajectory belongs to a model without a program: no names")
         return self.program.names(self.states[step].detach().double().cpu().numpy())

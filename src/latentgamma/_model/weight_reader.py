@@ -216,7 +216,7 @@ def rows_of(
     """The rules that rows look like, and which rows they are.
 
     A row's body are the atoms it weighs above one half; its heads are the atoms that it brings
-    above their offset by itself once its body is true. RowNumbers without a head are idle.
+    above their offset by itself once its body is true. Rows without a head are idle.
     """
     weights, held = numbers.weights, rules.literals()
     body = rules.body_at(weights, held.body_rule, held.body_atom)

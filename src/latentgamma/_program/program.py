@@ -1,4 +1,8 @@
-"""What a program is: atoms, and rules as index arrays."""
+"""What a program is: atoms, and rules as index arrays.
+
+This file has more than 400 lines, since all public methods of the class stand here with their
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -261,15 +265,36 @@ class Program:
         return {name: i for i, name in enumerate(self.atoms)}
 
     def body_of(self, rule: int) -> Indices:
-        """The atom indices of one rule's body."""
+        """The atom indices of one rule's body.
+
+        Args:
+            rule: the index of the rule, from 0 to R − 1.
+
+        Returns:
+            The indices in ascending order, int32; empty for a fact.
+        """
         return self.body_indices[self.body_indptr[rule] : self.body_indptr[rule + 1]]
 
     def heads_of(self, rule: int) -> Indices:
-        """The atom indices of one rule's heads."""
+        """The atom indices of one rule's heads.
+
+        Args:
+            rule: the index of the rule, from 0 to R − 1.
+
+        Returns:
+            The indices, int32, at least one.
+        """
         return self.head_indices[self.head_indptr[rule] : self.head_indptr[rule + 1]]
 
     def rule(self, index: int) -> Rule:
-        """The rule with this index, as an object."""
+        """The rule with this index, as an object.
+
+        Args:
+            index: the index of the rule, from 0 to R − 1.
+
+        Returns:
+            A `Rule` with the names of its heads and of its body.
+        """
         heads, body = self.heads_of(index), self.body_of(index)
         return Rule(tuple(self.atoms[i] for i in heads), frozenset(self.atoms[i] for i in body))
 
@@ -279,10 +304,16 @@ class Program:
     # ---------------------------------------------------------------- facts and states
 
     def mask(self, facts: Facts = ()) -> Mask:
-        """One boolean for each atom, from one fact set in any form. Shape (M,).
+        """One boolean for each atom, from one fact set in any form.
 
         >>> Program.from_rules([("bird", ["penguin"])]).mask(["penguin"])
         array([False,  True])
+
+        Args:
+            facts: names, indices, one value for each atom, or a dictionary from names to values.
+
+        Returns:
+            A new boolean array of shape (M,).
 
         Raises:
             FactsError: if these are not facts of this program, or a value is neither 0 nor 1.
@@ -290,13 +321,19 @@ class Program:
         return fact_mask(self, facts).copy()
 
     def state(self, facts: Facts | FactSets = ()) -> npt.NDArray[np.float64]:
-        """The values of one fact set, shape (M,), or of many, shape (N, M), between 0 and 1.
+        """The values of one fact set or of many, between 0 and 1.
 
         >>> program = Program.from_rules([("bird", ["penguin"])])
         >>> program.state(["penguin"])
         array([0., 1.])
         >>> program.state({"penguin": 0.7})
         array([0. , 0.7])
+
+        Args:
+            facts: a fact set as in `mask`, whose values may be between 0 and 1, or several of them.
+
+        Returns:
+            A float64 array of shape (M,), or (N, M) for several fact sets.
 
         Raises:
             FactsError: if these are not facts of this program, or a value lies outside [0, 1].
@@ -305,6 +342,12 @@ class Program:
 
     def names(self, state: npt.ArrayLike) -> frozenset[str]:
         """The names of the atoms above one half in a state, or true in a boolean one.
+
+        Args:
+            state: one value for each atom, shape (M,).
+
+        Returns:
+            A set of names.
 
         Raises:
             FactsError: if the shape is not (M,).
@@ -322,6 +365,12 @@ class Program:
 
         Nothing in a program changes, so neither does what follows from it. The result must not
         refer to the program, or the two would keep each other alive.
+
+        Args:
+            compute: a function of the program, the same object in every call.
+
+        Returns:
+            What the first call of `compute` returned.
         """
         if compute not in self._results:
             self._results[compute] = compute(self)

@@ -51,7 +51,13 @@ class _HasRules(Protocol):
 
 
 class Rules(Sequence[Rule]):
-    """The rules of a program; each `Rule` is made when it is read."""
+    """The rules of a program; each `Rule` is made when it is read.
+
+    >>> from latentgamma import parse
+    >>> rules = parse("bird :- penguin. animal :- bird.").rules
+    >>> len(rules), str(rules[0])
+    (2, 'bird :- penguin.')
+    """
 
     __slots__ = ("_program",)
 

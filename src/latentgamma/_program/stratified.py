@@ -98,7 +98,14 @@ class StratifiedProgram:
         return Rules(self)
 
     def rule(self, index: int) -> Rule:
-        """The rule with this index, as an object."""
+        """The rule with this index, as an object.
+
+        Args:
+            index: the index of the rule, from 0 to R − 1.
+
+        Returns:
+            A `Rule` with the names of its head, of its body and of its negated atoms.
+        """
         stratum, j = self.locate(index)
         body = stratum.program.body_of(j)
         negated = stratum.negated[body]
@@ -114,7 +121,14 @@ class StratifiedProgram:
         return np.cumsum([0, *(stratum.program.R for stratum in self.strata)])
 
     def locate(self, rule: int) -> tuple[Stratum, int]:
-        """The stratum of a rule, and its number there."""
+        """The stratum of a rule, and its number there.
+
+        Args:
+            rule: the index of the rule in this program, from 0 to R − 1.
+
+        Returns:
+            The stratum, and the index of the rule in `stratum.program`.
+        """
         s = int(np.searchsorted(self.first_rule, rule, "right")) - 1
         return self.strata[s], rule - int(self.first_rule[s])
 
@@ -160,15 +174,45 @@ class StratifiedProgram:
         return {name: i for i, name in enumerate(self.atoms)}
 
     def mask(self, facts: Facts = ()) -> Mask:
-        """One boolean per atom, from facts in any form. Shape (M,)."""
+        """One boolean for each atom, from one fact set in any form.
+
+        Args:
+            facts: names, indices, one value for each atom, or a dictionary from names to values.
+
+        Returns:
+            A boolean array of shape (M,).
+
+        Raises:
+            FactsError: if these are not facts of this program, or a value is neither 0 nor 1.
+        """
         return fact_mask(self, facts)
 
     def state(self, facts: Facts = ()) -> npt.NDArray[np.float64]:
-        """The value of each atom in a fact set. Shape (M,)."""
+        """The values of one fact set, between 0 and 1.
+
+        Args:
+            facts: a fact set as in `mask`, whose values may be between 0 and 1.
+
+        Returns:
+            A float64 array of shape (M,).
+
+        Raises:
+            FactsError: if these are not facts of this program, or a value lies outside [0, 1].
+        """
         return fact_values(self, facts)
 
     def names(self, state: npt.ArrayLike) -> frozenset[str]:
-        """The atoms above one half in a state (or true in a boolean one)."""
+        """The names of the atoms above one half in a state, or true in a boolean one.
+
+        Args:
+            state: one value for each atom, shape (M,).
+
+        Returns:
+            A set of names.
+
+        Raises:
+            FactsError: if the shape is not (M,).
+        """
         values = np.asarray(state)
         if values.shape != (self.M,):
             raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
