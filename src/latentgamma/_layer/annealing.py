@@ -74,11 +74,19 @@ class Annealing:
             layer.temperature = self.temperature
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on from here."""
+        """What `load_state_dict` needs to go on from here.
+
+        Returns:
+            A dictionary of numbers: the steps taken, all steps, and both temperatures.
+        """
         return {"taken": self.taken, "steps": self.steps, "start": self.start, "end": self.end}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another annealing was."""
+        """Go on from where another annealing was.
+
+        Args:
+            state: what `state_dict` of the other one returned.
+        """
         self.taken, self.steps = int(state["taken"]), int(state["steps"])
         self.start, self.end = float(state["start"]), float(state["end"])
         self._set()

@@ -225,14 +225,32 @@ class Layer(nn.Module):
         return results
 
     def run_hard(self, facts: Tensor, *, logits: bool) -> Tensor:
-        """What `eval()` makes of flat inputs (B, I): flat outputs (B, O)."""
+        """The flat outputs that `eval()` computes from flat inputs.
+
+        Args:
+            facts: what `flat_inputs` returned, shape (B, I).
+            logits: whether to return log-odds instead of values.
+
+        Returns:
+            The outputs one after another, shape (B, O).
+        """
         flat: Tensor = self.rules(
             facts, self._temperature, hard=True, from_logits=self.from_logits, logits=logits
         )
         return flat
 
     def flat_inputs(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """All inputs one after another, checked: values, or log-odds if they are given. (B, I)."""
+        """All inputs one after another, checked: values, or log-odds if they are given.
+
+        Args:
+            given: the inputs, as in `forward`.
+
+        Returns:
+            A tensor of shape (B, I); the atoms of `facts` come last.
+
+        Raises:
+            StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
+        """
         tensors = tensors_of(self.inputs, given, self._temperature.device)
         parts = [
             flat_values(group, tensor, from_logits=self.from_logits)
@@ -262,6 +280,9 @@ class Layer(nn.Module):
         godel: an atom is as true as its best proof, a proof as its weakest fact
         exact: above one half is the closure of what is above one half, on every input
         1 input, 1 output; 2 nodes, 2 edges, no cycles
+
+        Returns:
+            A plan; `str` of it is text.
         """
         if isinstance(self.rules, ProbabilitySemantics):
             return probability_plan(self.program, self.inputs, self.outputs, self.rules.ladder)
@@ -386,11 +407,21 @@ class Layer(nn.Module):
     ) -> tuple[LikelyProof, ...]:
         """The most likely proofs of an atom for one example, the likeliest first.
 
+        >>> import latentgamma as lg
+        >>> program = lg.parse("alarm :- smoke, heat. alarm :- button.")
+        >>> inputs = ["smoke", "heat", "button"]
+        >>> layer = Layer(program, inputs, "alarm", semantics="probability")
+        >>> print(*layer.proofs(torch.tensor([0.9, 0.7, 0.2]), "alarm"), sep="; ")
+        0.63  smoke, heat; 0.2  button
+
         Args:
             example: the inputs of one example, without the batch dimension.
             atom: the atom to prove.
-            most: how many proofs.
+            most: the largest number of proofs.
             budget: the number of partial proofs that the search may visit.
+
+        Returns:
+            At most `most` proofs; empty if no inputs prove the atom.
 
         Raises:
             ModelError: if the semantics is not "probability", or the budget is spent.
@@ -441,7 +472,11 @@ class Layer(nn.Module):
         return explain_example(self, example, expected)
 
     def extra_repr(self) -> str:
-        """The line that `print(layer)` shows."""
+        """The line that `print(layer)` shows.
+
+        Returns:
+            The semantics, and the shapes of the inputs and outputs.
+        """
         shapes = [
             ", ".join(
                 f"{group.name}{list(group.shape)}" if group.name else str(list(group.shape))

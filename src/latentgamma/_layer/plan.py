@@ -23,7 +23,13 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How a layer computes; `str(plan)` says it in a few lines."""
+    """How a layer computes; `str(plan)` says it in a few lines.
+
+    >>> import latentgamma as lg
+    >>> plan = lg.Layer(lg.parse("c :- a. d :- b."), ["a", "b"], "c").plan()
+    >>> plan.exact, plan.idle
+    (True, ('b',))
+    """
 
     semantics: str
     exact: bool

@@ -31,6 +31,13 @@ _MOST_TUPLES = 1 << 20
 class Shortcuts:
     """The readings of the inputs that agree with every label.
 
+    >>> import latentgamma as lg
+    >>> program = lg.parse("same :- a(0), b(0). same :- a(1), b(1).")
+    >>> digits = lg.Categorical([["a(0)", "a(1)"], ["b(0)", "b(1)"]])
+    >>> found = shortcuts(program, digits, "same", [[0, 0], [0, 1]])
+    >>> found.count, found.some
+    (2, ({'': (1, 0)},))
+
     Attributes:
         count: How many readings agree, the true one included; an upper bound unless `exact`.
         exact: Whether `count` is the exact number.
@@ -50,6 +57,9 @@ class Shortcuts:
         Args:
             truth: The true values, as in `shortcuts`.
             read: What the network read, in the same form.
+
+        Returns:
+            For each input, the value that each true value is read as; −1 for one that does not occur.
         """
         true_values, read_values = _as_mapping(truth), _as_mapping(read)
         found = {}

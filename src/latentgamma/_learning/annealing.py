@@ -61,7 +61,14 @@ class Homotopy:
             )
 
     def at(self, step: int) -> AnnealingStep:
-        """Return the settings of one step, numbered from 0."""
+        """Return the settings of one step.
+
+        Args:
+            step: the number of the step, from 0 on.
+
+        Returns:
+            The sharpness, the gate and the two penalties; after the last step those of the last.
+        """
         progress = min(1.0, step / max(1, self.steps - 1))
         (s0, s1), (g0, g1) = self.sharpness, self.gate
         return AnnealingStep(
@@ -79,6 +86,9 @@ class Homotopy:
             step: the number of the step, from 0 on.
             tie: whether to set each threshold to its row's body sum less one half, so that a row
                 stays a conjunction.
+
+        Returns:
+            The settings, as in `at`.
         """
         settings = self.at(step)
         with torch.no_grad():

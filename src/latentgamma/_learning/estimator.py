@@ -81,6 +81,9 @@ class RuleClassifier:
             X: features, (n, m): an array, a data frame, or a sparse matrix of 0 and 1.
             y: the class of each row, (n,), or 0 and 1 for several outputs, (n, k).
 
+        Returns:
+            The same object, with `rules_`, `classes_` and `result_`.
+
         Raises:
             DataError: the features are not from 0 to 1, or the shapes do not fit.
         """
@@ -145,10 +148,13 @@ class RuleClassifier:
     # -------------------------------------------------------------------- prediction
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of each row, (n,), or 0 and 1 for several outputs, (n, k).
+        """Return the class of each row.
 
         Args:
             X: features, as in `fit`.
+
+        Returns:
+            Classes, (n,), or 0 and 1 for several outputs, (n, k).
 
         Raises:
             ArgumentError: `fit` was not called before.
@@ -176,19 +182,44 @@ class RuleClassifier:
         return self.classes_[best]
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the share of rows that are predicted right."""
+        """Return the share of rows that are predicted right.
+
+        Args:
+            X: features, as in `fit`.
+            y: the true classes, as in `fit`.
+
+        Returns:
+            A number from 0 to 1; with several outputs a row counts if all of them are right.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+            DataError: the features are other ones than in `fit`.
+        """
         right = self.predict(X) == (_features(y, "y")[0] if is_frame(y) else np.asarray(y))
         return float(right.all(1).mean() if right.ndim == 2 else right.mean())
 
     # -------------------------------------------------------------------- for scikit-learn
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments of the constructor.
+
+        Args:
+            deep: without effect; scikit-learn passes it.
+
+        Returns:
+            A dictionary from names to values.
+        """
         del deep
         return {name: getattr(self, name) for name in _parameters()}
 
     def set_params(self, **params: Any) -> RuleClassifier:
         """Set arguments of the constructor, and return this object.
+
+        Args:
+            **params: the new values by name.
+
+        Returns:
+            The same object.
 
         Raises:
             ArgumentError: there is no such argument.

@@ -12,6 +12,11 @@ from latentgamma._program.rules import Rule
 class HistoryEntry(NamedTuple):
     """One point of a learning curve.
 
+    >>> import latentgamma as lg
+    >>> result = lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]], atoms=["penguin", "bird"], holdout=0)
+    >>> [(entry.stage, entry.rules) for entry in result.history]
+    [('head 1 of 1', 1), ('done', 1)]
+
     Attributes:
         stage: what was finished.
         rules: the number of rules so far.

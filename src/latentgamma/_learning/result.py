@@ -44,6 +44,14 @@ _WIDEST = 56
 class FitResult:
     """The learned rules, and how far they can be trusted.
 
+    >>> import latentgamma as lg
+    >>> before, after = [[1, 0, 0], [1, 1, 0], [0, 1, 0]], [[1, 0, 0], [1, 1, 1], [0, 1, 0]]
+    >>> result = lg.fit(before, after, atoms=["smoke", "heat", "alarm"], holdout=0)
+    >>> print(*result.program.rules)
+    alarm :- heat, smoke.
+    >>> result.certificate.holds, result.undecided
+    (True, ())
+
     Attributes:
         program: the rules.
         model: the network with these rules; with method "paper", the trained network itself.
@@ -88,6 +96,7 @@ class FitResult:
             Every rule with its support and confidence, its alternatives, and what is unexplained.
 
         Raises:
+            DataError: this is not a name.
             FactsError: there is no such atom.
         """
         if not isinstance(head, str):

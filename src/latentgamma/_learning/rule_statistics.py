@@ -28,6 +28,12 @@ _MOST_ALTERNATIVES = 10
 class Evidence(NamedTuple):
     """What the data say about one rule.
 
+    >>> import latentgamma as lg
+    >>> result = lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]], atoms=["penguin", "bird"], holdout=0)
+    >>> found = result.evidence[0]
+    >>> str(found.rule), found.support, found.confidence
+    ('bird :- penguin.', 1, 1.0)
+
     Attributes:
         rule: the rule.
         support: the number of examples in which the body was true and the head was not given.

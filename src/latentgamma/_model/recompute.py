@@ -1,4 +1,7 @@
-"""Many steps that keep only states, and run each step again in the backward pass."""
+"""Many steps that keep only states, and run each step again in the backward pass.
+
+`torch.utils.checkpoint` is not used, since it imports `torch._dynamo`, which takes about a second.
+"""
 
 from __future__ import annotations
 

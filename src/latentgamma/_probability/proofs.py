@@ -26,7 +26,11 @@ from latentgamma._program.program import Program
 
 @dataclass(frozen=True)
 class LikelyProof:
-    """Inputs from which an atom follows, none of them superfluous, and their joint probability."""
+    """Inputs from which an atom follows, none of them superfluous, and their joint probability.
+
+    >>> print(LikelyProof(("smoke", "heat"), 0.63))
+    0.63  smoke, heat
+    """
 
     facts: tuple[str, ...]
     probability: float

@@ -39,7 +39,15 @@ _remark = re.compile(r"<\w+>:([0-9]+):([0-9]+)[-0-9:]*: info: (.*?):\n  (.*)\n")
 
 
 class GroundingWarning(UserWarning):
-    """Something in a text that is allowed and likely a slip."""
+    """Something in a text that is allowed and likely a slip.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as found:
+    ...     warnings.simplefilter("always")
+    ...     program = ground("p(X) :- e(X), f(X). e(1).")
+    >>> print(found[0].category.__name__)
+    GroundingWarning
+    """
 
 
 def ground(

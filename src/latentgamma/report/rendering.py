@@ -28,7 +28,7 @@ def save(results: Validation, timing: Timing | None, out: str | Path) -> dict[st
     For the same seed results.json is the same, bit for bit; times are in a separate file.
 
     >>> import latentgamma as lg
-    >>> results, timing = lg.validation.run_validation(["g1"])  # doctest: +SKIP
+    >>> results, timing = lg.validation.run_validation(["g1", "g2"])  # doctest: +SKIP
     >>> sorted(lg.report.save(results, timing, "out"))  # doctest: +SKIP
     ['report.html', 'results.json', 'timing.json']
 
@@ -56,7 +56,7 @@ def load(path: str | Path) -> tuple[Validation, Timing | None]:
     >>> import latentgamma as lg
     >>> results, timing = lg.report.load("out/results.json")  # doctest: +SKIP
     >>> results.graphs, results.holds  # doctest: +SKIP
-    (('g1',), True)
+    (('g1', 'g2'), True)
 
     Args:
         path: a results.json written by `save`.

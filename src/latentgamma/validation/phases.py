@@ -289,7 +289,7 @@ def run_validation(
     """The results of all experiments of the paper, and how long they took.
 
     >>> from latentgamma import validation
-    >>> results, timing = validation.run_validation(["g1"])  # doctest: +SKIP
+    >>> results, timing = validation.run_validation(["g1", "g2"])  # doctest: +SKIP
     >>> results.holds  # doctest: +SKIP
     True
 

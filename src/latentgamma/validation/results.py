@@ -283,7 +283,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Validation:
-    """All results. The same seed gives the same results, bit for bit."""
+    """All results. The same seed gives the same results, bit for bit.
+
+    >>> from latentgamma import validation
+    >>> results, timing = validation.run_validation(["g1", "g2"])  # doctest: +SKIP
+    >>> results.holds, results.graphs  # doctest: +SKIP
+    (True, ('g1', 'g2'))
+    """
 
     format: str
     seed: int
@@ -310,12 +316,26 @@ class Validation:
         )
 
     def to_json(self) -> str:
-        """This as JSON text; wall times are no part of it."""
+        """The results as JSON text; wall times are no part of it.
+
+        Returns:
+            Text that `from_json` reads back as equal results.
+        """
         return to_json(self)
 
     @staticmethod
     def from_json(text: str) -> Validation:
-        """What `to_json` wrote; a DataError says what does not fit."""
+        """The results that `to_json` wrote.
+
+        Args:
+            text: the JSON text.
+
+        Returns:
+            Equal results.
+
+        Raises:
+            DataError: the text is not JSON, or does not hold such results.
+        """
         found = from_json(Validation, text)
         if found.format != FORMAT:
             raise DataError(f"this file has format {found.format!r}, but {FORMAT!r} is expected")
@@ -324,7 +344,13 @@ class Validation:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a validation took, and on what; it differs from run to run."""
+    """How long a validation took, and on what; it differs from run to run.
+
+    >>> from latentgamma import validation
+    >>> results, timing = validation.run_validation(["g1", "g2"])  # doctest: +SKIP
+    >>> [phase for phase, seconds in timing.phases]  # doctest: +SKIP
+    ['A', 'B', 'C', 'D', 'E', 'F', 'G']
+    """
 
     device: str
     machine: str  # processor, cores, operating system
