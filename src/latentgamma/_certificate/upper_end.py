@@ -181,7 +181,9 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     chosen = np.unique(np.concatenate([early_first[:close], late_first[:close]]))
     end = followed(chosen, _FINE)
     coarse = _by_literals(worst, tolerance, limit)
-    for fine in (0.3, 0.1):
+    # Where there is time for about a hundred evaluations only, a second pass would not end.
+    numbers = len(sets) * sum(whole.body.shape)
+    for fine in (0.3, 0.1) if 200 * numbers <= _MOST_NUMBERS else (0.3,):
         if coarse.t_max >= 0.9 * end.t_max:  # no set could add much
             return coarse
         rest = np.setdiff1d(every, chosen)
