@@ -1,6 +1,8 @@
 """Readings that labels cannot tell apart, counted and compared with enumeration."""
 
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,3 +101,27 @@ def test_examples_that_do_not_fit_are_refused() -> None:
         lg.shortcuts(addition(), DIGITS, SUMS, [[1, 12]])
     with pytest.raises(lg.DataError, match="no values for 'digit'"):
         lg.shortcuts(addition(), {"digit": DIGITS}, SUMS, {"digits": [[1, 2]]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_network_takes_a_shortcut_and_two_labels_rule_it_out(seed: int) -> None:
+    """Digits read from eight sums alone: every sum is right, and hardly any digit."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import digit_sums as example
+
+    images, labels, unseen, digits = example.load()
+    pairs = example.FEW_PAIRS
+    found = lg.shortcuts(example.PROGRAM, example.DIGITS, example.SUMS, np.array(pairs))
+    network = example.train(images, labels, pairs, seed=seed)
+    alone = example.measure(network, unseen, digits, pairs)
+    assert alone.sums > 0.9
+    assert alone.digits < 0.6
+    assert alone.taken != tuple(range(10))
+    # What it reads is one of the readings that agree with all labels.
+    assert all(alone.taken[x] + alone.taken[y] == x + y for x, y in pairs)
+    labelled = tuple(value for _, value in found.labels or ())
+    network = example.train(images, labels, pairs, labelled=labelled, seed=seed)
+    cured = example.measure(network, unseen, digits, pairs)
+    assert cured.digits > 0.9
+    assert cured.taken == tuple(range(10))
