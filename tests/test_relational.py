@@ -256,6 +256,14 @@ def test_closed_world_is_said() -> None:
         (lambda fit: fit("p(a).", [("t", "a")], invent=7), "invent is at most 2"),
         (lambda fit: fit("p(a).", [("t", "a")], max_body=0), "max_body is a whole number"),
         (lambda fit: fit("p(a).", [("t", "a")], noise=0.7), "noise is a share"),
+        (lambda fit: fit("p(a).", [("t",)]), "'t' has no arguments"),
+        (lambda fit: fit({}, [("t", "a")]), "the background holds no facts"),
+        (
+            lambda fit: fit("p(a,b).", [("t", "a", "b")], max_variables=1),
+            "a target has 2 arguments",
+        ),
+        (lambda fit: fit("p(a).", [("t", "a")], invent=1, noise=0.1), "invent has no effect"),
+        (lambda fit: fit("p(a).", [("t", "a")], noise=0.1, checkpoint="x"), "leave it out"),
         (lambda fit: fit("p(a).", [("t", "a")], method="magic"), 'method is "auto"'),
         (lambda fit: fit("p(a).", [("t", "a")], time_limit=0), "time_limit must be above"),
         (lambda fit: fit("p(a", [("t", "a")]), "<text>"),
@@ -278,6 +286,13 @@ def test_every_task_needs_every_rule_of_its_program(name: str) -> None:
     assert one.positive == sorted(derived_atoms(one.truth, one.background, [one.target]))
     assert one != tasks.task(name, 6)
     assert one == tasks.task(name, 5)
+
+
+def test_bodies_may_use_predicates_of_three_arguments() -> None:
+    sums = {"add": [(a, b, a + b) for a in range(4) for b in range(4)]}
+    result = lg.relational.fit(sums, [("less", a, b) for a in range(7) for b in range(a, min(7, a + 4))
+                                      if a < 4], max_body=1)  # fmt: skip
+    assert result.text == "less(X,Y) :- add(X,Z,Y)."
 
 
 @pytest.mark.parametrize("name", ["fizz", "less-than"])

@@ -53,7 +53,9 @@ def learn_relational(args: argparse.Namespace) -> int:
     _check_arguments(args)
     with working("reading the examples"):
         files = _read(args.data, args.targets)
-    checkpoint = args.checkpoint or (f"{args.output}.learning" if args.output else None)
+    checkpoint = args.checkpoint
+    if args.output and not checkpoint and not args.noise and args.method != "gradient":
+        checkpoint = f"{args.output}.learning"
     if checkpoint and args.fresh:
         delete_checkpoint(checkpoint)
     resumed = finished_pieces(checkpoint) if checkpoint else 0

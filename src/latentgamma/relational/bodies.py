@@ -43,10 +43,12 @@ class Examples:
     Attributes:
         codes: of the tuples.
         positive: whether each is positive.
+        every_positive: whether no positive example was left out.
     """
 
     codes: Ints
     positive: np.ndarray
+    every_positive: bool
 
     @staticmethod
     def of(problem: Problem, target: Target, most: int, seed: int) -> Examples:
@@ -69,6 +71,7 @@ class Examples:
         return Examples(
             np.concatenate([positive, negative]),
             np.concatenate([np.ones(len(positive), bool), np.zeros(len(negative), bool)]),
+            len(positive) == len(target.positive),
         )
 
 

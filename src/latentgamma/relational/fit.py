@@ -52,7 +52,7 @@ def fit(
         negative: examples that do not follow. Without any, everything that is not a positive
             example counts as false (closed world). Tuples in neither have no label.
         target: the predicates to learn; by default those of the positive examples.
-        invent: the largest number of invented predicates.
+        invent: the largest number of invented predicates, at most 2; for clean labels.
         recursive: whether rules may use the targets.
         max_body: the largest number of literals in a body.
         max_variables: the largest number of variables in a rule.
@@ -64,8 +64,8 @@ def fit(
         alternatives: the largest number of alternatives.
         progress: called with a `SearchStep` after each stage.
         checkpoint: a file to keep finished levels of the search in; a call with the same examples
-            and options resumes from there. The file is not deleted. With wrong labels, or method
-            "gradient", nothing is kept.
+            and options resumes from there. The file is not deleted. For method "search" with
+            clean labels.
 
     Returns:
         The program, evidence for each rule, alternatives, and the certificate of its network.
@@ -94,7 +94,13 @@ def fit(
         alternatives=alternatives,
     )
     _check_others(noise, method, time_limit)
+    _refuse_without_effect(noise, method, invent, checkpoint)
     problem = read_problem(background, positive, negative, target, noise=bool(noise))
+    widest = max(target.arity for target in problem.targets)
+    if max_variables < widest:
+        raise ArgumentError(
+            f"a target has {widest} arguments, but max_variables is {max_variables}"
+        )
     start = time.monotonic()
     history: list[SearchStep] = []
 
@@ -150,6 +156,16 @@ def _check_options(
     if invent > 2:
         raise ArgumentError(f"invent is at most 2, not {invent}")
     return SearchOptions(invent, recursive, max_body, max_variables, seed, alternatives)
+
+
+def _refuse_without_effect(noise: Any, method: Any, invent: int, checkpoint: Any) -> None:
+    """Raise an ArgumentError for options that this method does not use."""
+    if noise and invent:
+        raise ArgumentError("invent has no effect with wrong labels; leave out invent or noise")
+    if checkpoint is not None and (noise or method == "gradient"):
+        raise ArgumentError(
+            "a checkpoint is kept by method 'search' without wrong labels only; leave it out"
+        )
 
 
 def _check_others(noise: Any, method: Any, time_limit: Any) -> None:

@@ -153,8 +153,9 @@ def _scored_bodies(
     found: list[_Scored] = []
     bases: list[_Scored] = []
     seen: set[Body] = set()
+    widest = max(relation.arity for relation in seeker.relations)
     for level in range(1, options.max_body + 1):
-        limit = most_variables(level, arity, options.max_variables)
+        limit = most_variables(level, arity, widest, options.max_variables)
         grown: list[tuple[float, Body]] = []
         for _, parent in frontier:
             if time.monotonic() > deadline:

@@ -200,6 +200,11 @@ def read_problem(
             "no negative examples were given: everything that is not a positive example counts as "
             "false (closed world)"
         )
+    if not facts:
+        raise DataError("the background holds no facts")
+    for name, arity in signatures:
+        if not arity:
+            raise DataError(f"{name!r} has no arguments; a rule with variables needs at least one")
     every = list(facts)
     ordered = [s for s in every if s not in signatures] + signatures
     number: dict[str, int] = {}
@@ -279,7 +284,7 @@ def read_facts(source: Any, what: str) -> Facts:
             found.setdefault((name, len(cells)), []).append(tuple(cells))
         return found
     if isinstance(source, Mapping):
-        for signature, text in table_facts(source):
+        for signature, text in table_facts({key: _rows_of(rows) for key, rows in source.items()}):
             rows = [tuple(cells_of(line[:-1])[1:]) for line in text.splitlines()]
             found.setdefault(signature, []).extend(rows)
         return found
@@ -301,6 +306,15 @@ def read_facts(source: Any, what: str) -> Facts:
             )
         tables.setdefault(f"{row[0]}/{len(row) - 1}", []).append(row[1:])
     return read_facts(tables, what)
+
+
+def _rows_of(table: Any) -> Any:
+    """Return the rows of a frame of pandas or polars; another table as it is."""
+    if hasattr(table, "itertuples"):
+        return list(table.itertuples(index=False, name=None))
+    if hasattr(table, "iter_rows"):
+        return list(table.iter_rows())
+    return table
 
 
 def _ground_facts(source: str | os.PathLike[str], what: str) -> list[str]:

@@ -13,7 +13,7 @@ from latentgamma.relational.instances import Hypotheses
 from latentgamma.relational.problem import Problem
 from latentgamma.relational.programs import ClauseProgram
 from latentgamma.relational.result import RelationalResult, RuleEvidence, SearchStep
-from latentgamma.relational.search import Found, SearchOptions
+from latentgamma.relational.search import ALL_VARIABLES, Found, SearchOptions
 from latentgamma.relational.selection import Choice
 
 #: Variants of one rule that are shown, and of which programs are made.
@@ -73,7 +73,7 @@ def build_result(
         accuracy=1.0 - (len(missing) + len(wrong)) / max(1, labels),
         bits=best.bits,
         notes=tuple(notes),
-        reason=_why(found, noise),
+        reason=_why(found, options, noise),
         history=history,
         method=method,
         noise=noise or 0.0,
@@ -82,12 +82,17 @@ def build_result(
     )
 
 
-def _why(found: Found, noise: float | None) -> str:
+def _why(found: Found, options: SearchOptions, noise: float | None) -> str:
     if noise is not None:
         return "the shortest description of rules and wrong labels that was found"
     if found.shortest:
         bodies = quantity(found.literals, "literal")
-        return f"no set of rules with bodies of up to {bodies} has a shorter description"
+        variables = min(ALL_VARIABLES, options.max_variables)
+        aside = ", invented predicates aside," if options.invent else ""
+        return (
+            f"no set of rules with bodies of up to {bodies} and {variables} variables{aside} has a "
+            "shorter description"
+        )
     return "the shortest description that was found"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from latentgamma._errors import DataError
 from latentgamma._html import GREEN, RED, caption, note, table
 from latentgamma._learning.wording import listing, quantity
 from latentgamma._program.stratified import require_definite
-from latentgamma.datalog.grounding import ground
+from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.relational.differences import Alternative
 from latentgamma.relational.problem import Problem, read_facts
 from latentgamma.relational.programs import derived_atoms
@@ -110,7 +111,9 @@ class RelationalResult:
         if not self.found:
             return None
         tables = self.problem.tables()
-        program = ground(self.text, open=list(tables), facts=tables)
+        with warnings.catch_warnings():  # predicates of one name and several arities
+            warnings.simplefilter("ignore", GroundingWarning)
+            program = ground(self.text, open=list(tables), facts=tables)
         return require_definite(program, "relational.fit")
 
     @cached_property
@@ -159,7 +162,8 @@ class RelationalResult:
         Returns:
             Datalog; everything but the rules is a comment.
         """
-        return "\n".join([*rule_lines(self), "", *(f"% {line}" for line, _ in summary_lines(self))])
+        rules = [*rule_lines(self), ""] if self.found else []
+        return "\n".join([*rules, *(f"% {line}" for line, _ in summary_lines(self))])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as values for JSON."""

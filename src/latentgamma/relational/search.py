@@ -6,22 +6,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from latentgamma._learning.journal import Compute, compute_now
 from latentgamma._learning.wording import quantity
 from latentgamma.relational.bodies import BodySearch, Examples
 from latentgamma.relational.clauses import Clause, as_body, clause_bits
-from latentgamma.relational.instances import Candidate, Hypotheses, instances
+from latentgamma.relational.instances import Candidate, Hypotheses
 from latentgamma.relational.invention import Definition, definitions
+from latentgamma.relational.pool import MOST_CANDIDATES, CandidatePool
 from latentgamma.relational.problem import Problem
 from latentgamma.relational.relations import Relation
 from latentgamma.relational.selection import Choice, Selection
 
-#: Candidates that are compared; the shortest ones of more.
-MOST_CANDIDATES = 4_000
 #: Examples of each kind that bodies are first tested on.
 MOST_EXAMPLES = 3_000
+#: Bodies of up to so many variables are all tried, those of more where they are long enough.
+ALL_VARIABLES = 4
 #: Literals in a body that uses an invented predicate.
 _INVENTED_BODY = 2
 #: Once a program is found, shorter ones are sought for this share of the time so far, or these
@@ -72,9 +71,24 @@ class SearchOptions:
     alternatives: int = 8
 
 
-def most_variables(literals: int, arity: int, limit: int) -> int:
-    """Return the largest number of variables in a body of so many literals."""
-    return min(limit, max(literals + 1, min(arity + literals, 4)))
+def most_variables(literals: int, arity: int, widest: int, limit: int) -> int:
+    """Return the largest number of variables in a body of so many literals.
+
+    Every body of up to `ALL_VARIABLES` variables is within it, also while it grows.
+
+    Args:
+        literals: in the body.
+        arity: of the head.
+        widest: the largest arity in the body.
+        limit: of all bodies.
+    """
+    reached = arity + literals * max(1, widest - 1)
+    return min(limit, max(literals + 1, min(reached, ALL_VARIABLES)))
+
+
+def _limit(level: int, seeker: BodySearch, options: SearchOptions) -> int:
+    widest = max(relation.arity for relation in seeker.relations)
+    return most_variables(level, seeker.target.arity, widest, options.max_variables)
 
 
 def search(
@@ -85,21 +99,21 @@ def search(
     compute: Compute = compute_now,
 ) -> Found:
     """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
-    start = time.monotonic()
+    start, time_limit = time.monotonic(), deadline
     relations = list(problem.relations)
     found = Found(relations=relations)
     learned = [target.relation for target in problem.targets]
     background = [r for r in range(len(relations)) if r not in learned]
     allowed = [*background, *learned] if options.recursive else background
     seekers = _seekers(problem, relations, allowed, learned, options)
-    pool = _Pool(problem, relations, learned, len(allowed))
+    pool = CandidatePool(problem, relations, learned, len(allowed))
     invented = False
     level = 0
     while level < options.max_body:
         level += 1
         complete = True
         for seeker in seekers:
-            limit = most_variables(level, seeker.target.arity, options.max_variables)
+            limit = _limit(level, seeker, options)
             clauses, whole = _level(seeker, level, limit, deadline, compute)
             complete &= whole and not seeker.too_large
             refused, all_added = pool.add(clauses, deadline)
@@ -126,8 +140,10 @@ def search(
             break
     found.candidates = pool.candidates
     if best is not None:
-        found.shortest = best.shortest and found.literals >= 1 and pool.labelled
-        _alternatives(found, pool, options)
+        enough = found.literals >= 1 and len(pool.candidates) < MOST_CANDIDATES
+        enough &= all(seeker.examples.every_positive for seeker in seekers)
+        found.shortest = best.shortest and enough and pool.labelled
+        _alternatives(found, pool, options, time_limit)
     for seeker in seekers:
         if seeker.too_large:
             found.notes.append(
@@ -149,10 +165,10 @@ def covering_candidates(
     background = [r for r in range(len(relations)) if r not in learned]
     allowed = [*background, *learned] if options.recursive else background
     seekers = _seekers(problem, relations, allowed, learned, options)
-    pool = _Pool(problem, relations, learned, len(allowed))
+    pool = CandidatePool(problem, relations, learned, len(allowed))
     for level in range(1, options.max_body + 1):
         for seeker in seekers:
-            limit = most_variables(level, seeker.target.arity, options.max_variables)
+            limit = _limit(level, seeker, options)
             clauses, whole = seeker.next_level(limit, deadline)
             refused, _ = pool.add(clauses, deadline)
             seeker.grow(refused)
@@ -220,82 +236,9 @@ def _seekers(
     ]
 
 
-class _Pool:
-    """The candidates so far, one for each set of instances."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        relations: Sequence[Relation],
-        learned: Sequence[int],
-        predicates: int,
-    ) -> None:
-        self.problem, self.relations, self.learned = problem, relations, learned
-        self.predicates = predicates
-        self._targets = {target.relation: target for target in problem.targets}
-        self._by_key: dict[tuple[object, ...], Candidate] = {}
-        self.labelled = problem.labelled
-        self.definitions: dict[int, Definition] = {}
-
-    @property
-    def candidates(self) -> list[Candidate]:
-        """The candidates, shortest first."""
-        ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
-        return _undominated(ordered) if self.labelled else ordered
-
-    def add(self, clauses: Sequence[Clause], deadline: float) -> tuple[list[Clause], bool]:
-        """Add clauses, the shortest first.
-
-        Returns:
-            Those that derive a negative example or too much, and whether there was time for all.
-        """
-        refused: list[Clause] = []
-        for clause in sorted(clauses, key=lambda c: clause_bits(c, self.predicates)):
-            if time.monotonic() > deadline:
-                return refused, False
-            bits = clause_bits(clause, self.predicates)
-            target = self._targets[clause.head]
-            one = instances(clause, bits, self.problem, target, self.relations, self.learned)
-            if one is None:
-                refused.append(clause)
-                continue
-            needs = {p for p, _ in clause.body if p in self.definitions}
-            for p in list(needs):
-                needs |= set(self.definitions[p].needs)
-            one.definitions = tuple(sorted(needs))
-            known = self._by_key.get(one.key())
-            if known is None:
-                self._by_key[one.key()] = one
-            elif bits < known.bits - 1e-9:
-                one.variants = [known.clause, *known.variants]
-                self._by_key[one.key()] = one
-            else:
-                known.variants.append(clause)
-        return refused, True
-
-
-def _undominated(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates that no shorter one without recursion covers completely."""
-    kept: list[Candidate] = []
-    covers: dict[tuple[int, tuple[int, ...]], list[np.ndarray]] = {}
-    codes = {}
-    for head in {one.clause.head for one in candidates}:
-        every = [one.heads for one in candidates if one.clause.head == head]
-        codes[head] = np.unique(np.concatenate(every))
-    for one in candidates:
-        head = one.clause.head
-        cover = np.zeros(len(codes[head]), bool)
-        cover[np.searchsorted(codes[head], one.heads)] = True
-        rivals = [c for d in {(), one.definitions} for c in covers.get((head, d), [])]
-        if rivals and (cover & ~np.array(rivals)).any(axis=1).all() is np.False_:
-            continue
-        kept.append(one)
-        if not one.recursive:
-            covers.setdefault((head, one.definitions), []).append(cover)
-    return kept
-
-
-def _choose(found: Found, pool: _Pool, options: SearchOptions, deadline: float) -> Choice | None:
+def _choose(
+    found: Found, pool: CandidatePool, options: SearchOptions, deadline: float
+) -> Choice | None:
     """Return the shortest choice among the candidates so far, and note what none derives."""
     candidates = pool.candidates
     hypotheses = Hypotheses(pool.problem, candidates)
@@ -308,7 +251,7 @@ def _choose(found: Found, pool: _Pool, options: SearchOptions, deadline: float) 
         return None
     bits = {number: one.relation.bits for number, one in pool.definitions.items()}
     selection = Selection(hypotheses, bits, options.invent)
-    seconds = max(3.0, min(10.0, deadline - time.monotonic()))
+    seconds = max(1.0, min(10.0, deadline - time.monotonic()))
     best = selection.shortest(time.monotonic() + seconds)
     if best is not None:
         found.choices = [best]
@@ -316,13 +259,16 @@ def _choose(found: Found, pool: _Pool, options: SearchOptions, deadline: float) 
     return best
 
 
-def _alternatives(found: Found, pool: _Pool, options: SearchOptions) -> None:
+def _alternatives(
+    found: Found, pool: CandidatePool, options: SearchOptions, time_limit: float
+) -> None:
     """Add the next shortest programs that do not contain an earlier one."""
     candidates = pool.candidates
     hypotheses = Hypotheses(pool.problem, candidates)
     bits = {number: one.relation.bits for number, one in pool.definitions.items()}
     selection = Selection(hypotheses, bits, options.invent)
-    deadline = time.monotonic() + _ALTERNATIVE_SECONDS
+    now = time.monotonic()
+    deadline = now + min(_ALTERNATIVE_SECONDS, max(0.5, time_limit - now))
     best = found.choices[0]
     most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
     choice: Choice | None = best
@@ -339,7 +285,7 @@ def _alternatives(found: Found, pool: _Pool, options: SearchOptions) -> None:
 
 def _invent(
     found: Found,
-    pool: _Pool,
+    pool: CandidatePool,
     problem: Problem,
     background: Sequence[int],
     learned: Sequence[int],
@@ -369,8 +315,7 @@ def _invent(
     seekers = _seekers(problem, relations, allowed, learned, options, invented)
     for level in range(1, min(_INVENTED_BODY, options.max_body) + 1):
         for seeker in seekers:
-            limit = most_variables(level, seeker.target.arity, options.max_variables)
-            limit = min(limit, seeker.target.arity + 1)
+            limit = min(_limit(level, seeker, options), seeker.target.arity + 1)
             clauses, _ = seeker.next_level(limit, deadline, frozenset(invented))
             pool.add(clauses, deadline)
         report(

@@ -100,7 +100,7 @@ def flip_labels(one: Task, share: float, seed: int = 0) -> tuple[list[Atom], lis
 
     >>> positive, negative = flip_labels(task("even-odd", 1), 0.0)
     >>> len(positive), len(negative)
-    (6, 5)
+    (6, 6)
     """
     problem = read_problem(one.background, one.positive, None, None)
     target = problem.targets[0]
