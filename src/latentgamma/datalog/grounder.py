@@ -73,7 +73,6 @@ def run_clingo(
     options = ["--preserve-facts=all"] if complete else []
     control = clingo.Control(options, logger=lambda _, said: output.messages.append(said))
     _ffi, _lib = _c_interface()
-    # Callbacks live as long as this name does.
     observer = _observer(output, max_rules, time.monotonic() + max_seconds)
     if not _lib.clingo_control_register_observer(control._rep, observer[0], True, _ffi.NULL):
         raise ProgramError(
@@ -81,7 +80,8 @@ def run_clingo(
         )
     failures: list[BaseException] = []
 
-    def work() -> None:
+    def work(callbacks: tuple[Any, ...]) -> None:
+        # The callbacks are an argument so that they live as long as clingo runs.
         try:
             for text in texts:
                 control.add("base", [], text)
@@ -89,8 +89,10 @@ def run_clingo(
         except BaseException as error:
             failures.append(error)
 
-    # In a thread, so that the time limit and Ctrl-C also hold while clingo joins in silence.
-    thread = threading.Thread(target=work, name="latentgamma-clingo", daemon=True)
+    # In a thread, so that the time limit and Ctrl-C also hold while clingo joins in silence. Clingo
+    # cannot be interrupted there: after the limit the thread goes on to the end of that join, where
+    # a callback stops it.
+    thread = threading.Thread(target=work, args=(observer,), name="latentgamma-clingo", daemon=True)
     thread.start()
     try:
         thread.join(max_seconds)
