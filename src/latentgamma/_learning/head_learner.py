@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from latentgamma._errors import DistributedError, LatentGammaError
+from latentgamma._errors import DistributedError
 from latentgamma._learning.exact_search import find_rules
 from latentgamma._learning.head_task import Body, HeadRules, HeadTask, covered_by_any
 from latentgamma._learning.history import History
@@ -139,16 +140,22 @@ def _submitted(
     executor: Executor, works: dict[str, partial[dict[str, Any]]]
 ) -> dict[str, partial[dict[str, Any]]]:
     """Return functions that wait for the results of these, which the executor computes."""
-    futures = {name: executor.submit(work.func, *work.args) for name, work in works.items()}
+    with _lost_workers():
+        futures = {name: executor.submit(work.func, *work.args) for name, work in works.items()}
     return {name: partial(_result, future) for name, future in futures.items()}
 
 
 def _result(future: Future[dict[str, Any]]) -> dict[str, Any]:
-    try:
+    with _lost_workers():
         return future.result()
-    except LatentGammaError:
-        raise
-    except (BrokenExecutor, OSError) as error:  # a worker was lost, or cannot be reached
+
+
+@contextmanager
+def _lost_workers() -> Iterator[None]:
+    """Raise a DistributedError where the executor has lost a worker, or cannot reach one."""
+    try:
+        yield
+    except (BrokenExecutor, OSError) as error:
         raise DistributedError(
             f"the executor stopped: {type(error).__name__}: {error}; with a checkpoint the same "
             "call resumes"

@@ -7,12 +7,13 @@ the same. A file with JSON beside the parts says what they were computed from.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from latentgamma._atomic_write import atomic_write, write_text
 from latentgamma._errors import ArgumentError, DataError, DistributedError, LatentGammaError
+from latentgamma._logic.threads import processors
 from latentgamma._program.files import dumps
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
@@ -86,8 +88,7 @@ def close_parquet(
         atoms: the atoms to write; by default all.
         keep: columns that are not atoms, and are copied.
         executor: computes the parts, for example a `RayExecutor`, which spreads them over a
-            cluster. By default they are computed here, one after the other, with a thread for each
-            processor.
+            cluster. By default they are computed here, in a thread for each processor.
         rows_per_part: row groups are joined until a part has so many fact sets.
         progress: called with the numbers of finished and of all fact sets.
 
@@ -120,12 +121,12 @@ def close_parquet(
     report = progress or (lambda finished, all_rows: None)
     report(done, total)
     work = partial(_close_part, atoms=atoms, keep=tuple(keep))
-    if executor is None:
-        for part in missing:
-            done += work(program, part, None)
-            report(done, total)
-    else:
-        for finished in _spread(executor, work, program, missing):
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            executor = stack.enter_context(ThreadPoolExecutor(processors()))
+        # Closed when `progress` raises, so that no further part is started.
+        sizes = stack.enter_context(contextlib.closing(_spread(executor, work, program, missing)))
+        for finished in sizes:
             done += finished
             report(done, total)
     return TableClosures(
@@ -137,11 +138,13 @@ def close_parquet(
     )
 
 
-def _spread(executor: Executor, work: Any, program: Any, parts: list[_TablePart]) -> Any:
+def _spread(
+    executor: Executor, work: Any, program: Any, parts: list[_TablePart]
+) -> Generator[int, None, None]:
     """The number of fact sets of each part, as the executor finishes them."""
     futures: list[Future[int]] = []
     try:
-        futures += [executor.submit(work, program, part, 1) for part in parts]
+        futures += [executor.submit(work, program, part) for part in parts]
         for future in as_completed(futures):
             yield future.result()
     except LatentGammaError:
@@ -162,7 +165,6 @@ def _spread(executor: Executor, work: Any, program: Any, parts: list[_TablePart]
 def _close_part(
     program: Program | StratifiedProgram,
     part: _TablePart,
-    threads: int | None,
     *,
     atoms: Sequence[str] | None,
     keep: tuple[str, ...],
@@ -171,16 +173,15 @@ def _close_part(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    alone = threads is None
     rows = 0
     try:
         with pq.ParquetFile(part.source) as file, atomic_write(part.target) as temporary:
             writer = None
             try:
                 for batch in file.iter_batches(
-                    _ROWS_IN_MEMORY, row_groups=list(part.groups), use_threads=alone
+                    _ROWS_IN_MEMORY, row_groups=list(part.groups), use_threads=False
                 ):
-                    closed = close_table(program, batch, atoms=atoms, keep=keep, threads=threads)
+                    closed = close_table(program, batch, atoms=atoms, keep=keep, threads=1)
                     if writer is None:
                         writer = pq.ParquetWriter(temporary, closed.schema)
                     writer.write_table(closed)
