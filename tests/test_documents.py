@@ -1,21 +1,26 @@
 """What the documents show is what happens: every Python block and example runs."""
 
+import doctest
+import inspect
 import os
 import re
 import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import latentgamma as lg
+import small_validation
 from latentgamma._cli.arguments import new_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+RUN_VALIDATION, ROBUSTNESS = lg.validation.run_validation, lg.validation.robustness
 
 
 def python_blocks(page: Path) -> list[tuple[int, str]]:
@@ -107,6 +112,78 @@ def test_the_documentation_is_built_without_a_warning_and_loads_nothing(tmp_path
         assert "fonts.g" not in text
     text = (tmp_path / "reference" / "logic.html").read_text(encoding="utf-8")
     assert "<blockquote>" not in text  # a doctest is code, not a quotation
+
+
+#: The modules whose `__all__` is public, with the names they are used by.
+PUBLIC = {"lg": lg} | {
+    name: getattr(lg, name) for name in lg.__all__ if inspect.ismodule(getattr(lg, name))
+}
+
+
+def exported(is_kind: Callable[[object], bool]) -> dict[str, object]:
+    """The exported objects of one kind, by name; `relational` and `distributed` are left out."""
+    return {
+        f"{where}.{name}": getattr(module, name)
+        for where, module in PUBLIC.items()
+        if where not in {"relational", "distributed"}
+        for name in module.__all__
+        if is_kind(getattr(module, name))
+    }
+
+
+def missing_sections(function: Callable[..., object]) -> list[str]:
+    """What the docstring of a function should have and does not."""
+    text = inspect.getdoc(function) or ""
+    signature = inspect.signature(function)
+    wanted = {
+        "Args:": bool(signature.parameters),
+        "Returns:": signature.return_annotation not in {None, "None"},
+        ">>>": True,
+    }
+    return [section for section, needed in wanted.items() if needed and section not in text]
+
+
+@pytest.mark.parametrize(("name", "function"), exported(inspect.isfunction).items())
+def test_an_exported_function_is_documented(name: str, function: Callable[..., object]) -> None:
+    assert missing_sections(function) == [], name
+    described = re.findall(r"^    \*{0,2}(\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
+    assert set(inspect.signature(function).parameters) <= set(described), name
+
+
+def test_a_missing_section_is_seen() -> None:
+    def undocumented(one: int) -> int:
+        """The number."""
+        return one
+
+    assert missing_sections(undocumented) == ["Args:", "Returns:", ">>>"]
+    assert len(exported(inspect.isfunction)) > 50
+
+
+def is_class_with_example(found: object) -> bool:
+    return inspect.isclass(found) and not issubclass(found, lg.LatentGammaError)
+
+
+@pytest.mark.parametrize(("name", "found"), exported(is_class_with_example).items())
+def test_an_exported_class_has_an_example(name: str, found: type) -> None:
+    assert ">>>" in (found.__doc__ or ""), name
+
+
+def test_examples_that_take_long_are_right(tmp_path: Path, monkeypatch) -> None:
+    results, timing = small_validation.small()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lg.validation, "run_validation", lambda graphs: (results, timing))
+    monkeypatch.setattr(
+        lg.validation, "robustness", lambda graphs, perturbations: results.robustness
+    )
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
+    for found in (RUN_VALIDATION, ROBUSTNESS, lg.validation.Validation, lg.validation.Timing,
+                  lg.report.save, lg.report.load, lg.report.render_html):  # fmt: skip
+        (test,) = finder.find(found, found.__name__)
+        for line in test.examples:
+            line.options.pop(doctest.SKIP, None)
+        runner.run(test)
+    assert runner.failures == 0
+    assert runner.tries >= 18  # every line, none skipped
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

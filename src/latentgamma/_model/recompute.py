@@ -1,6 +1,6 @@
 """Many steps that keep only states, and run each step again in the backward pass.
 
-`torch.utils.checkpoint` is not used, since it imports `torch._dynamo`, which takes about a second.
+`torch.utils.checkpoint` is not used: its first call imports `torch._dynamo`, which takes a second.
 """
 
 from __future__ import annotations
