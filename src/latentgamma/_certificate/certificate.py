@@ -12,9 +12,9 @@ from latentgamma._html import GREEN, RED, caption, note, table
 
 
 class Margins(NamedTuple):
-    """The separation that the lemmas speak of, as it really is in this model.
+    """The margins by which a model separates true bodies and atoms from false ones.
 
-    They separate where the `on` fields are positive and the `off` and `sink` fields negative.
+    It separates them where the `on` fields are positive and the `off` and `sink` fields negative.
 
     >>> import latentgamma as lg
     >>> margins = lg.oracle(lg.parse("bird :- penguin.")).certificate().margins
@@ -30,7 +30,7 @@ class Margins(NamedTuple):
 
 
 class Status(Enum):
-    """What a certificate found; the value is the name it goes by in JSON.
+    """The outcome of a certificate; the value is its name in JSON.
 
     >>> Status.HOLDS.value
     'holds'
@@ -48,7 +48,7 @@ class Certificate:
     """A window [t_min, t_max] of steps in which a model provably equals a program.
 
     For every fact set whose closure takes at most `depth` steps, after any number of steps in
-    the window, the atoms above one half are the closure, no more and no less. It speaks of
+    the window, the atoms above one half are the closure, no more and no less. It applies to
     states that start at 0 and 1 and are held in `dtype`.
 
     >>> import latentgamma as lg

@@ -73,10 +73,10 @@ def certify(
 
     Args:
         model: any LatentGamma, from `oracle`, perturbed or trained.
-        program: the program to hold it against; its atoms are matched by name. If the model's
+        program: the program to compare it with; its atoms are matched by name. If the model's
             rows do not stand for its rules one by one, the rows are read as rules of their own,
             and these are compared with the program by entailment. A program with negation is
-            held against the model of its strata; steps are counted in each stratum.
+            compared with the model of its strata; steps are counted in each stratum.
         depth: for fact sets whose closure takes at most so many steps; by default
             `depth_bound(program)`, which no fact set exceeds.
         facts: fact sets whose depths take the place of that bound: the window then holds for
@@ -117,7 +117,7 @@ def tolerance(
 
     Args:
         model: any LatentGamma, from `oracle`, perturbed or trained.
-        program: the program to hold it against.
+        program: the program to compare it with.
         steps: the number of steps that the window must cover; by default any window will do.
         depth: as in `certify`.
         facts: as in `certify`.

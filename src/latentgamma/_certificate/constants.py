@@ -55,7 +55,7 @@ class Figures(Protocol):
 
 @dataclass(frozen=True)
 class Constants:
-    """The numbers that the closed form is written with.
+    """The constants of the closed form of a program.
 
     >>> round(Constants.paper().gamma_plus, 4)
     4.7182
@@ -79,7 +79,7 @@ class Constants:
 
     @classmethod
     def scaled(cls, program: Program, c: float = 4.0) -> Constants:
-        """The paper's constants for any size as its remarks on scaling have them.
+        """The constants of the paper's remarks on scaling, for a program of any size.
 
         Args:
             program: the program, of which the sizes M, k and ρ_max count.
@@ -157,7 +157,7 @@ class Constants:
 
     @classmethod
     def softest(cls, program: Figures, horizon: float, *, dtype: str, gate: Gate) -> Constants:
-        """What `certified` returns, from the figures of a program; no depth may exceed the horizon.
+        """The constants that `certified` returns, computed from the sizes of a program.
 
         Args:
             program: a program, or an object that has its sizes.

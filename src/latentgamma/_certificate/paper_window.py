@@ -13,7 +13,7 @@ from latentgamma._program.stratified import require_definite
 
 @dataclass(frozen=True)
 class PaperWindow:
-    """What Theorem 6.1 of the paper promises for a program; not what holds.
+    """The window that Theorem 6.1 of the paper claims for a program; `certify` computes what holds.
 
     Its window starts at D and ends at `t_max`. `docs/paper.md` lists where either end fails.
 
@@ -35,7 +35,7 @@ class PaperWindow:
     sink_leak: float  # Lemma 6.5: a sink leaks at most this a step
 
     def to_dict(self) -> dict[str, Any]:
-        """The promise as plain values, for JSON.
+        """The window as plain values, for JSON.
 
         Returns:
             A dictionary with one value for each field.

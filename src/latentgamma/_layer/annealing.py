@@ -74,7 +74,7 @@ class Annealing:
             layer.temperature = self.temperature
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on from here.
+        """The state that `load_state_dict` restores.
 
         Returns:
             A dictionary of numbers: the steps taken, all steps, and both temperatures.
@@ -82,7 +82,7 @@ class Annealing:
         return {"taken": self.taken, "steps": self.steps, "start": self.start, "end": self.end}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another annealing was.
+        """Restore the state of another annealing, and set its temperature.
 
         Args:
             state: what `state_dict` of the other one returned.

@@ -181,6 +181,14 @@ class Conditioning:
     With positive evidence P and negative evidence N, the probability of an output and of all the
     evidence is the alternating sum, over the subsets S of N, of the probability of the output,
     P and S together.
+
+    Args:
+        program: a definite program.
+        outputs: the indices of the atoms whose probabilities are wanted.
+        evidence: the atoms that are known, by index, and whether each is true.
+
+    Raises:
+        ModelError: if the program has negation, or too many atoms are known to be false.
     """
 
     def __init__(
@@ -205,7 +213,17 @@ class Conditioning:
         self.program, self.atoms = _with_conjunctions(program, bodies)
 
     def condition(self, joint: Tensor) -> Tensor:
-        """The probability of each output given the evidence, (B, O)."""
+        """The probability of each output given the evidence.
+
+        Args:
+            joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
+
+        Returns:
+            A tensor of shape (B, O), with values between 0 and 1.
+
+        Raises:
+            StateError: if the evidence has probability zero in an example.
+        """
         parts = joint.reshape(len(joint), len(self.signs), -1)  # (B, subsets, 1 + O)
         total = (parts * self.signs.to(joint.device)[:, None]).sum(1)
         if bool((total[:, 0].detach() <= 0).any()):

@@ -17,7 +17,7 @@ from latentgamma._program.stratified import StratifiedProgram
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A rule that could derive the atom, and what keeps it from that.
+    """A rule that could derive the atom, and why it does not.
 
     `missing` are the atoms of its body that do not follow, and `holding` its negated atoms that
     do. `origin` says where a grounded rule comes from.

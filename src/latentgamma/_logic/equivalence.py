@@ -17,7 +17,7 @@ _BATCH = 1 << 26
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Whether two programs agree on every fact set; true or false as it stands.
+    """Whether two programs agree on every fact set; it can be used as a boolean.
 
     When they differ, `witness` is a fact set whose closures differ, `atom` an atom in just one
     of them, and `rule` the rule that one program has and the other does not imply.

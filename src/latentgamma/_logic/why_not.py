@@ -48,7 +48,7 @@ class WhyNot:
     withdrawn: frozenset[str] = frozenset()
 
     def to_dict(self) -> dict[str, Any]:
-        """The account as plain values.
+        """The explanation as plain values.
 
         Returns:
             A dictionary with the atom, the blocked rules and the changes, for JSON.
@@ -61,7 +61,7 @@ class WhyNot:
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The account as JSON text.
+        """The explanation as JSON text.
 
         Args:
             indent: the spaces of each level, as in `json.dumps`; None for one line.

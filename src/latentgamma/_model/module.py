@@ -86,8 +86,8 @@ class LatentGamma(nn.Module):
 
     Two backward passes belong to the same forward values:
 
-    - `gradient="exact"` is the derivative of the T steps. On a sharp model it is honest, and
-      nearly nothing: a closure does not change when a fact changes by a little.
+    - `gradient="exact"` is the derivative of the T steps. On a sharp model it is
+      almost zero: a closure does not change when a fact changes by a little.
     - `gradient="proof"` is, for the state, the gradient of the min/max closure of the same
       state: the gradient of an atom goes to the weakest facts of its best proof, undiminished at
       any depth. An atom that was not derived sends it to the facts that would have to rise. It
@@ -405,9 +405,9 @@ class LatentGamma(nn.Module):
             memory: what is kept for the backward pass: "states", every state; "sqrt", about √T of
                 them; or "all", everything. What is not kept is computed again. Compiled or under a
                 transform of `torch.func`, where nothing can be run again, everything is kept.
-            logits: return the log-odds log(s / (1 − s)), computed in the log domain: they have
-                their digits where s is 1e-30 or rounds to one, and with a cross-entropy on them
-                the exact gradient has its size there. Every state is then kept.
+            logits: return the log-odds log(s / (1 − s)), computed in the log domain: they keep
+                their precision where s is 1e-30 or rounds to one, and the exact gradient of a
+                cross-entropy on them does not vanish there. Every state is then kept.
 
         Returns:
             A tensor of the shape and dtype of `state`.
@@ -613,7 +613,7 @@ class LatentGamma(nn.Module):
         return self
 
     def get_extra_state(self) -> Tensor:
-        """What a state dict says besides: a digest of the program; nothing without a program.
+        """The extra entry of a state dict: a digest of the program, empty without one.
 
         Returns:
             A tensor of bytes.
@@ -625,7 +625,7 @@ class LatentGamma(nn.Module):
         )
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Nothing: `load_state_dict` has compared the digests before.
+        """Do nothing: `load_state_dict` has already compared the digests.
 
         Args:
             state: what `get_extra_state` returned.

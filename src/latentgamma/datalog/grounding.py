@@ -39,7 +39,7 @@ _remark = re.compile(r"<\w+>:([0-9]+):([0-9]+)[-0-9:]*: info: (.*?):\n  (.*)\n")
 
 
 class GroundingWarning(UserWarning):
-    """Something in a text that is allowed and likely a slip.
+    """A warning about a text that is valid and probably has a mistake.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as found:
