@@ -36,6 +36,7 @@ BENCHMARKS = {
     "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
     "certificate": ("certificate", "rows", "how tight and how quick the certificate is"),
     "relational": ("relational", "rows", "rules with variables from examples"),
+    "distributed": ("distributed", "rows", "several processes, the cost model, tables on Ray"),
     "datasets": ("datasets", "rows", "programs written by other people"),
 }
 

@@ -231,6 +231,12 @@ def check_wrong_use(mesh: DeviceMesh, folder: Path) -> None:
     for function in (lg.perturb, lg.parameter_count):
         with pytest.raises(lg.ModelError, match="gather"):
             function(sharded)
+    if mesh.size() > 1:
+        rank = mesh.get_local_rank()
+        with pytest.raises(lg.ModelError, match="different models"):
+            shard(random_model(PROGRAMS["random"], seed=rank), mesh)
+        with pytest.raises(lg.ProgramError, match="different atoms"):
+            ProgramShard.of(Program.from_rules([], atoms=[f"a{rank}"]), mesh)
     again = copy.deepcopy(sharded)
     state = model.state(list(model.program.roots))
     assert torch.equal(again(state, 3), sharded(state, 3))

@@ -22,6 +22,17 @@ def test_every_law_of_sharded_models(processes: int, tmp_path: Path) -> None:
     assert not failures, "\n".join(f"{name}:\n{text}" for name, text in failures.items())
 
 
+def test_the_example_runs_with_torchrun(tmp_path: Path) -> None:
+    example = Path(__file__).parents[1] / "examples" / "sharded_training.py"
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 of 2" in done.stdout
+    assert "400 rules gathered" in done.stdout
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
 def test_ranges_cover_every_item_once(parts: int) -> None:
     for count in (0, 1, 5, 40):

@@ -90,7 +90,8 @@ def check_columns_of(
     Raises:
         DataError: a column or an atom is not there, or a name stands for two things.
     """
-    repeated = [name for name in columns if columns.count(name) > 1]
+    seen: set[str] = set()
+    repeated = [name for name in columns if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
     if repeated:
         raise DataError(f"the table has two columns called {repeated[0]!r}")
     unknown = [name for name in columns if name not in program.index and name not in keep]

@@ -38,7 +38,7 @@ class AtomTraffic(NamedTuple):
 class AtomShardedRules(AbstractRules):
     """The rules and the atoms of this process; the others have the rest.
 
-    A state holds the values of `own_atoms` alone. For each step the processes send each other the
+    A state holds the values of `own_atoms` alone, and `M` is their number. For each step the processes send each other the
     values that their rules use, and what their rules add to atoms of other processes. The loss is
     the sum over the processes of what each computes from its own atoms.
 

@@ -79,7 +79,8 @@ def load_checkpoint(
 ) -> int:
     """Load the last complete checkpoint of a folder, and return its number of training steps.
 
-    The number of processes may differ from that at the time of writing.
+    The number of processes may differ from that at the time of writing. The list of tensors in a
+    checkpoint is a pickle of torch.distributed.checkpoint, so load checkpoints of your own only.
 
     Args:
         folder: what `save_checkpoint` was given.

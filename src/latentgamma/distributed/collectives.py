@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The processes that share a model, and which of them this one is."""
+    """The processes that share a model, which of them this one is, and the kind of its device."""
 
     group: dist.ProcessGroup
     rank: int
     size: int
+    device: str = "cpu"
 
     def all_reduce(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The sums of these tensors over all processes. No gradients."""
@@ -56,6 +57,10 @@ class Ranks:
         found = [torch.empty_like(own) for _ in range(self.size)]
         self._checked(lambda: dist.all_gather(found, own, group=self.group))
         return [[int(x) for x in row.tolist()] for row in found]
+
+    def agree(self, number: int) -> bool:
+        """Whether all processes have the same number."""
+        return len({row[0] for row in self.counts(number)}) == 1
 
     def concatenate(self, tensor: Tensor) -> Tensor:
         """The tensors of all processes, joined along the first dimension in the order of ranks."""
@@ -98,8 +103,7 @@ class Ranks:
         return shared
 
     def _integers(self, values: Sequence[int]) -> Tensor:
-        device = dist.distributed_c10d._get_object_coll_device(self.group)
-        return torch.tensor(values, dtype=torch.int64, device=device)
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
 
     def _checked(self, run: Callable[[], object]) -> None:
         try:
@@ -107,8 +111,9 @@ class Ranks:
         except (dist.DistError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DistributedError(
-                f"rank {self.rank} of {self.size}: another process has stopped or does not answer; "
-                f"restart all processes and load the last checkpoint ({reason})"
+                f"rank {self.rank} of {self.size}: another process has stopped, does not answer or has "
+                f"a state of another shape; restart all processes and load the last checkpoint "
+                f"({reason})"
             ) from error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
@@ -140,7 +145,7 @@ def ranks_of(mesh: object) -> Ranks:
     if mesh.get_coordinate() is None:
         raise ArgumentError("this process is not part of the mesh")
     group = mesh.get_group()
-    return Ranks(group, dist.get_rank(group), dist.get_world_size(group))
+    return Ranks(group, dist.get_rank(group), dist.get_world_size(group), mesh.device_type)
 
 
 def sum_over_ranks(ranks: Ranks, *partial: Tensor) -> tuple[Tensor, ...]:

@@ -19,6 +19,7 @@ from latentgamma._model.rules import Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma.distributed.atom_sharded_rules import AtomShardedRules
 from latentgamma.distributed.collectives import Ranks
+from latentgamma.distributed.hashing import mixed_bits
 from latentgamma.distributed.sharded_rules import ShardedRules
 
 
@@ -97,7 +98,7 @@ class Layout:
         """
         held, M = self.literals, self.atom[1]
         sums = [
-            _mixed((rule + self.rule[0]) * M + atom).sum()
+            mixed_bits((rule + self.rule[0]) * M + atom).sum()
             for rule, atom in (
                 (held.body_rule, held.body_atom),
                 (held.head_rule, held.head_atom),
@@ -131,10 +132,3 @@ def layout_of(model: LatentGamma) -> Layout:
         else (rules.own_atoms.start, rules.total_atoms),
         literals=literals,
     )
-
-
-def _mixed(keys: Tensor) -> Tensor:
-    """A hash of each number: the finalizer of splitmix64, in wrapping arithmetic."""
-    keys = (keys ^ (keys >> 30)) * -4658895280553007687
-    keys = (keys ^ (keys >> 27)) * -7723592293110705685
-    return keys ^ (keys >> 31)

@@ -84,7 +84,8 @@ def close_parquet(
         program: any program, with negation or without.
         source: a file, several, or a folder with `.parquet` files; one row for each fact set, and
             columns as `close_table` takes them.
-        folder: where `part-00000.parquet` and so on are written; it is created.
+        folder: where `part-00000.parquet` and so on are written; it is created. All workers of an
+            executor must see it, and the source, under the same path.
         atoms: the atoms to write; by default all.
         keep: columns that are not atoms, and are copied.
         executor: computes the parts, for example a `RayExecutor`, which spreads them over a

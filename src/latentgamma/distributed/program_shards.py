@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -51,16 +52,20 @@ class ProgramShard:
         """The shard with these rules; all processes have the same atoms in the same order.
 
         Raises:
-            ProgramError: this is not a program, or the processes have different numbers of atoms.
+            ProgramError: this is not a program, or the processes have different atoms.
             ArgumentError: the mesh does not have one dimension.
             DistributedError: a process has stopped or does not answer.
         """
         require_program(rules, "ProgramShard.of")
         ranks = ranks_of(mesh)
         counts = ranks.counts(rules.R, rules.M)
-        if len({atoms for _, atoms in counts}) > 1:
+        digest = hashlib.blake2b(
+            "\n".join(rules.atoms).encode("utf-8", "surrogatepass"), digest_size=7
+        )
+        if not ranks.agree(int.from_bytes(digest.digest(), "little")):
             raise ProgramError(
-                f"the processes have different numbers of atoms: {[atoms for _, atoms in counts]}"
+                "the processes have different atoms, or the same in another order (numbers of atoms: "
+                f"{[atoms for _, atoms in counts]}); pass the same atoms= in all of them"
             )
         before = sum(row[0] for row in counts[: ranks.rank])
         return cls(rules, before, sum(row[0] for row in counts), ranks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from concurrent.futures import wait as futures_wait
 from typing import Any, TypeVar, final
 
 from latentgamma._errors import ArgumentError, DistributedError
@@ -50,6 +51,7 @@ class RayExecutor(Executor):
         except ImportError:
             raise ArgumentError('RayExecutor needs ray; pip install "latentgamma[ray]"') from None
         self._ray = ray
+        self._open: set[Future[Any]] = set()
         self._before: tuple[Any, ...] = ()
         self._shared: dict[int, tuple[Any, Any]] = {}
         self._started = not ray.is_initialized()
@@ -65,22 +67,34 @@ class RayExecutor(Executor):
         """The future result of `fn(*args, **kwargs)`, computed in the cluster."""
         references = [self._reference(argument) for argument in args]
         self._before = args
-        answer: Future[T] = self._run.remote(fn, *references, **kwargs).future()
+        task = self._run.remote(fn, *references, **kwargs)
         found: Future[T] = Future()
-        found.set_running_or_notify_cancel()
+        self._open.add(found)
 
         def finish(done: Future[T]) -> None:
+            if not found.set_running_or_notify_cancel():
+                return
             error = done.exception()
             if error is None:
                 found.set_result(done.result())
             else:
                 found.set_exception(self._plain(error))
 
-        answer.add_done_callback(finish)
+        def close(done: Future[T]) -> None:
+            self._open.discard(done)
+            if done.cancelled() and self._ray.is_initialized():
+                self._ray.cancel(task)
+
+        found.add_done_callback(close)
+        task.future().add_done_callback(finish)
         return found
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Forget shared arguments, and stop the cluster if it was started here."""
+        """Wait for the tasks, or cancel them, and stop the cluster if it was started here."""
+        for future in [*self._open] if cancel_futures else []:
+            future.cancel()
+        if wait:
+            futures_wait([*self._open])
         self._before = ()
         self._shared.clear()
         if self._started and self._ray.is_initialized():

@@ -13,6 +13,7 @@ from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
 from latentgamma.distributed.atom_sharded_rules import AtomShardedRules, divide_atoms
 from latentgamma.distributed.collectives import ranks_of
+from latentgamma.distributed.hashing import mixed_bits
 from latentgamma.distributed.partition import balanced_ranges
 from latentgamma.distributed.sharded_rules import ShardedRules, rows_between
 
@@ -47,7 +48,8 @@ def shard(model: LatentGamma, mesh: DeviceMesh, *, atoms: bool = False) -> Laten
         A model whose `rules` are `ShardedRules`, or with `atoms` `AtomShardedRules`.
 
     Raises:
-        ModelError: this is not such a model, or it is sharded already.
+        ModelError: this is not such a model, it is sharded already, or the processes have different
+            ones.
         ArgumentError: the mesh does not have one dimension.
         DistributedError: a process has stopped or does not answer.
     """
@@ -59,6 +61,11 @@ def shard(model: LatentGamma, mesh: DeviceMesh, *, atoms: bool = False) -> Laten
     if atoms and not isinstance(rules, SparseRules):
         raise ModelError(
             'atoms=True needs sparse rules; make the model with oracle(program, form="sparse")'
+        )
+    if not ranks.agree(_checksum(model)):
+        raise ModelError(
+            "the processes have different models; make them from the same program, with the same "
+            "seed, or load the same file"
         )
     held = rules.literals()
     costs = torch.ones(rules.R, dtype=torch.int64, device=held.body_rule.device)
@@ -101,6 +108,16 @@ def gather(model: LatentGamma) -> LatentGamma:
         for name in (*OF_RULES, *OF_ATOMS, *OF_ALL)
     }
     return with_rules(model, rules.gathered(), raw, model.program)
+
+
+def _checksum(model: LatentGamma) -> int:
+    """A number that differs for other parameters or literals."""
+    total = 0
+    for place, tensor in enumerate((*model.parameters(), *model.rules.buffers())):
+        data = tensor.detach().contiguous()
+        bits = data.view(torch.int64 if data.element_size() == 8 else torch.int32)
+        total = 31 * total + int(mixed_bits(bits.to(torch.int64) + place).sum()) + len(bits.shape)
+    return total % (1 << 62)
 
 
 def with_rules(
