@@ -1,8 +1,4 @@
-"""What a program is: atoms, and rules as index arrays.
-
-This file has more than 400 lines, since all public methods of the class stand here with their
-documentation.
-"""
+"""What a program is: atoms, and rules as index arrays."""
 
 from __future__ import annotations
 
@@ -14,9 +10,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._errors import FactsError, ProgramError, unknown_atoms
+from latentgamma._errors import ProgramError, unknown_atoms
 from latentgamma._html import caption, code, note
-from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_values
+from latentgamma._program.atoms_of_program import AtomsOfProgram
 from latentgamma._program.names import quote, rule_text
 from latentgamma._program.origin import Origin
 from latentgamma._program.program_arguments import (
@@ -38,7 +34,7 @@ _SHOWN_RULES = 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Program:
+class Program(AtomsOfProgram):
     """A definite Horn program: a tuple of atoms, and rules over their indices.
 
     Build one with `latentgamma.parse`, `latentgamma.load`, `Program.from_rules` or
@@ -189,11 +185,6 @@ class Program:
     # ---------------------------------------------------------------- what it consists of
 
     @property
-    def M(self) -> int:
-        """The number of atoms."""
-        return len(self.atoms)
-
-    @property
     def R(self) -> int:
         """The number of rules, facts of the program included."""
         return len(self.body_indptr) - 1
@@ -238,31 +229,11 @@ class Program:
         """The number of bodies each atom occurs in. Shape (M,)."""
         return np.bincount(self.body_indices, minlength=self.M)
 
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """Atoms that rules use and none derives: where facts come in."""
-        return self._atoms_where((self.rules_per_head == 0) & (self.uses_per_atom > 0))
-
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        """Atoms that occur in no body."""
-        return self._atoms_where(self.uses_per_atom == 0)
-
-    @property
-    def underivable(self) -> tuple[str, ...]:
-        """Atoms that no rule derives: R_i = 0. The paper calls them sinks."""
-        return self._atoms_where(self.rules_per_head == 0)
-
     @cached_property
     def facts(self) -> frozenset[str]:
         """The atoms the program itself states: heads of rules with an empty body."""
         own = np.repeat(self.body_sizes == 0, self.head_sizes)
         return frozenset(self.atoms[i] for i in self.head_indices[own])
-
-    @cached_property
-    def index(self) -> dict[str, int]:
-        """The index of each atom's name."""
-        return {name: i for i, name in enumerate(self.atoms)}
 
     def body_of(self, rule: int) -> Indices:
         """The atom indices of one rule's body.
@@ -297,66 +268,6 @@ class Program:
         """
         heads, body = self.heads_of(index), self.body_of(index)
         return Rule(tuple(self.atoms[i] for i in heads), frozenset(self.atoms[i] for i in body))
-
-    def _atoms_where(self, mask: Mask) -> tuple[str, ...]:
-        return tuple(self.atoms[i] for i in np.flatnonzero(mask))
-
-    # ---------------------------------------------------------------- facts and states
-
-    def mask(self, facts: Facts = ()) -> Mask:
-        """One boolean for each atom, from one fact set in any form.
-
-        >>> Program.from_rules([("bird", ["penguin"])]).mask(["penguin"])
-        array([False,  True])
-
-        Args:
-            facts: names, indices, one value for each atom, or a dictionary from names to values.
-
-        Returns:
-            A new boolean array of shape (M,).
-
-        Raises:
-            FactsError: if these are not facts of this program, or a value is neither 0 nor 1.
-        """
-        return fact_mask(self, facts).copy()
-
-    def state(self, facts: Facts | FactSets = ()) -> npt.NDArray[np.float64]:
-        """The values of one fact set or of many, between 0 and 1.
-
-        >>> program = Program.from_rules([("bird", ["penguin"])])
-        >>> program.state(["penguin"])
-        array([0., 1.])
-        >>> program.state({"penguin": 0.7})
-        array([0. , 0.7])
-
-        Args:
-            facts: a fact set as in `mask`, whose values may be between 0 and 1, or several of them.
-
-        Returns:
-            A float64 array of shape (M,), or (N, M) for several fact sets.
-
-        Raises:
-            FactsError: if these are not facts of this program, or a value lies outside [0, 1].
-        """
-        return fact_values(self, facts)
-
-    def names(self, state: npt.ArrayLike) -> frozenset[str]:
-        """The names of the atoms above one half in a state, or true in a boolean one.
-
-        Args:
-            state: one value for each atom, shape (M,).
-
-        Returns:
-            A set of names.
-
-        Raises:
-            FactsError: if the shape is not (M,).
-        """
-        values = np.asarray(state)
-        if values.shape != (self.M,):
-            raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
-        above = values if values.dtype.kind == "b" else values > 0.5
-        return frozenset(self.atoms[i] for i in np.flatnonzero(above))
 
     # ---------------------------------------------------------------- value semantics
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._errors import FactsError, ProgramError
-from latentgamma._program.facts import Facts, Mask, fact_mask, fact_values
+from latentgamma._errors import ProgramError
+from latentgamma._program.atoms_of_program import AtomsOfProgram
+from latentgamma._program.facts import Mask
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Origin
 from latentgamma._program.program import (
@@ -41,7 +42,7 @@ class Stratum:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StratifiedProgram:
+class StratifiedProgram(AtomsOfProgram):
     """A program with negation: a sequence of definite programs.
 
     An atom is negated only above the stratum that decides it, so there is one answer for each
@@ -66,11 +67,6 @@ class StratifiedProgram:
     strata: tuple[Stratum, ...]
     #: The text it was grounded from, if it was: equal programs may differ in it.
     origin: Origin | None = None
-
-    @property
-    def M(self) -> int:
-        """The number of atoms."""
-        return len(self.atoms)
 
     @property
     def R(self) -> int:
@@ -148,78 +144,10 @@ class StratifiedProgram:
             np.add.at(count, stratum.atom, stratum.program.uses_per_atom)
         return count
 
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """Atoms that rules use and none derives: where facts come in."""
-        return self._atoms_where((self.rules_per_head == 0) & (self.uses_per_atom > 0))
-
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        """Atoms that occur in no body."""
-        return self._atoms_where(self.uses_per_atom == 0)
-
-    @property
-    def underivable(self) -> tuple[str, ...]:
-        """Atoms that no rule derives."""
-        return self._atoms_where(self.rules_per_head == 0)
-
     @cached_property
     def facts(self) -> frozenset[str]:
         """The atoms the program itself states: heads of rules with an empty body."""
         return frozenset(name for stratum in self.strata for name in stratum.program.facts)
-
-    @cached_property
-    def index(self) -> dict[str, int]:
-        """The index of each atom's name."""
-        return {name: i for i, name in enumerate(self.atoms)}
-
-    def mask(self, facts: Facts = ()) -> Mask:
-        """One boolean for each atom, from one fact set in any form.
-
-        Args:
-            facts: names, indices, one value for each atom, or a dictionary from names to values.
-
-        Returns:
-            A boolean array of shape (M,).
-
-        Raises:
-            FactsError: if these are not facts of this program, or a value is neither 0 nor 1.
-        """
-        return fact_mask(self, facts)
-
-    def state(self, facts: Facts = ()) -> npt.NDArray[np.float64]:
-        """The values of one fact set, between 0 and 1.
-
-        Args:
-            facts: a fact set as in `mask`, whose values may be between 0 and 1.
-
-        Returns:
-            A float64 array of shape (M,).
-
-        Raises:
-            FactsError: if these are not facts of this program, or a value lies outside [0, 1].
-        """
-        return fact_values(self, facts)
-
-    def names(self, state: npt.ArrayLike) -> frozenset[str]:
-        """The names of the atoms above one half in a state, or true in a boolean one.
-
-        Args:
-            state: one value for each atom, shape (M,).
-
-        Returns:
-            A set of names.
-
-        Raises:
-            FactsError: if the shape is not (M,).
-        """
-        values = np.asarray(state)
-        if values.shape != (self.M,):
-            raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
-        return frozenset(self._atoms_where(values if values.dtype.kind == "b" else values > 0.5))
-
-    def _atoms_where(self, mask: Mask) -> tuple[str, ...]:
-        return tuple(self.atoms[i] for i in np.flatnonzero(mask))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StratifiedProgram):
