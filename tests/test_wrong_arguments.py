@@ -44,5 +44,5 @@ def test_wrong_arguments(call: Callable[[], Any], error: type[Exception], messag
 
 def test_every_exception_is_in_one_tree() -> None:
     errors = [getattr(lg, name) for name in lg.__all__ if name.endswith("Error")]
-    assert len(errors) == 9
+    assert len(errors) == 10
     assert all(issubclass(error, lg.LatentGammaError) for error in errors)
