@@ -123,7 +123,7 @@ class BodySearch:
 
         Args:
             variables: the largest number of variables.
-            deadline: when to stop, by `time.monotonic`.
+            deadline: when to stop, by `time.process_time`.
             must_use: predicates of which a candidate needs one.
         """
         self.literals += 1
@@ -131,7 +131,7 @@ class BodySearch:
         grown: list[Body] = []
         complete = True
         for parent in self.frontier:
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 complete = False
                 break
             table = self.table(parent)

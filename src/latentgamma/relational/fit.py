@@ -60,7 +60,7 @@ def fit(
         method: "search" enumerates clauses and chooses among them; "gradient" trains the choice;
             "auto" is "search".
         seed: the seed of everything random.
-        time_limit: in seconds; the best program so far is then returned.
+        time_limit: in seconds of processor time; the best program so far is then returned.
         alternatives: the largest number of alternatives.
         progress: called with a `SearchStep` after each stage.
         checkpoint: a file to keep finished levels of the search in; a call with the same examples
@@ -101,11 +101,11 @@ def fit(
         raise ArgumentError(
             f"a target has {widest} arguments, but max_variables is {max_variables}"
         )
-    start = time.monotonic()
+    start = time.process_time()
     history: list[SearchStep] = []
 
     def report(stage: str, candidates: int, explained: float) -> None:
-        step = SearchStep(stage, candidates, explained, time.monotonic() - start)
+        step = SearchStep(stage, candidates, explained, time.process_time() - start)
         history.append(step)
         if progress is not None:
             progress(step)
@@ -113,7 +113,7 @@ def fit(
     if method == "gradient":
         share = None if noise == "auto" else float(noise)
         found, wrong = gradient_search(problem, options, share, start + time_limit, report)
-        seconds = time.monotonic() - start
+        seconds = time.process_time() - start
         estimate = (share or wrong) if noise else None
         return build_result(
             problem, found, options, tuple(history), seconds, noise=estimate, method="gradient"
@@ -122,7 +122,12 @@ def fit(
         share = None if noise == "auto" else float(noise)
         found, wrong = noisy_search(problem, options, share, start + time_limit, report)
         return build_result(
-            problem, found, options, tuple(history), time.monotonic() - start, noise=share or wrong
+            problem,
+            found,
+            options,
+            tuple(history),
+            time.process_time() - start,
+            noise=share or wrong,
         )
     about = {"data": problem.digest, "relational": [*astuple(options)]}
     with contextlib.ExitStack() as stack:
@@ -130,7 +135,7 @@ def fit(
         if checkpoint is not None:
             compute = stack.enter_context(Journal(checkpoint, about)).compute
         found = search(problem, options, start + time_limit, report, compute)
-    return build_result(problem, found, options, tuple(history), time.monotonic() - start)
+    return build_result(problem, found, options, tuple(history), time.process_time() - start)
 
 
 def _check_options(

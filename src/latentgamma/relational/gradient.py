@@ -101,7 +101,7 @@ def _train(
     speed, scale = np.zeros(count), np.zeros(count)
     best: tuple[float, tuple[int, ...]] = (float(scorer.total([()])[0]), ())
     for step in range(1, _STEPS + 1):
-        if time.monotonic() > deadline:
+        if time.process_time() > deadline:
             break
         share = 1 / (1 + np.exp(-odds))
         used = rng.random((_SAMPLES, count)) < share

@@ -88,7 +88,7 @@ def definitions(
             found[key] = (bits, codes, clauses, needs)
 
     for types in _head_types(relations, usable):
-        if time.monotonic() > deadline:
+        if time.process_time() > deadline:
             break
         short, long = _clauses(types, relations, usable, n)
         for clause, codes in long:
@@ -96,7 +96,7 @@ def definitions(
         for (one, a), (other, b) in itertools.combinations(short, 2):
             add(types, np.union1d(a, b), (one, other))
         for (one, a), step in itertools.product(short, _steps(types, relations, usable)):
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 break
             closed = _closed(types, a, step, relations, n)
             if closed is not None:
@@ -104,8 +104,7 @@ def definitions(
     ordered = sorted(found.items(), key=lambda item: item[1][0])[:_MOST_DEFINITIONS]
     result = []
     for number, ((types, _), (bits, codes, clauses, needs)) in enumerate(ordered, first_number):
-        name = f"inv{number}"
-        relation = Relation(name, decode(codes, n, len(types)), n, types, bits=bits)
+        relation = Relation("", decode(codes, n, len(types)), n, types, bits=bits)
         named = tuple(
             Clause(number, clause.arity, tuple((number if p < 0 else p, v) for p, v in clause.body))
             for clause in clauses

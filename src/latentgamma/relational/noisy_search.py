@@ -131,7 +131,7 @@ def noisy_candidates(
     background = [r for r in range(len(relations)) if r not in learned]
     allowed = [*background, *learned] if options.recursive else background
     clauses: list[Clause] = []
-    middle = time.monotonic() + 0.45 * (deadline - time.monotonic())
+    middle = time.process_time() + 0.45 * (deadline - time.process_time())
     for target in problem.targets:
         examples = Examples.of(problem, target, _MOST_EXAMPLES, options.seed)
         seeker = BodySearch(problem, target, relations, allowed, learned, examples)
@@ -158,7 +158,7 @@ def _scored_bodies(
         limit = most_variables(level, arity, widest, options.max_variables)
         grown: list[tuple[float, Body]] = []
         for _, parent in frontier:
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 break
             table = seeker.table(parent)
             if table is None:
@@ -286,16 +286,16 @@ class SetScorer:
         self.total([(), *((n,) for n in range(count))])
         pairs = list(itertools.combinations(range(count), 2))
         for start in range(0, len(pairs), 2048):
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 break
             self.total(pairs[start : start + 2048])
         beam = self._best(_KEPT_SETS)
         for _ in range(_MOST_ROUNDS):
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 break
             moves = [move for _, chosen in beam for move in _moves(chosen, count)]
             for start in range(0, len(moves), 2048):
-                if time.monotonic() > deadline:
+                if time.process_time() > deadline:
                     break
                 self.total(moves[start : start + 2048])
             better = self._best(_KEPT_SETS)

@@ -48,7 +48,7 @@ class CandidatePool:
         """
         refused: list[Clause] = []
         for clause in sorted(clauses, key=lambda c: clause_bits(c, self.predicates)):
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 return refused, False
             bits = clause_bits(clause, self.predicates)
             target = self._targets[clause.head]

@@ -34,6 +34,11 @@ def build_result(
 ) -> RelationalResult:
     """Return the result of a search; `noise` is the share of wrong labels, None for no search for them."""
     notes = [*problem.notes, *found.notes]
+    notes += [
+        f"every tuple of {target.name} is positive: these examples exclude nothing"
+        for target in problem.targets
+        if target.negative is None and problem.label_count(target) == len(target.positive)
+    ]
     if not found.choices:
         by_relation = {target.relation: target for target in problem.targets}
         return RelationalResult(
@@ -62,6 +67,10 @@ def build_result(
             "instance that was tried"
         )
     evidence, missing, wrong = _evidence(problem, found, best, program)
+    if noise is None and (missing or wrong):
+        raise RuntimeError(
+            f"the program found is not one of the examples; report this: {program.text}"
+        )
     labels = sum(problem.label_count(target) for target in problem.targets)
     return RelationalResult(
         text=program.text,

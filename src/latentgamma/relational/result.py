@@ -51,7 +51,7 @@ class SearchStep:
         stage: what was finished.
         candidates: the number of candidate rules.
         explained: the share of positive examples that some candidate derives.
-        seconds: since the start.
+        seconds: of processor time since the start.
     """
 
     stage: str
@@ -80,7 +80,7 @@ class RelationalResult:
         history: the course of the search.
         method: the method that was used.
         noise: the share of wrong labels that was assumed or estimated.
-        seconds: the time of the search.
+        seconds: the processor time of the search.
         problem: the examples.
     """
 

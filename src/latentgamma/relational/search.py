@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from latentgamma._learning.journal import Compute, compute_now
 from latentgamma._learning.wording import quantity
@@ -26,6 +26,10 @@ _INVENTED_BODY = 2
 #: Once a program is found, shorter ones are sought for this share of the time so far, or these
 #: seconds.
 _MORE_SHARE, _MORE_SECONDS = 1.0, 1.0
+#: Seconds for two invented predicates, which take longer.
+_SECOND_SECONDS = 20.0
+#: First predicates on which a second one is built, and definitions of it for each.
+_MOST_BASES, _MOST_SECOND = 20, 60
 #: Alternatives may be longer than the shortest program by this share, and by these bits.
 _SLACK_SHARE, _SLACK_BITS = 0.35, 6.0
 #: Seconds for the alternatives.
@@ -99,7 +103,7 @@ def search(
     compute: Compute = compute_now,
 ) -> Found:
     """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
-    start, time_limit = time.monotonic(), deadline
+    start, time_limit = time.process_time(), deadline
     relations = list(problem.relations)
     found = Found(relations=relations)
     learned = [target.relation for target in problem.targets]
@@ -125,7 +129,7 @@ def search(
         )
         if complete and found.literals == level - 1:
             found.literals = level
-        now = time.monotonic()
+        now = time.process_time()
         if best is not None:
             most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
             if most <= _least_bits(level + 1, problem, len(allowed)):
@@ -134,11 +138,11 @@ def search(
         enough = best is not None or level >= 3
         if options.invent and not invented and enough:
             invented = True
-            _invent(found, pool, problem, background, learned, options, deadline, report)
-            best = _choose(found, pool, options, deadline)
+            until = deadline if options.invent == 1 else min(time_limit, now + _SECOND_SECONDS)
+            _invent(found, pool, problem, background, learned, options, until, report)
+            best = _choose(found, pool, options, max(until, time.process_time() + 3.0))
         if now > deadline:
             break
-    found.candidates = pool.candidates
     if best is not None:
         enough = found.literals >= 1 and len(pool.candidates) < MOST_CANDIDATES
         enough &= all(seeker.examples.every_positive for seeker in seekers)
@@ -181,7 +185,7 @@ def covering_candidates(
         found.literals += whole
         stage = f"bodies of {quantity(level, 'literal')}"
         report(stage, len(pool.candidates), _share(found, problem))
-        if not found.unexplained or time.monotonic() > deadline:
+        if not found.unexplained or time.process_time() > deadline:
             break
     return pool.candidates, found
 
@@ -251,23 +255,25 @@ def _choose(
         return None
     bits = {number: one.relation.bits for number, one in pool.definitions.items()}
     selection = Selection(hypotheses, bits, options.invent)
-    seconds = max(1.0, min(10.0, deadline - time.monotonic()))
-    best = selection.shortest(time.monotonic() + seconds)
-    if best is not None:
-        found.choices = [best]
-        found.candidates = candidates
-    return best
+    seconds = max(1.0, min(10.0, deadline - time.process_time()))
+    choice = selection.shortest(time.process_time() + seconds)
+    before = found.choices[0] if found.choices else None
+    if before is not None and (choice is None or choice.bits > before.bits + 1e-6):
+        # Out of time: the choice among fewer candidates stands, but is not proved to be shortest.
+        found.choices = [replace(before, shortest=False)]
+    elif choice is not None:
+        found.choices, found.candidates = [choice], candidates
+    return found.choices[0] if found.choices else None
 
 
 def _alternatives(
     found: Found, pool: CandidatePool, options: SearchOptions, time_limit: float
 ) -> None:
     """Add the next shortest programs that do not contain an earlier one."""
-    candidates = pool.candidates
-    hypotheses = Hypotheses(pool.problem, candidates)
+    hypotheses = Hypotheses(pool.problem, found.candidates)
     bits = {number: one.relation.bits for number, one in pool.definitions.items()}
     selection = Selection(hypotheses, bits, options.invent)
-    now = time.monotonic()
+    now = time.process_time()
     deadline = now + min(_ALTERNATIVE_SECONDS, max(0.5, time_limit - now))
     best = found.choices[0]
     most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
@@ -275,7 +281,7 @@ def _alternatives(
     found.choices = [best]
     while choice is not None and len(found.choices) <= options.alternatives:
         selection.exclude(choice)
-        if time.monotonic() > deadline:
+        if time.process_time() > deadline:
             break
         choice = selection.shortest(deadline)
         if choice is None or choice.bits > most:
@@ -295,18 +301,19 @@ def _invent(
 ) -> None:
     """Add candidates that use an invented predicate."""
     relations = found.relations
-    layer = list(background)
-    newest: frozenset[int] = frozenset()
-    for depth in range(options.invent):
-        made = definitions(problem, relations, layer, len(relations), deadline, must_use=newest)
-        if not made:
-            break
-        for one in made:
-            relations.append(one.relation)
-            found.definitions[one.number] = pool.definitions[one.number] = one
-        newest = frozenset(one.number for one in made)
-        layer = [*background, *sorted(newest, key=lambda n: relations[n].bits)[:40]]
-        del depth
+    first = definitions(problem, relations, background, len(relations), deadline)
+    _define(found, pool, first)
+    if options.invent == 2:
+        # The second predicate is defined by one of the first ones, and the background.
+        for one in first[:_MOST_BASES]:
+            if time.process_time() > deadline - 0.3 * _SECOND_SECONDS:
+                break
+            usable = [*background, one.number]
+            built = frozenset({one.number})
+            found_now = definitions(
+                problem, relations, usable, len(relations), deadline, must_use=built
+            )
+            _define(found, pool, found_now[:_MOST_SECOND])
     invented = sorted(found.definitions)
     if not invented:
         return
@@ -323,6 +330,12 @@ def _invent(
             len(pool.candidates),
             _share(found, problem),
         )
+
+
+def _define(found: Found, pool: CandidatePool, made: Sequence[Definition]) -> None:
+    for one in made:
+        found.relations.append(one.relation)
+        found.definitions[one.number] = pool.definitions[one.number] = one
 
 
 def _least_bits(literals: int, problem: Problem, predicates: int) -> float:

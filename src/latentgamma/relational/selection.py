@@ -13,6 +13,8 @@ from typing import Any
 
 from latentgamma.relational.instances import Candidate, Hypotheses
 
+#: Seconds between two looks at the clock.
+_WAIT = 0.05
 #: Bits are whole numbers for clingo: this many parts of a bit.
 _PARTS = 100
 
@@ -88,20 +90,18 @@ class Selection:
             if len(needed) > most_invented:
                 backend.add_weight_rule([], most_invented + 1, needed)
             backend.add_minimize(0, weights)
-        self._number = {use: number for number, use in enumerate(self._use)}
 
     def shortest(self, deadline: float) -> Choice | None:
         """Return the shortest set of candidates that was found; None if there is none."""
         found: list[tuple[int, ...]] = []
 
         def keep(model: Any) -> None:
-            found.append(
-                tuple(n for n, use in enumerate(self._use) if model.context and _true(model, use))
-            )
+            found.append(tuple(n for n, use in enumerate(self._use) if model.is_true(use)))
 
-        seconds = max(0.05, deadline - time.monotonic())
         with self._control.solve(on_model=keep, async_=True) as handle:
-            finished = handle.wait(seconds)
+            finished = handle.wait(_WAIT)
+            while not finished and time.process_time() < deadline:
+                finished = handle.wait(_WAIT)
             if not finished:
                 handle.cancel()
             result = handle.get()
@@ -120,7 +120,3 @@ class Selection:
         used = {d for number in chosen for d in self._candidates[number].definitions}
         clauses = sum(self._candidates[number].bits for number in chosen)
         return clauses + sum(self._definitions[d] for d in used)
-
-
-def _true(model: Any, atom: int) -> bool:
-    return bool(model.is_true(atom))

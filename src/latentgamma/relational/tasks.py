@@ -50,7 +50,9 @@ def names() -> list[str]:
 
 
 def task(name: str, seed: int = 0, *, size: Size = "small") -> Task:
-    """Return a random instance of a task, in which every rule of the true program is needed.
+    """Return a random instance of a task.
+
+    Every rule of the true program is needed for its labels, and some tuples are not positive.
 
     >>> one = task("grandparent", seed=1)
     >>> one.target, len(one.positive) > 0
@@ -75,12 +77,20 @@ def task(name: str, seed: int = 0, *, size: Size = "small") -> Task:
         rng = random.Random(f"{name} {seed} {size} {attempt}")
         background = make(rng, size)
         positive = derived(truth, background, target)
-        if positive and all(
+        if _has_both(background, positive) and all(
             derived("".join(r for r in rules if r is not rule), background, target) != positive
             for rule in rules
         ):
             return Task(name, target, truth, background, positive)
     raise ArgumentError(f"no instance of {name!r} needs each of its rules")
+
+
+def _has_both(background: Background, positive: Sequence[Atom]) -> bool:
+    """Return whether some tuples are positive and some are not."""
+    if not positive:
+        return False
+    problem = read_problem(background, positive, None, None)
+    return len(positive) < problem.tuples(problem.targets[0])
 
 
 def derived(program: str, background: Background, target: str) -> list[Atom]:
