@@ -11,7 +11,7 @@ import latentgamma as lg
 from latentgamma.relational import kinship, tasks
 from latentgamma.relational.bodies import BodySearch, Examples
 from latentgamma.relational.clauses import Clause, canonical, clause_bits, clause_text
-from latentgamma.relational.instances import body_bindings
+from latentgamma.relational.instances import body_bindings, instances
 from latentgamma.relational.problem import read_problem
 from latentgamma.relational.programs import derived_atoms
 from latentgamma.relational.relations import Relation, decode, encode
@@ -443,3 +443,27 @@ def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -
     assert result.predict(one.background) == set(one.positive)
     assert result.bits >= expected.bits
     assert result.reason == "the shortest description that was found"
+
+
+def test_a_rule_that_reaches_a_negative_example_in_two_steps_is_not_chosen() -> None:
+    """0 gives 1, which has no label, and 1 gives 2, which is negative."""
+    result = lg.relational.fit(CHAIN, [("t", n) for n in (0, 3, 6)], [("t", 2), ("t", 7)])
+    assert result.predict(CHAIN) == {("t", "0"), ("t", "3"), ("t", "6")}
+
+
+def test_a_tuple_without_a_label_does_not_refute_a_rule() -> None:
+    """1 would give 3, which is negative, but nothing derives 1."""
+    result = lg.relational.fit(CHAIN, [("t", 0), ("t", 4)], [("t", n) for n in (3, 5, 6)])
+    texts = [result.text, *(one.text for one in result.alternatives)]
+    assert any("succ" in text and text.count("t(") > 2 for text in texts)
+    problem = read_problem(CHAIN, [("t", 0), ("t", 4)], [("t", 3)], None)
+    succ, t = problem.names.index("succ"), problem.names.index("t")
+    clause = Clause(t, 1, ((succ, (1, 2)), (succ, (2, 0)), (t, (1,))))
+    found = instances(clause, 1.0, problem, problem.targets[0], problem.relations, [t])
+    assert found is not None
+
+
+def test_instances_whose_head_is_in_their_body_are_left_out() -> None:
+    problem = read_problem({"p": [("a", "b"), ("c", "d")]}, [("t", "a")], None, None)
+    clause = Clause(1, 1, ((0, (0, 1)), (0, (2, 1)), (1, (2,))))  # t(X) :- p(X,Y), p(Z,Y), t(Z).
+    assert instances(clause, 1.0, problem, problem.targets[0], problem.relations, [1]) is None
