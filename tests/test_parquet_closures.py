@@ -83,6 +83,7 @@ class TestTable:
             ({"a": [2]}, {}, "'a' must hold booleans, or 0 and 1"),
             ({"a": ["yes"]}, {}, "'a' must hold booleans"),
             ({"a": [True]}, {"keep": ["id"]}, "no column 'id' to keep"),
+            ({"a": [True]}, {"keep": "id"}, r"write keep=\['id'\]"),
             ({"a": [True]}, {"keep": ["a"]}, "'a' to keep is an atom"),
             ({"a": [True]}, {"atoms": ["q"]}, "atoms name an atom this program does not have: 'q'"),
         ],

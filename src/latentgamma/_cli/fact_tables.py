@@ -100,8 +100,7 @@ def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
             }
         )
     else:
-        there = f", {done.resumed:,} of them from before" if done.resumed else ""
-        screen.line(
-            f"{done.rows:,} fact sets closed into {len(done.parts):,} files in {done.folder}{there}"
-        )
+        files = "1 file" if len(done.parts) == 1 else f"{len(done.parts):,} files"
+        there = f", {done.resumed:,} from an earlier call" if done.resumed else ""
+        screen.line(f"closures of {done.rows:,} fact sets in {files} in {done.folder}{there}")
     return 0

@@ -90,6 +90,9 @@ def check_columns_of(
     Raises:
         DataError: a column or an atom is not there, or a name stands for two things.
     """
+    for option, names in (("atoms", atoms), ("keep", keep)):
+        if isinstance(names, str):
+            raise DataError(f"{option} takes a list of names; write {option}=[{names!r}]")
     seen: set[str] = set()
     repeated = [name for name in columns if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
     if repeated:

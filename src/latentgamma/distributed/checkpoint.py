@@ -39,7 +39,7 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint to a folder; all processes of a sharded model call it together.
 
-    Each process writes its own rules. Once the new checkpoint is complete, older ones in the
+    Each process writes its own rules. A model that is not sharded is saved by one process. Once the new checkpoint is complete, older ones in the
     folder are deleted; a run that is interrupted before leaves the older one.
 
     Args:
