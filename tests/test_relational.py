@@ -446,9 +446,10 @@ def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -
 
 
 def test_a_rule_that_reaches_a_negative_example_in_two_steps_is_not_chosen() -> None:
-    """0 gives 1, which has no label, and 1 gives 2, which is negative."""
-    result = lg.relational.fit(CHAIN, [("t", n) for n in (0, 3, 6)], [("t", 2), ("t", 7)])
-    assert result.predict(CHAIN) == {("t", "0"), ("t", "3"), ("t", "6")}
+    """3 gives 4, which has no label, and 4 gives 5, which is negative."""
+    result = lg.relational.fit(CHAIN, [("t", 0), ("t", 3)], [("t", 5)])
+    assert ("t", "5") not in result.predict(CHAIN)
+    assert {("t", "0"), ("t", "3")} <= result.predict(CHAIN)
 
 
 def test_a_tuple_without_a_label_does_not_refute_a_rule() -> None:
