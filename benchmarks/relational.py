@@ -1,6 +1,6 @@
 """Rules with variables: the tasks of ∂ILP, wrong labels, kinship chains, many facts, graphs.
 
-The training sets are those of seeds 2001 and on; nothing was tuned on them. A task is solved if
+The training sets are those of seeds 1001 and on, which were not used in development. A task is solved if
 the learned program, or with clean labels an alternative that is shown, derives exactly the right
 atoms on a larger instance. Times are CPU seconds of one thread.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import latentgamma as lg
 from latentgamma.relational import kinship, tasks
 
-FIRST_SEED = 2001
+FIRST_SEED = 1001
 #: Training sets with clean labels, with a tenth of wrong labels, and for the other points of the curve.
 CLEAN_SEEDS, NOISY_SEEDS, CURVE_SEEDS, GRADIENT_SEEDS = 20, 20, 3, 5
 CURVE = (0.0, 0.05, 0.2, 0.3)

@@ -193,7 +193,38 @@ def about_learn(rows: list[Row]) -> list[str]:
     ]
 
 
+def about_relational(rows: list[Row]) -> list[str]:
+    clean = [row for row in rows if row["part"] == "clean"]
+    solved = [row["right"] + row["right one among the alternatives"] for row in clean]
+    wrong = [row for row in rows if row["part"] == "wrong labels" and row["share"] == 0.1]
+    chains = [row for row in rows if row["part"] == "kinship"]
+    most = max((row["training chains"] for row in chains), default=0)
+    accuracy = [
+        value
+        for row in chains
+        if row["training chains"] == most
+        for name, value in row.items()
+        if name.startswith("length")
+    ]
+    enough = sum(row["right"] >= 0.9 * row["training sets"] for row in wrong)
+    facts = [row["CPU s"] for row in rows if row["part"] == "many facts"]
+    return [
+        "`clean`: every task of ∂ILP with fresh random training sets and one setting (`invent=1`),"
+        " tested on larger instances. `right`: the learned program is right there; where it is not,"
+        " the right one may be among the alternatives that are shown. `gradient`: the same with"
+        ' `method="gradient"`. `wrong labels`: larger training sets, a share of whose labels is'
+        " wrong; alternatives do not count. A task without a row was not measured.",
+        f"Clean labels: at least 19 of 20 training sets solved on {sum(n >= 19 for n in solved)} of"
+        f" {len(clean)} tasks, at most {max(row['CPU s, most'] for row in clean):.1f} CPU seconds"
+        f" each. A tenth of wrong labels: right on at least nine in ten training sets on {enough} of"
+        f" the {len(wrong)} tasks measured. Kinship chains of up to 10 relations, from {most:,}"
+        f" chains of 2 to 4: at least {min(accuracy):.3f} right at every length. 100,000 facts: at"
+        f" most {max(facts):.1f} CPU seconds.",
+    ]
+
+
 FINDINGS = {
+    "relational": about_relational,
     "peers": about_peers,
     "sweep": about_sweep,
     "startup": about_startup,

@@ -299,7 +299,7 @@ def test_bodies_may_use_predicates_of_three_arguments() -> None:
     assert result.text == "less(X,Y) :- add(X,Z,Y)."
 
 
-@pytest.mark.parametrize("name", ["fizz", "less-than"])
+@pytest.mark.parametrize("name", ["fizz", "even-succ2"])
 def test_a_task_is_solved_with_wrong_labels(name: str) -> None:
     train, larger = tasks.task(name, 3, size="medium"), tasks.task(name, 3, size="large")
     positive, negative = tasks.flip_labels(train, 0.1, 3)
@@ -429,7 +429,7 @@ def test_wrong_graphs_are_refused(call, message: str) -> None:
 def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -> None:
     """The numbers of a choice belong to the candidates that it was made of."""
     one = tasks.task("connectedness", 1)
-    expected = lg.relational.fit(one.background, one.positive)
+    expected = lg.relational.fit(one.background, one.positive, max_body=3)
     shortest = Selection.shortest
     calls = []
 
@@ -438,8 +438,8 @@ def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -
         return shortest(self, deadline) if len(calls) == 1 else None
 
     monkeypatch.setattr(Selection, "shortest", once)
-    result = lg.relational.fit(one.background, one.positive)
-    assert len(calls) > 2
+    result = lg.relational.fit(one.background, one.positive, max_body=3)
+    assert len(calls) > 1
     assert result.predict(one.background) == set(one.positive)
     assert result.bits >= expected.bits
     assert result.reason == "the shortest description that was found"
