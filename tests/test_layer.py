@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -241,6 +242,29 @@ def test_a_clamped_fact_still_gets_a_gradient() -> None:
     given_logits = lg.Layer(lg.parse("c :- a. d :- b."), ["a", "b"], ["c", "d"], from_logits=True)
     given_logits(scores, logits=True).sum().backward()
     assert scores.grad.tolist() == [[1.0, 1.0]]
+    assert given_logits(scores).tolist() == [[1.0, 0.0]]
+    assert given_logits.eval()(torch.tensor([[1e30, -1e30]])).tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize("semantics", ["godel", "probability"])
+def test_infinite_scores_of_a_softmax(semantics: str) -> None:
+    atoms = lg.Categorical(["a", "b", "c"])
+    layer = lg.Layer(
+        lg.parse("d :- a. e :- b. f :- c."),
+        atoms,
+        list("def"),
+        from_logits=True,
+        semantics=semantics,
+    ).eval()
+    inf = float("inf")
+    scores = torch.tensor([[-inf, 0.0, 0.0], [inf, 0.0, 1.0], [-inf, -inf, 0.0]]).double()
+    scores.requires_grad_()
+    expected = torch.tensor([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]).double()
+    torch.testing.assert_close(layer(scores), expected)
+    layer(scores, logits=True).sum().backward()
+    assert scores.grad.isfinite().all()
+    with pytest.raises(lg.StateError, match="all −∞"):
+        layer(torch.full((1, 3), -inf))
 
 
 def test_log_odds_of_a_softmax() -> None:
@@ -332,6 +356,31 @@ class TestTemperature:
 
 
 class TestBadInput:
+    def test_options_of_another_kind(self) -> None:
+        program = lg.parse("b :- a.")
+
+        def layer(given: Any = program, **options: Any) -> lg.Layer:
+            return lg.Layer(given, "a", "b", **options)
+
+        with pytest.raises(lg.ProgramError, match="takes a Program, not str"):
+            layer("b :- a.")
+        for temperature in ("warm", None):
+            with pytest.raises(lg.ModelError, match="a temperature is a number"):
+                layer(temperature=temperature)
+        for evidence in (["b"], "b"):
+            with pytest.raises(lg.ModelError, match="evidence is a dictionary"):
+                layer(semantics="probability", evidence=evidence)
+        for value in ("no", 0.3, None):
+            with pytest.raises(lg.ModelError, match="True or False"):
+                layer(semantics="probability", evidence={"b": value})
+        with pytest.raises(lg.ModelError, match="both True and False of 'b'"):
+            layer(semantics="probability", evidence={"b": True, 0: False})
+        with pytest.raises(lg.ModelError, match="inference is an Inference"):
+            layer(semantics="probability", inference="sample")
+        for options in ({"error": "x"}, {"seed": 1.5}, {"seed": "x"}, {"budget": True}):
+            with pytest.raises(lg.ModelError, match=next(iter(options))):
+                lg.Inference(**options)
+
     def test_groups(self) -> None:
         program = lg.parse(ALARM)
         with pytest.raises(

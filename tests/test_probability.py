@@ -442,3 +442,143 @@ def test_proofs_of_a_layer() -> None:
     assert [proof.probability for proof in proofs] == pytest.approx([0.9, 0.2])
     with pytest.raises(ModelError, match='semantics="probability"'):
         lg.Layer(program, ["smoke"], "alarm").proofs(torch.tensor([0.9]), "alarm")
+
+
+# ------------------------------------------------------------------------ small numbers
+
+
+def test_small_probabilities_of_alternatives_have_all_their_digits() -> None:
+    layer = lg.Layer(lg.parse("c :- a. c :- b."), ["a", "b"], "c", semantics="probability")
+    p = torch.tensor([[3e-16, 4e-16], [1e-40, 2e-40]], dtype=torch.float64)
+    expected = p.sum(1)
+    torch.testing.assert_close(layer(p), expected, rtol=1e-14, atol=0)
+    torch.testing.assert_close(layer(p, logits=True), expected.log(), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("method", ["pass", "table"])
+def test_log_odds_where_probabilities_underflow_or_are_zero(method: str) -> None:
+    program = lg.parse("b :- a(0), c, e. b :- a(1), d, e. n :- x.")
+    layer = lg.Layer(
+        program,
+        {"facts": ["c", "d", "e"], "group": lg.Categorical(["a(0)", "a(1)"])},
+        ["b", "n"],
+        semantics="probability",
+        inference=lg.Inference(method=method),
+    )
+    facts = torch.tensor([[1e-250, 3e-250, 1e-250], [0.25, 1.0, 0.5]], dtype=torch.float64)
+    group = torch.tensor([[0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
+    facts.requires_grad_()
+    odds = layer({"facts": facts, "group": group}, logits=True)
+    expected = torch.tensor([np.log(2) - 500 * np.log(10), np.log(0.3125 / 0.6875)])
+    torch.testing.assert_close(odds[:, 0], expected, rtol=1e-13, atol=0)
+    assert (odds[:, 1] < -1e20).all()
+    assert odds.isfinite().all()
+    (slope,) = torch.autograd.grad(odds[0, 0], facts)
+    expected = torch.tensor([0.25e250, 0.25e250, 1e250], dtype=torch.float64)
+    torch.testing.assert_close(slope[0], expected, rtol=1e-12, atol=0)
+
+
+def test_probabilities_do_not_leave_the_unit_interval() -> None:
+    atoms = ["a", "b", "c"]
+    program = lg.parse("d :- a. d :- b. d :- c. e :- d. e :- f.")
+    layer = lg.Layer(
+        program,
+        {"group": lg.Categorical(atoms), "fact": ["f"]},
+        ["d", "e"],
+        semantics="probability",
+    )
+    scores = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+    group, fact = scores.softmax(1).requires_grad_(), torch.full((500, 1), 0.5)
+    assert (group.double().sum(1) > 1).any()
+    values = layer({"group": group, "fact": fact})
+    assert values.max() <= 1
+    values[:, 0].sum().backward()
+    assert (group.grad == 1).all()  # no clamp takes the slope away
+    logs = group.detach().double().log()
+    both = torch.cat((torch.full((500, 1), 0.5).double().log(), logs), 1)
+    assert not pass_log_values(layer.rules.ladder.circuit, both).isnan().any()
+
+
+@pytest.mark.parametrize("method", ["pass", "sample"])
+@pytest.mark.parametrize("logits", [False, True])
+def test_a_second_derivative_is_right_or_refused(method: str, logits: bool) -> None:
+    program = lg.parse("c :- a, b. c :- d.")
+
+    def slope_of(method: str) -> tuple[torch.Tensor, torch.Tensor]:
+        inference = lg.Inference(method=method)
+        layer = lg.Layer(
+            program, ["a", "b", "d"], "c", semantics="probability", inference=inference
+        )
+        p = torch.tensor([[0.5, 0.25, 1e-250]], dtype=torch.float64, requires_grad=True)
+        value = layer(p, logits=logits)
+        return torch.autograd.grad(value.sum(), p, create_graph=True)[0], p
+
+    slope, p = slope_of("table")
+    assert torch.autograd.grad(slope.sum(), p)[0].abs().max() > 0.1
+    slope, p = slope_of(method)
+    with pytest.raises(ModelError, match="no second derivative"):
+        torch.autograd.grad(slope.sum(), p)
+
+
+# ------------------------------------------------------------------------ evidence
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("coins", [1, 13])  # by a table, and by differences of probabilities
+def test_impossible_evidence_is_refused_in_spite_of_rounding(
+    coins: int, dtype: torch.dtype
+) -> None:
+    names = [f"x({n})" for n in range(coins)]
+    atoms = ["a", "b", "c"]
+    program = lg.parse("h :- " + ", ".join(names) + ", a. seen :- b. seen :- c.")
+    layer = lg.Layer(
+        program,
+        {"group": lg.Categorical(atoms), "coins": names},
+        "h",
+        semantics="probability",
+        evidence=dict.fromkeys(atoms, False),
+    )
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        group = torch.randn(1, 3, generator=generator, dtype=dtype).softmax(1)
+        with pytest.raises(lg.StateError, match="probability zero"):
+            layer({"group": group, "coins": torch.full((1, coins), 0.5, dtype=dtype)})
+
+
+def test_unlikely_negative_evidence_keeps_its_digits() -> None:
+    program = lg.parse("s :- a. s :- b. c :- b, d.")
+    layer = lg.Layer(
+        program, ["a", "b", "d"], ["a", "d", "c"], semantics="probability", evidence={"s": False}
+    )
+    p = torch.tensor([[1 - 1e-9, 1 - 1e-9, 0.3]], dtype=torch.float64, requires_grad=True)
+    value = layer(p)
+    expected = torch.tensor([[0.0, 0.3, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
+    (slope,) = torch.autograd.grad(value[0, 1], p)
+    torch.testing.assert_close(slope, torch.tensor([[0.0, 0.0, 1.0]]).double(), rtol=0, atol=1e-6)
+
+
+def test_a_conditional_probability_of_zero_has_its_slope() -> None:
+    # P(d | not a, not f) = P(c) for d = (a and b) or c, at P(c) = 0.
+    atoms = ["a", "b", "f", "c"]
+    layer = lg.Layer(
+        lg.parse("d :- a, b. d :- c. g :- f."),
+        atoms,
+        "d",
+        semantics="probability",
+        evidence={"a": False, "g": False},
+    )
+    p = torch.rand(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p[:, 3] = 0
+    p.requires_grad_()
+    (slope,) = torch.autograd.grad(layer(p).sum(), p)
+    torch.testing.assert_close(slope[:, 3], torch.ones(50, dtype=torch.float64))
+
+
+def test_posteriors_and_proofs_do_not_ignore_evidence() -> None:
+    program = lg.parse("c :- a, b.")
+    layer = lg.Layer(program, ["a", "b"], "c", semantics="probability", evidence={"a": True})
+    with pytest.raises(ModelError, match="without evidence"):
+        layer.posterior(torch.tensor([[0.3, 0.2]]), "b")
+    with pytest.raises(ModelError, match="without evidence"):
+        layer.proofs(torch.tensor([0.3, 0.2]), "b")

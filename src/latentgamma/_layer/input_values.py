@@ -32,6 +32,11 @@ def _check(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
     if math.isnan(low) or math.isnan(high):
         raise StateError(f"the inputs of {group.title} have a NaN among them")
     if from_logits:
+        if group.categorical and bool((tensor.detach().amax(-1) == -math.inf).any()):
+            raise StateError(
+                f"the scores of {group.title} are all −∞ along the last axis of some example; at "
+                f"least one must be larger"
+            )
         return
     if low < 0 or high > 1:
         raise StateError(

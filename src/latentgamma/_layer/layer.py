@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
@@ -41,7 +42,11 @@ from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._probability.proofs import LikelyProof
 from latentgamma._program.facts import Facts, atom_index, fact_values
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_definite
+from latentgamma._program.stratified import (
+    StratifiedProgram,
+    require_any_program,
+    require_definite,
+)
 
 Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
 
@@ -114,6 +119,7 @@ class Layer(nn.Module):
         gate: GateKind | None = None,
     ) -> None:
         super().__init__()
+        require_any_program(program, "Layer")
         self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
         one_of("kernel", kernel, get_args(KernelChoice))
         self.program = program
@@ -144,7 +150,9 @@ class Layer(nn.Module):
         ):
             if option is not None and semantics != owner:
                 raise ModelError(f'{name} is for semantics="{owner}"')
-        known = {atom_index(program, atom): bool(v) for atom, v in (evidence or {}).items()}
+        if not isinstance(inference, Inference | None):
+            raise ModelError(f"inference is an Inference, not {inference!r}")
+        known = _read_evidence(program, {} if evidence is None else evidence)
         true = np.flatnonzero(given == 1)
         self.rules: GodelSemantics | GammaSemantics | ProbabilitySemantics
         if semantics == "probability":
@@ -175,7 +183,8 @@ class Layer(nn.Module):
 
     @temperature.setter
     def temperature(self, value: float) -> None:
-        if not (math.isfinite(value) and value >= 0):
+        given: Any = value
+        if not (isinstance(given, Real) and 0 <= float(given) < math.inf):
             raise ModelError(f"a temperature is a number from 0 on, not {value!r}")
         self._temperature.fill_(value)
         self._hard = value == 0
@@ -381,10 +390,16 @@ class Layer(nn.Module):
             A result shaped as the inputs: a tensor, or a dictionary of tensors.
 
         Raises:
-            ModelError: if the semantics is not "probability", or the probability is sampled.
+            ModelError: if the semantics is not "probability", there is evidence, or the
+                probability is sampled.
             StateError: if the atom has probability zero.
         """
         rules = self._probability("posterior")
+        if rules.has_evidence:
+            raise ModelError(
+                "a posterior is for layers without evidence; read the inputs as outputs of this "
+                "layer instead"
+            )
         facts = self.flat_inputs(given)
         values = rules.in_order(facts, from_logits=self.from_logits)
         found = input_posterior(rules, values, atom_index(self.program, atom))
@@ -424,9 +439,12 @@ class Layer(nn.Module):
             At most `most` proofs; empty if no inputs prove the atom.
 
         Raises:
-            ModelError: if the semantics is not "probability", or the budget is spent.
+            ModelError: if the semantics is not "probability", there is evidence, or the budget
+                is spent.
         """
         rules = self._probability("proofs")
+        if rules.has_evidence:
+            raise ModelError("proofs are for layers without evidence")
         if isinstance(example, Mapping):
             facts = self.flat_inputs({name: tensor[None] for name, tensor in example.items()})
         else:
@@ -489,3 +507,21 @@ class Layer(nn.Module):
 
 def _reread_temperature(layer: Layer, _: object) -> None:
     layer.temperature = layer.temperature
+
+
+def _read_evidence(
+    program: Program | StratifiedProgram, evidence: Mapping[str, bool]
+) -> dict[int, bool]:
+    """The truth of the atoms of the evidence, by their index."""
+    if not isinstance(evidence, Mapping):
+        raise ModelError(
+            f'evidence is a dictionary such as {{"alarm": True}}, not {type(evidence).__name__}'
+        )
+    known: dict[int, bool] = {}
+    for atom, value in evidence.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ModelError(f"evidence says True or False of {atom!r}, not {value!r}")
+        i = atom_index(program, atom, what="evidence")
+        if known.setdefault(i, bool(value)) != value:
+            raise ModelError(f"evidence says both True and False of {program.atoms[i]!r}")
+    return known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,30 @@ def probability(odds: Tensor) -> Tensor:
 
 def held_log_odds(values: Tensor) -> Tensor:
     """Log-odds that are infinite as large finite ones, so that differences of them exist."""
-    return values + (values.clamp(-1e6, 1e6) - values).detach()
+    held: Tensor = _Held.apply(values, min(1e6, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
+    return held
+
+
+class _Held(torch.autograd.Function):
+    """A clamp with the slope one, also at infinity."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, limit: float) -> Tensor:
+        return values.clamp(-limit, limit)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        return grad_out, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        return tangent
 
 
 def categorical_log_odds(scores: Tensor) -> Tensor:
@@ -43,6 +68,7 @@ def categorical_log_odds(scores: Tensor) -> Tensor:
     >>> categorical_log_odds(torch.tensor([3.0, 0.0])).tolist()
     [3.0, -3.0]
     """
+    scores = _without_infinity(scores)
     # All but the largest: its own term is at most half of the sum, so 1 − p has its digits.
     probability = torch.softmax(scores, -1)
     top = scores.argmax(-1, keepdim=True)
@@ -51,3 +77,9 @@ def categorical_log_odds(scores: Tensor) -> Tensor:
     below = torch.where(is_top, torch.zeros_like(probability), probability)
     others = torch.logsumexp(scores, -1, keepdim=True) + torch.log1p(-below)
     return torch.where(is_top, scores - rest, scores - others)
+
+
+def _without_infinity(values: Tensor) -> Tensor:
+    """The values, with infinite ones replaced by finite ones that may still be added up."""
+    large = torch.finfo(values.dtype).max / 4
+    return values.nan_to_num(torch.nan, large, -large)

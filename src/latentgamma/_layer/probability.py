@@ -14,12 +14,18 @@ from torch import Tensor, nn
 
 from latentgamma._errors import ModelError, StateError
 from latentgamma._layer.groups import Group
+from latentgamma._logic.stratification import stratify
 from latentgamma._probability.ladder import plan_ladder
 from latentgamma._probability.variables import Variables, check_variables
 from latentgamma._program.program import Program
+from latentgamma._program.rules import Rule
 from latentgamma._program.stratified import StratifiedProgram
 
-# Each false atom of the evidence doubles the number of joint probabilities.
+# Evidence that atoms are false is decided world by world up to this many worlds.
+_FEW_WORLDS = 4096
+# Of a difference of joint probabilities, what is smaller than this times their sum is rounding.
+_ROUNDING = 1e-12
+# Beyond that, each false atom of the evidence doubles the number of joint probabilities.
 _MOST_FALSE = 8
 
 Method: TypeAlias = Literal["auto", "pass", "table", "sample"]
@@ -56,10 +62,13 @@ class Inference:
             raise ModelError(f'method is "auto", "pass", "table" or "sample", not {self.method!r}')
         for name, least in (("budget", 1), ("worlds", 2), ("most_worlds", 2)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ModelError(f"{name} is a whole number from {least} on, not {value!r}")
-        if self.error is not None and not self.error > 0:
-            raise ModelError(f"error is a positive number or None, not {self.error!r}")
+        error, seed = self.error, self.seed
+        if error is not None and not (isinstance(error, int | float) and error > 0):
+            raise ModelError(f"error is a positive number or None, not {error!r}")
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+            raise ModelError(f"seed is a whole number or None, not {seed!r}")
 
 
 @final
@@ -81,11 +90,6 @@ class ProbabilitySemantics(nn.Module):
         evidence: Mapping[int, bool],
     ) -> None:
         super().__init__()
-        self._evidence = None
-        read = outputs.tolist()
-        if evidence:
-            self._evidence = Conditioning(program, read, evidence)
-            program, read = self._evidence.program, self._evidence.atoms
         flat = np.concatenate([*(group.atoms for group in groups), constants])
         facts = [i for group in groups if not group.categorical for i in group.atoms.tolist()]
         rows = [
@@ -96,14 +100,30 @@ class ProbabilitySemantics(nn.Module):
         ]
         self.inference = inference
         self.variables: Variables = check_variables(program, [*facts, *constants.tolist()], rows)
-        self.ladder = plan_ladder(
-            program,
-            self.variables,
-            read,
-            true=true.tolist(),
-            budget=inference.budget,
-            method=inference.method,
-        )
+        self._evidence: Conditioning | None = None
+        read = outputs.tolist()
+        if evidence and inference.method in ("auto", "table"):
+            # A small table of worlds needs no differences of joint probabilities.
+            self._evidence = Conditioning(program, read, evidence, negation=True)
+            self.ladder = plan_ladder(
+                self._evidence.program,
+                self.variables,
+                self._evidence.atoms,
+                true=true.tolist(),
+                budget=min(inference.budget, _FEW_WORLDS),
+            )
+        if self._evidence is None or not self.ladder.exact:
+            if evidence:
+                self._evidence = Conditioning(program, read, evidence)
+                program, read = self._evidence.program, self._evidence.atoms
+            self.ladder = plan_ladder(
+                program,
+                self.variables,
+                read,
+                true=true.tolist(),
+                budget=inference.budget,
+                method=inference.method,
+            )
         column = {int(atom): n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self.register_buffer("_order", order, persistent=False)
@@ -120,6 +140,8 @@ class ProbabilitySemantics(nn.Module):
             logs = nn.functional.logsigmoid(given.double()) if from_logits else _log(given.double())
             return self._log_probabilities(logs).to(facts.dtype)
         values = torch.sigmoid(given) if from_logits else given
+        if self._evidence is not None:
+            values = self._normalised(values.double())
         if hard and self.inference.error is not None and not torch.is_grad_enabled():
             found = self.estimate(values)[0]
         else:
@@ -128,6 +150,8 @@ class ProbabilitySemantics(nn.Module):
             )
         if self._evidence is not None:
             found = self._evidence.condition(found)
+        # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
+        found = found + (found.clamp(0, 1) - found).detach()
         return (_log(found) if logits else found).to(facts.dtype)
 
     def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,6 +187,12 @@ class ProbabilitySemantics(nn.Module):
             logs, self.inference.worlds, self._generator(logs.device)
         )
 
+    def _normalised(self, values: Tensor) -> Tensor:
+        """The probabilities of the inputs (B, I), those of a group divided by their sum."""
+        sizes = [len(group) for group in self.variables.groups]
+        facts, *groups = torch.split(values, [len(self.variables.facts), *sizes], dim=1)
+        return torch.cat([facts, *(part / part.sum(1, keepdim=True) for part in groups)], 1)
+
     def _generator(self, device: torch.device) -> torch.Generator | None:
         if self.inference.seed is None:
             return None
@@ -180,19 +210,25 @@ class Conditioning:
 
     With positive evidence P and negative evidence N, the probability of an output and of all the
     evidence is the alternating sum, over the subsets S of N, of the probability of the output,
-    P and S together.
+    P and S together. With `negation`, it is that of one atom of a program with negation.
 
     Args:
         program: a definite program.
         outputs: the indices of the atoms whose probabilities are wanted.
         evidence: the atoms that are known, by index, and whether each is true.
+        negation: whether to use negation instead of the alternating sum.
 
     Raises:
         ModelError: if the program has negation, or too many atoms are known to be false.
     """
 
     def __init__(
-        self, program: Program | StratifiedProgram, outputs: list[int], evidence: Mapping[int, bool]
+        self,
+        program: Program | StratifiedProgram,
+        outputs: list[int],
+        evidence: Mapping[int, bool],
+        *,
+        negation: bool = False,
     ) -> None:
         if isinstance(program, StratifiedProgram):
             raise ModelError(
@@ -203,6 +239,12 @@ class Conditioning:
         false = [atom for atom, value in evidence.items() if not value]
         if len(false) > _MOST_FALSE:
             raise ModelError(f"evidence says of at most {_MOST_FALSE} atoms that they are false")
+        self.program: Program | StratifiedProgram
+        if negation and false:
+            self.signs = torch.ones(1).double()
+            bodies = [sorted({*output, *true}) for output in ((), *((a,) for a in outputs))]
+            self.program, self.atoms = _with_negation(program, bodies, false)
+            return
         subsets = [subset for size in range(len(false) + 1) for subset in combinations(false, size)]
         self.signs = torch.tensor([(-1.0) ** len(subset) for subset in subsets]).double()
         bodies = [
@@ -219,27 +261,48 @@ class Conditioning:
             joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
 
         Returns:
-            A tensor of shape (B, O), with values between 0 and 1.
+            A tensor of shape (B, O), with values between 0 and 1 except for rounding.
 
         Raises:
             StateError: if the evidence has probability zero in an example.
         """
         parts = joint.reshape(len(joint), len(self.signs), -1)  # (B, subsets, 1 + O)
         total = (parts * self.signs.to(joint.device)[:, None]).sum(1)
-        if bool((total[:, 0].detach() <= 0).any()):
-            row = int((total[:, 0].detach() <= 0).nonzero()[0, 0])
-            raise StateError(f"the evidence has probability zero in example {row}")
-        return (total[:, 1:] / total[:, :1]).clamp(0, 1)
+        rounding = _ROUNDING * parts[:, :, 0].detach().sum(1) if len(self.signs) > 1 else 0.0
+        zero = total[:, 0].detach() <= rounding
+        if bool(zero.any()):
+            raise StateError(
+                f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
+            )
+        return total[:, 1:] / total[:, :1]
+
+
+def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
+    """Names that the program does not have, and their indices after its own atoms."""
+    names = [f"and({n})" for n in range(count)]
+    while set(names) & set(program.atoms):
+        names = [name + "'" for name in names]
+    return names, list(range(program.M, program.M + count))
+
+
+def _with_negation(
+    program: Program, bodies: Sequence[Sequence[int]], negated: Sequence[int]
+) -> tuple[StratifiedProgram, list[int]]:
+    """The program with an atom for each body together with negated atoms, and these atoms."""
+    names, added = _new_atoms(program, len(bodies))
+    false = frozenset(program.atoms[i] for i in negated)
+    rules = [
+        Rule((name,), frozenset(program.atoms[i] for i in body), false)
+        for name, body in zip(names, bodies, strict=True)
+    ]
+    return stratify([*program.rules, *rules], (*program.atoms, *names)), added
 
 
 def _with_conjunctions(
     program: Program, bodies: Sequence[Sequence[int]]
 ) -> tuple[Program, list[int]]:
     """The program with one more atom for each body, and these atoms."""
-    added = range(program.M, program.M + len(bodies))
-    names = [f"and({n})" for n in range(len(bodies))]
-    while set(names) & set(program.atoms):
-        names = [name + "'" for name in names]
+    names, added = _new_atoms(program, len(bodies))
     sizes = np.cumsum([len(body) for body in bodies])
     extended = Program.from_arrays(
         np.concatenate((program.body_indptr, program.body_indptr[-1] + sizes)),
@@ -250,7 +313,7 @@ def _with_conjunctions(
         ),
         atoms=(*program.atoms, *names),
     )
-    return extended, list(added)
+    return extended, added
 
 
 def _log(values: Tensor) -> Tensor:
@@ -261,7 +324,9 @@ def _log(values: Tensor) -> Tensor:
 
 def log_odds_of_log(logs: Tensor) -> Tensor:
     """Log p − log(1 − p) from log p, with a finite value and slope where p is 0 or 1."""
-    held = logs + (logs.clamp(-1e30, -torch.finfo(logs.dtype).eps / 8) - logs).detach()
+    least = max(-1e30, torch.finfo(logs.dtype).min / 2)
+    finite = logs.double().nan_to_num(torch.nan, neginf=least)
+    held = finite + (finite.clamp(max=-torch.finfo(torch.float64).eps / 8) - finite).detach()
     near = (-torch.expm1(torch.where(held > -0.5, held, -1.0))).log()
     far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())
-    return held - torch.where(held > -0.5, near, far)
+    return (held - torch.where(held > -0.5, near, far)).to(logs.dtype)

@@ -16,6 +16,8 @@ from latentgamma._program.stratified import StratifiedProgram
 
 # Worlds that are closed together.
 _CHUNK = 1 << 16
+# The logarithm of a weight of zero: finite, so that differences of it exist.
+_LEAST_LOG = -1e30
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,25 @@ class WorldTable:
                 value = torch.cat((value, 1 - value), 1)
             weight = (weight[:, :, None] * value[:, None, :]).flatten(1)
         return weight @ self.holds.to(inputs.device)
+
+    def log_probabilities(self, log_inputs: Tensor) -> Tensor:
+        """Return the log-probability of each output, shape (B, outputs), in float64.
+
+        Args:
+            log_inputs: Log-probabilities of all input atoms, shape (B, inputs).
+        """
+        logs = log_inputs.new_zeros(len(log_inputs), 1, dtype=torch.float64)  # (B, worlds so far)
+        for places in self.places:
+            value = log_inputs[:, list(places)].double()
+            if len(places) == 1:
+                value = torch.cat((value, _log_complement(value)), 1)
+            logs = (logs[:, :, None] + value[:, None, :]).flatten(1)
+        holds = self.holds.to(logs.device) > 0
+        columns = [logs[:, column].clamp(min=_LEAST_LOG) for column in holds.unbind(1)]
+        impossible = logs.new_full((len(logs),), -torch.inf)
+        return torch.stack(
+            [column.logsumexp(1) if column.shape[1] else impossible for column in columns], 1
+        )
 
 
 def world_table(
@@ -88,3 +109,11 @@ def world_table(
         for v in used
     )
     return WorldTable(places, torch.from_numpy(holds).double())
+
+
+def _log_complement(logs: Tensor) -> Tensor:
+    """Log(1 - exp(x)) of x <= 0, with a finite value and slope also at 0."""
+    held = logs + (logs.clamp(max=-torch.finfo(torch.float64).tiny) - logs).detach()
+    near = (-torch.expm1(torch.where(held > -0.5, held, -0.25))).log()
+    far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())
+    return torch.where(held > -0.5, near, far)

@@ -158,18 +158,24 @@ class Ladder:
         linear = self.probabilities(log_inputs.exp(), worlds, generator)
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
-        if not self.passed or bool((linear[:, list(self.passed)].detach() >= _SMALLEST).all()):
+        small = linear.detach() < _SMALLEST
+        parts: list[tuple[Sequence[int], Tensor]] = []
+        if self.passed and bool(small[:, list(self.passed)].any()):
+            used, _ = _indices_on(self.circuit, logs.device)
+            value = pass_log_values(self.circuit, log_inputs[:, used].double())
+            parts.append((self.passed, self._read(value, -torch.inf, 0.0)))
+        parts += [
+            (places, table.log_probabilities(log_inputs))
+            for places, table in self.tables
+            if bool(small[:, list(places)].any())
+        ]
+        if not parts:
             return logs
-        used, _ = _indices_on(self.circuit, logs.device)
-        value = pass_log_values(self.circuit, log_inputs[:, used].double())
-        stable = _in_order(
-            [
-                (self.passed, self._read(value, -torch.inf, 0.0)),
-                *((places, logs[:, list(places)]) for places, _ in self.tables),
-                *([(self.sampled, logs[:, list(self.sampled)])] if self.sampled else []),
-            ]
-        )
-        return torch.where(linear >= _SMALLEST, logs, stable)
+        again = {place for places, _ in parts for place in places}
+        rest = [place for place in range(len(self.outputs)) if place not in again]
+        if rest:
+            parts.append((rest, logs[:, rest]))
+        return torch.where(small, _in_order(parts), logs)
 
     def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
         """The columns of the outputs of the pass."""

@@ -23,17 +23,14 @@ def run_pass(
     product = np.empty(value.shape[1])
     for n in range(len(independent)):
         total = value[inputs + n]
-        total[:] = 1.0 if independent[n] else 0.0
+        total[:] = 0.0
         for j in range(rule_ptr[n], rule_ptr[n + 1]):
             product[:] = 1.0
             for p in range(body_ptr[j], body_ptr[j + 1]):
                 product *= value[body[p]]
             if independent[n]:
-                total *= 1.0 - product
-            else:
-                total += product
-        if independent[n]:
-            total[:] = 1.0 - total
+                product *= 1.0 - total  # no difference of numbers near 1 for a small result
+            total += product
 
 
 def run_gradient(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latentgamma._logic.compilation import compile_loop, worth_compiling
 from latentgamma._probability.pass_loops import run_gradient, run_pass
+from latentgamma._probability.second_derivative import without_second_derivative
 from latentgamma._probability.sum_product import SumProduct
 
 # Bytes of the node values that one call of a loop works on: a part of the second-level cache.
@@ -61,6 +62,7 @@ class _LogPass(torch.autograd.Function):
                 result = torch.where(level.independent, _log_complement(none), result)
             value[level.first : level.first + level.nodes] = result
         ctx.circuit, ctx.value = circuit, value
+        ctx.save_for_backward(log_inputs)
         return value[place].T
 
     @staticmethod
@@ -82,11 +84,13 @@ class _LogPass(torch.autograd.Function):
             # A body without any chance has no share.
             share = torch.where(logs > -torch.inf, above * weight.exp(), 0.0)
             grad.index_add_(0, level.body, share[level.rule])
-        return None, grad[: circuit.inputs].T
+        result = grad[: circuit.inputs].T
+        return None, without_second_derivative(result, *ctx.saved_tensors, grad_out)
 
 
 def _log_complement(logs: Tensor) -> Tensor:
     """log(1 - exp(x)), accurate for x near 0 and for very negative x."""
+    logs = logs.clamp(max=0.0)  # a sum of rounded probabilities may lie above one
     near = (-torch.expm1(logs)).log()
     far = torch.log1p(-logs.exp())
     return torch.where(logs > -0.6931471805599453, near, far)
@@ -177,13 +181,13 @@ class _Pass(torch.autograd.Function):
 
         _in_chunks(circuit, len(given), work)
         ctx.circuit, ctx.value = circuit, value
-        ctx.like = inputs.dtype, inputs.device
+        ctx.save_for_backward(inputs)
         return torch.from_numpy(value).T
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:
         circuit: SumProduct = ctx.circuit
-        given = grad_out.to("cpu", torch.float64).numpy()
+        given = grad_out.detach().to("cpu", torch.float64).numpy()
         grad = np.empty((len(given), circuit.inputs))
         arrays = _arrays(circuit)
 
@@ -194,8 +198,9 @@ class _Pass(torch.autograd.Function):
             grad[span] = chunk[: circuit.inputs].T
 
         _in_chunks(circuit, len(given), work)
-        dtype, device = ctx.like
-        return None, torch.from_numpy(grad).to(device, dtype)
+        (inputs,) = ctx.saved_tensors
+        result = torch.from_numpy(grad).to(inputs.device, inputs.dtype)
+        return None, without_second_derivative(result, inputs, grad_out)
 
 
 def _loop(circuit: SumProduct, loop: Callable[..., None]) -> Callable[..., None]:

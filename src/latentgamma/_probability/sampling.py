@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from latentgamma._logic.closures import closures
+from latentgamma._probability.second_derivative import without_second_derivative
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
@@ -130,5 +131,5 @@ class _Estimate(torch.autograd.Function):
         score = x / p[:, None, :]
         coins = slice(0, ctx.facts)
         score[:, :, coins] -= (1 - x[:, :, coins]) / (1 - p[:, None, coins])
-        grad = torch.einsum("bs,bsn->bn", weight, score)
-        return None, None, None, None, grad.to(inputs.dtype), None
+        grad = torch.einsum("bs,bsn->bn", weight, score).to(inputs.dtype)
+        return None, None, None, None, without_second_derivative(grad, inputs, grad_out), None
