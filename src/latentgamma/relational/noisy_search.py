@@ -129,7 +129,8 @@ def noisy_candidates(
     relations = list(problem.relations)
     learned = [target.relation for target in problem.targets]
     background = [r for r in range(len(relations)) if r not in learned]
-    allowed = [*background, *learned] if options.recursive else background
+    recursive = options.recursive and problem.lists_every_tuple
+    allowed = [*background, *learned] if recursive else background
     clauses: list[Clause] = []
     middle = time.process_time() + 0.45 * (deadline - time.process_time())
     for target in problem.targets:
@@ -207,7 +208,7 @@ def _candidates(
 ) -> list[Candidate]:
     """Return the clauses with all their instances, whatever the labels say about the targets."""
     full = list(relations)
-    for target in problem.targets:
+    for target in problem.targets if problem.lists_every_tuple else ():
         codes = problem.every_tuple(target)
         rows = decode(codes, len(problem.constants), target.arity)
         full[target.relation] = Relation(target.name, rows, len(problem.constants), target.types)

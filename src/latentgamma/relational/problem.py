@@ -22,7 +22,7 @@ from latentgamma.relational.relations import FACT, POSSIBLE, Ints, Relation, dec
 #: Facts by predicate and arity, each a tuple of cells.
 Facts: TypeAlias = "dict[tuple[str, int], list[tuple[str, ...]]]"
 
-#: Tuples without a label are listed as possible facts up to this number.
+#: The tuples of a target are listed up to this number: as possible facts, or for wrong labels.
 _MOST_POSSIBLE = 500_000
 _name = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+))?\s*", re.ASCII).fullmatch
 
@@ -105,6 +105,11 @@ class Problem:
             or self.label_count(target) + len(target.given) == self.tuples(target)
             for target in self.targets
         )
+
+    @property
+    def lists_every_tuple(self) -> bool:
+        """Whether the tuples of the targets are few enough to be listed."""
+        return all(self.tuples(target) <= _MOST_POSSIBLE for target in self.targets)
 
     def label_count(self, target: Target) -> int:
         """Return the number of tuples of the target that have a label."""

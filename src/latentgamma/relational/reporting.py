@@ -39,6 +39,13 @@ def build_result(
         for target in problem.targets
         if target.negative is None and problem.label_count(target) == len(target.positive)
     ]
+    if options.recursive and not problem.lists_every_tuple:
+        if noise is not None:
+            notes.append("the targets have too many tuples for recursive rules from wrong labels")
+        elif not problem.labelled:
+            notes.append(
+                "the targets have too many tuples to list: rules do not use those without a label"
+            )
     if not found.choices:
         by_relation = {target.relation: target for target in problem.targets}
         return RelationalResult(
