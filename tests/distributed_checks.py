@@ -601,3 +601,12 @@ def check_wrong_checkpoints(mesh: DeviceMesh, folder: Path) -> None:
 
 
 EVERY = [function for name, function in globals().items() if name.startswith("check_")]
+#: What is checked for every number of processes, and what for two and four.
+CORE = [
+    check_values_and_gradients,
+    check_every_way_to_run,
+    check_float32,
+    check_certificate,
+    check_atoms_divided_too,
+    check_programs_in_parts,
+]
