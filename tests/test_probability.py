@@ -478,6 +478,23 @@ def test_log_odds_where_probabilities_underflow_or_are_zero(method: str) -> None
     torch.testing.assert_close(slope[0], expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("text", "sign", "scores"),
+    [
+        ("c :- a. c :- b.", 1, [[-900.0, -901.0], [-50.0, -60.0]]),
+        ("c :- not n. n :- a, b.", -1, [[600.0, 601.0], [37.5, 60.0]]),
+    ],
+)
+def test_log_odds_of_unlikely_alternatives(text: str, sign: int, scores: list) -> None:
+    layer = lg.Layer(lg.parse(text), ["a", "b"], "c", semantics="probability", from_logits=True)
+    given = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
+    odds = layer(given, logits=True)
+    expected = (sign * given).logsumexp(1)
+    torch.testing.assert_close(odds, expected, rtol=1e-14, atol=0)
+    (slope,) = torch.autograd.grad(odds.sum(), given)
+    torch.testing.assert_close(slope, sign * (sign * given.detach()).softmax(1))
+
+
 def test_probabilities_do_not_leave_the_unit_interval() -> None:
     atoms = ["a", "b", "c"]
     program = lg.parse("d :- a. d :- b. d :- c. e :- d. e :- f.")

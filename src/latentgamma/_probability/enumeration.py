@@ -32,17 +32,19 @@ class WorldTable:
     places: tuple[tuple[int, ...], ...]
     holds: Tensor  # (worlds, outputs), float64 zeros and ones
 
-    def probabilities(self, inputs: Tensor) -> Tensor:
+    def probabilities(self, inputs: Tensor, complements: Tensor | None = None) -> Tensor:
         """Return the probability of each output, shape (B, outputs), in float64.
 
         Args:
             inputs: Probabilities of all input atoms, shape (B, inputs).
+            complements: One minus these, where it is known to more digits.
         """
         weight = inputs.new_ones(len(inputs), 1, dtype=torch.float64)  # (B, worlds so far)
         for places in self.places:
             value = inputs[:, list(places)].double()
             if len(places) == 1:
-                value = torch.cat((value, 1 - value), 1)
+                none = 1 - value if complements is None else complements[:, list(places)]
+                value = torch.cat((value, none), 1)
             weight = (weight[:, :, None] * value[:, None, :]).flatten(1)
         return weight @ self.holds.to(inputs.device)
 

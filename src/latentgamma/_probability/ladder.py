@@ -77,7 +77,12 @@ class Ladder:
         return "\n".join(lines)
 
     def probabilities(
-        self, inputs: Tensor, worlds: int = 64, generator: torch.Generator | None = None
+        self,
+        inputs: Tensor,
+        worlds: int = 64,
+        generator: torch.Generator | None = None,
+        *,
+        complements: Tensor | None = None,
     ) -> Tensor:
         """Return the probability of each output, shape (B, outputs), in float64.
 
@@ -85,6 +90,7 @@ class Ladder:
             inputs: Probabilities of the input atoms in the order of `variables.atoms`, (B, n).
             worlds: Worlds drawn for each example, where an output is sampled.
             generator: The source of randomness for them.
+            complements: One minus the inputs, where it is known to more digits.
         """
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed:
@@ -96,7 +102,9 @@ class Ladder:
             else:
                 value = pass_values(self.circuit, inputs[:, used])
             parts.append((self.passed, self._read(value, 0.0, 1.0)))
-        parts += [(places, table.probabilities(inputs)) for places, table in self.tables]
+        parts += [
+            (places, table.probabilities(inputs, complements)) for places, table in self.tables
+        ]
         if self.sampled:
             atoms = [self.outputs[place] for place in self.sampled]
             estimate = sampled_probabilities(
@@ -155,7 +163,10 @@ class Ladder:
         if log_inputs.is_cuda and not self.tables and not self.sampled:
             used, _ = _indices_on(self.circuit, log_inputs.device)
             return self._read(pass_log_values(self.circuit, log_inputs[:, used]), -torch.inf, 0.0)
-        linear = self.probabilities(log_inputs.exp(), worlds, generator)
+        logs = log_inputs.double()
+        linear = self.probabilities(
+            logs.exp(), worlds, generator, complements=-torch.expm1(logs) if self.tables else None
+        )
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
         small = linear.detach() < _SMALLEST

@@ -59,7 +59,9 @@ class _LogPass(torch.autograd.Function):
             result = total.log() + shift
             if level.independent is not None:
                 none = torch.zeros_like(most).index_add_(0, level.node, _log_complement(logs))
-                result = torch.where(level.independent, _log_complement(none), result)
+                # Where all bodies are this unlikely, their sum is right to the last digit.
+                likely = level.independent & (result > -100.0)
+                result = torch.where(likely, _log_complement(none), result)
             value[level.first : level.first + level.nodes] = result
         ctx.circuit, ctx.value = circuit, value
         ctx.save_for_backward(log_inputs)
