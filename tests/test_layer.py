@@ -356,6 +356,20 @@ class TestTemperature:
 
 
 class TestBadInput:
+    def test_examples_that_are_no_dense_tensors(self) -> None:
+        layer = lg.Layer(lg.parse("b :- a, c."), ["a", "c"], "b", semantics="probability")
+        for call in (layer.explain, lambda example: layer.proofs(example, "b")):
+            for example in ([0.1, 0.2], {"": "x"}, None):
+                with pytest.raises(lg.StateError, match="are a tensor"):
+                    call(example)
+        with pytest.raises(lg.StateError, match="a dense tensor"):
+            layer(torch.zeros(1, 2).to_sparse())
+        with pytest.raises(lg.StateError, match="floating-point numbers"):
+            layer(torch.zeros(1, 2).to(torch.float8_e4m3fn))
+        for option in ({"most": "x"}, {"most": -1}, {"budget": 1.5}):
+            with pytest.raises(lg.ModelError, match=next(iter(option))):
+                layer.proofs(torch.zeros(2), "b", **option)
+
     def test_options_of_another_kind(self) -> None:
         program = lg.parse("b :- a.")
 

@@ -599,3 +599,17 @@ def test_posteriors_and_proofs_do_not_ignore_evidence() -> None:
         layer.posterior(torch.tensor([[0.3, 0.2]]), "b")
     with pytest.raises(ModelError, match="without evidence"):
         layer.proofs(torch.tensor([0.3, 0.2]), "b")
+
+
+def test_evidence_that_no_sampled_world_has_is_not_called_impossible() -> None:
+    inference = lg.Inference(method="sample", worlds=4, seed=0)
+    layer = lg.Layer(
+        lg.parse("c :- a, b."),
+        ["a", "b"],
+        "b",
+        semantics="probability",
+        evidence={"c": True},
+        inference=inference,
+    )
+    with pytest.raises(lg.StateError, match="raise worlds="):
+        layer(torch.full((1, 2), 1e-6))

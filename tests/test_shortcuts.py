@@ -103,6 +103,34 @@ def test_examples_that_do_not_fit_are_refused() -> None:
         lg.shortcuts(addition(), {"digit": DIGITS}, SUMS, {"digits": [[1, 2]]})
 
 
+def test_arguments_of_another_kind_are_refused() -> None:
+    program = lg.parse("same :- a(0), b(0). same :- a(1), b(1).")
+    digits = lg.Categorical([["a(0)", "a(1)"], ["b(0)", "b(1)"]])
+
+    def run(examples: object, given: object = program, **options: object) -> lg.Shortcuts:
+        return lg.shortcuts(given, digits, "same", examples, **options)
+
+    for examples in ([[0, 1], [0]], "x", [[None, 1]], [["0", "1"]], {"": [[0, 1]], "e": [[1]]}):
+        with pytest.raises(lg.DataError):
+            run(examples)
+    with pytest.raises(lg.ProgramError, match="takes a Program"):
+        run([[0, 1]], "same.")
+    for option, value in (("some", -1), ("some", "x"), ("budget", "x"), ("budget", 1.5)):
+        with pytest.raises(lg.ArgumentError, match=option):
+            run([[0, 1]], **{option: value})
+    found = run(np.zeros((0, 2)))
+    assert (found.count, found.exact) == (4, True)
+    for truth, read in (
+        ([0, 1], [1, 0, 1]),
+        ([0, -1], [1, 0]),
+        ([0, 0.5], [1, 0]),
+        ([0, 1], {"d": [1, 0]}),
+        ("x", [0]),
+    ):
+        with pytest.raises(lg.DataError):
+            found.taken(truth, read)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_network_takes_a_shortcut_and_two_labels_rule_it_out(seed: int) -> None:

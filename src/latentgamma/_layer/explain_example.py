@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentgamma._errors import StateError
 from latentgamma._layer.explanation import Example, Explanation, explain_answer
-from latentgamma._layer.groups import UNNAMED, Group
+from latentgamma._layer.groups import UNNAMED, Group, batch_of_one
 from latentgamma._program.stratified import require_definite
 
 if TYPE_CHECKING:
@@ -24,13 +24,8 @@ def explain_example(
 ) -> Explanation:
     """See `Layer.explain`."""
     program = require_definite(layer.program, "explain")
-    batch: Any
-    if isinstance(example, Mapping):
-        batch = {name: tensor[None] for name, tensor in example.items()}
-    else:
-        batch = example[None]
     with torch.no_grad():
-        flat = layer.flat_inputs(batch)
+        flat = layer.flat_inputs(batch_of_one(example))
         values = (torch.sigmoid(flat) if layer.from_logits else flat)[0].double().cpu().numpy()
         outputs, slopes = _outputs_and_slopes(layer, flat)
     fed = np.concatenate([group.atoms for group in layer.inputs])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from latentgamma._errors import ModelError, StateError, unknown_atoms
+from latentgamma._model.checks import STATE_DTYPES
 from latentgamma._program.facts import find_name
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
@@ -171,6 +172,13 @@ def tensors_of(
     return tensors
 
 
+def batch_of_one(example: Tensor | Mapping[str, Tensor]) -> Any:
+    """The inputs of one example as those of a batch; what is no tensor is left as it is."""
+    if isinstance(example, Mapping):
+        return {name: batch_of_one(tensor) for name, tensor in example.items()}
+    return example[None] if isinstance(example, Tensor) else example
+
+
 def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
     wanted = ", ".join(["B", *map(str, group.shape)])
     wanted = f"({wanted},)" if not group.shape else f"({wanted})"
@@ -179,10 +187,15 @@ def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
             f"the inputs of {group.title} are a tensor of shape {wanted}, not "
             f"{type(tensor).__name__}"
         )
-    if not tensor.is_floating_point():
+    if tensor.dtype not in STATE_DTYPES:
         raise StateError(
             f"the inputs of {group.title} are floating-point numbers, not {tensor.dtype}; use "
             f"tensor.float()"
+        )
+    if tensor.layout is not torch.strided:
+        raise StateError(
+            f"the inputs of {group.title} are a dense tensor, not one with the layout "
+            f"{tensor.layout}; use tensor.to_dense()"
         )
     if tensor.dim() != len(group.shape) + 1 or tensor.shape[1:] != group.shape:
         raise StateError(

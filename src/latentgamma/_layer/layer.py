@@ -25,6 +25,7 @@ from latentgamma._layer.groups import (
     UNNAMED,
     Group,
     GroupsOfAtoms,
+    batch_of_one,
     read_groups,
     refuse_overlap,
     tensors_of,
@@ -445,10 +446,7 @@ class Layer(nn.Module):
         rules = self._probability("proofs")
         if rules.has_evidence:
             raise ModelError("proofs are for layers without evidence")
-        if isinstance(example, Mapping):
-            facts = self.flat_inputs({name: tensor[None] for name, tensor in example.items()})
-        else:
-            facts = self.flat_inputs(example[None])
+        facts = self.flat_inputs(batch_of_one(example))
         values = rules.in_order(facts, from_logits=self.from_logits)[0]
         return proofs_of(rules, values, atom_index(self.program, atom), most, budget)
 

@@ -149,7 +149,7 @@ class ProbabilitySemantics(nn.Module):
                 values, self.inference.worlds, self._generator(values.device)
             )
         if self._evidence is not None:
-            found = self._evidence.condition(found)
+            found = self._evidence.condition(found, sampled=not self.ladder.exact)
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
         found = found + (found.clamp(0, 1) - found).detach()
         return (_log(found) if logits else found).to(facts.dtype)
@@ -254,11 +254,12 @@ class Conditioning:
         ]
         self.program, self.atoms = _with_conjunctions(program, bodies)
 
-    def condition(self, joint: Tensor) -> Tensor:
+    def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
         """The probability of each output given the evidence.
 
         Args:
             joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
+            sampled: whether some of them are estimates.
 
         Returns:
             A tensor of shape (B, O), with values between 0 and 1 except for rounding.
@@ -271,8 +272,11 @@ class Conditioning:
         rounding = _ROUNDING * parts[:, :, 0].detach().sum(1) if len(self.signs) > 1 else 0.0
         zero = total[:, 0].detach() <= rounding
         if bool(zero.any()):
+            row = int(zero.nonzero()[0, 0])
             raise StateError(
-                f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
+                f"no sampled world of example {row} agrees with the evidence: raise worlds="
+                if sampled
+                else f"the evidence has probability zero in example {row}"
             )
         return total[:, 1:] / total[:, :1]
 

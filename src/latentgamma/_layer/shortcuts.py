@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._errors import DataError
+from latentgamma._errors import ArgumentError, DataError
 from latentgamma._layer.groups import UNNAMED, Group, GroupsOfAtoms, read_groups, refuse_overlap
 from latentgamma._logic.closures import closures
 from latentgamma._probability.readings import Constraint, count_readings
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 #: The true values of an input for N examples: numbers of categories, or booleans.
 Truth: TypeAlias = "npt.ArrayLike | Mapping[str, npt.ArrayLike]"
@@ -60,11 +60,22 @@ class Shortcuts:
 
         Returns:
             For each input, the value that each true value is read as; −1 for one that does not occur.
+
+        Raises:
+            DataError: The two do not fit together.
         """
         true_values, read_values = _as_mapping(truth), _as_mapping(read)
         found = {}
         for name, values in true_values.items():
-            flat, seen = np.ravel(np.asarray(values)), np.ravel(np.asarray(read_values[name]))
+            if name not in read_values:
+                raise DataError(f"what was read has no values for {name!r}")
+            flat = _numbers(values, "the true values").ravel()
+            seen = _numbers(read_values[name], "the values that were read").ravel()
+            if flat.shape != seen.shape:
+                raise DataError(f"{len(flat)} true values and {len(seen)} that were read")
+            for part in (flat, seen):
+                if (part < 0).any() or (part != np.floor(part)).any():
+                    raise DataError("values are whole numbers from 0 on")
             size = int(max(flat.max(initial=0), seen.max(initial=0))) + 1
             table = np.zeros((size, size), np.int64)
             np.add.at(table, (flat.astype(np.int64), seen.astype(np.int64)), 1)
@@ -130,7 +141,12 @@ def shortcuts(
 
     Raises:
         DataError: The examples do not fit the inputs, or an example has too many readings.
+        ArgumentError: `some` or `budget` is not a whole number from 0 on.
     """
+    require_any_program(program, "shortcuts")
+    for what, number in (("some", some), ("budget", budget)):
+        if not isinstance(number, int) or number < 0:
+            raise ArgumentError(f"{what} is a whole number from 0 on, not {number!r}")
     groups = read_groups(program, inputs, "inputs")
     refuse_overlap(program, groups, ())
     read = np.concatenate([group.atoms for group in read_groups(program, outputs, "outputs")])
@@ -222,7 +238,7 @@ def _values(groups: Sequence[Group], examples: Truth) -> npt.NDArray[np.int64]:
     for group in groups:
         if group.name not in given:
             raise DataError(f"examples has no values for {group.title}")
-        values = np.asarray(given[group.name])
+        values = _numbers(given[group.name], f"the examples of {group.title}")
         shape = group.shape[:-1] if group.categorical else group.shape
         if values.ndim != 1 + len(shape) or values.shape[1:] != shape:
             expected = ", ".join(["N", *map(str, shape)])
@@ -233,7 +249,10 @@ def _values(groups: Sequence[Group], examples: Truth) -> npt.NDArray[np.int64]:
         whole = values.astype(np.int64)
         if values.size and ((whole != values).any() or whole.min() < 0 or whole.max() >= size):
             raise DataError(f"the examples of {group.title} are whole numbers from 0 to {size - 1}")
-        columns.append(whole.reshape(len(values), -1))
+        columns.append(whole.reshape(len(values), _positions(group)))
+    for name in given:
+        if name not in [group.name for group in groups]:
+            raise DataError(f"examples has values for {name!r}, which is no input")
     if len({len(column) for column in columns}) != 1:
         raise DataError("the inputs have different numbers of examples")
     return np.concatenate(columns, axis=1)
@@ -241,3 +260,13 @@ def _values(groups: Sequence[Group], examples: Truth) -> npt.NDArray[np.int64]:
 
 def _as_mapping(values: Any) -> Mapping[str, npt.ArrayLike]:
     return values if isinstance(values, Mapping) else {UNNAMED: values}
+
+
+def _numbers(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"{what} are an array in which all rows have one length") from None
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} are an array of numbers, not {values!r:.60}")
+    return array
