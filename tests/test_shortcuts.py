@@ -132,7 +132,7 @@ def test_arguments_of_another_kind_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, 2])
 def test_a_network_takes_a_shortcut_and_two_labels_rule_it_out(seed: int) -> None:
     """Digits read from eight sums alone: every sum is right, and hardly any digit."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
