@@ -700,7 +700,7 @@ def require_latent_gamma(model: object, function: str) -> None:
 
 def require_whole_model(model: LatentGamma, function: str) -> None:
     """Raise a ModelError if other processes have further rules of this model."""
-    if model.rules.sharded:
+    if getattr(model.rules, "sharded", False):
         raise ModelError(
             f"{function} needs a model with all its rules; use latentgamma.distributed.gather(model)"
         )
