@@ -17,7 +17,10 @@ from latentgamma.distributed.partition import balanced_ranges, even_ranges
 from process_groups import run_in_processes
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "processes",
+    [1, 2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)],
+)
 def test_every_law_of_sharded_models(processes: int, tmp_path: Path) -> None:
     even = processes % 2 == 0
     checks = distributed_checks.EVERY if even else distributed_checks.CORE
@@ -25,6 +28,7 @@ def test_every_law_of_sharded_models(processes: int, tmp_path: Path) -> None:
     assert not failures, "\n".join(f"{name}:\n{text}" for name, text in failures.items())
 
 
+@pytest.mark.slow
 def test_the_example_runs_with_torchrun(tmp_path: Path) -> None:
     example = Path(__file__).parents[1] / "examples" / "sharded_training.py"
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]

@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -43,6 +44,7 @@ def _train(mesh: DeviceMesh, folder: Path, run: str, victim: int | None) -> None
         torch.save(whole.state_dict(), folder.parent / f"{run}.pt")
 
 
+@pytest.mark.slow
 def test_a_killed_process_stops_the_others_and_the_run_resumes(tmp_path: Path) -> None:
     assert not run_in_processes(3, [_train], tmp_path / "first", "undisturbed", None)
     processes, results = start_processes(
@@ -74,6 +76,7 @@ def _stop(mesh: DeviceMesh, folder: Path) -> None:
     model(state, 3)
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_answer_stops_the_others(tmp_path: Path) -> None:
     processes, results = start_processes(2, [_stop], tmp_path, timeout=4.0)
     processes[0].join(60)

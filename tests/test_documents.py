@@ -19,7 +19,10 @@ from latentgamma._cli.arguments import new_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [
+    pytest.param(path, marks=pytest.mark.slow) if path.name == "digit_sums.py" else path
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
 RUN_VALIDATION, ROBUSTNESS = lg.validation.run_validation, lg.validation.robustness
 
 

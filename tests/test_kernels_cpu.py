@@ -623,6 +623,7 @@ for process in compilation.COMPILATION._processes.values():
 """
 
 
+@pytest.mark.slow
 def test_no_call_waits_for_a_compiler(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _COLD],

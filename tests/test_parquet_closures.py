@@ -269,6 +269,7 @@ def cluster() -> Iterator[RayExecutor]:
 
 
 @needs_ray
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of another package
 class TestRay:
     """One cluster for all tests, so they stay in one class, and one file."""
@@ -320,6 +321,7 @@ def learned(**options: Any) -> lg.FitResult:
 
 
 @needs_ray
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_learning_on_a_cluster(cluster: RayExecutor, tmp_path: Path) -> None:
     expected = learned()

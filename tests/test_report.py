@@ -305,6 +305,7 @@ def test_report_draws_the_same_page_again(
     assert (tmp_path / "x").read_text() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [0, 1])
 def test_a_reader_that_leaves_early_is_no_failed_claim(tmp_path: Path, lines: int) -> None:
     files = report.save(*small(), tmp_path)
