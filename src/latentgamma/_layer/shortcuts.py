@@ -21,7 +21,7 @@ from latentgamma._program.stratified import StratifiedProgram, require_any_progr
 #: The true values of an input for N examples: numbers of categories, or booleans.
 Truth: TypeAlias = "npt.ArrayLike | Mapping[str, npt.ArrayLike]"
 #: For each input, what each of its values is read as: `reading["digit"][3]` for a true 3.
-Reading: TypeAlias = "dict[str, tuple[int, ...]]"
+ValueReading: TypeAlias = "dict[str, tuple[int, ...]]"
 
 # Worlds that one example may have, over all its values: they are closed in one call.
 _MOST_TUPLES = 1 << 20
@@ -48,10 +48,10 @@ class Shortcuts:
 
     count: int
     exact: bool
-    some: tuple[Reading, ...]
+    some: tuple[ValueReading, ...]
     labels: tuple[tuple[str, int], ...] | None
 
-    def taken(self, truth: Truth, read: Truth) -> Reading:
+    def taken(self, truth: Truth, read: Truth) -> ValueReading:
         """The reading that a network uses: for each true value, what it is read as most often.
 
         Args:
@@ -162,7 +162,7 @@ def shortcuts(
     variable_sizes = [size for size in sizes for _ in range(size)]
     result = count_readings(variable_sizes, truth, constraints, some=some, budget=budget)
 
-    def reading(assignment: Sequence[int]) -> Reading:
+    def reading(assignment: Sequence[int]) -> ValueReading:
         return {
             group.name: tuple(assignment[first[g] : first[g + 1]]) for g, group in enumerate(groups)
         }

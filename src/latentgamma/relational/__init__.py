@@ -1,7 +1,6 @@
 """Learning of rules with variables: from examples of a relation to a certified Datalog program.
 
-result = lg.relational.fit({"parent": rows}, [("grandparent", "ann", "eve"), ...])
-print(result.summary())
+`fit` finds the program, and its result says what the examples leave open.
 """
 
 from __future__ import annotations

@@ -95,6 +95,27 @@ def _limit(level: int, seeker: BodySearch, options: SearchOptions) -> int:
     return most_variables(level, seeker.target.arity, widest, options.max_variables)
 
 
+def _known_relations(problem: Problem) -> tuple[list[int], list[int]]:
+    """Return the numbers of the background's relations and of the targets."""
+    learned = [target.relation for target in problem.targets]
+    return [r for r in range(len(problem.relations)) if r not in learned], learned
+
+
+def _start(
+    problem: Problem, options: SearchOptions
+) -> tuple[Found, list[BodySearch], CandidatePool]:
+    """Return an empty result, a search of bodies for each target, and no candidates yet."""
+    relations = list(problem.relations)
+    background, learned = _known_relations(problem)
+    allowed = [*background, *learned] if options.recursive else background
+    seekers = _seekers(problem, relations, allowed, learned, options)
+    return (
+        Found(relations=relations),
+        seekers,
+        CandidatePool(problem, relations, learned, len(allowed)),
+    )
+
+
 def search(
     problem: Problem,
     options: SearchOptions,
@@ -104,13 +125,7 @@ def search(
 ) -> Found:
     """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
     start, time_limit = time.process_time(), deadline
-    relations = list(problem.relations)
-    found = Found(relations=relations)
-    learned = [target.relation for target in problem.targets]
-    background = [r for r in range(len(relations)) if r not in learned]
-    allowed = [*background, *learned] if options.recursive else background
-    seekers = _seekers(problem, relations, allowed, learned, options)
-    pool = CandidatePool(problem, relations, learned, len(allowed))
+    found, seekers, pool = _start(problem, options)
     invented = False
     level = 0
     while level < options.max_body:
@@ -132,14 +147,14 @@ def search(
         now = time.process_time()
         if best is not None:
             most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
-            if most <= _least_bits(level + 1, problem, len(allowed)):
+            if most <= _least_bits(level + 1, problem, pool.predicates):
                 break
             deadline = min(deadline, now + max(_MORE_SECONDS, _MORE_SHARE * (now - start)))
         enough = best is not None or level >= 3
         if options.invent and not invented and enough:
             invented = True
             until = deadline if options.invent == 1 else min(time_limit, now + _SECOND_SECONDS)
-            _invent(found, pool, problem, background, learned, options, until, report)
+            _invent(found, pool, problem, options, until, report)
             best = _choose(found, pool, options, max(until, time.process_time() + 3.0))
         if now > deadline:
             break
@@ -163,13 +178,7 @@ def covering_candidates(
     problem: Problem, options: SearchOptions, deadline: float, report: Report
 ) -> tuple[list[Candidate], Found]:
     """Return the candidates of the first level at which they derive every positive example."""
-    relations = list(problem.relations)
-    found = Found(relations=relations)
-    learned = [target.relation for target in problem.targets]
-    background = [r for r in range(len(relations)) if r not in learned]
-    allowed = [*background, *learned] if options.recursive else background
-    seekers = _seekers(problem, relations, allowed, learned, options)
-    pool = CandidatePool(problem, relations, learned, len(allowed))
+    found, seekers, pool = _start(problem, options)
     for level in range(1, options.max_body + 1):
         for seeker in seekers:
             limit = _limit(level, seeker, options)
@@ -177,7 +186,7 @@ def covering_candidates(
             refused, _ = pool.add(clauses, deadline)
             seeker.grow(refused)
         if level == 3 and options.invent:
-            _invent(found, pool, problem, background, learned, options, deadline, report)
+            _invent(found, pool, problem, options, deadline, report)
         hypotheses = Hypotheses(problem, pool.candidates)
         derived = hypotheses.models([range(len(pool.candidates))])[0][hypotheses.positive]
         missing = hypotheses.positive[~derived]
@@ -293,14 +302,13 @@ def _invent(
     found: Found,
     pool: CandidatePool,
     problem: Problem,
-    background: Sequence[int],
-    learned: Sequence[int],
     options: SearchOptions,
     deadline: float,
     report: Report,
 ) -> None:
     """Add candidates that use an invented predicate."""
     relations = found.relations
+    background, learned = _known_relations(problem)
     first = definitions(problem, relations, background, len(relations), deadline)
     _define(found, pool, first)
     if options.invent == 2:
@@ -317,7 +325,7 @@ def _invent(
     invented = sorted(found.definitions)
     if not invented:
         return
-    recursive = list(learned) if options.recursive else []
+    recursive = learned if options.recursive else []
     allowed = [*background, *invented, *recursive]
     seekers = _seekers(problem, relations, allowed, learned, options, invented)
     for level in range(1, min(_INVENTED_BODY, options.max_body) + 1):
