@@ -1,10 +1,13 @@
 """Mutation testing: change one operator or number at a time and see whether a test fails.
 
-    python tests/mutation.py closure derivation --sample 60 --out survivors.txt
+    python tests/mutation.py closure derivation --sample 60 --seed 3
 
-Each mutant runs in a forked process against a copy of the sources, with the test files of its
-module and its doctests. A mutant is killed when a test fails or the time runs out. Not mutated:
-messages, annotations, and tuning values, which are the module's constants named `_LIKE_THIS`.
+The tests of a module are its doctests and the files listed in `TESTS`, without the slow ones. They
+are collected once. Then each mutant gets a forked process, in which its functions have the changed
+code, and runs the tests that reach the changed statement, those first that killed other mutants.
+A mutant is killed when a test fails, the process crashes, or a test takes far longer than before.
+Not mutated: messages, annotations, and tuning values, which are the module's constants named
+`_LIKE_THIS`.
 """
 
 from __future__ import annotations
@@ -12,15 +15,28 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
+import importlib
+import inspect
+import json
 import os
 import random
+import re
+import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "latentgamma"
@@ -29,15 +45,15 @@ SOURCES = ROOT / "src" / "latentgamma"
 TESTS = {
     "_logic/closure": "closure facts",
     "_logic/closures": "closure bit_planes",
-    "_logic/derivation": "proof",
+    "_logic/derivation": "proof datalog",
     "_logic/missing_facts": "proof",
-    "_logic/why_not": "proof",
+    "_logic/why_not": "proof datalog",
     "_certificate/certify": "certificate",
     "_certificate/rounding": "rounding step_bounds",
     "_certificate/closed_sets": "closed_sets",
     "_certificate/upper_end": "certificate",
     "_certificate/lower_end": "certificate",
-    "_certificate/constants": "constants certificate",
+    "_certificate/constants": "constants",
     "_certificate/step_bounds": "step_bounds rounding",
     "_model/rules": "rules_contract",
     "_model/dense_rules": "rules_contract operator",
@@ -83,6 +99,7 @@ def replacement(node: ast.AST) -> ast.AST | None:
 def is_tuning(node: ast.AST) -> bool:
     """Whether the statement assigns a tuning value."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    targets = [part for one in targets for part in getattr(one, "elts", [one])]
     names = [target.id for target in targets if isinstance(target, ast.Name)]
     return isinstance(node, (ast.Assign, ast.AnnAssign)) and any(
         name.startswith("_") and name.isupper() for name in names
@@ -126,40 +143,262 @@ def mutants(text: str) -> Iterator[tuple[int, str, str]]:
             siblings[i] = old
 
 
-def run_tests(copied: Path, tests: list[str], seconds: float) -> bool:
-    """Whether the tests pass with the sources of this folder, in a forked process."""
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        sys.path[:0] = [str(copied), str(ROOT / "tests")]
-        os.environ["PYTHONPATH"] = str(copied)
-        import pytest
+def statement_lines(tree: ast.AST, line: int) -> range:
+    """The lines of the smallest statement around a line."""
+    around = [
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return min(around, key=len)
 
-        options = [
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "--no-header",
-            "-m",
-            "not slow",
-        ]
-        options += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-        os._exit(int(pytest.main([*options, *tests]) != 0))
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status == 0
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
+
+# ------------------------------------------------------------------------ other code for functions
+
+Changes = list[tuple[int, types.CodeType]]
+
+
+def code_objects(code: types.CodeType) -> list[types.CodeType]:
+    """A code object and those inside of it, in the order of the text."""
+    inside = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return [code, *(part for one in inside for part in code_objects(one))]
+
+
+def code_changes(path: Path, text: str, mutated: str) -> Changes | None:
+    """Which code objects of a module change, and to what; None if it changes what runs at import."""
+    before = code_objects(compile(ast.unparse(ast.parse(text)), str(path), "exec"))
+    after = code_objects(compile(mutated, str(path), "exec"))
+    changed = [
+        (i, new)
+        for i, (old, new) in enumerate(zip(before, after, strict=True))
+        if old.co_code != new.co_code or repr(constants(old)) != repr(constants(new))
+    ]
+    in_functions = all(new.co_flags & inspect.CO_OPTIMIZED for _, new in changed)
+    return changed if changed and in_functions else None
+
+
+def constants(code: types.CodeType) -> list[object]:
+    return [one for one in code.co_consts if not isinstance(one, types.CodeType)]
+
+
+def replace_code(path: Path, text: str, mutated: str) -> None:
+    """Give the functions of a module the code of a mutant, wherever they are referred to."""
+    old = code_objects(compile(text, str(path), "exec"))
+    new = code_objects(compile(mutated, str(path), "exec"))
+    codes = {(a.co_qualname, a.co_firstlineno): b for a, b in zip(old, new, strict=True)}
+    for one in gc.get_objects():
+        if type(one) is types.FunctionType and one.__code__.co_filename == str(path):
+            one.__code__ = codes[one.__code__.co_qualname, one.__code__.co_firstlineno]
+    # A loop is compiled again, and not taken from a file: its key does not cover all of the code.
+    from numba.core.dispatcher import Dispatcher
+
+    from latentgamma._logic.compilation import compile_loop
+
+    compile_loop.cache_clear()
+    keep = Dispatcher.enable_caching
+
+    def enable_caching(self: Any) -> None:
+        if self.py_func.__code__.co_filename != str(path):
+            keep(self)
+
+    Dispatcher.enable_caching = enable_caching
+
+
+# ------------------------------------------------------------------------ processes
+
+
+def fork() -> tuple[int, int]:
+    """Fork; return the process (0 in the child, which writes to the pipe) and the pipe."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(write)
+        return child, read
+    os.setsid()
+    os.close(read)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    return child, write
+
+
+def send(pipe: int, message: list[Any]) -> None:
+    os.write(pipe, json.dumps(message).encode() + b"\n")
+
+
+def receive(child: int, pipe: int, limit: Callable[[Any], float]) -> Iterator[Any]:
+    """Yield the messages of a process; raise TimeoutError if the next takes too long."""
+    rest, seconds = b"", 60.0
+    try:
+        while select.select([pipe], [], [], seconds)[0]:
+            data = os.read(pipe, 1 << 20)
+            if not data:
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                seconds = limit(message)
+                yield message
+        raise TimeoutError
+    finally:
+        os.close(pipe)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def run_item(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Whether a test passes."""
+    reports = runtestprotocol(item, log=False, nextitem=following)
+    return not any(report.failed for report in reports)
+
+
+class Trace:
+    """The lines of a file that are run, before and in a test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.setup: set[int] = set()
+        self.lines: set[int] = set()
+        self.in_setup = True
+
+    def __call__(self, frame: types.FrameType, event: str, argument: object) -> Any:
+        return self.line if frame.f_code.co_filename == self.path else None
+
+    def line(self, frame: types.FrameType, event: str, argument: object) -> Any:
+        (self.setup if self.in_setup else self.lines).add(frame.f_lineno)
+        return self.line
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        self.in_setup = True
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        self.in_setup = False
+        return (yield)
+
+
+class Mutation:
+    """A pytest plugin: in place of running the tests, it runs them for each mutant."""
+
+    def __init__(self, name: str, path: Path, options: argparse.Namespace, out: TextIO) -> None:
+        self.name, self.path, self.options, self.out = name, path, options, out
+        self.items: list[pytest.Item] = []
+        self.seconds: dict[int, float] = {}
+        self.lines: dict[int, set[int]] = {}
+        self.kills: Counter[int] = Counter()
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = session.items
+        text = self.path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        found = list(mutants(text))
+        random.Random(self.options.seed).shuffle(found)
+        if self.options.only:
+            found = [one for one in found if re.search(self.options.only, f"{one[0]} {one[1]}")]
+        found = found[: self.options.sample]
+        self.measure(session)
+        # The same code, put in place like that of a mutant, must pass.
+        verdict = self.run(list(self.seconds), text, ast.unparse(tree))
+        if verdict != "SURVIVED":
+            sys.exit(f"{self.name}: without any change the tests end with: {verdict}")
+        loops = set(re.findall(r"compile_loop\((\w+)\)", text))
+        killed = 0
+        for line, what, mutated in found:
+            changes = code_changes(self.path, text, mutated)
+            if changes is None:
+                verdict = self.run_afresh(text, mutated)
+            else:
+                names = {new.co_qualname.split(".")[0] for _, new in changes}
+                # Lines of compiled loops cannot be traced.
+                lines = set(statement_lines(tree, line))
+                tests = [i for i in self.seconds if names & loops or lines & self.lines[i]]
+                tests.sort(key=lambda i: max(0.01, self.seconds[i]) / (1 + self.kills[i]))
+                verdict = self.run(tests, text, mutated)
+            killed += not verdict.startswith("SURVIVED")
+            print(f"{self.name}:{line} {verdict}: {what}", file=self.out, flush=True)
+        print(f"{self.name}: {killed} of {len(found)} killed", file=self.out, flush=True)
+        return True
+
+    def measure(self, session: pytest.Session) -> None:
+        """Find how long each test takes and which lines of the module it runs."""
+        in_setup: dict[str, set[int]] = {}
+        child, pipe = fork()
+        if child == 0:
+            trace = Trace(self.path)
+            session.config.pluginmanager.register(trace)
+            for i, item in enumerate(self.items):
+                trace.setup, trace.lines = set(), set()
+                began = time.monotonic()
+                sys.settrace(trace)
+                passed = run_item(item, self.items[i + 1] if i + 1 < len(self.items) else None)
+                sys.settrace(None)
+                seconds = time.monotonic() - began
+                send(pipe, [i, passed, seconds, sorted(trace.setup), sorted(trace.lines)])
+            os._exit(0)
+        for i, passed, seconds, setup, lines in receive(child, pipe, lambda message: 900.0):
+            if not passed:
+                sys.exit(f"{self.name}: {self.items[i].nodeid} fails before any change")
+            self.seconds[i], self.lines[i] = seconds, {*setup, *lines}
+            # What a fixture has made may be checked by any test of the file.
+            in_setup.setdefault(str(self.items[i].path), set()).update(setup)
+        if len(self.seconds) < len(self.items):
+            sys.exit(f"{self.name}: the tests end early, before any change")
+        for i, lines in self.lines.items():
+            lines |= in_setup[str(self.items[i].path)]
+        total = sum(self.seconds.values())
+        print(f"{self.name}: {len(self.items)} tests, {total:.0f} s", file=self.out, flush=True)
+
+    def run(self, tests: list[int], text: str, mutated: str) -> str:
+        """What becomes of a mutant when these tests run."""
+        if not tests:
+            return "SURVIVED, no test runs it"
+        child, pipe = fork()
+        if child == 0:
+            try:
+                replace_code(self.path, text, mutated)
+            except BaseException as error:  # not a kill
+                send(pipe, [-1, f"SURVIVED, not run: {error!r}"])
+                os._exit(1)
+            for i, following in zip(tests, [*tests[1:], None], strict=True):
+                send(pipe, [i, ""])
+                if not run_item(
+                    self.items[i], None if following is None else self.items[following]
+                ):
+                    send(pipe, [i, "killed"])
+                    os._exit(0)
+            send(pipe, [-1, "SURVIVED"])
+            os._exit(0)
+        last, verdict = -1, "crashed"
+        limit = lambda message: 20 + 5 * self.seconds.get(message[0], 0.0)  # noqa: E731
+        try:
+            for message in receive(child, pipe, limit):
+                last, verdict = message[0], message[1] or verdict
+        except TimeoutError:
+            verdict = "timed out"
+        if last < 0:
+            return verdict
+        self.kills[last] += 1
+        return f"{verdict} by {self.items[last].name}"
+
+    def run_afresh(self, text: str, mutated: str) -> str:
+        """What becomes of a mutant that changes what runs at import: a new process runs all tests."""
+        self.path.write_text(mutated, encoding="utf-8")
+        tests = sorted({str(item.path) for item in self.items})
+        command = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
+        limit = 120 + 5 * sum(self.seconds.values())
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=limit, check=False)
+            return "killed afresh" if done.returncode else "SURVIVED afresh"
+        except subprocess.TimeoutExpired:
+            return "timed out afresh"
+        finally:
+            self.path.write_text(text, encoding="utf-8")
+
+
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "-m", "not slow",
+           "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]  # fmt: skip
 
 
 def main() -> None:
@@ -167,41 +406,29 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", help="names of modules; by default all")
     parser.add_argument("--sample", type=int, help="mutants per module; by default all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="file to which survivors are added")
+    parser.add_argument("--only", help="a regular expression for 'line change'")
     options = parser.parse_args()
-    for warm in ("pytest", "numpy", "torch", "numba", "rich.table"):
-        __import__(warm)
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", copied)
-        for name, files in TESTS.items():
-            path = copied / "latentgamma" / f"{name}.py"
-            chosen = not options.modules or name.rpartition("/")[2] in options.modules
-            if not chosen or not path.exists():
-                continue
-            tests = [str(ROOT / "tests" / f"test_{file}.py") for file in files.split()]
-            tests = [str(path), *(test for test in tests if Path(test).exists())]
-            began = time.monotonic()
-            if not run_tests(copied, tests, 900):
-                sys.exit(f"{name}: the tests fail before anything is changed")
-            if not run_tests(copied, tests, 900):  # now with warm caches, to be timed
-                sys.exit(f"{name}: the tests fail before anything is changed")
-            seconds = 3 * (time.monotonic() - began) + 30
-            text = path.read_text(encoding="utf-8")
-            found = list(mutants(text))
-            random.Random(options.seed).shuffle(found)
-            found = found[: options.sample]
-            killed = 0
-            for line, what, mutated in found:
-                path.write_text(mutated, encoding="utf-8")
-                survived = run_tests(copied, tests, seconds)
-                killed += not survived
-                print(f"{name}:{line} {'SURVIVED' if survived else 'killed  '} {what}", flush=True)
-                if survived and options.out:
-                    with options.out.open("a", encoding="utf-8") as stream:
-                        stream.write(f"{name}:{line} {what}\n")
-            path.write_text(text, encoding="utf-8")
-            print(f"{name}: {killed} of {len(found)} killed", flush=True)
+        shutil.copytree(ROOT / "src", copied, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in options.modules or [name.rpartition("/")[2] for name in TESTS]:
+            (full,) = (one for one in TESTS if one.rpartition("/")[2] == name)
+            if (child := os.fork()) == 0:
+                mutate_module(full, copied, options)
+                os._exit(0)
+            os.waitpid(child, 0)
+
+
+def mutate_module(name: str, copied: Path, options: argparse.Namespace) -> None:
+    """Run the mutants of one module whose sources lie in a folder."""
+    sys.path[:0] = [str(copied), str(ROOT / "tests")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+    for imported in ("torch", "numba", "rich.table", "latentgamma"):
+        importlib.import_module(imported)
+    path = copied / "latentgamma" / f"{name}.py"
+    tests = [str(ROOT / "tests" / f"test_{file}.py") for file in TESTS[name].split()]
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    pytest.main([*OPTIONS, str(path), *tests], plugins=[Mutation(name, path, options, out)])
 
 
 if __name__ == "__main__":

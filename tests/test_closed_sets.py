@@ -1,5 +1,6 @@
 """The maximal closed sets without an atom, against the definition."""
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -64,5 +65,49 @@ def test_too_many_of_them_are_not_listed(monkeypatch) -> None:
     assert maximal_closed_sets(ladder(10, 7)) is None
     assert maximal_closed_sets(clique(40)).shape == (1, 40)
     maximal_closed_sets.cache_clear()
-    monkeypatch.setattr(closed_sets, "MOST_ATOMS", 30)
+    monkeypatch.setattr(closed_sets, "MOST_ATOMS", 40)
+    assert maximal_closed_sets(clique(40)) is not None
+    maximal_closed_sets.cache_clear()
+    monkeypatch.setattr(closed_sets, "MOST_ATOMS", 39)
     assert maximal_closed_sets(clique(40)) is None
+
+
+def test_each_limit_of_the_search_ends_it(monkeypatch) -> None:
+    # h is missing with any one of five: as many sets, after one look at each of the five, one at
+    # h, and one at each of its sets.
+    program = Program.from_rules([("h", [f"b{i}" for i in range(5)])])
+    every = len(by_definition(program))
+    assert len(maximal_closed_sets(program, every)) == every
+    assert maximal_closed_sets(program, every - 1) is None
+    for limit, enough in (("_MOST_SETS", 11), ("_MOST_COMPARED", 5)):
+        for most in (enough, enough - 1):
+            maximal_closed_sets.cache_clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(closed_sets, limit, most)
+                assert (maximal_closed_sets(program) is None) == (most < enough), limit
+    maximal_closed_sets.cache_clear()
+
+
+def test_the_sets_are_shared_and_cannot_be_changed() -> None:
+    sets = maximal_closed_sets(clique(4))
+    assert maximal_closed_sets(clique(4)) is sets
+    assert not sets.flags.writeable
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_the_cycles_of_rules_with_one_body_atom(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = int(rng.integers(2, 10))
+    program = random_program(rng, M, int(rng.integers(1, 3 * M)), body=2)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(M))
+    for rule in program.rules:
+        if len(rule.body) == 1:
+            graph.add_edges_from(
+                (program.index[b], program.index[h]) for b in rule.body for h in rule.heads
+            )
+    group = list(range(M))
+    for cycle in nx.strongly_connected_components(graph):
+        for i in cycle:
+            group[i] = min(cycle)
+    assert Complements(program).group == group

@@ -64,8 +64,9 @@ class Complements:
         """The atoms, each after those it depends on."""
         return sorted(range(self.program.M), key=lambda i: self.before[i].bit_count())
 
-    def _same_cycle(self, a: int, b: int) -> bool:
-        return bool(self.before[a] >> b & 1 and self.before[b] >> a & 1)
+    def _depends(self, a: int, b: int) -> bool:
+        """Whether atom a may depend on atom b; if b depends on a, they are in one cycle."""
+        return bool(self.before[a] >> b & 1)
 
     # ------------------------------------------------------------ all of them
 
@@ -104,7 +105,7 @@ class Complements:
             for j in self.rules[i]:
                 if not self.masks[j] & given:
                     ways = [
-                        [self.along[b]] if self._same_cycle(b, start) else families[b]
+                        [self.along[b]] if self._depends(b, start) else families[b]
                         for b in self.bodies[j]
                     ]
                     return [given | way for some in ways for way in some]
@@ -124,7 +125,7 @@ class Complements:
         order = self._order()
         for i in order:
             for j in self.rules[i]:
-                if not any(self._same_cycle(b, i) for b in self.bodies[j]):
+                if not any(self._depends(b, i) for b in self.bodies[j]):
                     fewest = min((int(least[b]) for b in self.bodies[j]), default=0)
                     beyond[self.group[i]] = max(beyond[self.group[i]], fewest)
             least[i] = size[self.group[i]] + beyond[self.group[i]]

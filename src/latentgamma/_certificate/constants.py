@@ -17,6 +17,9 @@ from latentgamma._program.stratified import require_definite
 #: The gate of the operator.
 Gate: TypeAlias = Literal["sigmoid", "bump"]
 
+# How the search for the softest constants goes on where hardness 1 is not enough, and where it ends.
+_NEXT, _HARDEST = 1.5, 8.0
+
 
 class Figures(Protocol):
     """What the constants depend on: a `Program` has it, and so has a part of one.
@@ -179,8 +182,8 @@ class Constants:
 
         low, high = 0.0, 1.0
         while not proved(high):
-            low, high = high, 1.5 * high
-            if high > 8:
+            low, high = high, _NEXT * high
+            if high > _HARDEST:
                 raise CertificateError(
                     f"no constants of the closed form reach {horizon:g} steps in {dtype} on this "
                     f"program; ask for a shorter horizon or a wider dtype"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -100,7 +100,7 @@ class Derivation:
     (2, ['penguin'], (0, 1))
     """
 
-    program: Program | StratifiedProgram = field(repr=False)
+    program: Program | StratifiedProgram
     atom: str
     depth: int
     steps: tuple[ProofStep, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from latentgamma._logic.blocked import (
@@ -41,7 +41,7 @@ class WhyNot:
     it would with penguin
     """
 
-    program: Program | StratifiedProgram = field(repr=False)
+    program: Program | StratifiedProgram
     atom: str
     blocked: tuple[Blocked, ...]
     missing: frozenset[str]
