@@ -8,9 +8,9 @@ import torch
 
 import latentgamma as lg
 from latentgamma._errors import ModelError
-from latentgamma._logic import compilation
 from latentgamma._probability.ladder import Ladder, plan_ladder
-from latentgamma._probability.passes import pass_log_values, pass_values
+from latentgamma._probability.log_pass import pass_log_values
+from latentgamma._probability.passes import pass_values
 from latentgamma._probability.proofs import likely_proofs
 from latentgamma._probability.readings import Constraint, count_readings
 from latentgamma._probability.variables import Variables, check_variables
@@ -153,20 +153,70 @@ def test_a_carry_chain_passes_the_check_and_is_right() -> None:
         carry = np.array([total[:10].sum(), total[10:].sum()])
 
 
-def test_compiled_and_plain_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("from_logits", [False, True])
+@pytest.mark.parametrize("logits", [False, True])
+def test_the_fused_pass_agrees_with_tables(
+    from_logits: bool, logits: bool, dtype: torch.dtype
+) -> None:
+    # Facts, a group of which one atom is used by no rule, an input that is also derived, constants.
+    text = """
+        out(0) :- a, g(0), s. out(1) :- b. out(1) :- g(1), a. out(2) :- g(2). out(0) :- t, c.
+        alone :- h(0,1), h(1,0), h(2,2), s. alone :- h(0,0), b. always. never :- never.
+        seen :- g(3), h(0,2), h(1,1), h(1,2), h(2,0), h(2,1). c :- h(1,1), h(2,0), s, t, b.
+    """
+    given = torch.Generator().manual_seed(0)
+    shapes = {"facts": (3,), "g": (4,), "h": (3, 3)}
     results = []
-    for limit in (0, 10**9):
-        monkeypatch.setattr(compilation, "_MOST_IN_PYTHON", limit)
-        for seed in (1, 3, 5, 7, 9):
-            program, variables, p, outputs = case(seed)
-            inputs = torch.tensor(p)[None].repeat(3, 1).requires_grad_()
-            value = plan_ladder(program, variables, outputs).probabilities(inputs)
-            results.append(value.detach())
-            if value.requires_grad:
-                results += torch.autograd.grad(value.sum(), inputs)
+    for method in ("pass", "table"):
+        layer = lg.Layer(
+            lg.parse(text),
+            {
+                "facts": ["a", "b", "c"],
+                "g": lg.Categorical([f"g({i})" for i in range(4)]),
+                "h": lg.Categorical([[f"h({i},{j})" for j in range(3)] for i in range(3)]),
+            },
+            {
+                "one": lg.Categorical([["out(1)", "out(2)"], ["out(2)", "alone"]]),
+                "c": ["c", "always", "never", "a"],
+            },
+            semantics="probability",
+            facts={"s": 0.3, "t": 0.9},
+            from_logits=from_logits,
+            inference=lg.Inference(method=method),
+        )
+        for batch in (1, 16, 37):
+            given.manual_seed(batch)
+            scores = {
+                name: torch.randn(batch, *shape, generator=given, dtype=torch.float64)
+                for name, shape in shapes.items()
+            }
+            if not from_logits:
+                scores = {
+                    name: score.sigmoid() if name == "facts" else score.softmax(-1)
+                    for name, score in scores.items()
+                }
+            inputs = {name: score.to(dtype).requires_grad_() for name, score in scores.items()}
+            found = layer(inputs, logits=logits)
+            assert found["one"].dtype == dtype
+            total = sum(
+                (x * torch.linspace(1, 2, x[0].numel()).view(x[0].shape)).sum()
+                for x in (found["one"], found["c"][:, [0, 3]])
+            )
+            facts, *groups = torch.autograd.grad(total, list(inputs.values()))
+            # Of the values of a group only those changes matter that keep their sum.
+            groups = [grad - grad.mean(-1, keepdim=True) for grad in groups]
+            results.append((found["one"].detach(), found["c"].detach(), facts, *groups))
+            assert (
+                layer.rules.fused(list(inputs.values()), from_logits, logits, None) is None
+            ) == (method == "table")
     half = len(results) // 2
+    tolerance = (
+        {"rtol": 2e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-13}
+    )
     for one, other in zip(results[:half], results[half:], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-15)
+        for x, y in zip(one, other, strict=True):
+            torch.testing.assert_close(x, y, **tolerance)
 
 
 def test_log_probabilities_hold_where_probabilities_underflow() -> None:

@@ -12,6 +12,9 @@ from latentgamma._layer.groups import Group
 from latentgamma._layer.log_odds import categorical_log_odds, held_log_odds
 from latentgamma._model.tracing import values_can_be_read
 
+#: How far from one the values of a group may sum up.
+GROUP_TOLERANCE = 1e-2
+
 
 def flat_values(group: Group, tensor: Tensor, *, from_logits: bool) -> Tensor:
     """The values of a group's tensor, or their log-odds. (B, *shape) -> (B, n).
@@ -46,7 +49,7 @@ def _check(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
     if group.categorical:
         total = tensor.detach().double().sum(-1)
         worst = float((total - 1).abs().max())
-        if worst > 1e-2:
+        if worst > GROUP_TOLERANCE:
             raise StateError(
                 f"the inputs of {group.title} sum to one along the last axis, but some miss it "
                 f"by {worst:.3g}; apply a softmax, or make the layer with from_logits=True"

@@ -7,7 +7,7 @@ they do lies in the other modules.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -135,7 +135,7 @@ class Layer(nn.Module):
         soft = np.flatnonzero((given > 0) & (given < 1))
         fed = np.concatenate([*(group.atoms for group in self.inputs), soft])
         read = np.concatenate([group.atoms for group in self.outputs])
-        constants = torch.from_numpy(given[soft]).to(torch.get_default_dtype())
+        constants = torch.from_numpy(given[soft])
         self.register_buffer("_constants", constants, persistent=False)
         self.register_buffer("_temperature", torch.tensor(1.0))
         self._hard = False
@@ -158,7 +158,13 @@ class Layer(nn.Module):
         self.rules: GodelSemantics | GammaSemantics | ProbabilitySemantics
         if semantics == "probability":
             self.rules = ProbabilitySemantics(
-                program, self.inputs, soft, read, true, inference or Inference(), known
+                program,
+                self.inputs,
+                dict(zip(soft.tolist(), given[soft].tolist(), strict=True)),
+                self.outputs,
+                true,
+                inference or Inference(),
+                known,
             )
         elif semantics == "gamma":
             self.rules = GammaSemantics(
@@ -209,7 +215,13 @@ class Layer(nn.Module):
         Raises:
             StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
         """
-        facts = self.flat_inputs(given)
+        tensors = tensors_of(self.inputs, given, self._temperature.device)
+        if isinstance(self.rules, ProbabilitySemantics):
+            watch = self._zero_gradient.warn if self.training else None
+            fused = self.rules.fused(tensors, self.from_logits, logits, watch)
+            if fused is not None:
+                return self._results(fused, given, logits=logits, are_log_odds=logits)
+        facts = self._flat(tensors)
         hard = self._hard or not self.training
 
         def run(facts: Tensor) -> Tensor:
@@ -222,13 +234,21 @@ class Layer(nn.Module):
         return self._results(flat, given, logits=logits)
 
     def _results(
-        self, flat: Tensor, given: Tensor | Mapping[str, Tensor], *, logits: bool = False
+        self,
+        flat: Tensor,
+        given: Tensor | Mapping[str, Tensor],
+        *,
+        logits: bool = False,
+        are_log_odds: bool = False,
     ) -> Any:
         """The outputs (B, O) as tensors of their groups."""
-        sizes = [len(group.atoms) for group in self.outputs]
+        if len(self.outputs) == 1:
+            parts: Sequence[Tensor] = [flat]
+        else:
+            parts = torch.split(flat, [len(group.atoms) for group in self.outputs], dim=1)
         results = {
-            group.name: self._shaped(group, part, logits=logits)
-            for group, part in zip(self.outputs, torch.split(flat, sizes, dim=1), strict=True)
+            group.name: self._shaped(group, part, logits=logits, are_log_odds=are_log_odds)
+            for group, part in zip(self.outputs, parts, strict=True)
         }
         if UNNAMED in results or (len(results) == 1 and isinstance(given, Tensor)):
             return next(iter(results.values()))
@@ -261,7 +281,10 @@ class Layer(nn.Module):
         Raises:
             StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
         """
-        tensors = tensors_of(self.inputs, given, self._temperature.device)
+        return self._flat(tensors_of(self.inputs, given, self._temperature.device))
+
+    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The tensors of the groups one after another, checked. (B, I)."""
         parts = [
             flat_values(group, tensor, from_logits=self.from_logits)
             for group, tensor in zip(self.inputs, tensors, strict=True)
@@ -272,11 +295,12 @@ class Layer(nn.Module):
             parts.append(constants.expand(len(parts[0]), -1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
-    def _shaped(self, group: Group, part: Tensor, *, logits: bool) -> Tensor:
-        shaped = part.reshape(len(part), *group.shape)
+    def _shaped(self, group: Group, part: Tensor, *, logits: bool, are_log_odds: bool) -> Tensor:
+        shape = (len(part), *group.shape)
+        shaped = part if part.shape == shape else part.reshape(shape)
         if logits and group.categorical:
             return torch.log_softmax(shaped, -1)
-        if logits and isinstance(self.rules, ProbabilitySemantics):
+        if logits and not are_log_odds and isinstance(self.rules, ProbabilitySemantics):
             return log_odds_of_log(shaped)
         return shaped
 

@@ -14,7 +14,10 @@ from torch import Tensor, nn
 
 from latentgamma._errors import ModelError, StateError
 from latentgamma._layer.groups import Group
+from latentgamma._layer.input_values import GROUP_TOLERANCE
 from latentgamma._logic.stratification import stratify
+from latentgamma._model.tracing import are_plain
+from latentgamma._probability.fused_pass import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
 from latentgamma._probability.ladder import plan_ladder
 from latentgamma._probability.variables import Variables, check_variables
 from latentgamma._program.program import Program
@@ -83,14 +86,14 @@ class ProbabilitySemantics(nn.Module):
         self,
         program: Program | StratifiedProgram,
         groups: Sequence[Group],
-        constants: npt.NDArray[np.int64],
-        outputs: npt.NDArray[np.int64],
+        constants: Mapping[int, float],
+        outputs: Sequence[Group],
         true: npt.NDArray[np.int64],
         inference: Inference,
         evidence: Mapping[int, bool],
     ) -> None:
         super().__init__()
-        flat = np.concatenate([*(group.atoms for group in groups), constants])
+        flat = [*(atom for group in groups for atom in group.atoms.tolist()), *constants]
         facts = [i for group in groups if not group.categorical for i in group.atoms.tolist()]
         rows = [
             row
@@ -99,9 +102,9 @@ class ProbabilitySemantics(nn.Module):
             for row in group.atoms.reshape(-1, group.shape[-1]).tolist()
         ]
         self.inference = inference
-        self.variables: Variables = check_variables(program, [*facts, *constants.tolist()], rows)
+        self.variables: Variables = check_variables(program, [*facts, *constants], rows)
         self._evidence: Conditioning | None = None
-        read = outputs.tolist()
+        read = [atom for group in outputs for atom in group.atoms.tolist()]
         if evidence and inference.method in ("auto", "table"):
             # A small table of worlds needs no differences of joint probabilities.
             self._evidence = Conditioning(program, read, evidence, negation=True)
@@ -124,12 +127,62 @@ class ProbabilitySemantics(nn.Module):
                 budget=inference.budget,
                 method=inference.method,
             )
-        column = {int(atom): n for n, atom in enumerate(flat)}
+        self._fused = self._fuse(groups, constants) if self._can_be_fused() else None
+        categorical = [group.categorical for group in outputs for _ in group.atoms]
+        self._shape = outputs[0].shape if len(outputs) == 1 else (len(read),)
+        self._logarithms = np.where(categorical, LOG, LOG_ODDS)
+        column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self.register_buffer("_order", order, persistent=False)
         self._generators: dict[torch.device, torch.Generator] = {}
 
     _order: Tensor
+
+    def _can_be_fused(self) -> bool:
+        return self._evidence is None and len(self.ladder.passed) == len(self.ladder.outputs)
+
+    def _fuse(self, groups: Sequence[Group], constants: Mapping[int, float]) -> FusedPass:
+        place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
+        return fuse_pass(
+            self.ladder.circuit,
+            [np.array([place[atom] for atom in group.atoms.tolist()]) for group in groups],
+            [group.shape[-1] if group.categorical else 1 for group in groups],
+            (
+                np.array([place[atom] for atom in constants], np.int64),
+                np.array(list(constants.values()), np.float64),
+            ),
+        )
+
+    def fused(
+        self, tensors: Sequence[Tensor], from_logits: bool, logits: bool, watch: Watch | None
+    ) -> Tensor | None:
+        """The outputs in one compiled step, or None where that is not possible.
+
+        They have the shape (B, *shape) of their group where there is one, otherwise (B, O).
+
+        Args:
+            tensors: the inputs of the groups, each (B, *shape).
+            from_logits: whether they are log-odds and scores.
+            logits: whether to return log-odds, and log-probabilities for `Categorical` outputs.
+            watch: called where a gradient arrives and that of the inputs is zero.
+        """
+        dtype = tensors[0].dtype
+        if (
+            self._fused is None
+            or dtype not in (torch.float32, torch.float64)
+            or torch.compiler.is_compiling()
+            or any(tensor.dtype != dtype or not tensor.is_cpu for tensor in tensors)
+            or not are_plain(*tensors)
+        ):
+            return None
+        return self._fused.run(
+            tensors,
+            self._logarithms if logits else np.zeros_like(self._logarithms),
+            self._shape,
+            from_logits=from_logits,
+            tolerance=GROUP_TOLERANCE,
+            watch=watch,
+        )
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool

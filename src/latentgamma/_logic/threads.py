@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 
 def processors() -> int:
@@ -19,8 +20,27 @@ def run_in_threads(work: Callable[[], None], threads: int) -> None:
     if threads <= 1:
         work()
         return
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(threads, "latentgamma") as pool:
         for done in [pool.submit(work) for _ in range(threads)]:
             done.result()
+
+
+#: Threads that wait for work, by their number. A child process has none of its parent's.
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_POOLS.clear)
+
+
+def share_parts(work: Callable[[int, int], None], count: int, threads: int) -> None:
+    """Call `work(first, last)` so that parts 0 to `count` are done, on up to so many threads."""
+    threads = min(threads, count)
+    if threads <= 1:
+        work(0, count)
+        return
+    if threads not in _POOLS:
+        _POOLS.setdefault(threads, ThreadPoolExecutor(threads - 1, "latentgamma"))
+    cuts = [count * part // threads for part in range(threads + 1)]
+    others = [_POOLS[threads].submit(work, *cuts[part : part + 2]) for part in range(1, threads)]
+    work(*cuts[:2])
+    for other in others:
+        other.result()

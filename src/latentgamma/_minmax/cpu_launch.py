@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma._logic.threads import share_parts
 from latentgamma._minmax import cpu_kernels as kernels
 from latentgamma._minmax.circuit import CYCLE
 from latentgamma._simd import TILE
@@ -96,24 +95,6 @@ def _array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
 
-# -------------------------------------------------------------------- threads
-
-#: Threads that wait for work. A child process has none of its parent's.
-_POOLS: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_POOLS.clear)
-
-
 def _share(work: Callable[[int, int], None], count: int, size: int) -> None:
     """Call `work(first, last)` so that every tile is done, on as many threads as torch may use."""
-    threads = min(torch.get_num_threads(), count) if size >= _WORTH_A_THREAD else 1
-    if threads <= 1:
-        work(0, count)
-        return
-    if threads not in _POOLS:
-        _POOLS.setdefault(threads, ThreadPoolExecutor(threads - 1, "latentgamma"))
-    cuts = [count * part // threads for part in range(threads + 1)]
-    others = [_POOLS[threads].submit(work, *cuts[part : part + 2]) for part in range(1, threads)]
-    work(*cuts[:2])
-    for other in others:
-        other.result()
+    share_parts(work, count, torch.get_num_threads() if size >= _WORTH_A_THREAD else 1)

@@ -49,15 +49,21 @@ class ZeroGradientWatch:
         def at_inputs(grad: Tensor | None) -> None:
             nonlocal arrived
             is_answer, arrived = arrived, False  # a second derivative comes here on its own
-            if is_answer and not self._warned and not (grad is not None and bool(grad.any())):
-                self._warned = True
-                warnings.warn(
-                    f"the gradient of the inputs is identically zero, so a network that makes "
-                    f"them does not learn; {self._remedy}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+            if is_answer and not (grad is not None and bool(grad.any())):
+                self.warn()
 
         result.register_hook(at_result)  # type: ignore[no-untyped-call]
         given.register_hook(at_inputs)  # type: ignore[no-untyped-call]
         return result
+
+    def warn(self) -> None:
+        """Warn, unless it has been done before."""
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the gradient of the inputs is identically zero, so a network that makes "
+            f"them does not learn; {self._remedy}",
+            RuntimeWarning,
+            stacklevel=3,
+        )

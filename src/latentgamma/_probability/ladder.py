@@ -17,7 +17,9 @@ from torch import Tensor
 
 from latentgamma._errors import ModelError
 from latentgamma._probability.enumeration import WorldTable, world_table
-from latentgamma._probability.passes import pass_log_values, pass_values
+from latentgamma._probability.fused_pass import SMALLEST
+from latentgamma._probability.log_pass import pass_log_values
+from latentgamma._probability.passes import pass_values
 from latentgamma._probability.relevant_rules import relevant_rules
 from latentgamma._probability.sampling import sampled_probabilities
 from latentgamma._probability.sum_product import SumProduct, sum_product
@@ -25,9 +27,6 @@ from latentgamma._probability.variables import Variables
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
-
-# Probabilities below this are computed again in the log domain: factors may have underflowed.
-_SMALLEST = 1e-200
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +168,7 @@ class Ladder:
         )
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
-        small = linear.detach() < _SMALLEST
+        small = linear.detach() < SMALLEST
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed and bool(small[:, list(self.passed)].any()):
             used, _ = _indices_on(self.circuit, logs.device)

@@ -1,24 +1,20 @@
-"""Runs a sum-product pass on a batch: compiled on the CPU, or in the log domain with torch."""
+"""Runs a sum-product pass on a batch as compiled code on the CPU."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._logic.compilation import compile_loop, worth_compiling
-from latentgamma._probability.pass_loops import run_gradient, run_pass
+from latentgamma._logic.threads import share_parts
 from latentgamma._probability.second_derivative import without_second_derivative
 from latentgamma._probability.sum_product import SumProduct
 
-# Bytes of the node values that one call of a loop works on: a part of the second-level cache.
-_CHUNK_BYTES = 1 << 19
+# Literals times examples below which a second thread costs more than it brings.
+_WORTH_A_THREAD = 1 << 17
 
 
 def pass_values(circuit: SumProduct, inputs: Tensor) -> Tensor:
@@ -31,198 +27,66 @@ def pass_values(circuit: SumProduct, inputs: Tensor) -> Tensor:
     return _Pass.apply(circuit, inputs)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def pass_log_values(circuit: SumProduct, log_inputs: Tensor) -> Tensor:
-    """Return the log-probability of each node, shape (B, nodes), level by level with torch.
-
-    Args:
-        circuit: The arrays of the pass.
-        log_inputs: Log-probabilities of the input nodes, shape (B, inputs).
-    """
-    return _LogPass.apply(circuit, log_inputs)  # type: ignore[no-any-return,no-untyped-call]
-
-
-class _LogPass(torch.autograd.Function):
-    """The pass in the log domain. Rows are nodes sorted by level, columns are examples."""
-
-    @staticmethod
-    def forward(ctx: Any, circuit: SumProduct, log_inputs: Tensor) -> Tensor:
-        levels, place = _levels_on(circuit, log_inputs.device)
-        value = log_inputs.new_empty(circuit.nodes, len(log_inputs))
-        value[: circuit.inputs] = log_inputs.T
-        for level in levels:
-            logs = level.body_logs(value)
-            most = value.new_full((level.nodes, value.shape[1]), -torch.inf)
-            most = most.scatter_reduce_(0, level.node[:, None].expand_as(logs), logs, "amax")
-            shift = most.clamp(min=-1e300)  # keeps -inf - -inf out
-            total = torch.zeros_like(most)
-            total.index_add_(0, level.node, (logs - shift[level.node]).exp())
-            result = total.log() + shift
-            if level.independent is not None:
-                none = torch.zeros_like(most).index_add_(0, level.node, _log_complement(logs))
-                # Where all bodies are this unlikely, their sum is right to the last digit.
-                likely = level.independent & (result > -100.0)
-                result = torch.where(likely, _log_complement(none), result)
-            value[level.first : level.first + level.nodes] = result
-        ctx.circuit, ctx.value = circuit, value
-        ctx.save_for_backward(log_inputs)
-        return value[place].T
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> Any:
-        circuit, value = ctx.circuit, ctx.value
-        levels, place = _levels_on(circuit, value.device)
-        grad = torch.empty_like(value)
-        grad[place] = grad_out.T
-        for level in reversed(levels):
-            logs = level.body_logs(value)
-            rows = slice(level.first, level.first + level.nodes)
-            result, above = value[rows][level.node], grad[rows][level.node]  # (rules, B)
-            weight = logs - result
-            if level.independent is not None:
-                complement = _log_complement(logs).clamp(min=-700.0)
-                none = torch.zeros_like(grad[rows]).index_add_(0, level.node, complement)
-                others = none[level.node] - complement
-                weight = torch.where(level.independent[level.node], weight + others, weight)
-            # A body without any chance has no share.
-            share = torch.where(logs > -torch.inf, above * weight.exp(), 0.0)
-            grad.index_add_(0, level.body, share[level.rule])
-        result = grad[: circuit.inputs].T
-        return None, without_second_derivative(result, *ctx.saved_tensors, grad_out)
-
-
-def _log_complement(logs: Tensor) -> Tensor:
-    """log(1 - exp(x)), accurate for x near 0 and for very negative x."""
-    logs = logs.clamp(max=0.0)  # a sum of rounded probabilities may lie above one
-    near = (-torch.expm1(logs)).log()
-    far = torch.log1p(-logs.exp())
-    return torch.where(logs > -0.6931471805599453, near, far)
-
-
-class _Level(NamedTuple):
-    """The rules of the nodes of one level, as places among the nodes sorted by level."""
-
-    first: int  # its first node
-    nodes: int
-    body: Tensor  # (literals,) the node of each body literal
-    rule: Tensor  # (literals,) the rule of each body literal
-    node: Tensor  # (rules,) the node of each rule, from 0 within the level
-    independent: Tensor | None  # (nodes, 1); None where all bodies are exclusive
-
-    def body_logs(self, value: Tensor) -> Tensor:
-        """The log-probability of each body, shape (rules, B)."""
-        logs = value.new_zeros(len(self.node), value.shape[1])
-        return logs.index_add_(0, self.rule, value[self.body])
-
-
-def _node_levels(circuit: SumProduct) -> np.ndarray:
-    level = np.zeros(circuit.nodes, np.int64)
-    for n in range(circuit.nodes - circuit.inputs):
-        first, last = (
-            circuit.body_ptr[circuit.rule_ptr[n]],
-            circuit.body_ptr[circuit.rule_ptr[n + 1]],
-        )
-        parts = circuit.body[first:last]
-        level[circuit.inputs + n] = 1 + (level[parts].max() if len(parts) else 0)
-    return level
-
-
-def _level_order(circuit: SumProduct) -> np.ndarray:
-    """The place of each node when the nodes are sorted by level."""
-    by_level = np.argsort(_node_levels(circuit), kind="stable")
-    place = np.empty_like(by_level)
-    place[by_level] = np.arange(len(by_level))
-    return place
-
-
-@lru_cache(maxsize=16)
-def _levels_on(circuit: SumProduct, device: torch.device) -> tuple[list[_Level], Tensor]:
-    """The levels of a circuit on a device, and the row of each node."""
-    level, place = _node_levels(circuit), _level_order(circuit)
-    levels = []
-    first = circuit.inputs
-    for d in range(1, int(level.max(initial=0)) + 1):
-        nodes = np.flatnonzero(level == d) - circuit.inputs
-        rules = np.concatenate(
-            [np.arange(circuit.rule_ptr[n], circuit.rule_ptr[n + 1]) for n in nodes]
-        )
-        owner = np.repeat(
-            np.arange(len(nodes)), circuit.rule_ptr[nodes + 1] - circuit.rule_ptr[nodes]
-        )
-        sizes = circuit.body_ptr[rules + 1] - circuit.body_ptr[rules]
-        starts = np.cumsum(sizes) - sizes
-        literal = np.arange(sizes.sum()) + np.repeat(circuit.body_ptr[rules] - starts, sizes)
-        independent = circuit.independent[nodes]
-        body = place[circuit.body[literal]]
-        rule = np.repeat(np.arange(len(rules)), sizes)
-        levels.append(
-            _Level(
-                first,
-                len(nodes),
-                torch.from_numpy(body).to(device),
-                torch.from_numpy(rule).to(device),
-                torch.from_numpy(owner).to(device),
-                torch.from_numpy(independent[:, None]).to(device) if independent.any() else None,
-            )
-        )
-        first += len(nodes)
-    return levels, torch.from_numpy(place).to(device)
-
-
 class _Pass(torch.autograd.Function):
+    """The pass as compiled code; rows are nodes, and 16 examples form a tile."""
+
     @staticmethod
     def forward(ctx: Any, circuit: SumProduct, inputs: Tensor) -> Tensor:
-        given = inputs.detach().to("cpu", torch.float64).numpy()
-        value = np.empty((circuit.nodes, len(given)))
-        arrays = _arrays(circuit)
+        from latentgamma._probability.pass_kernels import run_tiles
 
-        def work(span: slice) -> None:
-            chunk = np.empty((circuit.nodes, span.stop - span.start))
-            chunk[: circuit.inputs] = given[span].T
-            _loop(circuit, run_pass)(circuit.inputs, *arrays, chunk)
-            value[:, span] = chunk
-
-        _in_chunks(circuit, len(given), work)
-        ctx.circuit, ctx.value = circuit, value
+        values = _tiles(inputs.detach().to("cpu", torch.float64).numpy(), circuit.nodes)
+        share_tiles(run_tiles, circuit, values)
+        ctx.circuit, ctx.values = circuit, values
         ctx.save_for_backward(inputs)
-        return torch.from_numpy(value).T
+        return torch.from_numpy(_examples(values, len(inputs)))
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:
+        from latentgamma._probability.pass_kernels import gradient_tiles
+
         circuit: SumProduct = ctx.circuit
-        given = grad_out.detach().to("cpu", torch.float64).numpy()
-        grad = np.empty((len(given), circuit.inputs))
-        arrays = _arrays(circuit)
-
-        def work(span: slice) -> None:
-            chunk = np.ascontiguousarray(given[span].T)
-            value = np.ascontiguousarray(ctx.value[:, span])
-            _loop(circuit, run_gradient)(circuit.inputs, *arrays, value, chunk)
-            grad[span] = chunk[: circuit.inputs].T
-
-        _in_chunks(circuit, len(given), work)
+        grads = _tiles(grad_out.detach().to("cpu", torch.float64).numpy(), circuit.nodes)
+        share_tiles(gradient_tiles, circuit, ctx.values, grads)
         (inputs,) = ctx.saved_tensors
+        grad = _examples(grads[:, : circuit.inputs], len(inputs))
         result = torch.from_numpy(grad).to(inputs.device, inputs.dtype)
         return None, without_second_derivative(result, inputs, grad_out)
 
 
-def _loop(circuit: SumProduct, loop: Callable[..., None]) -> Callable[..., None]:
-    """The loop, compiled if the circuit is large enough for that to pay."""
-    return compile_loop(loop) if worth_compiling(len(circuit.body)) else loop
+def _tiles(columns: np.ndarray, rows: int) -> np.ndarray:
+    """Columns of examples as the first rows of tiles; the other rows are zero."""
+    from latentgamma._simd import TILE
+
+    batch, given = columns.shape
+    values = np.zeros((-(-batch // TILE), rows, TILE))
+    padded = np.zeros((len(values) * TILE, given))
+    padded[:batch] = columns
+    values[:, :given] = padded.reshape(len(values), TILE, given).transpose(0, 2, 1)
+    return values
 
 
-def _arrays(circuit: SumProduct) -> tuple[Any, ...]:
-    return circuit.rule_ptr, circuit.body_ptr, circuit.body, circuit.independent
+def _examples(values: np.ndarray, batch: int) -> np.ndarray:
+    """The rows of tiles as columns of examples."""
+    tiles, rows, lanes = values.shape
+    return values.transpose(0, 2, 1).reshape(tiles * lanes, rows)[:batch]
 
 
-def _in_chunks(circuit: SumProduct, examples: int, work: Any) -> None:
-    """Call `work` on slices of the examples, in as many threads as torch uses."""
-    size = max(8, _CHUNK_BYTES // (8 * max(circuit.nodes, 1)))
-    threads = min(torch.get_num_threads(), os.cpu_count() or 1)
-    size = min(size, -(-examples // threads)) or 1
-    spans = [slice(a, min(a + size, examples)) for a in range(0, examples, size)]
-    if threads == 1 or len(spans) <= 1:
-        for span in spans:
-            work(span)
+def share_tiles(kernel: Callable[..., None], circuit: SumProduct, *tiles: np.ndarray) -> None:
+    """Run a kernel on all tiles, in as many threads as torch uses where that is worth it.
+
+    Args:
+        kernel: `run_tiles` or `gradient_tiles`.
+        circuit: The arrays of the pass.
+        *tiles: The arrays of values and gradients.
+    """
+    arrays = circuit.rule_ptr, circuit.body_ptr, circuit.body, circuit.independent
+    count = len(tiles[0])
+    work = len(circuit.body) * count * tiles[0].shape[2]
+    if work < _WORTH_A_THREAD or count == 1:
+        kernel(0, count, circuit.inputs, *arrays, *tiles)
         return
-    with ThreadPoolExecutor(threads, "latentgamma") as pool:
-        list(pool.map(work, spans))
+
+    def run(first: int, last: int) -> None:
+        kernel(first, last, circuit.inputs, *arrays, *tiles)
+
+    share_parts(run, count, torch.get_num_threads())

@@ -105,9 +105,7 @@ def sum_product(
         body_ptr=_offsets(map(len, bodies)),
         body=np.array([node[i] for body in bodies for i in body], np.int32),
         independent=np.array([independent[atom] for atom in order], np.bool_),
-        outputs=np.array(
-            [-1 if rules.certain[atom] else node.get(atom, -2) for atom in kept], np.int32
-        ),
+        outputs=np.array([_output_node(rules, node, atom) for atom in kept], np.int32),
     )
     return circuit, {atom: refused[atom] for atom in outputs if atom in refused}
 
@@ -119,6 +117,13 @@ def _numbered(rules: RelevantRules, order: Sequence[int]) -> dict[int, int]:
         node[-1 - atom] = n
         node[atom] = n
     return node | {atom: n for n, atom in enumerate(order, len(rules.inputs))}
+
+
+def _output_node(rules: RelevantRules, node: dict[int, int], atom: int) -> int:
+    """The node of an output; -1 for certain, -2 for impossible."""
+    if rules.certain[atom]:
+        return -1
+    return node.get(atom, -2) if rules.bodies.get(atom, (atom,)) else -2
 
 
 class _Check:

@@ -1,0 +1,204 @@
+"""A sum-product pass from the tensors of a network to log-odds, in one step with its gradient.
+
+The softmax or sigmoid of the inputs, the pass, and the logarithm of the outputs are compiled code
+on tiles of examples. Everything else (other devices, infinite scores, probabilities so small that
+they need the log domain) is left to plain torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentgamma._probability.passes import share_tiles
+from latentgamma._probability.second_derivative import without_second_derivative
+from latentgamma._probability.sum_product import SumProduct
+
+#: What is read of an output: its probability, the logarithm of it, or its log-odds.
+VALUE, LOG, LOG_ODDS = 0, 1, 2
+#: Probabilities below this are computed again in the log domain: factors may have underflowed.
+SMALLEST = 1e-200
+#: The least 1 - p that log-odds distinguish from 0.
+LEAST_COMPLEMENT = 2.0**-55
+
+#: Called where a gradient arrives and that of the inputs is zero.
+Watch = Callable[[], None]
+
+
+@cache
+def _kernels() -> Any:
+    """The compiled code, which is imported with the first pass."""
+    from latentgamma._probability import pass_kernels
+
+    return pass_kernels
+
+
+class InputColumns(NamedTuple):
+    """The columns of one tensor of inputs: their rows, and how many columns form a group."""
+
+    row: np.ndarray  # (columns,)
+    width: int  # 1 for independent facts
+
+
+@dataclass(frozen=True, eq=False)
+class FusedPass:
+    """The rows of the inputs and outputs of a pass.
+
+    Args:
+        circuit: the arrays of the pass.
+        groups: the columns of each tensor of inputs.
+        constants: the rows and values of inputs that are the same in every example.
+        rows: the number of rows: one for each node, and for each input that no rule uses.
+    """
+
+    circuit: SumProduct
+    groups: tuple[InputColumns, ...]
+    constants: tuple[np.ndarray, np.ndarray]
+    rows: int
+
+    def run(
+        self,
+        tensors: Sequence[Tensor],
+        kind: np.ndarray,
+        shape: tuple[int, ...],
+        *,
+        from_logits: bool,
+        tolerance: float,
+        watch: Watch | None,
+    ) -> Tensor | None:
+        """Return the outputs (B, *shape), or None where plain torch has to compute them.
+
+        Args:
+            tensors: the inputs, each (B, *shape), all float32 or all float64, on the CPU.
+            kind: VALUE, LOG or LOG_ODDS for each output.
+            shape: the shape of the outputs of one example.
+            from_logits: whether the inputs are log-odds and scores.
+            tolerance: how far from one the values of a group may sum up.
+            watch: called in the backward pass if it finds nothing but zeros.
+        """
+        kernels = _kernels()
+        given = [tensor.detach().reshape(len(tensor), -1).numpy() for tensor in tensors]
+        batch = len(given[0])
+        values = np.empty((-(-batch // kernels.TILE), self.rows, kernels.TILE))
+        if len(self.constants[0]):
+            values[:, self.constants[0]] = self.constants[1][:, None]
+        for x, (row, width) in zip(given, self.groups, strict=True):
+            if not from_logits:
+                fine = kernels.load_values(x, width, row, values, tolerance)
+            elif width > 1:
+                fine = kernels.load_scores(x, width, row, values)
+            else:
+                fine = kernels.load_log_odds(x, row, values)
+            if not fine:
+                return None
+        share_tiles(kernels.run_tiles, self.circuit, values)
+        out = np.empty((batch, len(kind)), given[0].dtype)
+        fixed = self.circuit.outputs < 0
+        if fixed.any():
+            out[:, fixed] = _constant_outputs(self.circuit.outputs[fixed], kind[fixed], out.dtype)
+        if kernels.read_outputs(values, self.circuit.outputs, kind, out):
+            return None
+        result = torch.from_numpy(out.reshape(batch, *shape))
+        if not torch.is_grad_enabled():
+            return result
+        wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
+        if not wanted:
+            return result
+        kept = _Kept(self, result, wanted, given, values, kind, from_logits, watch)
+        return _Fused.apply(kept, *(tensors[n] for n in wanted))  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Kept(NamedTuple):
+    """The outputs, and what the backward pass needs."""
+
+    plan: FusedPass
+    result: Tensor
+    wanted: list[int]  # the tensors whose gradient is wanted
+    given: list[np.ndarray]
+    values: np.ndarray
+    kind: np.ndarray
+    from_logits: bool
+    watch: Watch | None
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kept: _Kept, *tensors: Tensor) -> Tensor:
+        ctx.kept = kept
+        ctx.save_for_backward(*tensors)
+        return kept.result
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        kernels = _kernels()
+        plan, _, wanted, given, values, kind, from_logits, watch = ctx.kept
+        tensors = ctx.saved_tensors
+        grads = np.empty(values.shape)
+        above = grad_out.detach().reshape(len(grad_out), -1).contiguous().numpy()
+        kernels.output_gradient(values, plan.circuit.outputs, kind, above, grads)
+        share_tiles(kernels.gradient_tiles, plan.circuit, values, grads)
+        found, moves = [], False
+        for n, tensor in zip(wanted, tensors, strict=True):
+            row, width = plan.groups[n]
+            out = np.empty_like(given[n])
+            if not from_logits:
+                moves |= kernels.value_gradient(grads, row, out)
+            elif width > 1:
+                moves |= kernels.score_gradient(values, grads, width, row, out)
+            else:
+                moves |= kernels.log_odds_gradient(given[n], grads, row, out)
+            found.append(torch.from_numpy(out.reshape(tensor.shape)))
+        if watch is not None and not moves and above.any():
+            watch()
+        if torch.is_grad_enabled():
+            found = [without_second_derivative(grad, *tensors, grad_out) for grad in found]
+        return None, *found
+
+
+def _constant_outputs(outputs: np.ndarray, kind: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """What is read of outputs that are certain (-1) or impossible (-2)."""
+    ends = {  # by kind: impossible, certain
+        VALUE: (0.0, 1.0),
+        LOG: (-np.inf, 0.0),
+        LOG_ODDS: (max(-1e30, float(np.finfo(dtype).min) / 2), -np.log(LEAST_COMPLEMENT)),
+    }
+    return np.array([ends[int(k)][int(n) + 2] for n, k in zip(outputs, kind, strict=True)])
+
+
+def fuse_pass(
+    circuit: SumProduct,
+    places: Sequence[np.ndarray],
+    widths: Sequence[int],
+    constants: tuple[np.ndarray, np.ndarray],
+) -> FusedPass:
+    """Return the pass with a row for each input.
+
+    Args:
+        circuit: The arrays of the pass.
+        places: The places of the columns of each tensor among the atoms of the variables.
+        widths: How many columns of a tensor form a group; 1 for independent facts.
+        constants: The places of inputs that are the same in every example, and their values.
+    """
+    row = {int(place): n for n, place in enumerate(circuit.input_places)}
+    rows = circuit.nodes
+    for place in np.concatenate([*places, constants[0]]).tolist():
+        if place not in row:
+            row[place] = rows
+            rows += 1
+
+    def rows_of(some: np.ndarray) -> np.ndarray:
+        return np.array([row[place] for place in some.tolist()], np.int32)
+
+    groups = zip(places, widths, strict=True)
+    return FusedPass(
+        circuit,
+        tuple(InputColumns(rows_of(some), width) for some, width in groups),
+        (rows_of(constants[0]), constants[1]),
+        rows,
+    )
