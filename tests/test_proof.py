@@ -166,6 +166,40 @@ def test_a_deep_proof_prints_in_a_narrow_column():
     assert reason.missing == {"a0"}
 
 
+@pytest.mark.parametrize("n", [1, 23, 24, 25, 26, 48, 49, 72, 73])
+def test_a_branch_deeper_than_24_goes_on_below(n: int):
+    program = Program.from_arrays(np.arange(n + 1), np.arange(n), np.arange(n) + 1)
+    proof = derivation(program, [0], n)
+    told = printed(proof)
+    # The atom at depth 24 of a tree that has premises heads the next tree.
+    cut = [i for i in range(n, 0, -1) if i < n and (n - i) % 24 == 0]
+    assert [atom for atom, note in told if "continued below" in note] == [f"a{i}" for i in cut]
+    assert [atom for atom, note in told if "," not in note] == [f"a{i}" for i in range(n, -1, -1)]
+    assert str(proof).split("\n").count("") == len(cut)
+
+
+@pytest.mark.parametrize(("depth", "given_facts"), [(3, 2), (24, 1), (25, 1), (1, 199), (1, 200)])
+def test_a_notebook_shows_small_proofs_folded_and_large_ones_as_text(depth: int, given_facts: int):
+    wide = [("c0", [f"f{i}" for i in range(given_facts)])]
+    program = Program.from_rules([*wide, *((f"c{i + 1}", [f"c{i}"]) for i in range(depth - 1))])
+    proof = derivation(program, [f"f{i}" for i in range(given_facts)], f"c{depth - 1}")
+    assert (proof.depth, len(proof.steps)) == (depth, depth + given_facts)
+    html = proof._repr_html_()
+    assert f"c{depth - 1} follows in {depth} steps" in html
+    folded = depth <= 24 and len(proof.steps) <= 200
+    assert ("<details" in html) == folded
+    for step in proof.steps:
+        assert re.search(rf"\b{step.atom}\b", html)
+
+
+def test_a_notebook_shows_what_does_not_follow():
+    proof = derivation(lg.parse("ok :- a, not bad. bad :- b."), ["a"], "ok")
+    html = proof._repr_html_()
+    assert "not bad" in html
+    assert "lacks b" in html
+    assert "ok :- a, not bad." in html
+
+
 def test_a_proof_goes_to_json_and_graphviz():
     names = ['say "x"', "back\\slash", "two\nlines", "größe"]
     program = Program.from_rules([(names[0], names[1:3]), (names[3], [names[0]])])

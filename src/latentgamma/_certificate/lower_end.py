@@ -18,8 +18,21 @@ from latentgamma._certificate.step_bounds import Reading
 
 #: About how many numbers this end of the window may touch: it decides how finely we look.
 _BUDGET = 2e7
+#: About how many numbers may be looked up in a grid, one after another.
+_LOOKED_UP = 2e5
 #: About how many levels rise at the same time.
 _AT_ONCE = 32
+#: The fewest and the most points of a grid, and the numbers that are computed for it at once.
+_FEWEST_POINTS, _MOST_POINTS = 33, 4097
+_NUMBERS_AT_ONCE = 1e6
+#: How often a lower level is tried, and by which part it is lower than the one that was reached.
+_ATTEMPTS = 64
+_A_LITTLE = 1e-9
+#: A level that has risen to this lets the next one start; one that rises by less has settled.
+_STARTED = 1e-3
+_SETTLED = 1e-9
+#: The most steps for each level, and for some more; whatever takes longer creeps by leaks.
+_STEPS_PER_LEVEL, _MORE_LEVELS = 64, 16
 
 
 def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: float = 0.5) -> float:
@@ -34,10 +47,10 @@ def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: flo
         return _march(reading.gain_below, depth, rounding, tolerance, goal)
     if goal > 0.5:
         return math.inf  # the coarser bounds below speak of one half alone
-    grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, 33, 4097)))
-    chunks = np.array_split(grid, math.ceil(len(grid) * literals / 1e6))
+    grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, _FEWEST_POINTS, _MOST_POINTS)))
+    chunks = np.array_split(grid, math.ceil(len(grid) * literals / _NUMBERS_AT_ONCE))
     values = np.concatenate([reading.gain_below(chunk) for chunk in chunks])
-    if depth * _AT_ONCE <= _BUDGET / 100:
+    if depth * _AT_ONCE <= _LOOKED_UP:
         # f rises, so its value at the grid point below is a bound.
         below: Callable[[Array], Array] = lambda x: values[np.searchsorted(grid, x, "right") - 1]  # noqa: E731
         return _march(below, depth, rounding, tolerance, goal)
@@ -55,13 +68,13 @@ def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
     Atoms of depth d are there after d steps, for every d.
     """
     x = 1.0 - tolerance
-    for _ in range(64):
+    for _ in range(_ATTEMPTS):
         if x <= 0.5:
             return None
         reached = float(reading.rounding.stored_below(0.0, reading.gain_below(np.array([x])))[0])
         if reached >= x:
             return x
-        x = reached * (1 - 1e-9)
+        x = reached * (1 - _A_LITTLE)
     return None
 
 
@@ -85,7 +98,7 @@ def _march(
     Levels that hardly rise any more are left where they are, and levels above one that has
     hardly risen at 0: both are bounds from below.
     """
-    most = 64 * (depth + 16)
+    most = _STEPS_PER_LEVEL * (depth + _MORE_LEVELS)
     if _is_hopeless(gain, depth, most, 1.0 - tolerance, goal):
         return math.inf
     level = np.zeros(depth + 1)
@@ -97,9 +110,9 @@ def _march(
         level[low : high + 1] = np.maximum(level[low : high + 1], rise)
         if level[depth] > goal:
             return float(steps)
-        while low <= high and moved[0] <= 1e-9 and level[low] > 0.5 and low < depth:
+        while low <= high and moved[0] <= _SETTLED and level[low] > 0.5 and low < depth:
             low, moved = low + 1, moved[1:]
-        if high < depth and level[high] > 1e-3:
+        if high < depth and level[high] > _STARTED:
             high += 1
         elif not np.any(moved > 0):
             return math.inf
@@ -125,7 +138,7 @@ def _is_hopeless(
 def _lag(grid: Array, values: Array, rounding: Rounding, tolerance: float) -> float:
     """The fewest steps in which some level above one half reproduces itself."""
     level = np.zeros_like(grid)
-    for steps in range(1, 65):
+    for steps in range(1, _STEPS_PER_LEVEL + 1):
         level = rounding.stored_below(level, values)
         if np.any((grid > 0.5) & (grid <= 1.0 - tolerance) & (level >= grid)):
             return float(steps)

@@ -46,6 +46,25 @@ _CLOSELY_UP_TO = 10_000
 #: rules that the evaluations of all closed sets may compute together: about a second.
 _MOST_EVALUATIONS = 4_000
 _MOST_NUMBERS = 10_000_000
+#: How closely sets are followed that are only to be seen to last long enough; with time for fewer
+#: evaluations than this, only in the first way.
+_COARSE = (0.3, 0.1)
+_EVALUATIONS_OF_TWO_PASSES = 200
+#: The level at which the rise of sets is compared a second time.
+_A_LITTLE_LATER = 0.05
+#: The bound by literals is good enough if it has this part of what closed sets can give.
+_GOOD_ENOUGH = 0.9
+#: Of a step of many: the largest loss, how much it may grow at once and how soon that recovers,
+#: and its length beside what the loss allows.
+_MOST_LOSS = 0.5
+_FASTEST, _RECOVERY = 4.0, 1.5
+_LENGTH = 1.4
+#: What is supposed of its end: how far the first guess goes, by how much of the loss rises and
+#: shares may be larger than now, the least rise beside the largest, and how often it is corrected.
+_GUESS = 1.5
+_SUPPOSED = 2.0
+_LEAST_RISE = 1e-3
+_CORRECTIONS = 3
 
 
 class UpperEnd(NamedTuple):
@@ -175,7 +194,7 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
         return end._replace(leak=float(first.max()), atom=atom)
     # The sets whose atoms rise most at the start and a little later are followed closely, the
     # others only as closely as it takes to see that they last as long.
-    later = shares_of(sets)(np.where(sets, 0.0, max(tolerance, 0.05)))
+    later = shares_of(sets)(np.where(sets, 0.0, max(tolerance, _A_LITTLE_LATER)))
     early_first = np.argsort(-first.max(axis=1), kind="stable")
     late_first = np.argsort(-later.max(axis=1), kind="stable")
     chosen = np.unique(np.concatenate([early_first[:close], late_first[:close]]))
@@ -183,8 +202,9 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     coarse = _by_literals(worst, tolerance, limit)
     # Where there is time for about a hundred evaluations only, a second pass would not end.
     numbers = len(sets) * sum(whole.body.shape)
-    for fine in (0.3, 0.1) if 200 * numbers <= _MOST_NUMBERS else (0.3,):
-        if coarse.t_max >= 0.9 * end.t_max:  # no set could add much
+    twice = _EVALUATIONS_OF_TWO_PASSES * numbers <= _MOST_NUMBERS
+    for fine in _COARSE if twice else _COARSE[:1]:
+        if coarse.t_max >= _GOOD_ENOUGH * end.t_max:  # no set could add much
             return coarse
         rest = np.setdiff1d(every, chosen)
         if not len(rest):  # every set was followed closely
@@ -233,14 +253,14 @@ def follow(
         return UpperEnd(-1.0, 1.0, None, [(0.0, float(bound.max()))], bound)
     rate = shares(bound)
     first = float(rate.max(initial=0.0))
-    steps, stride, evaluations, faster = 0.0, 1.0, 1, 4.0
+    steps, stride, evaluations, faster = 0.0, 1.0, 1, _FASTEST
     curve = [(0.0, float(bound.max(initial=0.0)))]
     while steps < until and evaluations < most_evaluations:
         ahead = rounding.after(bound, rate, 1.0, bound)
         if np.array_equal(ahead, bound):
             return UpperEnd(math.inf, first, None, curve, bound)
         # Most of the time passes while the shares are small: look closely there.
-        loss = min(0.5, fine * max(1.0, float(rate.max()) / max(first, 1e-300)))
+        loss = min(_MOST_LOSS, fine * max(1.0, float(rate.max()) / max(first, 1e-300)))
         if stride > 1:
             evaluations += 1
             found = _many(shares, bound, rate, stride, loss, rounding, limit)
@@ -258,9 +278,9 @@ def follow(
         # The shares grew by this part of the largest in each step; half of it is lost on average.
         largest = np.maximum(before.max(axis=-1, keepdims=True, initial=0.0), 1e-300)
         growth = float(np.max((rate - before) / largest, initial=0.0)) / stride
-        longest = 1.4 * loss / growth if growth * FAR > 1.0 else FAR
+        longest = _LENGTH * loss / growth if growth * FAR > 1.0 else FAR
         stride = max(1.0, math.floor(min(faster * stride, longest)))
-        faster = min(4.0, 1.5 * faster)
+        faster = min(_FASTEST, _RECOVERY * faster)
     return UpperEnd(steps, first, None, curve, bound)
 
 
@@ -274,13 +294,13 @@ def _many(
     limit: float,
 ) -> Array | None:
     """A bound after so many steps; None if they are too many to be supposed at once."""
-    guess = bound + 1.5 * (rounding.unrounded(bound, rate, stride) - bound)
+    guess = bound + _GUESS * (rounding.unrounded(bound, rate, stride) - bound)
     rise = rounding.after(bound, rate, stride, guess) - bound
     # A little more than the rise with today's shares, also for atoms that hardly rise yet.
-    top = bound + rise * (1.0 + 2.0 * loss)
-    top = top + 1e-3 * loss * rise.max(axis=-1, keepdims=True, initial=0.0)
-    allowed = rate + 2.0 * loss * rate.max(axis=-1, keepdims=True, initial=0.0)
-    for _ in range(3):
+    top = bound + rise * (1.0 + _SUPPOSED * loss)
+    top = top + _LEAST_RISE * loss * rise.max(axis=-1, keepdims=True, initial=0.0)
+    allowed = rate + _SUPPOSED * loss * rate.max(axis=-1, keepdims=True, initial=0.0)
+    for _ in range(_CORRECTIONS):
         if not top.max(initial=0.0) <= limit:
             return None
         most = shares(top)

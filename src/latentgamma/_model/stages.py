@@ -18,6 +18,8 @@ from latentgamma._model.rules import AbstractRules, StepParameters
 GateKind: TypeAlias = Literal["sigmoid", "bump"]
 #: The gates that certificates, log-odds and compiled kernels know.
 KNOWN_GATES = ("sigmoid", "bump")
+# Below this, exp(−1/x²) and all its derivatives underflow; as a floor it keeps 1/x² finite.
+_UNDERFLOWS = 1e-3
 
 
 def match(rules: AbstractRules, parameters: StepParameters, state: Tensor) -> Tensor:
@@ -60,9 +62,8 @@ def bump(x: Tensor) -> Tensor:
     >>> bump(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0.0000, 0.0000, 0.3679])
     """
-    # Below 1e-3 the value and every derivative underflow; a floor keeps 1/x² finite there.
-    inverse = 1 / torch.clamp(x, min=1e-3)
-    return torch.where(x > 1e-3, torch.exp(-inverse * inverse), torch.zeros_like(x))
+    inverse = 1 / torch.clamp(x, min=_UNDERFLOWS)
+    return torch.where(x > _UNDERFLOWS, torch.exp(-inverse * inverse), torch.zeros_like(x))
 
 
 def update(state: Tensor, share: Tensor) -> Tensor:
