@@ -18,7 +18,9 @@ import copy
 import gc
 import importlib
 import inspect
+import itertools
 import json
+import math
 import os
 import random
 import re
@@ -42,7 +44,7 @@ SOURCES = ROOT / "src" / "latentgamma"
 
 #: The modules that are mutated, and the test files that must notice.
 TESTS = {
-    "_logic/closure": "closure facts",
+    "_logic/closure": "closure bit_planes",
     "_logic/closures": "closure bit_planes",
     "_logic/derivation": "proof datalog",
     "_logic/missing_facts": "proof",
@@ -314,7 +316,9 @@ class Mutation:
                 lines = set(statement_lines(tree, line))
                 tests = [i for i in self.seconds if names & loops or lines & self.lines[i]]
                 tests.sort(key=lambda i: max(0.01, self.seconds[i]) / (1 + self.kills[i]))
-                verdict = self.run(tests, text, mutated)
+                spent = itertools.accumulate(self.seconds[i] for i in tests)
+                enough = sum(seconds <= self.options.seconds for seconds in spent)
+                verdict = self.run(tests[: max(1, enough)], text, mutated)
             killed += not verdict.startswith("SURVIVED")
             print(f"{self.name}:{line} {verdict}: {what}", file=self.out, flush=True)
         print(f"{self.name}: {killed} of {len(found)} killed", file=self.out, flush=True)
@@ -405,6 +409,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", help="names of modules; by default all")
     parser.add_argument("--sample", type=int, help="mutants per module; by default all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of tests for a mutant")
     parser.add_argument("--only", help="a regular expression for 'line change'")
     options = parser.parse_args()
     copied = ROOT / "out" / "mutation"

@@ -161,6 +161,18 @@ def test_a_grid_gives_bounds_that_are_later_by_little(points: int, monkeypatch) 
     assert lagged > 3
 
 
+def test_a_level_that_is_just_reached_again_is_enough(monkeypatch) -> None:
+    monkeypatch.setattr(lower_end_module, "_BUDGET", 1.0)
+    monkeypatch.setattr(lower_end_module, "_LOOKED_UP", 0.0)
+    monkeypatch.setattr(lower_end_module, "reproduced_level", lambda *args: None)
+    # Stored in sixteen bits, the share is 3/4, which is a point of the grid.
+    just = reading_of(lambda x: np.where(x >= 0.75, 0.7501, 0.0), "float16", 10**6)
+    assert lower_end(just, 5) == 5
+    assert lower_end(just, 5, 0.25) == 5
+    assert lower_end(just, 5, 0.2501) == math.inf
+    assert reproduces(reading_of(lambda x: np.full(x.shape, 0.9), "float32"))
+
+
 def test_the_lower_end_of_a_long_ladder_is_found_by_its_lag(monkeypatch) -> None:
     reading = ClosedForm(ladder(4, 5), lg.Constants.paper(), dtype="float32").reading()
     exact = lower_end(reading, 4)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pysat.solvers import Solver
 
-from latentgamma import FactsError, Program, closure, closures, depth_bound, step
+from latentgamma import FactsError, Program, closure, closures, depth_bound, parse, step
 from random_programs import programs, random_program
 from reference import PATHS, path, reference_levels
 
@@ -241,7 +241,86 @@ def test_a_long_closure_prints_short():
     assert str(closure(wide, np.arange(1_000))).endswith("… 980 more")
 
 
+@pytest.mark.parametrize("levels", [99, 100, 101, 102])
+def test_a_hundred_levels_are_printed_and_the_others_counted(levels: int):
+    lines = str(closure(chain(levels - 1), [0])).splitlines()
+    assert lines[: min(levels, 100)] == [f"{d}  a{d}" for d in range(min(levels, 100))]
+    assert lines[100:] == ([f"…  {levels - 100} more levels"] if levels > 100 else [])
+
+
+@pytest.mark.parametrize("atoms", [19, 20, 21, 22])
+def test_twenty_atoms_of_a_level_are_printed_and_the_others_counted(atoms: int):
+    names = [f"a{i:02}" for i in range(atoms)]
+    more = f", … {atoms - 20} more" if atoms > 20 else ""
+    assert str(closure(Program.from_rules([], atoms=names), names)) == (
+        f"0  {', '.join(names[:20])}{more}"
+    )
+
+
+def test_indices_are_in_a_closure_as_their_atoms_are():
+    known = closure(Program.from_rules([("b", ["a"]), ("d", ["c"])]), ["a"])
+    for i, name in enumerate(known.program.atoms):
+        assert (i in known) == (np.int64(i) in known) == (name in known) == bool(known.state[i])
+    # Truth values are no indices, and neither are numbers from the end.
+    first = known.program.atoms[0]
+    assert first in known
+    assert all(wrong not in known for wrong in (True, False, -1, -4, 4, 0.0, ("a",)))
+
+
+def test_closures_of_different_programs_or_levels_differ():
+    one = Program.from_rules([("b", ["a"]), ("c", ["b"])])
+    other = Program.from_rules([("b", ["a"]), ("c", ["b"]), ("c", ["b", "a"])])
+    assert closure(one, "a").level.tolist() == closure(other, "a").level.tolist()
+    assert closure(one, "a") != closure(other, "a")
+    assert closure(one, "a") != closure(one, ["a", "c"])
+    assert closure(one, "a") != "a"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_levels_of_strata_add_up(seed: int):
+    rng = np.random.default_rng(seed)
+    names = [f"a{i}" for i in range(9)]
+    rules = []
+    for i in range(3, 9):  # an atom depends on earlier ones, so there are strata
+        for _ in range(int(rng.integers(1, 3))):
+            body = rng.choice(i, int(rng.integers(1, 4)), replace=False)
+            literals = [f"{'not ' if rng.random() < 0.4 else ''}a{b}" for b in body]
+            rules.append(f"a{i} :- {', '.join(literals)}.")
+    program = parse(" ".join(rules) + " #external " + ". #external ".join(names) + ".")
+    if isinstance(program, Program):
+        return
+    for facts in ([], ["a0"], ["a1", "a2"], ["a0", "a1", "a2"]):
+        known, levels = set(facts), [set(facts)]
+        for stratum in program.strata:
+            inside = stratum.program
+            true = {
+                name
+                for i, name in enumerate(inside.atoms)
+                if (program.atoms[stratum.atom[i]] in known) != bool(stratum.negated[i])
+            }
+            for new in reference_levels(inside, true)[1:]:
+                levels.append(set(new))
+                known |= new
+        found = closure(program, facts)
+        assert found.atoms == known
+        assert found.levels == tuple(levels)
+        assert found.depth == len(levels) - 1
+
+
 # ---------------------------------------------------------------- many closures
+
+
+@pytest.mark.parametrize(("rules", "N"), [(0, 3), (1, 64), (7, 130), (7, 129), (7, 1000)])
+def test_a_step_is_taken_in_chunks_of_any_size(rules: int, N: int, monkeypatch):
+    rng = np.random.default_rng(rules)
+    program = random_program(rng, 6, rules, body=3)
+    rows = rng.random((N, 6)) < 0.4
+    levels = [reference_levels(program, program.names(row)) for row in rows]
+    expected = [frozenset().union(*some[:2]) for some in levels]
+    for words in (1, 2 * program.size, 1 << 22):
+        monkeypatch.setattr("latentgamma._logic.closure._STEP_WORDS", words)
+        after = step(program, rows)
+        assert [program.names(row) for row in after] == expected
 
 
 @pytest.mark.parametrize("kind", PATHS)

@@ -254,15 +254,17 @@ def test_why_not_prints_what_is_lacking():
     assert len(str(why_not(many, [], "h")).splitlines()) == 23
 
 
-def test_loops_without_roots_are_broken_somewhere():
+@pytest.mark.parametrize("kind", PATHS)
+def test_loops_without_roots_are_broken_somewhere(kind: str):
     program = Program.from_rules(
         [("a", ["b"]), ("b", ["a"]), ("c", ["a", "r"]), ("s", ["s"]), ("t", ["s", "a"])]
     )
-    assert why_not(program, [], "a").missing == {"b"}
-    assert why_not(program, [], "s").missing == {"s"}
-    assert why_not(program, ["r"], "c").missing in ({"a"}, {"b"})
-    assert why_not(program, [], "c").missing in ({"a", "r"}, {"b", "r"})
-    assert len(why_not(program, [], "t").missing) == 2
+    with path(kind):
+        assert why_not(program, [], "a").missing == {"b"}
+        assert why_not(program, [], "s").missing == {"s"}
+        assert why_not(program, ["r"], "c").missing in ({"a"}, {"b"})
+        assert why_not(program, [], "c").missing in ({"a", "r"}, {"b", "r"})
+        assert len(why_not(program, [], "t").missing) == 2
 
 
 def test_the_cheapest_repair_is_found_when_proofs_share_nothing():
@@ -287,6 +289,30 @@ def test_a_repair_that_is_too_large_is_thinned_out(kind: str):
     program = Program.from_rules(rules)
     with path(kind):
         assert why_not(program, [], "g").missing == {"f0"}
+
+
+@pytest.mark.parametrize("needed", [0, 1, 64, 65, 140])
+def test_of_many_assumptions_those_that_are_needed_stay(needed: int):
+    n = 70
+    extra = [f"e{i}" for i in range(needed)]
+    rules = [("g", [f"m{i}" for i in range(n)] + ["f0", *extra])]
+    rules += [(f"m{i}", [f"f{i}"]) for i in range(n)]
+    rules += [(f"m{i}", ["f0", "f0x"]) for i in range(n)] + [("f0x", ["f0"])]
+    assert why_not(Program.from_rules(rules), [], "g").missing == {"f0", *extra}
+
+
+def test_two_assumptions_that_replace_each_other_are_not_both_dropped():
+    rules = [("g", ["x", "p", "q"]), ("x", ["c"]), ("p", ["a"]), ("q", ["b"])]
+    rules += [("q", ["p", "p2"]), ("p2", ["p"]), ("p", ["q", "q2"]), ("q2", ["q"])]
+    assert why_not(Program.from_rules(rules), [], "g").missing in ({"a", "c"}, {"b", "c"})
+
+
+def test_a_dearer_rule_does_not_take_the_place_of_a_cheaper_one():
+    # h costs one fact by its first rule. Its second rule is ready before h is settled.
+    program = Program.from_rules(
+        [("g", ["b", "c", "z", "y"]), ("g", ["h"]), ("h", ["b"]), ("h", ["c", "z"])]
+    )
+    assert why_not(program, [], "g").missing == {"b"}
 
 
 @pytest.mark.parametrize("kind", PATHS)

@@ -21,6 +21,8 @@ from latentgamma._program.program import Indices, Offsets, Program
 _LAST_RESORT = 1e9
 # A cost that no sum exceeds, so that shared sub-proofs counted over and over stay finite.
 _LARGEST_COST = 1e300
+# Fact sets that are closed at once: 64 words for each atom.
+_AT_ONCE = 4096
 
 
 def find_missing_facts(program: Program, known: Closure, goal: int) -> set[int]:
@@ -135,8 +137,8 @@ def _drop_needless(part: Program, assumptions: set[int]) -> set[int]:
 def _find_necessary(part: Program, kept: list[int]) -> set[int]:
     """Those of the atoms without which, one at a time, the others do not derive atom 0."""
     needed: set[int] = set()
-    for start in range(0, len(kept), 4096):
-        left_out = np.array(kept[start : start + 4096])
+    for start in range(0, len(kept), _AT_ONCE):
+        left_out = np.array(kept[start : start + _AT_ONCE])
         n = np.arange(len(left_out))  # fact set n lacks left_out[n]
         planes = np.zeros((part.M, -(-len(n) // 64)), np.uint64)
         planes[kept] = ~np.uint64(0)
