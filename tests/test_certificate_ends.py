@@ -105,6 +105,7 @@ def test_a_level_of_one_half_is_not_above_it() -> None:
     assert reproduced_level(reading_of(lambda x: np.full(x.shape, 0.5), "float32")) is None
     above = reading_of(lambda x: np.full(x.shape, 0.5001), "float32")
     assert reproduced_level(above) == pytest.approx(0.5001, abs=1e-6)
+    assert reproduces(above)
     assert lower_end(above, 3) == 3
     # From 0.5001 a second step of this share leads to 0.75, and a third to 0.875.
     assert lower_end(above, 3, goal=0.7) == 4
@@ -170,7 +171,6 @@ def test_a_level_that_is_just_reached_again_is_enough(monkeypatch) -> None:
     assert lower_end(just, 5) == 5
     assert lower_end(just, 5, 0.25) == 5
     assert lower_end(just, 5, 0.2501) == math.inf
-    assert reproduces(reading_of(lambda x: np.full(x.shape, 0.9), "float32"))
 
 
 def test_the_lower_end_of_a_long_ladder_is_found_by_its_lag(monkeypatch) -> None:
