@@ -1,14 +1,21 @@
 """Probabilities: beside ProbLog on random programs, beside KLay on additions of n-digit numbers.
 
-KLay evaluates circuits that another tool compiled. It gets two: the SDDs that PySDD compiles
-from the formula of each sum, and the circuit of our own sum-product pass, which it could not
-have found itself. Times are medians; `reason` is one forward and backward pass over a batch.
+    python benchmarks/probability.py [--device cuda] [--digits 1 2 4]
+
+KLay evaluates circuits that another tool compiled. It gets two: the SDDs that PySDD compiles for
+each sum, and the circuit of our own sum-product pass, which it could not have found itself. It
+computes in the log semiring on the whole batch at once, as it is and, for few digits, through
+`torch.compile`; the ratio takes the faster one. Times are medians of one forward and backward pass
+over a batch of 64.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from statistics import median
 from typing import Any
@@ -19,7 +26,12 @@ import torch
 import latentgamma as lg
 
 Row = dict[str, Any]
+Loss = Callable[[], torch.Tensor]
 BATCH = 64
+DIGITS = (1, 2, 4, 15, 100)
+#: The most digits for which KLay's module is compiled, and for which PySDD compiles SDDs.
+MOST_COMPILED = 4
+MOST_SDD_DIGITS = 2
 
 
 def rows() -> list[Row]:
@@ -143,29 +155,47 @@ def addition_layer(digits: int, **options: Any) -> lg.Layer:
     return lg.Layer(addition_program(digits), inputs, "goal", semantics="probability", **options)
 
 
-def additions() -> list[Row]:
+def additions(
+    device: str = "cpu", sizes: Sequence[int] = DIGITS, compiled: int = MOST_COMPILED
+) -> list[Row]:
     """Reasoning time for a batch of additions, beside KLay."""
-    found = []
-    for digits in (1, 2, 4, 15, 100):
-        start = time.perf_counter()
-        layer = addition_layer(digits, from_logits=True)
-        build = time.perf_counter() - start
-        generator = torch.Generator().manual_seed(digits)
-        scores = torch.randn(BATCH, 2 * digits, 10, generator=generator, requires_grad=True)
-        numbers = torch.randint(10, (BATCH, 2 * digits), generator=generator)
-        label, carry = sum_digits(numbers)
-        given = {"digits": scores, "label": one_hot(label, 10), "carry": one_hot(carry, 2)}
+    return [addition_row(digits, device, compile_klay=digits <= compiled) for digits in sizes]
 
-        def ours(layer: lg.Layer = layer, given: dict[str, Any] = given) -> torch.Tensor:
-            return torch.nn.functional.softplus(-layer(given, logits=True)).sum()
 
-        row: Row = {"digits": digits, "build_s": build, "reason_ms": timed(ours, scores)}
-        row |= klay_on_our_circuit(layer, scores, label, carry, float(ours()))
-        row |= pysdd_compile(digits)
-        if row.get("klay_reason_ms"):
-            row["klay / ours"] = row["klay_reason_ms"] / row["reason_ms"]
-        found.append(row)
-    return found
+def addition_row(digits: int, device: str, *, compile_klay: bool) -> Row:
+    """The times for one number of digits, the same scores and labels for everyone."""
+    start = time.perf_counter()
+    layer = addition_layer(digits, from_logits=True).to(device)
+    build = time.perf_counter() - start
+    generator = torch.Generator().manual_seed(digits)
+    scores = torch.randn(BATCH, 2 * digits, 10, generator=generator).to(device).requires_grad_()
+    numbers = torch.randint(10, (BATCH, 2 * digits), generator=generator).to(device)
+    label, carry = sum_digits(numbers)
+    given = {"digits": scores, "label": one_hot(label, 10), "carry": one_hot(carry, 2)}
+
+    def ours() -> torch.Tensor:
+        return torch.nn.functional.softplus(-layer(given, logits=True)).sum()
+
+    ways = {"ours": ours} | klay_on_our_circuit(layer, scores, label, carry, compile_klay)
+    if device == "cpu":
+        ways |= klay_on_sdds(digits, scores, numbers)
+    expected = float(ours().detach())
+    row: Row = {"digits": digits, "build_s": build}
+    differences = []
+    for name, loss in ways.items():
+        row[f"{name}_ms"] = timed(loss, scores)
+        if device != "cpu" and "compiled" not in name:
+            row[f"{name}_graph_ms"] = timed_graph(loss, scores)
+        differences.append(abs(float(loss().detach()) - expected) / expected)
+    row["relative_difference"] = max(differences)
+    best = [row[f"{name}_ms"] for name in ("klay", "klay_compiled") if name in ways]
+    if best:
+        row["klay / ours"] = min(best) / row["ours_ms"]
+    if row.get("klay_graph_ms") and row.get("ours_graph_ms"):
+        row["klay / ours, graphs"] = row["klay_graph_ms"] / row["ours_graph_ms"]
+    if "klay_on_sdds" in ways:
+        row["klay_on_sdds / ours"] = row["klay_on_sdds_ms"] / row["ours_ms"]
+    return row
 
 
 def sum_digits(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -184,25 +214,64 @@ def one_hot(values: torch.Tensor, size: int) -> torch.Tensor:
     return torch.where(values[..., None] == torch.arange(size, device=values.device), 0.0, -1e4)
 
 
-def timed(loss: Callable[[], torch.Tensor], scores: torch.Tensor, rounds: int = 9) -> float:
+def timed(loss: Loss, scores: torch.Tensor, seconds: float = 0.5) -> float:
     """The median time of a forward and a backward pass, in milliseconds."""
-    times = []
-    for _ in range(rounds + 2):
-        start = time.perf_counter()
+
+    def run() -> None:
         torch.autograd.grad(loss(), scores)
+        if scores.is_cuda:
+            torch.cuda.synchronize()
+
+    return median_time(run, seconds)
+
+
+def timed_graph(loss: Loss, scores: torch.Tensor, seconds: float = 0.5) -> float | None:
+    """The same as one CUDA graph, or None where it cannot be captured."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            torch.autograd.grad(loss(), scores)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            torch.autograd.grad(loss(), scores)
+    except RuntimeError as error:
+        print(f"no CUDA graph: {error}", file=sys.stderr)
+        return None
+
+    def run() -> None:
+        graph.replay()
+        torch.cuda.synchronize()
+
+    return median_time(run, seconds)
+
+
+def median_time(run: Callable[[], None], seconds: float) -> float:
+    """The median time of a call in milliseconds, over so many seconds and at least nine calls."""
+    times: list[float] = []
+    for _ in range(2):
+        run()
+    while len(times) < 9 or sum(times) < seconds:
+        start = time.perf_counter()
+        run()
         times.append(time.perf_counter() - start)
-    return 1e3 * median(times[2:])
+    return 1e3 * median(times)
 
 
 def klay_on_our_circuit(
-    layer: lg.Layer, scores: torch.Tensor, label: torch.Tensor, carry: torch.Tensor, expected: float
-) -> Row:
-    """KLay on the circuit of our pass; the whole batch goes through `vmap`, as its manual says."""
+    layer: lg.Layer,
+    scores: torch.Tensor,
+    label: torch.Tensor,
+    carry: torch.Tensor,
+    compile_klay: bool,
+) -> dict[str, Loss]:
+    """KLay on the circuit of our pass, as it is and through `torch.compile`."""
     try:
         import klay
     except ImportError:
-        return {"klay_reason_ms": None}
-    start = time.perf_counter()
+        return {}
     pass_ = layer.rules.ladder.circuit
     circuit = klay.Circuit()
     node = [circuit.literal_node(n + 1) for n in range(pass_.inputs)]
@@ -215,33 +284,58 @@ def klay_on_our_circuit(
         ]
         node.append(circuit.or_node(bodies))
     circuit.set_root(node[-1])
-    module = circuit.to_torch_module(semiring="log", compile=False)
-    build = time.perf_counter() - start
-    used = torch.from_numpy(pass_.input_places.astype(np.int64))
-    batched = torch.vmap(module)
+    used = torch.from_numpy(pass_.input_places.astype(np.int64)).to(scores.device)
+    rest = torch.cat((one_hot(label, 10).flatten(1), one_hot(carry, 2)), 1)
 
-    def theirs() -> torch.Tensor:
+    def loss_of(module: Any) -> Loss:
+        def loss() -> torch.Tensor:
+            logs = torch.cat((scores.log_softmax(-1).flatten(1), rest), 1)[:, used]
+            return -module(logs).sum()
+
+        return loss
+
+    plain = circuit.to_torch_module(compile=False).to(scores.device)
+    found = {"klay": loss_of(plain)}
+    if compile_klay:
+        found["klay_compiled"] = loss_of(circuit.to_torch_module().to(scores.device))
+    return found
+
+
+def klay_on_sdds(digits: int, scores: torch.Tensor, numbers: torch.Tensor) -> dict[str, Loss]:
+    """KLay on the SDDs of all sums, which PySDD compiles: what its users have."""
+    if digits > MOST_SDD_DIGITS:
+        return {}
+    try:
+        import klay
+    except ImportError:
+        return {}
+    sums = compile_sums(digits)
+    if sums is None:
+        return {}
+    circuit = klay.Circuit()
+    for _, node in sorted(sums.items()):
+        circuit.add_sdd(node)  # a root of its own
+    module = circuit.to_torch_module(compile=False)
+    places = 10 ** torch.arange(digits).repeat_interleave(2)
+    total = (numbers * places).sum(1)
+
+    def loss() -> torch.Tensor:
         logs = scores.log_softmax(-1).flatten(1)
-        rest = torch.cat((one_hot(label, 10).flatten(1), one_hot(carry, 2)), 1)
-        return -batched(torch.cat((logs, rest), 1)[:, used]).sum()
+        return -module(logs, torch.zeros_like(logs)).gather(1, total[:, None]).sum()
 
-    difference = abs(float(theirs()) - expected) / abs(expected)
-    return {
-        "klay_build_s": build,
-        "klay_reason_ms": timed(theirs, scores),
-        "relative_difference": difference,
-    }
+    return {"klay_on_sdds": loss}
 
 
-def pysdd_compile(digits: int, most: int = 2) -> Row:
-    """The time in which PySDD compiles the formula of every sum, for few digits."""
-    if digits > most:
-        return {"pysdd_compile_s": None}
+def compile_sums(digits: int) -> dict[int, Any] | None:
+    """The SDD of every sum, from PySDD; None where that is not installed.
+
+    Variable 10 (2 i + k) + d + 1 says that digit i of number k is d; the first digit is the last
+    one of the number.
+    """
     try:
         from pysdd.sdd import SddManager
     except ImportError:
-        return {"pysdd_compile_s": None}
-    start = time.perf_counter()
+        return None
     manager = SddManager(var_count=20 * digits, auto_gc_and_minimize=False)
 
     def chosen(number: int, place: int, digit: int) -> Any:
@@ -265,9 +359,21 @@ def pysdd_compile(digits: int, most: int = 2) -> Row:
                 key = 10 * total + pair
                 grown[key] = grown[key] | both if key in grown else both
         sums = grown
-    return {"pysdd_compile_s": time.perf_counter() - start}
+    return sums
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Additions beside KLay on one device.")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--digits", type=int, nargs="+", default=list(DIGITS))
+    parser.add_argument(
+        "--compiled", type=int, default=MOST_COMPILED, help="the most digits KLay is compiled for"
+    )
+    args = parser.parse_args()
+    for digits in args.digits:
+        row = additions(args.device, [digits], args.compiled)[0]
+        print(json.dumps({"device": args.device} | row), flush=True)
 
 
 if __name__ == "__main__":
-    for row in rows():
-        print(row)
+    main()
