@@ -127,10 +127,7 @@ class ProbabilitySemantics(nn.Module):
                 budget=inference.budget,
                 method=inference.method,
             )
-        self._fused = self._fuse(groups, constants) if self._can_be_fused() else None
-        categorical = [group.categorical for group in outputs for _ in group.atoms]
-        self._shape = outputs[0].shape if len(outputs) == 1 else (len(read),)
-        self._logarithms = np.where(categorical, LOG, LOG_ODDS)
+        self._fused = self._fuse(groups, constants, outputs) if self._can_be_fused() else None
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self.register_buffer("_order", order, persistent=False)
@@ -141,7 +138,10 @@ class ProbabilitySemantics(nn.Module):
     def _can_be_fused(self) -> bool:
         return self._evidence is None and len(self.ladder.passed) == len(self.ladder.outputs)
 
-    def _fuse(self, groups: Sequence[Group], constants: Mapping[int, float]) -> FusedPass:
+    def _fuse(
+        self, groups: Sequence[Group], constants: Mapping[int, float], outputs: Sequence[Group]
+    ) -> FusedPass:
+        categorical = [group.categorical for group in outputs for _ in group.atoms]
         place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
         return fuse_pass(
             self.ladder.circuit,
@@ -151,6 +151,8 @@ class ProbabilitySemantics(nn.Module):
                 np.array([place[atom] for atom in constants], np.int64),
                 np.array(list(constants.values()), np.float64),
             ),
+            np.where(categorical, LOG, LOG_ODDS),
+            outputs[0].shape if len(outputs) == 1 else (len(categorical),),
         )
 
     def fused(
@@ -171,15 +173,15 @@ class ProbabilitySemantics(nn.Module):
             self._fused is None
             or dtype not in (torch.float32, torch.float64)
             or torch.compiler.is_compiling()
-            or any(tensor.dtype != dtype or not tensor.is_cpu for tensor in tensors)
+            or any(tensor.dtype != dtype for tensor in tensors)
+            or tensors[0].device.type not in ("cpu", "cuda")
             or not are_plain(*tensors)
         ):
             return None
         return self._fused.run(
             tensors,
-            self._logarithms if logits else np.zeros_like(self._logarithms),
-            self._shape,
             from_logits=from_logits,
+            logits=logits,
             tolerance=GROUP_TOLERANCE,
             watch=watch,
         )

@@ -7,9 +7,10 @@ they need the log domain) is left to plain torch.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,16 @@ def _kernels() -> Any:
     return pass_kernels
 
 
+@cache
+def _cuda() -> Any:
+    """The same for CUDA devices, or None without Triton."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    from latentgamma._probability import cuda_pass
+
+    return cuda_pass
+
+
 class InputColumns(NamedTuple):
     """The columns of one tensor of inputs: their rows, and how many columns form a group."""
 
@@ -55,34 +66,50 @@ class FusedPass:
         groups: the columns of each tensor of inputs.
         constants: the rows and values of inputs that are the same in every example.
         rows: the number of rows: one for each node, and for each input that no rule uses.
+        logarithms: LOG or LOG_ODDS for each output: what is read of it if not its value.
+        shape: the shape of the outputs of one example.
     """
 
     circuit: SumProduct
     groups: tuple[InputColumns, ...]
     constants: tuple[np.ndarray, np.ndarray]
     rows: int
+    logarithms: np.ndarray
+    shape: tuple[int, ...]
+
+    def kind(self, logits: bool) -> np.ndarray:
+        """Return VALUE, LOG or LOG_ODDS for each output."""
+        return self.logarithms if logits else np.full_like(self.logarithms, VALUE)
+
+    @cached_property
+    def _runs_on_cuda(self) -> bool:
+        return not self.circuit.independent.any() and _cuda() is not None
 
     def run(
         self,
         tensors: Sequence[Tensor],
-        kind: np.ndarray,
-        shape: tuple[int, ...],
         *,
         from_logits: bool,
+        logits: bool,
         tolerance: float,
-        watch: Watch | None,
+        watch: Watch | None = None,
     ) -> Tensor | None:
         """Return the outputs (B, *shape), or None where plain torch has to compute them.
 
         Args:
-            tensors: the inputs, each (B, *shape), all float32 or all float64, on the CPU.
-            kind: VALUE, LOG or LOG_ODDS for each output.
-            shape: the shape of the outputs of one example.
+            tensors: the inputs, each (B, *shape), all float32 or all float64.
             from_logits: whether the inputs are log-odds and scores.
+            logits: whether logarithms are read of the outputs.
             tolerance: how far from one the values of a group may sum up.
             watch: called in the backward pass if it finds nothing but zeros.
         """
-        kernels = _kernels()
+        if tensors[0].is_cuda:
+            if not self._runs_on_cuda:
+                return None
+            return _cuda().run_on_cuda(  # type: ignore[no-any-return]
+                self, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance
+            )
+        kernels, kind = _kernels(), self.kind(logits)
         given = [tensor.detach().reshape(len(tensor), -1).numpy() for tensor in tensors]
         batch = len(given[0])
         values = np.empty((-(-batch // kernels.TILE), self.rows, kernels.TILE))
@@ -101,10 +128,10 @@ class FusedPass:
         out = np.empty((batch, len(kind)), given[0].dtype)
         fixed = self.circuit.outputs < 0
         if fixed.any():
-            out[:, fixed] = _constant_outputs(self.circuit.outputs[fixed], kind[fixed], out.dtype)
+            out[:, fixed] = constant_outputs(self.circuit.outputs[fixed], kind[fixed], out.dtype)
         if kernels.read_outputs(values, self.circuit.outputs, kind, out):
             return None
-        result = torch.from_numpy(out.reshape(batch, *shape))
+        result = torch.from_numpy(out.reshape(batch, *self.shape))
         if not torch.is_grad_enabled():
             return result
         wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -161,8 +188,8 @@ class _Fused(torch.autograd.Function):
         return None, *found
 
 
-def _constant_outputs(outputs: np.ndarray, kind: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """What is read of outputs that are certain (-1) or impossible (-2)."""
+def constant_outputs(outputs: np.ndarray, kind: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return what is read of outputs that are certain (-1) or impossible (-2)."""
     ends = {  # by kind: impossible, certain
         VALUE: (0.0, 1.0),
         LOG: (-np.inf, 0.0),
@@ -176,6 +203,8 @@ def fuse_pass(
     places: Sequence[np.ndarray],
     widths: Sequence[int],
     constants: tuple[np.ndarray, np.ndarray],
+    logarithms: np.ndarray,
+    shape: tuple[int, ...],
 ) -> FusedPass:
     """Return the pass with a row for each input.
 
@@ -184,6 +213,8 @@ def fuse_pass(
         places: The places of the columns of each tensor among the atoms of the variables.
         widths: How many columns of a tensor form a group; 1 for independent facts.
         constants: The places of inputs that are the same in every example, and their values.
+        logarithms: LOG or LOG_ODDS for each output.
+        shape: The shape of the outputs of one example.
     """
     row = {int(place): n for n, place in enumerate(circuit.input_places)}
     rows = circuit.nodes
@@ -201,4 +232,6 @@ def fuse_pass(
         tuple(InputColumns(rows_of(some), width) for some, width in groups),
         (rows_of(constants[0]), constants[1]),
         rows,
+        logarithms,
+        shape,
     )

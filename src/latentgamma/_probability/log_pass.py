@@ -96,7 +96,8 @@ class _Level(NamedTuple):
         return logs.index_add_(0, self.rule, value[self.body])
 
 
-def _node_levels(circuit: SumProduct) -> np.ndarray:
+def node_levels(circuit: SumProduct) -> np.ndarray:
+    """Return the level of each node: 0 for inputs, else one more than the highest in its bodies."""
     level = np.zeros(circuit.nodes, np.int64)
     for n in range(circuit.nodes - circuit.inputs):
         first, last = (
@@ -110,7 +111,7 @@ def _node_levels(circuit: SumProduct) -> np.ndarray:
 
 def _level_order(circuit: SumProduct) -> np.ndarray:
     """The place of each node when the nodes are sorted by level."""
-    by_level = np.argsort(_node_levels(circuit), kind="stable")
+    by_level = np.argsort(node_levels(circuit), kind="stable")
     place = np.empty_like(by_level)
     place[by_level] = np.arange(len(by_level))
     return place
@@ -119,7 +120,7 @@ def _level_order(circuit: SumProduct) -> np.ndarray:
 @lru_cache(maxsize=16)
 def _levels_on(circuit: SumProduct, device: torch.device) -> tuple[list[_Level], Tensor]:
     """The levels of a circuit on a device, and the row of each node."""
-    level, place = _node_levels(circuit), _level_order(circuit)
+    level, place = node_levels(circuit), _level_order(circuit)
     levels = []
     first = circuit.inputs
     for d in range(1, int(level.max(initial=0)) + 1):

@@ -1,0 +1,251 @@
+"""Runs a sum-product pass on a CUDA device: one kernel forward, one backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentgamma._probability.cuda_pass_kernels import run_examples, run_examples_backward
+from latentgamma._probability.fused_pass import FusedPass, constant_outputs
+from latentgamma._probability.log_pass import node_levels
+from latentgamma._probability.second_derivative import without_second_derivative
+
+# Numbers in a tile, and the most rules along one side of it.
+_TILE = 1024
+_MOST_RULES = 128
+
+
+class CudaPass(NamedTuple):
+    """The arrays of a pass on a device, in the order of the kernels' arguments, and its sizes."""
+
+    group_start: Tensor
+    group_width: Tensor
+    chunk_ptr: Tensor  # (chunks + 1,) rows
+    chunk_rules: Tensor  # (chunks,) the most rules of a row
+    chunk_uses: Tensor  # (chunks,) the most rules and outputs that a row occurs in
+    chunk_ends: Tensor  # (chunks,) whether it is the last one of its level
+    chunk_starts: Tensor  # (chunks,) whether it is the first one
+    rule_ptr: Tensor  # (rows + 1,)
+    body: Tensor  # (rules, K) rows
+    use_ptr: Tensor  # (rows + 1,)
+    uses: Tensor  # rules, and outputs after them
+    out_row: Tensor
+    columns: int
+    groups: int
+    first_chunk: int  # the first one with rules
+    chunks: int
+    rows: int
+    rules: int
+    sizes: dict[str, int]  # of the tiles
+
+
+def run_on_cuda(
+    plan: FusedPass,
+    tensors: Sequence[Tensor],
+    *,
+    from_logits: bool,
+    logits: bool,
+    tolerance: float,
+) -> Tensor | None:
+    """Return the outputs (B, *shape), or None where plain torch has to compute them.
+
+    Args:
+        plan: the rows of the inputs and outputs; no rules of one node are independent.
+        tensors: the inputs, each (B, *shape), of one dtype and device.
+        from_logits: whether the inputs are log-odds and scores.
+        logits: whether logarithms are read of the outputs.
+        tolerance: how far from one the values of a group may sum up.
+    """
+    device = tensors[0].device
+    made = cuda_pass(plan, device)
+    kinds, fixed = _outputs(plan, device, logits)
+    given = [tensor.detach().reshape(len(tensor), -1) for tensor in tensors]
+    batch = len(given[0])
+    if len(plan.constants[1]):
+        given.append(_constants(plan, device, given[0].dtype, from_logits).expand(batch, -1))
+    x = torch.cat(given, 1) if len(given) > 1 else given[0].contiguous()
+    v = torch.empty(batch, made.rows, dtype=torch.float64, device=device)
+    out = x.new_empty(batch, len(kinds))
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    bad = torch.zeros(1, dtype=torch.int32, device=device)
+    if batch:
+        run_examples[(batch,)](
+            x, v, out, bad, made.group_start, made.group_width, made.chunk_ptr, made.chunk_rules,
+            made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds, made.columns,
+            made.groups, made.first_chunk, made.chunks, len(kinds), made.rows, tolerance,
+            FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
+        )  # fmt: skip
+    if not capturing and bool(bad):
+        return None
+    if fixed is not None:
+        out[:, fixed[0]] = fixed[1].to(out.dtype)
+    result = out.view(batch, *plan.shape)
+    wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
+    if not (torch.is_grad_enabled() and wanted):
+        return result
+    kept = _Kept(made, result, x, v, kinds, wanted, [part.shape[1] for part in given], from_logits)
+    return _CudaFused.apply(kept, *(tensors[n] for n in wanted))  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Kept(NamedTuple):
+    made: CudaPass
+    result: Tensor
+    x: Tensor
+    v: Tensor
+    kinds: Tensor
+    wanted: list[int]
+    sizes: list[int]
+    from_logits: bool
+
+
+class _CudaFused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kept: _Kept, *tensors: Tensor) -> Tensor:
+        ctx.kept = kept
+        ctx.save_for_backward(*tensors)
+        return kept.result
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        made, _, x, v, kinds, wanted, sizes, from_logits = ctx.kept
+        tensors = ctx.saved_tensors
+        batch, outputs = len(x), len(kinds)
+        above = grad_out.detach().reshape(batch, -1).contiguous()
+        share = torch.empty(batch, made.rules + outputs, dtype=torch.float64, device=x.device)
+        g = torch.empty_like(v)
+        grad = torch.empty_like(x)
+        if batch:
+            run_examples_backward[(batch,)](
+                x, v, share, g, above, grad, made.group_start, made.group_width, made.chunk_ptr,
+                made.chunk_rules, made.chunk_uses, made.chunk_starts, made.rule_ptr, made.body,
+                made.use_ptr, made.uses, made.out_row, kinds, made.columns, made.groups,
+                made.chunks, outputs, made.rows, made.rules, FROM_LOGITS=from_logits, num_warps=8,
+                **made.sizes,
+            )  # fmt: skip
+        parts = torch.split(grad, sizes, 1)
+        found = [parts[n].reshape(t.shape) for n, t in zip(wanted, tensors, strict=True)]
+        if torch.is_grad_enabled():
+            found = [without_second_derivative(slope, *tensors, grad_out) for slope in found]
+        return None, *found
+
+
+@lru_cache(maxsize=16)
+def _outputs(
+    plan: FusedPass, device: torch.device, logits: bool
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """What is read of each output, and the places and values of those that are constant."""
+    kind, outputs = plan.kind(logits), plan.circuit.outputs
+    kinds = torch.from_numpy(kind.astype(np.int32)).to(device)
+    fixed = np.flatnonzero(outputs < 0)
+    if not len(fixed):
+        return kinds, None
+    ends = constant_outputs(outputs[fixed], kind[fixed], np.dtype(np.float32))
+    return kinds, (torch.from_numpy(fixed).to(device), torch.from_numpy(ends).to(device))
+
+
+@lru_cache(maxsize=16)
+def _constants(plan: FusedPass, device: torch.device, dtype: torch.dtype, odds: bool) -> Tensor:
+    """The values, or log-odds, of inputs that are the same in every example. (1, n)."""
+    p = torch.from_numpy(plan.constants[1])
+    return (torch.logit(p) if odds else p)[None].to(device, dtype)
+
+
+@lru_cache(maxsize=16)
+def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
+    """Return the arrays of a pass on a device.
+
+    Args:
+        plan: The rows of the inputs and outputs.
+        device: The device.
+    """
+    circuit = plan.circuit
+    # The columns of the inputs in the order of the tensors, then the nodes by level.
+    columns = np.concatenate([*(group.row for group in plan.groups), plan.constants[0]])
+    widths = [group.width for group in plan.groups for _ in range(len(group.row) // group.width)]
+    widths += [1] * len(plan.constants[0])
+    level = node_levels(circuit)[circuit.inputs :]
+    by_level = np.argsort(level, kind="stable")
+    row = np.zeros(plan.rows, np.int64)
+    row[columns] = np.arange(len(columns))
+    row[circuit.inputs + by_level] = len(columns) + np.arange(len(by_level))
+    rows = len(columns) + len(by_level) + 1
+    # Rules in the order of the rows, padded with the last row.
+    count = np.diff(circuit.rule_ptr)[by_level]
+    rule_ptr = np.zeros(rows + 1, np.int64)
+    rule_ptr[len(columns) + 1 : rows] = np.cumsum(count)
+    rule_ptr[rows] = rule_ptr[rows - 1]
+    starts = circuit.rule_ptr[:-1][by_level]
+    order = np.arange(count.sum()) + np.repeat(starts - (np.cumsum(count) - count), count)
+    size = np.diff(circuit.body_ptr)[order]
+    K = max(int(size.max(initial=1)), 1)
+    body = np.full((len(order), K), rows - 1, np.int64)
+    for k in range(K):
+        some = size > k
+        body[some, k] = row[circuit.body[circuit.body_ptr[order[some]] + k]]
+    # Where each row occurs: in rules, and in outputs after them.
+    outputs = np.where(circuit.outputs < 0, rows - 1, row[np.maximum(circuit.outputs, 0)])
+    atom = np.concatenate((body.ravel(), outputs))
+    user = np.concatenate(
+        (np.repeat(np.arange(len(order)), K), len(order) + np.arange(len(outputs)))
+    )
+    user = user[np.argsort(atom, kind="stable")]
+    times = np.bincount(atom, minlength=rows)
+    times[rows - 1] = 0  # the last row needs no gradient, and its uses come last
+    use_ptr = np.concatenate(([0], np.cumsum(times)))
+    rules_of = np.diff(rule_ptr)
+    RB = min(_power_of_two(int(max(rules_of.max(initial=1), 1))), _MOST_RULES)
+    NB = _TILE // RB
+    cuts, levels = [0], []
+    for first, last, d in _spans(len(columns), level[by_level]):
+        for start in range(first, last, NB):
+            cuts.append(min(start + NB, last))
+            levels.append(d)
+    chunks = len(levels)
+    spans = [slice(a, b) for a, b in pairwise(cuts)]
+    change = np.diff(levels) != 0
+    GW = _power_of_two(max(widths, default=1))
+
+    def put(array: Any) -> Tensor:
+        return torch.as_tensor(np.asarray(array), dtype=torch.int32).to(device)
+
+    return CudaPass(
+        group_start=put(np.cumsum(widths) - widths),
+        group_width=put(widths),
+        chunk_ptr=put(cuts),
+        chunk_rules=put([rules_of[span].max() for span in spans]),
+        chunk_uses=put([times[span].max() for span in spans]),
+        chunk_ends=put(np.append(change, True)),
+        chunk_starts=put(np.append(True, change)),
+        rule_ptr=put(rule_ptr),
+        body=put(body),
+        use_ptr=put(use_ptr),
+        uses=put(user),
+        out_row=put(outputs),
+        columns=len(columns),
+        groups=len(widths),
+        first_chunk=sum(d == 0 for d in levels),
+        chunks=chunks,
+        rows=rows,
+        rules=len(order),
+        sizes={"K": K, "NB": NB, "RB": RB, "GB": max(_TILE // GW, 1), "GW": GW, "OB": 256},
+    )
+
+
+def _spans(inputs: int, levels: np.ndarray) -> list[tuple[int, int, int]]:
+    """The first row, the row after the last, and the number of each level; 0 for the inputs."""
+    ends = [0, inputs]
+    found = [0]
+    for d in range(1, int(levels.max(initial=0)) + 1):
+        found.append(d)
+        ends.append(ends[-1] + int((levels == d).sum()))
+    return [(first, last, d) for (first, last), d in zip(pairwise(ends), found, strict=True)]
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()

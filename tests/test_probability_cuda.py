@@ -1,0 +1,121 @@
+"""A sum-product pass on a CUDA device agrees with the one on the CPU, in values and gradients."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+import latentgamma as lg
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+# Rules of one head exclude each other; some inputs are used by no rule.
+MIXED = """
+    out(0) :- a, g(0), s. out(1) :- g(2), b. out(1) :- g(1), a. out(2) :- g(2).
+    alone :- h(0,1), h(1,0), h(2,2), s. alone :- h(0,0), b. always. never :- never.
+    seen :- g(3), h(0,2), h(1,1), h(1,2), h(2,0), h(2,1). c :- h(1,1), h(2,0), s, t, b.
+    deep :- alone, out(1). deep :- h(0,2), out(2), d.
+"""
+
+
+def mixed(from_logits: bool) -> lg.Layer:
+    return lg.Layer(
+        lg.parse(MIXED),
+        {
+            "facts": ["a", "b", "d"],
+            "g": lg.Categorical([f"g({i})" for i in range(4)]),
+            "h": lg.Categorical([[f"h({i},{j})" for j in range(3)] for i in range(3)]),
+        },
+        {
+            "one": lg.Categorical([["out(1)", "out(2)"], ["out(2)", "alone"]]),
+            "c": ["c", "always", "never", "a", "out(0)", "out(1)", "deep"],
+        },
+        semantics="probability",
+        facts={"s": 0.3, "t": 0.9},
+        from_logits=from_logits,
+    )
+
+
+def sums(digits: int) -> lg.Layer:
+    rules = [(f"sum(1,{d})", [f"digit(0,{d})"]) for d in range(10)]
+    rules += [
+        (f"sum({i + 1},{s + d})", [f"sum({i},{s})", f"digit({i},{d})"])
+        for i in range(1, digits)
+        for s, d in product(range(9 * i + 1), range(10))
+    ]
+    return lg.Layer(
+        lg.Program.from_rules(rules),
+        lg.Categorical([[f"digit({i},{d})" for d in range(10)] for i in range(digits)]),
+        lg.Categorical([f"sum({digits},{s})" for s in range(9 * digits + 1)]),
+        semantics="probability",
+        from_logits=True,
+    )
+
+
+def compare(layer: lg.Layer, given: dict[str, torch.Tensor], logits: bool) -> None:
+    results = []
+    for device in ("cpu", "cuda"):
+        layer = layer.to(device)
+        inputs = {name: x.detach().to(device).requires_grad_() for name, x in given.items()}
+        tensors = list(inputs.values())
+        assert layer.rules.fused(tensors, layer.from_logits, logits, None) is not None
+        found = layer(inputs if len(inputs) > 1 else tensors[0], logits=logits)
+        found = (
+            torch.cat([x.flatten(1) for x in found.values()], 1)
+            if isinstance(found, dict)
+            else found
+        )
+        found = torch.where(found.abs() < 1e20, found, 0)
+        weight = torch.linspace(1, 2, found.shape[1], device=device, dtype=found.dtype)
+        grads = torch.autograd.grad((found * weight).sum(), tensors)
+        results.append([x.detach().cpu() for x in (found, *grads)])
+    close = (
+        {"rtol": 3e-4, "atol": 1e-5}
+        if found.dtype == torch.float32
+        else {"rtol": 1e-9, "atol": 1e-10}
+    )
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("logits", [False, True])
+def test_groups_facts_and_constants(dtype: torch.dtype, logits: bool) -> None:
+    torch.manual_seed(0)
+    for from_logits, batch in product((False, True), (1, 7, 200)):
+        scores = {
+            "facts": torch.randn(batch, 3),
+            "g": torch.randn(batch, 4),
+            "h": torch.randn(batch, 3, 3),
+        }
+        scores = {name: x.double() for name, x in scores.items()}
+        if not from_logits:
+            scores = {n: x.sigmoid() if n == "facts" else x.softmax(-1) for n, x in scores.items()}
+        compare(mixed(from_logits), {n: x.to(dtype) for n, x in scores.items()}, logits)
+
+
+@pytest.mark.parametrize("digits", [1, 3, 20])
+def test_sums_of_digits(digits: int) -> None:
+    torch.manual_seed(digits)
+    compare(sums(digits), {"": torch.randn(9, digits, 10, dtype=torch.float64)}, True)
+
+
+def test_underflow_and_wrong_inputs() -> None:
+    n = 60
+    layer = lg.Layer(
+        lg.parse("goal :- " + ", ".join(f"f{i}" for i in range(n)) + "."),
+        [f"f{i}" for i in range(n)],
+        "goal",
+        semantics="probability",
+        from_logits=True,
+    ).cuda()
+    odds = torch.full((1, n), -30.0, dtype=torch.float64, device="cuda", requires_grad=True)
+    value = layer(odds, logits=True)
+    assert value.item() == pytest.approx(-30.0 * n)
+    (slope,) = torch.autograd.grad(value.sum(), odds)
+    torch.testing.assert_close(slope, torch.ones_like(slope))
+    with pytest.raises(lg.StateError, match="NaN"):
+        layer(torch.full((1, n), torch.nan, device="cuda"))
