@@ -89,11 +89,15 @@ def run_on_cuda(
     wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
     if not (torch.is_grad_enabled() and wanted):
         return result
-    kept = _Kept(made, result, x, v, kinds, wanted, [part.shape[1] for part in given], from_logits)
+    kept = _CudaKept(
+        made, result, x, v, kinds, wanted, [part.shape[1] for part in given], from_logits
+    )
     return _CudaFused.apply(kept, *(tensors[n] for n in wanted))  # type: ignore[no-any-return,no-untyped-call]
 
 
-class _Kept(NamedTuple):
+class _CudaKept(NamedTuple):
+    """The outputs, and what the backward pass needs."""
+
     made: CudaPass
     result: Tensor
     x: Tensor
@@ -106,7 +110,7 @@ class _Kept(NamedTuple):
 
 class _CudaFused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kept: _Kept, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, kept: _CudaKept, *tensors: Tensor) -> Tensor:
         ctx.kept = kept
         ctx.save_for_backward(*tensors)
         return kept.result
