@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -265,6 +266,18 @@ def test_indices_are_in_a_closure_as_their_atoms_are():
     first = known.program.atoms[0]
     assert first in known
     assert all(wrong not in known for wrong in (True, False, -1, -4, 4, 0.0, ("a",)))
+
+
+def test_atoms_that_never_come_have_level_minus_one():
+    known = closure(Program.from_rules([("b", ["a"]), ("d", ["c"])]), ["a"])
+    levels = {name: known.level[i] for i, name in enumerate(known.program.atoms)}
+    assert levels == {"a": 0, "b": 1, "c": -1, "d": -1}
+
+
+def test_a_notebook_shows_a_closure_as_a_table():
+    html = closure(Program.from_rules([("b", ["a"]), ("d", ["c"])]), ["a"])._repr_html_()
+    assert "2 of 4 atoms follow, in 1 steps" in html
+    assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["0", "a", "1", "b"]
 
 
 def test_closures_of_different_programs_or_levels_differ():

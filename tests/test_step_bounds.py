@@ -1,6 +1,7 @@
 """The bounds on one step hold in every arithmetic, and the interval evaluation is independent."""
 
 import math
+from dataclasses import replace
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 import latentgamma as lg
 from latentgamma._certificate import interval_step
+from latentgamma._certificate.closed_form import ClosedForm
 from latentgamma._certificate.interval_step import Arithmetic, Interval, check_bounds
 from latentgamma._certificate.rounding import EACH_TERM, Rounding
 from latentgamma._certificate.step_bounds import GateNumbers, RowNumbers, sigmoid
@@ -92,12 +94,189 @@ def test_errors_are_relative_to_what_is_summed_and_not_to_a_difference() -> None
     assert math.log(mixed / (1 - mixed)) >= 60 * 50 * rounding.unit
 
 
+def log_odds(p: float) -> float:
+    return math.log(p / (1 - p))
+
+
+def test_each_slack_is_that_of_its_roundings() -> None:
+    """The numbers are so large that every other error is small beside the one that is looked at."""
+    rounding = Rounding.of("float32")
+    unit, large, one, zero = rounding.unit, np.full(1, 1e4), np.ones(1), np.zeros(1)
+    rows = RowNumbers.of(large, one, one, zero, zero, rounding)
+    # The slack is a difference of two numbers that are rounded each.
+    above = log_odds(rows.firing_above(large, 0.0, rounding)[0])
+    below = log_odds(rows.firing_below(large, 0.0, rounding)[0])
+    assert 2 * unit * 1e4 <= above <= 2.2 * unit * 1e4
+    assert -2.2 * unit * 1e4 <= below <= -2 * unit * 1e4
+    # The error that a sum was computed with here counts as well.
+    above = log_odds(rows.firing_above(large, 10 * unit, rounding)[0])
+    below = log_odds(rows.firing_below(large, 10 * unit, rounding)[0])
+    assert 12 * unit * 1e4 <= above <= 12.2 * unit * 1e4
+    assert -12.2 * unit * 1e4 <= below <= -12 * unit * 1e4
+    gates = GateNumbers.of(large, 5.0, False, zero, zero, rounding)
+    # The offset is rounded twice and the difference once, all of them of the size of the offset.
+    for loose in (0.0, 10 * unit):
+        error = (3 + loose / unit) * unit * 1e4
+        assert error <= gates.evidence_above(large, loose, rounding)[0] <= 1.1 * error
+        assert -1.1 * error <= gates.evidence_below(large, loose, rounding)[0] <= -error
+    # Two gates and their product.
+    for bump in (False, True):
+        gates = GateNumbers.of(zero, 5.0, bump, zero, zero, rounding)
+        share = gates.share(0.3 * one)[0]
+        assert 40 * unit <= gates.share_above(0.3 * one, rounding)[0] / share - 1 <= 50 * unit
+        assert -50 * unit <= gates.share_below(0.3 * one, rounding)[0] / share - 1 <= -40 * unit
+
+
+def test_what_underflows_counts_once_for_each_rounding() -> None:
+    rounding = Rounding.of("float32")
+    zero, one = np.zeros(2), np.ones(2)
+    counts, mixed = np.array([0.0, 1.0]), np.array([0.0, 3.0])
+    for numbers in (
+        RowNumbers.of(zero, one, one, counts, mixed, rounding),
+        GateNumbers.of(zero, 5.0, False, counts, mixed, rounding),
+    ):
+        assert numbers.relative[0] == 0
+        assert numbers.relative[1] == pytest.approx(rounding.unit, rel=1e-6)
+        assert rounding.tiny <= numbers.absolute[0] <= 2 * rounding.tiny
+        assert numbers.absolute[1] == pytest.approx(3 * rounding.unit, rel=1e-6)
+    no_terms = RowNumbers.of(zero, one, one, counts, 0 * mixed, rounding)
+    assert 2 * rounding.tiny <= no_terms.absolute[1] <= 3 * rounding.tiny
+    # Infinitely many roundings of nothing are no error.
+    endless = RowNumbers.of(zero, one, one, np.full(2, np.inf), zero, Rounding.of("float64"))
+    assert np.all(np.isinf(endless.relative))
+    assert not np.any(np.isnan(endless.absolute))
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_in_double_precision_the_bounds_are_what_the_model_does(form: str) -> None:
+    for seed in range(8):
+        model = soft_model(seed, form=form)
+        reading = model.reading(model.program)
+        states = np.random.default_rng(seed).random((5, model.M)) * 0.9
+        with torch.no_grad():
+            after = model.step(torch.from_numpy(states)).numpy()
+        share = (after - states) / (1 - states)
+        whole, gates, rounding = reading.whole, reading.gates, reading.rounding
+        high, low = (
+            whole.share_above(states, gates, rounding),
+            whole.share_below(states, gates, rounding),
+        )
+        assert np.all(low <= share + 1e-12)
+        assert np.all(share <= high + 1e-12)
+        assert high == pytest.approx(share, rel=1e-9, abs=1e-12)
+        assert low == pytest.approx(share, rel=1e-9, abs=1e-12)
+
+
+def test_bounds_by_literals_are_the_sums_they_stand_for() -> None:
+    """Against the formulas with all weights, for one literal after another."""
+    program = lg.parse("h :- a. h :- b, c. h :- d. g :- h, a. g. i :- g.")
+    constants = lg.Constants(3.0, 3.0, 2.0, 0.8, 6.0, 2.0)
+    model = lg.oracle(program, constants, form="dense", dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    reading = model.reading(program)
+    u, v = reading.whole.body, reading.whole.head
+    rows, offset = reading.rows, reading.gates.offset
+    inside = np.zeros_like(u, dtype=bool)
+    inside[reading.body_rule, program.body_indices] = True
+
+    def firing(lack: np.ndarray) -> np.ndarray:
+        return rows.amplitude / (1 + np.exp(-rows.sharpness * (rows.slack - lack)))
+
+    idle = firing(u.sum(1))  # where every atom is at 0
+    for level in (0.0, 0.4, 1.0):
+        own = firing((u * ~inside).sum(1) + (u * inside).sum(1) * (1 - level))
+        assert reading.lack_below(np.array([[level]]))[0] == pytest.approx(
+            (u * ~inside).sum(1) + (u * inside).sum(1) * (1 - level)
+        )
+        found = reading.evidence_below(np.array([[level]]))[0]
+        shares = []
+        for n, (j, i) in enumerate(zip(reading.head_rule, program.head_indices, strict=True)):
+            others = [r for r in range(program.R) if r != j and i in program.heads_of(r)]
+            total = own[j] * v[j, i] + sum(idle[r] * v[r, i] for r in others) - offset[i]
+            assert found[n] == pytest.approx(total, rel=1e-9, abs=1e-9)
+            shares.append(
+                float(sigmoid(np.array(reading.gates.gate * total)) * sigmoid(np.array(total)))
+            )
+        assert reading.gain_below(np.array([level]))[0] == pytest.approx(min(shares), rel=1e-9)
+    lack = np.linspace(0.1, 0.9, program.R)
+    above = reading.evidence_above(lack)
+    share = reading.share_above(lack)
+    for i in range(program.M):
+        own = [r for r in range(program.R) if i in program.heads_of(r)]
+        total = sum(firing(lack)[r] * v[r, i] for r in own) + reading.stray[i] - offset[i]
+        assert above[i] == pytest.approx(total, rel=1e-9, abs=1e-9)
+        expected = sigmoid(np.array(reading.gates.gate * total)) * sigmoid(np.array(total))
+        assert share[i] == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_without_rules_no_share_is_needed() -> None:
+    nothing = Program.from_rules([], atoms=["a", "b"])
+    reading = lg.oracle(nothing).reading(nothing)
+    assert reading.gain_below(np.array([0.2, 0.9])).tolist() == [1.0, 1.0]
+    assert reading.least_body.shape == (0,)
+
+
+def test_a_bump_gate_gives_exactly_nothing_without_evidence() -> None:
+    rounding, zero = Rounding.of("float32"), np.zeros(4)
+    gates = GateNumbers.of(zero, 2.0, True, zero, zero, rounding)
+    evidence = np.array([-1.0, 0.0, 0.02, 1.5])
+    exact = [
+        0.0,
+        0.0,
+        math.exp(-1 / 0.04**2) / (1 + math.exp(-0.02)),
+        math.exp(-1 / 9) / (1 + math.exp(-1.5)),
+    ]
+    assert gates.share(evidence) == pytest.approx(exact, rel=1e-12)
+    assert gates.share_above(evidence, rounding)[:2].tolist() == [0.0, 0.0]
+    assert gates.share_above(evidence, rounding)[2] > 0
+    assert np.all(gates.share_above(np.full(4, 1e6), rounding) <= 1)
+    assert np.all(gates.share_below(evidence, rounding)[:2] == 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "limit"), [("float32", 1e37), ("float16", 1e37), ("float64", 1e300)]
+)
+@pytest.mark.parametrize("part", [0.8, 1.2])
+def test_products_must_stay_in_the_range_of_the_dtype(
+    dtype: str, limit: float, part: float
+) -> None:
+    program = lg.parse("b :- a. c :- a, b.")
+    reading = ClosedForm(program, lg.Constants.paper(), dtype=dtype).reading()
+    assert reading.in_range
+    rows, gates = reading.rows, reading.gates
+    # All that a row may add up: its slack, its weights and one more.
+    body = np.array([reading.body[0], reading.body[1:].sum()])
+    reach = np.abs(rows.slack) + reading.outside + body + 1
+    worst = part * limit
+    numbers = {
+        "sharpness": replace(reading, rows=replace(rows, sharpness=worst / reach)),
+        "amplitude": replace(
+            reading, rows=replace(rows, amplitude=np.full(2, worst / 2 / gates.gate))
+        ),
+        "offset": replace(
+            reading, gates=replace(gates, offset=np.array([1.0, 1.0, -worst / gates.gate]))
+        ),
+        "stray": replace(reading, stray=np.full(3, worst / 3 / gates.gate)),
+    }
+    for name, changed in numbers.items():
+        assert changed.in_range == (part < 1), name
+    for field in ("body", "outside", "head", "stray"):
+        values = getattr(reading, field).copy()
+        values[0] = np.inf
+        assert not replace(reading, **{field: values}).in_range
+    for field in ("slack", "sharpness", "amplitude", "absolute"):
+        values = np.full(2, np.nan)
+        assert not replace(reading, rows=replace(rows, **{field: values})).in_range
+    assert not replace(reading, gates=replace(gates, gate=math.inf)).in_range
+
+
 def test_a_bound_that_is_too_low_is_found() -> None:
     model = soft_model(3)
     reading = model.reading(model.program)
     check_bounds(reading)
-    from dataclasses import replace
-
     for wrong in (
         replace(reading, stray=0 * reading.stray, head=reading.head * 0.9),
         replace(reading, outside=reading.outside * 0.5),

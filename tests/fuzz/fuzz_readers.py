@@ -17,7 +17,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 
 #: The readers. What numba compiles cannot be instrumented.
-READERS = ["_program", "_learning", "_model.serialization", "datalog", "report"]
+READERS = ["_program", "_learning", "_model.serialization", "datalog", "report", "validation"]
 COMPILED = [
     f"_program.{name}" for name in ("fast_scanner", "scanner_names", "sorted_rows", "name_table")
 ]
@@ -39,7 +39,8 @@ def main() -> None:
     corpus = Path(tempfile.mkdtemp(prefix=f"fuzz-{options.target}-"))
     # Some modules are imported only when they are used.
     with atheris.instrument_imports(include=include, exclude=exclude):
-        for i, data in enumerate(targets.seeds(options.target)):
+        seeds = targets.seeds(options.target)
+        for i, data in enumerate(seeds):
             (corpus / f"seed{i}").write_bytes(data)
             targets.check(options.target, data)
     atheris.Setup(
@@ -48,7 +49,7 @@ def main() -> None:
             str(corpus),
             f"-max_total_time={options.seconds}",
             f"-seed={options.seed}",
-            "-max_len=4096",
+            f"-max_len={max(4096, 2 * max(map(len, seeds)))}",  # a seed must fit
             "-rss_limit_mb=4096",
             "-timeout=20",
             f"-artifact_prefix={HERE / 'findings' / options.target}-",

@@ -48,8 +48,7 @@ class RowNumbers:
         `mixed` is twice the sum of the sizes of their negative terms: the error of a sum is
         relative to the sizes of its terms, which is its value and this.
         """
-        relative = gamma(roundings, rounding.unit)
-        absolute = np.where(mixed > 0, relative * mixed, 0.0) + (roundings + 2.0) * rounding.tiny
+        relative, absolute = _errors_of_sums(roundings, mixed, rounding)
         return cls(slack, sharpness, amplitude, relative, absolute)
 
     def __getitem__(self, rows: Indices) -> RowNumbers:
@@ -96,8 +95,7 @@ class GateNumbers:
         rounding: Rounding,
     ) -> GateNumbers:
         """GateNumbers of atoms that receive sums which round each term so often; `mixed` as in `RowNumbers`."""
-        relative = gamma(roundings, rounding.unit)
-        absolute = np.where(mixed > 0, relative * mixed, 0.0) + (roundings + 2.0) * rounding.tiny
+        relative, absolute = _errors_of_sums(roundings, mixed, rounding)
         return cls(offset, gate, bump, relative, absolute)
 
     def evidence_above(
@@ -281,6 +279,14 @@ class Reading:
         error = self.rounding.evaluation(self.program.rules_per_head)[atom]
         idle: Array = np.maximum(0.0, whole[atom] * (1.0 - 2.0 * error) - sent)
         return idle
+
+
+def _errors_of_sums(roundings: Array, mixed: Array, rounding: Rounding) -> tuple[Array, Array]:
+    """The relative error of sums, and their absolute error beyond that."""
+    relative = gamma(roundings, rounding.unit)
+    with np.errstate(invalid="ignore"):  # so many roundings that nothing is known, of no terms
+        sizes = np.where(mixed > 0, relative * mixed, 0.0)
+    return relative, sizes + (roundings + 2.0) * rounding.tiny
 
 
 def sigmoid(x: Array) -> Array:
