@@ -6,7 +6,7 @@ KLay evaluates circuits that another tool compiled. It gets two: the SDDs that P
 each sum, and the circuit of our own sum-product pass, which it could not have found itself. It
 computes in the log semiring on the whole batch at once, as it is and, for few digits, through
 `torch.compile`; the ratio takes the faster one. Times are medians of one forward and backward pass
-over a batch of 64.
+from the scores of a batch of 64 to its log-probabilities.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import torch
 import latentgamma as lg
 
 Row = dict[str, Any]
-Loss = Callable[[], torch.Tensor]
+#: From scores to the log-probability, or log-odds, of each example's sum.
+Result = Callable[[], torch.Tensor]
 BATCH = 64
 DIGITS = (1, 2, 4, 15, 100)
 #: The most digits for which KLay's module is compiled, and for which PySDD compiles SDDs.
@@ -174,24 +175,24 @@ def addition_row(digits: int, device: str, *, compile_klay: bool) -> Row:
     given = {"digits": scores, "label": one_hot(label, 10), "carry": one_hot(carry, 2)}
 
     def ours() -> torch.Tensor:
-        return torch.nn.functional.softplus(-layer(given, logits=True)).sum()
+        return layer(given, logits=True)
 
     ways = {"ours": ours} | klay_on_our_circuit(layer, scores, label, carry, compile_klay)
     if device == "cpu":
         ways |= klay_on_sdds(digits, scores, numbers)
-    expected = float(ours().detach())
+    expected = torch.nn.functional.logsigmoid(ours().detach())  # from log-odds
     row: Row = {"digits": digits, "build_s": build}
-    differences = []
-    for name, loss in ways.items():
+    for name, result in ways.items():
         try:
-            row[f"{name}_ms"] = timed(loss, scores)
+            row[f"{name}_ms"] = timed(result, scores)
         except RuntimeError as error:  # a compiler that does not work here
             print(f"{name} failed: {error}", file=sys.stderr)
             continue
         if device != "cpu" and "compiled" not in name:
-            row[f"{name}_graph_ms"] = timed_graph(loss, scores)
-        differences.append(abs(float(loss().detach()) - expected) / abs(expected))
-    row["relative_difference"] = max(differences)
+            row[f"{name}_graph_ms"] = timed_graph(result, scores)
+        if name != "ours":
+            worst = ((result().detach() - expected) / expected).abs().max()
+            row["relative_difference"] = max(row.get("relative_difference", 0.0), float(worst))
     best = [row[f"{name}_ms"] for name in ("klay", "klay_compiled") if f"{name}_ms" in row]
     if best:
         row["klay / ours"] = min(best) / row["ours_ms"]
@@ -218,29 +219,31 @@ def one_hot(values: torch.Tensor, size: int) -> torch.Tensor:
     return torch.where(values[..., None] == torch.arange(size, device=values.device), 0.0, -1e4)
 
 
-def timed(loss: Loss, scores: torch.Tensor, seconds: float = 0.5) -> float:
+def timed(result: Result, scores: torch.Tensor, seconds: float = 0.5) -> float:
     """The median time of a forward and a backward pass, in milliseconds."""
+    ones = torch.ones_like(result())
 
     def run() -> None:
-        torch.autograd.grad(loss(), scores)
+        torch.autograd.grad(result(), scores, ones)
         if scores.is_cuda:
             torch.cuda.synchronize()
 
     return median_time(run, seconds)
 
 
-def timed_graph(loss: Loss, scores: torch.Tensor, seconds: float = 0.5) -> float | None:
+def timed_graph(result: Result, scores: torch.Tensor, seconds: float = 0.5) -> float | None:
     """The same as one CUDA graph, or None where it cannot be captured."""
+    ones = torch.ones_like(result())
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            torch.autograd.grad(loss(), scores)
+            torch.autograd.grad(result(), scores, ones)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
-            torch.autograd.grad(loss(), scores)
+            torch.autograd.grad(result(), scores, ones)
     except RuntimeError as error:
         print(f"no CUDA graph: {error}", file=sys.stderr)
         return None
@@ -270,7 +273,7 @@ def klay_on_our_circuit(
     label: torch.Tensor,
     carry: torch.Tensor,
     compile_klay: bool,
-) -> dict[str, Loss]:
+) -> dict[str, Result]:
     """KLay on the circuit of our pass, as it is and through `torch.compile`."""
     try:
         import klay
@@ -291,21 +294,21 @@ def klay_on_our_circuit(
     used = torch.from_numpy(pass_.input_places.astype(np.int64)).to(scores.device)
     rest = torch.cat((one_hot(label, 10).flatten(1), one_hot(carry, 2)), 1)
 
-    def loss_of(module: Any) -> Loss:
-        def loss() -> torch.Tensor:
+    def result_of(module: Any) -> Result:
+        def result() -> torch.Tensor:
             logs = torch.cat((scores.log_softmax(-1).flatten(1), rest), 1)[:, used]
-            return -module(logs).sum()
+            return module(logs)[:, 0]
 
-        return loss
+        return result
 
     plain = circuit.to_torch_module(compile=False).to(scores.device)
-    found = {"klay": loss_of(plain)}
+    found = {"klay": result_of(plain)}
     if compile_klay:
-        found["klay_compiled"] = loss_of(circuit.to_torch_module().to(scores.device))
+        found["klay_compiled"] = result_of(circuit.to_torch_module().to(scores.device))
     return found
 
 
-def klay_on_sdds(digits: int, scores: torch.Tensor, numbers: torch.Tensor) -> dict[str, Loss]:
+def klay_on_sdds(digits: int, scores: torch.Tensor, numbers: torch.Tensor) -> dict[str, Result]:
     """KLay on the SDDs of all sums, which PySDD compiles: what its users have."""
     if digits > MOST_SDD_DIGITS:
         return {}
@@ -323,11 +326,11 @@ def klay_on_sdds(digits: int, scores: torch.Tensor, numbers: torch.Tensor) -> di
     places = 10 ** torch.arange(digits).repeat_interleave(2)
     total = (numbers * places).sum(1)
 
-    def loss() -> torch.Tensor:
+    def result() -> torch.Tensor:
         logs = scores.log_softmax(-1).flatten(1)
-        return -module(logs, torch.zeros_like(logs)).gather(1, total[:, None]).sum()
+        return module(logs, torch.zeros_like(logs)).gather(1, total[:, None])[:, 0]
 
-    return {"klay_on_sdds": loss}
+    return {"klay_on_sdds": result}
 
 
 def compile_sums(digits: int) -> dict[int, Any] | None:

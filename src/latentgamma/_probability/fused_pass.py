@@ -110,7 +110,7 @@ class FusedPass:
                 self, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance
             )
         kernels, kind = _kernels(), self.kind(logits)
-        given = [tensor.detach().reshape(len(tensor), -1).numpy() for tensor in tensors]
+        given = [_columns(tensor) for tensor in tensors]
         batch = len(given[0])
         values = np.empty((-(-batch // kernels.TILE), self.rows, kernels.TILE))
         if len(self.constants[0]):
@@ -141,6 +141,13 @@ class FusedPass:
         return _Fused.apply(kept, *(tensors[n] for n in wanted))  # type: ignore[no-any-return,no-untyped-call]
 
 
+def _columns(tensor: Tensor) -> np.ndarray:
+    """A tensor (B, *shape) as an array (B, columns)."""
+    array: np.ndarray = tensor.detach().numpy() if tensor.requires_grad else tensor.numpy()
+    array = array if array.ndim == 2 else array.reshape(len(array), -1)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
 class _Kept(NamedTuple):
     """The outputs, and what the backward pass needs."""
 
@@ -167,7 +174,7 @@ class _Fused(torch.autograd.Function):
         plan, _, wanted, given, values, kind, from_logits, watch = ctx.kept
         tensors = ctx.saved_tensors
         grads = np.empty(values.shape)
-        above = grad_out.detach().reshape(len(grad_out), -1).contiguous().numpy()
+        above = _columns(grad_out)
         kernels.output_gradient(values, plan.circuit.outputs, kind, above, grads)
         share_tiles(kernels.gradient_tiles, plan.circuit, values, grads)
         found, moves = [], False
