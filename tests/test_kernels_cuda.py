@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import latentgamma as lg
+from latentgamma._model.closed_runs import ClosureCache
+from latentgamma._model.kernels.cuda_graphs import RecordedRuns
 from latentgamma._program.program import Program
 from latentgamma.generators import g4
 
@@ -179,3 +181,109 @@ def test_empty_batch_and_no_steps() -> None:
     assert model(torch.empty(0, model.M, device="cuda"), 3).shape == (0, model.M)
     state = torch.rand(4, model.M, device="cuda")
     assert torch.equal(model(state, 0), state)
+
+
+@pytest.mark.parametrize(
+    ("M", "R", "most", "B"),
+    [(12, 20, 4, 5), (33, 40, 6, 130), (504, 648, 2, 67), (3000, 4000, 3, 9), (5000, 5100, 3, 6)],
+)
+def test_how_many_steps_each_example_takes(M: int, R: int, most: int, B: int) -> None:
+    program = ragged(M * R, M, R, most)
+    closure = ClosureCache().get(program, torch.device("cuda", 0))
+    facts = np.random.default_rng(M).random((B, M)) < 0.1
+    wanted = np.array([lg.closure(program, row).depth for row in facts])
+    state = torch.from_numpy(facts).float().cuda()
+    assert np.array_equal(closure.depths(state), wanted)
+    assert np.array_equal(closure.is_closed(state), wanted == 0)
+    closed = torch.from_numpy(lg.closures(program, facts)).float().cuda()
+    assert closure.is_closed(closed).all()
+
+
+def test_steps_none_runs_as_many_steps_as_the_depth_asks_for() -> None:
+    program = g4()
+    model = lg.oracle(program, form="sparse", device="cuda")
+    delay = int(model.certificate().t_min) - model.certificate().depth
+    facts = np.random.default_rng(5).random((41, program.M)) < 0.03
+    state = torch.from_numpy(facts).float().cuda()
+    weight = torch.rand_like(state)
+    for _ in range(4):  # the first calls, and recorded ones
+        for i in (slice(0, 41), slice(3, 4)):
+            start = state[i].clone().requires_grad_()
+            inputs = [start, *model.parameters()]
+            found = model(start)
+            grads = torch.autograd.grad((found * weight[i]).sum(), inputs)
+            depths = [lg.closure(program, row).depth for row in facts[i]]
+            counts = torch.tensor([d + delay if d else 0 for d in depths], device="cuda")
+            wanted = model._runner().final(start, int(counts.max()), "states", counts)
+            assert torch.equal(found, wanted)
+            theirs = torch.autograd.grad((wanted * weight[i]).sum(), inputs)
+            assert all(map(torch.equal, grads, theirs))
+
+
+def test_steps_none_goes_on_for_soft_facts() -> None:
+    here = lg.oracle(g4(), form="sparse")
+    there = lg.oracle(g4(), form="sparse", device="cuda")
+    state = torch.rand(20, here.M, generator=torch.Generator().manual_seed(1))
+    state = torch.where(state < 0.05, 0.9, 0.01)
+    for _ in range(3):
+        torch.testing.assert_close(there(state.cuda()).cpu(), here(state), rtol=0, atol=1e-4)
+
+
+def test_steps_none_sees_every_change_of_the_parameters() -> None:
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    state = (torch.rand(10, model.M, device="cuda") < 0.05).float()
+    for _ in range(3):
+        before = model(state).detach()
+    offset = model.offset.detach().clone()
+    with model.fixed():
+        assert torch.equal(model(state), before)
+        model.offset.data.add_(100.0)  # a version counter does not see this
+        for _ in range(3):
+            assert torch.equal(model(state), before)
+    with pytest.raises(lg.ModelError, match="certified window"):
+        model(state)
+    model.offset.data.copy_(offset)
+    assert torch.equal(model(state), before)
+    with torch.no_grad():
+        model.rules.body_logits[0] += 1e-3
+        assert not torch.equal(model(state, 5), before)
+        assert torch.equal(model(state) > 0.5, before > 0.5)
+
+
+def test_a_trajectory_of_one_step_has_gradients() -> None:
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    state = torch.rand(5, model.M, device="cuda").requires_grad_()
+    model.iterate(state, 1).states.sum().backward()
+    assert state.grad is not None
+
+
+def test_training_from_recorded_graphs_is_training() -> None:
+    models = [lg.oracle(g4(), form="sparse", device="cuda") for _ in range(2)]
+    weight = torch.rand(30, models[0].M, device="cuda")
+    states = [(torch.rand(30, models[0].M, device="cuda") < 0.1).float() for _ in range(3)]
+    optimisers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in models]
+    for i in range(6):
+        losses = []
+        for recorded, (model, optimiser) in enumerate(zip(models, optimisers, strict=True)):
+            if not recorded:
+                model._recorded_runs = RecordedRuns()  # so that nothing comes a second time
+            # Two runs at a time: their kept states must not mix.
+            first, second = model(states[i % 3], 9), model(states[(i + 1) % 3], 9)
+            loss = ((first - second).square() * weight).sum()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert losses[0] == losses[1]
+    assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))
+    assert len(models[1]._recorded_runs._runs) == 2  # forwards and backwards
+
+
+def test_many_shapes_are_not_recorded_over_and_over() -> None:
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    states = [(torch.rand(n, model.M, device="cuda") < 0.1).float() for n in range(1, 21)]
+    with torch.no_grad():
+        wanted = [model(state, 4) for state in states]
+        for _ in range(2):
+            assert all(map(torch.equal, wanted, [model(state, 4) for state in states]))
+    assert len(model._recorded_runs._runs) == 16

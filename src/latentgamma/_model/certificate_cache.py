@@ -27,6 +27,14 @@ class CertificateCache:
     def __init__(self) -> None:
         self._entry: _Entry | None = None
 
+    def kept(self, key: tuple[object, ...]) -> tuple[Certificate, list[Tensor]] | None:
+        """The certificate for this key, and the values it holds for as `joined_values` gives them.
+
+        None where there is none yet. Whether the values are still the same is for the caller to see.
+        """
+        entry = self._entry
+        return None if entry is None or entry.key != key else (entry.certificate, entry.values)
+
     def get(
         self,
         key: tuple[object, ...],
@@ -38,29 +46,29 @@ class CertificateCache:
 
         Processes that share a model compute it together, if it has changed in any of them.
         """
-        tensors = list(tensors)
+        now = joined_values(tensors)
         entry = self._entry  # read once: another thread may replace it
-        changed = entry is None or entry.key != key or not _equal(entry.values, tensors)
+        changed = entry is None or entry.key != key or not _equal(entry.values, now)
         if in_any_process(changed) or entry is None:
-            values = [tensor.detach().clone() for tensor in tensors]
-            entry = self._entry = _Entry(key, values, compute())
+            entry = self._entry = _Entry(key, [value.clone() for value in now], compute())
         return entry.certificate
+
+
+def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """All values: on the CPU as they are, on other devices as one flat tensor for each dtype.
+
+    Each comparison on a device has to be waited for, so there should be few.
+    """
+    values = [tensor.detach() for tensor in tensors]
+    if all(value.is_cpu for value in values):
+        return values
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for value in values:
+        kinds.setdefault((value.dtype, value.device), []).append(value.reshape(-1))
+    return [torch.cat(parts) for parts in kinds.values()]
 
 
 def _equal(kept: list[Tensor], now: list[Tensor]) -> bool:
     if [(a.dtype, a.device) for a in kept] != [(b.dtype, b.device) for b in now]:
         return False
-    if all(tensor.is_cpu for tensor in now):
-        return all(map(torch.equal, kept, now))
-    # Each answer waits for the device, so there is one for each dtype.
-    return all(map(torch.equal, _joined(kept), _joined(now)))
-
-
-def _joined(tensors: list[Tensor]) -> list[Tensor]:
-    """All values, as one tensor for each dtype and device."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    with torch.no_grad():
-        for tensor in tensors:
-            flat = tensor if tensor.dim() == 1 else tensor.reshape(-1)
-            kinds.setdefault((tensor.dtype, tensor.device), []).append(flat)
-        return [torch.cat(parts) for parts in kinds.values()]
+    return all(map(torch.equal, kept, now))

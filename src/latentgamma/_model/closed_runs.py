@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +21,44 @@ from torch import Tensor
 
 from latentgamma._certificate.certificate import Certificate
 from latentgamma._errors import ModelError
+from latentgamma._model.certificate_cache import joined_values
 from latentgamma._model.kernels.literal_rows import make_literal_rows
-from latentgamma._model.kernels.selection import has_numba
+from latentgamma._model.kernels.selection import has_numba, has_triton
 from latentgamma._model.rules import Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._program.program import Program
+
+if TYPE_CHECKING:
+    from latentgamma._model.kernels.cuda_closure import CudaClosure
 
 #: Runs a batch (B, M), each example as many steps as the array (B,) says.
 RunCounts: TypeAlias = Callable[[Tensor, npt.NDArray[np.int64]], Tensor]
 #: Steps of the first chunk after the expected number; each further chunk is twice as long.
 _FIRST_CHUNK = 4
+#: States kept for a backward pass, in values; where there may be more, the depth is waited for.
+_MOST_KEPT = 1 << 26
 #: Programs with fewer atoms, rules and literals than this do without compiled code.
 _LEAST_SIZE = 128
+
+
+class _Limits(NamedTuple):
+    """How many steps an example takes beyond its depth under T_P, and how many at most."""
+
+    delay: int
+    most: int
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> _Limits:
+        """The limits inside the certified window.
+
+        Raises:
+            ModelError: the certificate does not hold.
+        """
+        if not certificate.holds:
+            raise ModelError(f"steps=None needs a certified window, but {certificate}; pass steps=")
+        # Facts that are only half true may need longer than the true ones t_min speaks of.
+        most = int(min(certificate.t_max, 4 * certificate.t_min + 16))
+        return cls(max(0, int(certificate.t_min) - certificate.depth), most)
 
 
 def run_until_closed(
@@ -43,29 +69,87 @@ def run_until_closed(
     Raises:
         ModelError: the certificate does not hold.
     """
-    if not certificate.holds:
-        raise ModelError(f"steps=None needs a certified window, but {certificate}; pass steps=")
-    # Facts that are only half true may need longer than the true ones t_min speaks of.
-    limit = int(min(certificate.t_max, 4 * certificate.t_min + 16))
-    delay = max(0, int(certificate.t_min) - certificate.depth)
+    delay, most = _Limits.of(certificate)
     batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
     depths = closure.depths(batch.detach())
-    taken = np.where(depths > 0, np.minimum(depths + delay, limit), 0)
+    taken = np.where(depths > 0, np.minimum(depths + delay, most), 0)
     exact = _is_boolean(batch.detach())
-    batch, chunk = run(batch, taken), _FIRST_CHUNK
-    while len(batch) and not exact:
+    batch = run(batch, taken)
+    if not exact:
+        batch = _run_on(run, closure, batch, taken, most)
+    return batch.reshape(state.shape)
+
+
+class GpuRun(NamedTuple):
+    """A model on a GPU, and the certificate that it had when it was last looked at."""
+
+    #: Runs a batch, each example as many steps as the tensor (B,) says, none more than the number.
+    run_counts: Callable[[Tensor, Tensor, int], Tensor]
+    #: The same without recording it.
+    run_plainly: Callable[[Tensor, Tensor, int], Tensor]
+    key: Hashable  # what these runs depend on besides the values that are compared
+    certificate: Certificate
+    kept: Sequence[Tensor]  # the values that the certificate holds for, from `joined_values`
+    now: Sequence[Tensor]  # the tensors that had these values
+
+
+def run_until_closed_on_gpu(
+    model: GpuRun, run: RunCounts, closure: CudaClosure, state: Tensor
+) -> Tensor | None:
+    """As `run_until_closed`, but waiting for the device only once, and after the run was started.
+
+    Returns:
+        The states; None if a value has changed, so that the certificate says nothing.
+    """
+    delay, most = _Limits.of(model.certificate)
+    batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
+    steps = min(most, model.certificate.depth + delay)
+    pointers = tuple(tensor.data_ptr() for tensor in (*model.kept, *model.now))
+    key = delay, most, model.key, pointers
+
+    def count(given: Tensor) -> tuple[Tensor, Tensor]:
+        """How many steps each example takes; whether a value is soft, and whether any changed."""
+        counts, soft = closure.count(given, delay, most)
+        differ = ((a != b).any() for a, b in zip(model.kept, joined_values(model.now), strict=True))
+        return counts, torch.stack([soft.any(), *differ])
+
+    def count_and_run(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        counts, flags = count(given)
+        return counts, flags, model.run_plainly(given, counts, steps)
+
+    if torch.is_grad_enabled():
+        counts, flags = closure.recorded_runs.run(("count", key), count, [batch.detach()])
+        if steps * batch.numel() > _MOST_KEPT:
+            steps = int(counts.max())
+        after = model.run_counts(batch, counts, steps)
+    else:
+        counts, flags, after = closure.recorded_runs.run(("run", key), count_and_run, [batch])
+    soft, *changed = flags.tolist()
+    if any(changed):
+        return None
+    if soft:
+        after = _run_on(run, closure, after, counts.cpu().numpy(), most)
+    return after.reshape(state.shape)
+
+
+def _run_on(
+    run: RunCounts, closure: BatchClosure, batch: Tensor, taken: npt.NDArray[np.int64], most: int
+) -> Tensor:
+    """The batch after further chunks of steps, until every support is closed."""
+    chunk = _FIRST_CHUNK
+    while len(batch):
         running = np.flatnonzero(~closure.is_closed(batch.detach()))
         if not len(running):
             break
-        more = np.minimum(limit - taken[running], chunk)
+        more = np.minimum(most - taken[running], chunk)
         if not more.max():
-            _warn(len(running), len(batch), limit)
+            _warn(len(running), len(batch), most)
             break
         rows = torch.from_numpy(running).to(batch.device)
         batch = batch.index_copy(0, rows, run(batch.index_select(0, rows), more))
         taken[running] += more
         chunk *= 2
-    return batch.reshape(state.shape)
+    return batch
 
 
 def _is_boolean(state: Tensor) -> bool:
@@ -99,8 +183,8 @@ def _level_of_caller() -> int:
 class _ClosureEntry(NamedTuple):
     program: Program
     device: torch.device
-    plain: TorchClosure
-    compiled: BatchClosure | None
+    plain: BatchClosure
+    compiled: BatchClosure | None  # used once the compiler is done
 
 
 class ClosureCache:
@@ -113,7 +197,7 @@ class ClosureCache:
         """T_P of this program, compiled where that is worth it and the compiler is done."""
         entry = self._entry  # read once: another thread may replace it
         if entry is None or entry.program is not program or entry.device != device:
-            entry = self._entry = _ClosureEntry(program, device, *_both_closures(program, device))
+            entry = self._entry = _ClosureEntry(program, device, *_closures_of(program, device))
         if entry.compiled is None:
             return entry.plain
         from latentgamma._model.kernels import compilation
@@ -121,14 +205,32 @@ class ClosureCache:
         ready = compilation.COMPILATION.is_ready(compilation.CLOSURE)
         return entry.compiled if ready else entry.plain
 
+    def on_gpu(self, program: Program, device: torch.device) -> CudaClosure | None:
+        """T_P of this program as a GPU kernel, where there is one for it."""
+        if device.type != "cuda" or not has_triton():
+            return None
+        from latentgamma._model.kernels.cuda_closure import CudaClosure
+
+        closure = self.get(program, device)
+        return closure if isinstance(closure, CudaClosure) else None
+
     def __reduce__(self) -> tuple[type[ClosureCache], tuple[()]]:
         return ClosureCache, ()
 
 
-def _both_closures(
+def _closures_of(
     program: Program, device: torch.device
-) -> tuple[TorchClosure, BatchClosure | None]:
+) -> tuple[BatchClosure, BatchClosure | None]:
+    """T_P as it can run at once, and as it can run once it is compiled."""
     literals = SparseRules.literals_of(program)
+    if device.type == "cuda" and has_triton():
+        from latentgamma._model.kernels.cuda_closure import CudaClosure
+
+        rows = make_literal_rows(
+            Literals(*(x.to(device) for x in literals)), M=program.M, R=program.R
+        )
+        if CudaClosure.fits(rows):
+            return CudaClosure(rows), None
     plain = TorchClosure(literals, program.R, device)
     if not has_numba() or program.M + program.R + len(literals.body_rule) < _LEAST_SIZE:
         return plain, None

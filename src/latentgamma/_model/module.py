@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -28,7 +29,12 @@ from latentgamma._model.checks import (
     checked_steps,
     one_of,
 )
-from latentgamma._model.closed_runs import ClosureCache, run_until_closed
+from latentgamma._model.closed_runs import (
+    ClosureCache,
+    GpuRun,
+    run_until_closed,
+    run_until_closed_on_gpu,
+)
 from latentgamma._model.constrained_parameters import (
     above_one,
     open_unit,
@@ -38,6 +44,7 @@ from latentgamma._model.constrained_parameters import (
 )
 from latentgamma._model.fixed_parameters import FixedParameters, FixedState
 from latentgamma._model.kernels.coefficients import Parameters
+from latentgamma._model.kernels.cuda_graphs import RecordedRuns
 from latentgamma._model.log_odds_run import log_odds_after
 from latentgamma._model.program_digest import program_digest
 from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
@@ -153,6 +160,7 @@ class LatentGamma(nn.Module):
         self._certificates = CertificateCache()
         self._closures = ClosureCache()
         self._fixed = FixedState()
+        self._recorded_runs = RecordedRuns()
         self._proofs: ProofClosure | None = None
         self._zero_gradient = ZeroGradientWatch(_REMEDY)
         self.gradient = gradient
@@ -230,7 +238,12 @@ class LatentGamma(nn.Module):
 
     def _runner(self) -> Runner:
         return Runner(
-            self.rules, self.gate_kind, self, self._fixed.current, self.kernel != "reference"
+            self.rules,
+            self.gate_kind,
+            self,
+            self._fixed.current,
+            self.kernel != "reference",
+            self._recorded_runs,
         )
 
     @contextmanager
@@ -498,8 +511,43 @@ class LatentGamma(nn.Module):
             each = torch.from_numpy(counts).to(batch.device)
             return runner.final(batch, most, memory, each)
 
+        on_gpu = self._closures.on_gpu(program, state.device)
+        model = None if on_gpu is None else self._gpu_run(program, runner, memory)
+        if on_gpu is not None and model is not None:
+            closed = run_until_closed_on_gpu(model, run, on_gpu, state)
+            if closed is not None:
+                return closed
         closure = self._closures.get(program, state.device)
         return run_until_closed(run, closure, self.certificate(), state)
+
+    def _gpu_run(self, program: Program, runner: Runner, memory: Memory) -> GpuRun | None:
+        """How to run on a GPU with the last certificate; None where there is none."""
+        fixed = runner.fixed
+        if fixed is None:
+            known = self._certificates.kept(self._certificate_key(program))
+        else:
+            known = None if fixed.certificate is None else (fixed.certificate, [])
+        if known is None or not known[0].holds or getattr(self.rules, "sharded", False):
+            return None
+        plain = replace(runner, recorded_runs=None)
+        return GpuRun(
+            lambda batch, counts, most: runner.final(batch, most, memory, counts),
+            lambda batch, counts, most: plain.final(batch, most, memory, counts),
+            (self.kernel, id(fixed)),
+            *known,
+            self._values() if fixed is None else [],
+        )
+
+    def _values(self) -> list[Tensor]:
+        """All parameters and buffers; much faster than `parameters()` and `buffers()`."""
+        parts = list(self.modules())
+        values = [
+            x for part in parts for x in (*part._parameters.values(), *part._buffers.values())
+        ]
+        return [x for x in values if x is not None]
+
+    def _certificate_key(self, program: Program) -> tuple[object, ...]:
+        return program, self.dtype, self.gate_kind
 
     def certificate(self) -> Certificate:
         """The certificate of this model against its own program.
@@ -515,10 +563,11 @@ class LatentGamma(nn.Module):
         program = self._need_program("to be certified against")
         fixed = self._fixed.current
         if fixed is None:
-            key = program, self.dtype, self.gate_kind
-            values = *self.parameters(), *self.buffers()
             return self._certificates.get(
-                key, values, lambda: certify(self, program), self.rules.in_any_process
+                self._certificate_key(program),
+                self._values(),
+                lambda: certify(self, program),
+                self.rules.in_any_process,
             )
         if fixed.certificate is None:
             fixed.certificate = certify(self, program)

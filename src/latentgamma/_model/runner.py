@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +14,8 @@ from latentgamma._model.constrained_parameters import above_one, open_unit, posi
 from latentgamma._model.fixed_parameters import FixedParameters
 from latentgamma._model.kernels.autograd import FusedSteps
 from latentgamma._model.kernels.coefficients import Coefficients, Parameters, make_coefficients
-from latentgamma._model.kernels.literal_rows import literal_rows_of
+from latentgamma._model.kernels.cuda_graphs import MOST_VALUES, RecordedRuns
+from latentgamma._model.kernels.literal_rows import LiteralRows, literal_rows_of
 from latentgamma._model.kernels.selection import kernel_for
 from latentgamma._model.recompute import run_keeping_states
 from latentgamma._model.rules import AbstractRules, StepParameters, Weights
@@ -53,6 +54,7 @@ class Runner:
     """The rules and the parameters of a run.
 
     `model` has the raw parameters as attributes; they are not read where `fixed` is given.
+    On a GPU, runs are recorded in `recorded_runs`, if that is given.
     """
 
     rules: AbstractRules
@@ -60,6 +62,7 @@ class Runner:
     model: Any
     fixed: FixedParameters | None
     use_kernels: bool
+    recorded_runs: RecordedRuns | None
 
     def step_parameters(self) -> StepParameters:
         """The parameters as a step uses them, differentiable unless they are fixed."""
@@ -108,7 +111,7 @@ class Runner:
         """The state after `steps` applications, or after as many as `counts` (B,) says. (…, M)."""
         fused = self._fused(state, steps, memory, counts)
         if fused is not None:
-            return self._final_fused(fused, state)
+            return fused.final(state, *self._inputs(fused, state.dtype))
         if counts is not None:
             return self._final_of_counts(state, counts, memory)
         # Not a list of them: without gradients only the last state has to live.
@@ -175,16 +178,22 @@ class Runner:
             read = read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
             return make_coefficients(rows, read, dtype)
 
-        return FusedSteps(kernel, rows, read_plainly, steps, bump, memory == "sqrt", counts)
+        return FusedSteps(
+            kernel, rows, read_plainly, steps, bump, memory == "sqrt", counts,
+            *self._recorded(state, steps, rows, raw),
+        )  # fmt: skip
 
-    def _final_fused(self, fused: FusedSteps, state: Tensor) -> Tensor:
-        inputs = self._inputs(fused, state.dtype)
-        differentiated = torch.is_grad_enabled() and state.requires_grad
-        if self.fixed is None or not state.is_cuda or fused.counts is not None or differentiated:
-            return fused.final(state, *inputs)
-        key = state.shape, state.dtype, fused.steps
-        with torch.no_grad():
-            return self.fixed.recorded_runs.run(key, lambda x: fused.final(x, *inputs), state)
+    def _recorded(
+        self, state: Tensor, steps: int, rows: LiteralRows, raw: Parameters
+    ) -> tuple[RecordedRuns | None, Hashable]:
+        """Where to record a run on a GPU, if that is worth its memory, and what it depends on."""
+        kept = steps + 1 if torch.is_grad_enabled() else 1
+        if not state.is_cuda or self.recorded_runs is None or state.numel() * kept > MOST_VALUES:
+            return None, None
+        recorded = self.recorded_runs if self.fixed is None else self.fixed.recorded_runs
+        # The graph reads the parameters where they lie, so changes of their values are seen.
+        key = id(rows), self.gate_kind, raw[0].dtype, *(x.data_ptr() for x in raw)
+        return recorded, key
 
     def _inputs(self, run: FusedSteps, dtype: torch.dtype) -> tuple[Parameters | None, Any]:
         """What a kernel runs on: the parameters, or coefficients that were read before."""

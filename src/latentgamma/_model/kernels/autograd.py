@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from latentgamma._model.kernels.coefficients import Coefficients, Parameters, plain_step
+from latentgamma._model.kernels.cuda_graphs import Function, RecordedRuns
 from latentgamma._model.kernels.interface import Kernel
 from latentgamma._model.kernels.literal_rows import LiteralRows
 
@@ -31,6 +32,9 @@ class FusedSteps:
     sqrt: bool = False
     #: How many of the steps each example takes (B,); None for all of them.
     counts: Tensor | None = None
+    #: Where runs on a GPU are recorded, and what they depend on besides tensors and steps.
+    recorded: RecordedRuns | None = None
+    key: Hashable = None
 
     def final(self, state: Tensor, parameters: Parameters | None, prepared: Any = None) -> Tensor:
         """The state after all steps. (…, M).
@@ -39,6 +43,10 @@ class FusedSteps:
         """
         batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
         if not torch.is_grad_enabled():  # no backward pass will come, so nothing has to be kept
+            if self.recorded is not None:
+                return self.forward_recorded(batch, parameters, prepared, keep=False)[0].reshape(
+                    state.shape
+                )
             if prepared is None:
                 prepared = self.read(parameters, state.dtype)
             return self.forward(batch, prepared, keep=False)[0].reshape(state.shape)
@@ -100,6 +108,51 @@ class FusedSteps:
                 sums = part if sums is None else Coefficients(*map(torch.add, sums, part))
         return grad[0], sums
 
+    def forward_recorded(
+        self, state: Tensor, parameters: Parameters | None, prepared: Any, *, keep: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As `forward`, from a recorded graph, which reads the parameters where it has to."""
+
+        def function(state: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
+            read = self.read(parameters, state.dtype) if prepared is None else prepared
+            last, kept = replace(self, counts=_only(counts)).forward(state, read, keep=keep)
+            return last, *kept
+
+        last, *kept = self._run_recorded(("forward", keep), function, state)
+        return last, kept
+
+    def backward_recorded(
+        self, parameters: Parameters, kept: list[Tensor], grad: Tensor, *, learn: bool
+    ) -> tuple[Tensor, ...]:
+        """The gradients of the state and, to learn, of the parameters, from a recorded graph."""
+
+        def function(grad: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+            states, counts = list(others[: len(kept)]), others[len(kept) :]
+            read, run = self.read(parameters, grad.dtype), replace(self, counts=_only(counts))
+            grad_state, sums = run.backward(read, states, grad, learn=learn)
+            if sums is None:
+                return (grad_state,)
+            by_parameter = self.kernel.read_backward(self.rows, parameters, sums)
+            # As one tensor: each result costs the host a launch.
+            return grad_state, torch.cat([x.reshape(-1) for x in by_parameter])
+
+        grad_state, *joined = self._run_recorded(("backward", learn), function, grad, *kept)
+        if not joined:
+            return (grad_state,)
+        parts = torch.split(joined[0], [x.numel() for x in parameters])
+        # All but two parameters are vectors already.
+        same = (p if x.dim() == 1 else p.view_as(x) for p, x in zip(parts, parameters, strict=True))
+        return grad_state, *same
+
+    def _run_recorded(
+        self, kind: Hashable, function: Function, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """function(*inputs), with the counts as a last input where there are any."""
+        assert self.recorded is not None
+        if self.counts is not None:
+            inputs = *inputs, self.counts
+        return self.recorded.run((kind, self.key, self.steps, self.sqrt), function, inputs)
+
     def _segments(self) -> list[tuple[int, int]]:
         """The first step and the length of each segment of about √T steps."""
         length = math.isqrt(max(self.steps - 1, 0)) + 1
@@ -120,6 +173,11 @@ class FusedSteps:
         return states
 
 
+def _only(tensors: tuple[Tensor, ...]) -> Tensor | None:
+    """The one tensor, or None."""
+    return tensors[0] if tensors else None
+
+
 class _Final(torch.autograd.Function):
     """The last state of a run."""
 
@@ -128,9 +186,13 @@ class _Final(torch.autograd.Function):
         ctx: Any, run: FusedSteps, prepared: Any, state: Tensor, *parameters: Tensor
     ) -> Tensor:
         ctx.run, ctx.prepared = run, prepared
-        if prepared is None:
-            ctx.prepared = run.read(Parameters(*parameters), state.dtype)
-        last, kept = run.forward(state, ctx.prepared, keep=any(ctx.needs_input_grad))
+        keep = any(ctx.needs_input_grad)
+        if run.recorded is not None and prepared is None:
+            last, kept = run.forward_recorded(state, Parameters(*parameters), None, keep=keep)
+        else:
+            if prepared is None:
+                ctx.prepared = run.read(Parameters(*parameters), state.dtype)
+            last, kept = run.forward(state, ctx.prepared, keep=keep)
         ctx.kept = len(kept)
         ctx.save_for_backward(state, *kept, *parameters)
         return last
@@ -170,10 +232,15 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     wanted = ctx.needs_input_grad[2:]
     if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
         return None, None, *_differentiable(run, state, parameters, grad, wanted)
-    grad_state, sums = run.backward(ctx.prepared, kept, grad, learn=any(wanted[1:]))
-    grads: list[Tensor | None] = [grad_state, *[None] * len(parameters)]
-    if sums is not None:
-        grads[1:] = run.kernel.read_backward(run.rows, Parameters(*parameters), sums)
+    learn = any(wanted[1:])
+    grads: list[Tensor | None] = [None] * len(wanted)
+    if ctx.prepared is None:
+        found = run.backward_recorded(Parameters(*parameters), kept, grad, learn=learn)
+        grads[: len(found)] = found
+    else:
+        grads[0], sums = run.backward(ctx.prepared, kept, grad, learn=learn)
+        if sums is not None:
+            grads[1:] = run.kernel.read_backward(run.rows, Parameters(*parameters), sums)
     return None, None, *(g if needed else None for g, needed in zip(grads, wanted, strict=True))
 
 

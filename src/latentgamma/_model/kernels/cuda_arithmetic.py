@@ -121,3 +121,11 @@ def active(counts, example, seen, t, HAS_COUNTS: tl.constexpr):
     if HAS_COUNTS:
         return (t < tl.load(counts + example, mask=seen, other=0)).to(tl.float32)
     return seen.to(tl.float32)
+
+
+@triton.jit
+def steps_of_tile(counts, example, seen, T, HAS_COUNTS: tl.constexpr):
+    """How many of T steps some example of the tile takes."""
+    if HAS_COUNTS:
+        return tl.max(tl.load(counts + example, mask=seen, other=0), axis=0)
+    return T.to(tl.int64)  # the kernels do not specialise on T, so that it is never a constant

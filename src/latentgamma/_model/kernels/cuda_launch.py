@@ -25,6 +25,10 @@ _TILE = 4
 _ROWS_BACK = 256
 #: Rules that one program reads.
 _RULES = 128
+#: Values that one program of a half step holds at a time, and its warps. The rows are gathered from
+#: all over the memory, so many small programs hide the waiting better than few large ones.
+_HALF_STEP_VALUES = 1024
+_HALF_STEP_WARPS = 2
 
 
 class DeviceStep(NamedTuple):
@@ -34,7 +38,8 @@ class DeviceStep(NamedTuple):
     bump: bool
 
 
-def _program_of(rows: LiteralRows) -> DeviceProgram:
+def device_program(rows: LiteralRows) -> DeviceProgram:
+    """The literals in the form of the kernels, made once."""
     if "cuda" not in rows.kernel_form:
         rows.kernel_form["cuda"] = DeviceProgram.of(rows)
     return cast(DeviceProgram, rows.kernel_form["cuda"])
@@ -47,7 +52,7 @@ def read(
     rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
 ) -> DeviceStep:
     """The coefficients of a step, in one launch."""
-    program, raw = _program_of(rows), _contiguous(parameters)
+    program, raw = device_program(rows), _contiguous(parameters)
     R, bodies, heads = rows.R, len(rows.body_rule), len(rows.head_rule)
     *parts, gate = _split(raw.offset.new_empty(3 * R + bodies + heads + 1, dtype=dtype), (
         R, R, bodies, R, heads, 1,
@@ -63,7 +68,7 @@ def read(
 
 def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
     """The gradients of the parameters, from those of the coefficients."""
-    program, raw = _program_of(rows), _contiguous(parameters)
+    program, raw = device_program(rows), _contiguous(parameters)
     programs = max(1, triton.cdiv(rows.R, _RULES))
     out = Parameters(*(torch.empty_like(x) for x in raw))._replace(
         offset=grads.offset.to(raw.offset.dtype)
@@ -112,7 +117,7 @@ def forward(
     by halves. An example with a value outside [0, 1] comes back as NaN: to raise an exception
     would mean to wait for the device.
     """
-    program = _program_of(rows)
+    program = device_program(rows)
     if not (rows.M and len(state)):
         return state.clone(), state.new_empty((steps + 1, rows.M, len(state)))
     launch = _run_tiles if program.one_launch else _run_halves
@@ -129,7 +134,7 @@ def backward(
     learn: bool,
 ) -> tuple[Tensor, Coefficients | None]:
     """The gradient of the first state (B, M); and, to learn, of the coefficients."""
-    program = _program_of(rows)
+    program = device_program(rows)
     if not (rows.M and grad.shape[1]):
         zero = _gradient_rows(program, grad, 1)[1]
         return grad.sum(0), _summed(zero, program) if learn else None
@@ -145,7 +150,7 @@ def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
     steps, tiles, M, tile = kept.shape
     by_example = kept.permute(0, 1, 3, 2).reshape(steps, tiles * tile, M)[:, :batch]
     states = torch.empty_like(by_example)
-    states[..., _program_of(rows).orders[1].long()] = by_example
+    states[..., device_program(rows).orders[1].long()] = by_example
     return states
 
 
@@ -233,9 +238,9 @@ class _Grids(NamedTuple):
     atom_grid: tuple[int, int]
 
 
-def _grids(program: DeviceProgram, B: int, elements: int = 2048) -> _Grids:
+def _grids(program: DeviceProgram, B: int) -> _Grids:
     BB = min(256, int(triton.next_power_of_2(B)))
-    block = max(1, elements // BB)
+    block = max(1, _HALF_STEP_VALUES // BB)
     columns = -(-B // BB)
 
     def length(count: int) -> int:
@@ -271,7 +276,7 @@ def _run_halves(
             now, after, fire, background.sum(0), gone, **_counts_or(counts, state),
             sources=sources.in_runs(128), coefficients=step.coefficients,
             B=B, M=M, ATOMS=grids.atoms, t=t,
-            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=8,
+            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
         missing = gone.sum(0)
     return kept[-1].T.contiguous(), kept if keep else None
@@ -285,7 +290,7 @@ def _launch_rules(
     if R:
         halves.rules_half_step[grids.rule_grid](
             now, missing, fire, background, bodies.in_runs(128), step.coefficients,
-            B, R, grids.rules, RB=grids.block, BB=grids.BB, UB=bodies.unroll, num_warps=8,
+            B, R, grids.rules, RB=grids.block, BB=grids.BB, UB=bodies.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
 
 
@@ -311,18 +316,18 @@ def _back_halves(
             now, G, fire, background.sum(0), dphi, atom_sums, **_counts_or(counts, G),
             sources=sources.in_runs(128), coefficients=step.coefficients, gradients=gradients,
             gradient_stride=stride, B=B, M=M, ATOMS=grids.atoms, t=t,
-            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=8,
+            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
         if R:
             halves.rules_half_backward[grids.rule_grid](
                 now, missing, fire, dphi, atom_sums.sum(0), dmargin, lost,
                 bodies.in_runs(128), heads.in_runs(128), step.coefficients, gradients, stride,
                 B, R, grids.rules,
-                RB=grids.block, BB=grids.BB, UH=heads.unroll, num_warps=8,
+                RB=grids.block, BB=grids.BB, UH=heads.unroll, num_warps=_HALF_STEP_WARPS,
             )  # fmt: skip
         halves.uses_half_backward[grids.atom_grid](
             G, dmargin, lost.sum(0), uses.in_runs(128), step.coefficients, B, M, grids.atoms,
-            MB=grids.block, BB=grids.BB, UU=uses.unroll, num_warps=8,
+            MB=grids.block, BB=grids.BB, UU=uses.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
         if len(grad) > 1:
             G += grad[t].T

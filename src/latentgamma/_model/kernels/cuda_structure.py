@@ -13,7 +13,7 @@ from latentgamma._model.kernels.literal_rows import LiteralRows
 #: Up to this many atoms or rules one thread block runs all steps of its tile.
 _ONE_LAUNCH_UP_TO = 4096
 #: How many rules or atoms such a thread block may take at a time, a thread for each.
-RUN_LENGTHS = (128, 256, 512)
+RUN_LENGTHS = (128, 256, 512, 1024)
 
 
 class RowArguments(NamedTuple):
@@ -33,7 +33,7 @@ class GatheredRows:
     other: Tensor
     place: Tensor
     most: int  # the length of the longest row
-    longest: dict[int, Tensor]  # and of the longest in each run of 128, 256, 512 rows
+    longest: dict[int, Tensor]  # and of the longest in each run of so many rows
 
     def in_runs(self, rows: int) -> RowArguments:
         """These rows for a kernel that takes so many of them at a time."""

@@ -17,6 +17,7 @@ from latentgamma._model.kernels.cuda_arithmetic import (
     in_range,
     rate,
     rate_slopes,
+    steps_of_tile,
     weighted_sums,
 )
 
@@ -54,7 +55,7 @@ def _atoms_of_tile(
     return i, atom, own, phi
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def run_tile(
     state, out, kept, fire, counts, orders, bodies, sources, coefficients,
     B, M, R, T, keep_stride,
@@ -79,7 +80,7 @@ def run_tile(
         rest += 1.0 - s
     missing = tl.sum(rest, axis=0)
     tl.debug_barrier()
-    for t in range(T):
+    for t in range(steps_of_tile(counts, example, seen, T, HAS_COUNTS)):
         goes_on = active(counts, example, seen, t, HAS_COUNTS)
         rest = tl.zeros([ROWS, BT], tl.float32)
         for start in range(0, R, ROWS):
@@ -116,7 +117,7 @@ def run_tile(
         tl.store(out + example[None, :] * M + own[:, None], s, mask=both)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def back_tile(
     given, kept, fire, dphi, dmargin, d_state, result, counts, orders,
     bodies, sources, heads, uses, coefficients, gradients,
@@ -136,7 +137,8 @@ def back_tile(
     d_state += tile * M * BT
     row = tile * gradient_stride
     beta = tl.load(coefficients[6])
-    here = kept + tile * M * BT + (T - 1) * keep_stride
+    last = steps_of_tile(counts, example, seen, T, HAS_COUNTS and not EVERY)
+    here = kept + tile * M * BT + (last - 1) * keep_stride
     if EVERY:
         given += T.to(tl.int64) * B * M
     for start in range(0, M, ROWS):
@@ -146,8 +148,8 @@ def back_tile(
         both = atom[:, None] & seen[None, :]
         G = tl.load(given + example[None, :] * M + own[:, None], mask=both, other=0.0)
         tl.store(d_state + i[:, None] * BT + e[None, :], G, mask=atom[:, None])
-    for step in range(T):
-        goes_on = active(counts, example, seen, T - 1 - step, HAS_COUNTS)
+    for step in range(last):
+        goes_on = active(counts, example, seen, last - 1 - step, HAS_COUNTS)
         tl.debug_barrier()
         rest = tl.zeros([ROWS, BT], tl.float32)
         for start in range(0, M, ROWS):

@@ -67,8 +67,14 @@ def has_numba() -> bool:
 
 
 @cache
+def has_triton() -> bool:
+    """Whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
+
+
+@cache
 def _cuda_kernel() -> Kernel | None:
-    if importlib.util.find_spec("triton") is None:
+    if not has_triton():
         return None
     from latentgamma._model.kernels import cuda_launch
 
