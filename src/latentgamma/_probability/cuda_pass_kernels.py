@@ -135,12 +135,14 @@ def run_examples_backward(x, v, share, g, grad_out, grad, group_start, group_wid
         live = n < tl.load(chunk_ptr + c + 1)
         one = tl.load(use_ptr + n, mask=live, other=0)
         end = tl.load(use_ptr + n + 1, mask=live, other=0)
-        total = tl.zeros((NB,), tl.float64)
+        # Summed after the loop: Triton 3.6 cannot compile a loop that adds up sums of float64.
+        parts = tl.zeros((NB, RB), tl.float64)
         for r in range(0, tl.load(chunk_uses + c), RB):
             u = one[:, None] + r + tl.arange(0, RB)[None, :]
             ok = u < end[:, None]
             rule = tl.load(uses + u, mask=ok, other=0)
-            total += tl.sum(tl.load(se + rule, mask=ok, other=0.0), 1)
+            parts += tl.load(se + rule, mask=ok, other=0.0)
+        total = tl.sum(parts, 1)
         tl.store(ge + n, total, mask=live)
         one = tl.load(rule_ptr + n, mask=live, other=0)
         end = tl.load(rule_ptr + n + 1, mask=live, other=0)
