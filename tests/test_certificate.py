@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import latentgamma as lg
 from latentgamma._certificate import lower_end as lower_end_module
 from latentgamma._certificate import upper_end as upper_end_module
+from latentgamma._certificate.certificate import Status
 from latentgamma._certificate.closed_form import ClosedForm
 from latentgamma._certificate.lower_end import lower_end
 from latentgamma._certificate.paper_window import paper_window
@@ -358,6 +359,58 @@ def test_the_wrong_program_is_told_apart_by_rule_and_atom() -> None:
         certificate.require()
 
 
+@pytest.mark.parametrize("rules", [1, 2, 3, 4, 6])
+def test_three_differences_are_shown_and_the_others_counted(rules: int) -> None:
+    atoms = ["a", *(f"b{i}" for i in range(6))]
+    own = Program.from_rules([(f"b{i}", ["a"]) for i in range(6)], atoms=atoms)
+    model = lg.oracle(own)
+    fewer = Program.from_rules([(f"b{i}", ["a"]) for i in range(6 - rules)], atoms=atoms)
+    certificate = lg.certify(model, fewer)
+    assert certificate.status.value == "differs"
+    assert len(certificate.differences) == rules
+    assert certificate.message.count("which the program does not imply") == min(rules, 3)
+    assert ("more." in certificate.message) == (rules > 3)
+    assert rules <= 3 or f"; and {rules - 3} more." in certificate.message
+    more = lg.certify(lg.oracle(fewer), own)
+    assert more.message.count("which the rows do not imply") == min(rules, 3)
+    assert f"(rule {6 - rules})" in more.message
+
+
+def test_atoms_that_only_one_side_has_are_named() -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b."))
+    with pytest.raises(lg.ModelError, match="same atoms: 'c', 'd' differ"):
+        lg.certify(model, lg.parse("b :- a. d :- b."))
+    many = Program.from_rules([], atoms=["a", "b", "c", *(f"x{i}" for i in range(9))])
+    with pytest.raises(lg.ModelError, match="'x0', 'x1', 'x2', 'x3', 'x4' differ"):
+        lg.certify(model, many)
+
+
+@pytest.mark.parametrize("steps", [None, 40])
+@pytest.mark.parametrize("text", ["b :- a. c :- b.", "d :- a, b, c. e :- d."])
+def test_a_tolerance_is_found_to_a_part_in_a_thousand(text: str, steps: int | None) -> None:
+    program = lg.parse(text)
+    model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
+
+    def good(delta: float) -> bool:
+        found = lg.certify(model, program, tolerance=delta)
+        return found.holds if steps is None else found.covers(steps)
+
+    delta = lg.tolerance(model, program, steps=steps)
+    assert good(delta)
+    assert not good(min(0.4999, delta / 0.999 + 1e-12))
+
+
+def test_a_model_without_any_tolerance_has_a_tolerance_of_zero(monkeypatch) -> None:
+    program = lg.parse("b :- a.")
+
+    def exact_inputs_only(worst, *, depth, tolerance):
+        found = window(worst, depth=depth)
+        return replace(found, status=Status.LEAKS) if tolerance > 1e-12 else found
+
+    monkeypatch.setattr("latentgamma._certificate.certify.window", exact_inputs_only)
+    assert lg.tolerance(lg.oracle(program), program) == 0.0
+
+
 def test_rows_in_another_order_are_recognised() -> None:
     program = lg.parse("b :- a. c :- b. d :- a, c.")
     shuffled = Program.from_rules(list(program.rules)[::-1], atoms=program.atoms)
@@ -594,6 +647,8 @@ def test_fact_sets_give_the_depth() -> None:
     renumbered = Program.from_rules(program.rules, atoms=program.atoms[::-1])
     mask = np.array([name in ("a", "c") for name in renumbered.atoms])
     assert lg.certify(model, renumbered, facts=mask[None]).depth == 1
+    assert lg.certify(model, program, facts=np.zeros((0, 4), bool)).depth == 0
+    assert lg.certify(model, program, depth=0).t_min == 0
     with pytest.raises(lg.ModelError, match="not both"):
         lg.certify(model, program, facts=[["a"]], depth=2)
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import latentgamma as lg
 from latentgamma._certificate import lower_end as lower_end_module
+from latentgamma._certificate import upper_end as upper_end_module
 from latentgamma._certificate.closed_form import ClosedForm
 from latentgamma._certificate.lower_end import lower_end, reproduced_level, reproduces
 from latentgamma._certificate.rounding import Rounding
-from latentgamma._certificate.upper_end import FAR, follow
+from latentgamma._certificate.upper_end import FAR, follow, upper_end, worst_cases
+from latentgamma._program.program import Program
 from latentgamma.generators import ladder
+from random_programs import random_program
 
 DTYPES = ["float64", "float32", "float16"]
 Gain = Callable[[np.ndarray], np.ndarray]
@@ -294,3 +299,152 @@ def test_a_run_longer_than_anybody_makes_ends_there() -> None:
     end = follow(shares, np.zeros(1), Rounding.of("float64"), fine=0.03)
     assert end.t_max >= FAR
     assert len(end.curve) < 200
+
+
+def closed_sets_of(program: Program) -> np.ndarray:
+    facts = (np.arange(2**program.M)[:, None] >> np.arange(program.M) & 1).astype(bool)
+    return np.unique(lg.closures(program, facts), axis=0)
+
+
+def fewest_missing(program: Program, rule: int, atom: int) -> float:
+    """The fewest atoms outside of a closed set that lacks this body atom and a head of the rule."""
+    heads = program.heads_of(rule)
+    missing = [
+        (~one).sum() for one in closed_sets_of(program) if not one[atom] and not one[heads].all()
+    ]
+    return min(missing, default=math.inf)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_rule_that_lacks_an_atom_lacks_others_with_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = int(rng.integers(2, 8))
+    program = random_program(rng, M, int(rng.integers(1, 2 * M + 2)), body=3)
+    reading = ClosedForm(program, lg.Constants.paper()).reading()
+    counts = worst_cases(reading).missing
+    for count, j, b in zip(counts, reading.body_rule, program.body_indices, strict=True):
+        assert 1 <= count <= fewest_missing(program, int(j), int(b))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "b :- a. c :- b. d :- c. e :- d.",
+        "a :- b. b :- c. c :- a. d :- a. e :- d, f. f :- g.",
+        "x :- a, b. y :- x, c. z :- y. y :- z.",
+    ],
+)
+def test_what_is_missing_with_an_atom_is_counted_exactly_on_simple_programs(text: str) -> None:
+    program = lg.parse(text)
+    reading = ClosedForm(program, lg.Constants.paper()).reading()
+    counts = worst_cases(reading).missing
+    expected = [
+        fewest_missing(program, int(j), int(b))
+        for j, b in zip(reading.body_rule, program.body_indices, strict=True)
+    ]
+    assert counts.tolist() == expected
+
+
+def test_which_bounds_are_used_depends_on_the_size() -> None:
+    program = lg.parse("b :- a. c :- b. d.")
+    model = lg.oracle(program, form="dense", dtype=torch.float64)
+    reading = model.reading(program)
+    worst = worst_cases(reading)
+    assert {program.atoms[i] for i in np.flatnonzero(worst.always)} == {"d"}
+    assert len(worst.sets) == 3
+    assert worst.missing is not None
+    assert worst.uniform is None
+    assert worst_cases(replace(reading, whole=None)).sets is None
+    facts = lg.parse("a. b :- a.")
+    whole = worst_cases(lg.oracle(facts, form="dense").reading(facts))
+    assert (whole.always.tolist(), whole.sets) == ([True, True], None)
+    end = upper_end(whole, 0.1)
+    assert (end.t_max, end.leak, end.atom, end.curve) == (math.inf, 0.0, None, [(0.0, 0.1)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upper_end_module, "REFINED_UP_TO", program.size)
+        assert worst_cases(reading).uniform is None
+        patch.setattr(upper_end_module, "REFINED_UP_TO", program.size - 1)
+        assert worst_cases(reading).uniform is not None
+        assert worst_cases(reading).missing is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upper_end_module, "MOST_ATOMS", program.M)
+        assert worst_cases(reading).missing is not None
+        patch.setattr(upper_end_module, "MOST_ATOMS", program.M - 1)
+        assert worst_cases(reading).missing is None
+
+
+def last_good_step(model: lg.LatentGamma, tolerance: float, limit: float, most: int) -> int:
+    """The last step at which no underivable atom is above the limit, over all closed sets."""
+    program = model.program
+    closed = closed_sets_of(program)
+    closed = closed[~closed.all(1)]
+    state = torch.from_numpy(np.where(closed, 1.0, tolerance)).to(model.dtype)
+    outside = torch.from_numpy(~closed)
+    with torch.no_grad():
+        for steps in range(most):
+            if bool(((state > limit) & outside).any()):
+                return steps - 1
+            state = model.step(state)
+            # Atoms inside stay at one, where the worst case has them.
+            state = torch.where(outside, state, torch.ones_like(state))
+    return most
+
+
+@pytest.mark.parametrize("closely", [10_000, 0])
+@pytest.mark.parametrize("limit", [0.5, 0.2])
+@pytest.mark.parametrize("tolerance", [0.0, 0.05])
+def test_the_upper_end_by_closed_sets_is_where_the_model_fails(
+    closely: int, limit: float, tolerance: float, monkeypatch
+) -> None:
+    monkeypatch.setattr(upper_end_module, "_CLOSELY_UP_TO", closely)
+    tight = seen = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        M = int(rng.integers(2, 6))
+        program = random_program(rng, M, int(rng.integers(1, 2 * M + 2)), body=3)
+        constants = lg.Constants(*rng.uniform([3, 5, 4, 0.5, 3, 1.5], [6, 9, 7, 0.99, 9, 4]))
+        model = lg.oracle(program, constants, form="dense", dtype=torch.float64)
+        worst = worst_cases(model.reading(program))
+        if worst.sets is None:
+            continue
+        end = upper_end(worst, tolerance, limit=limit)
+        real = last_good_step(model, tolerance, limit, 150)
+        assert end.t_max <= real or real == 150
+        tight += end.t_max >= 0.9 * real - 1
+        seen += real < 150
+        if not closely:  # the bound by literals may be as good, and has its own
+            continue
+        # The share of the first step, and the atom that has it.
+        closed = worst.sets
+        state = torch.from_numpy(np.where(closed, 1.0, tolerance))
+        with torch.no_grad():
+            share = ((model.step(state) - state) / (1 - state)).nan_to_num(0.0).numpy()
+        share[closed] = 0.0
+        assert end.leak == pytest.approx(share.max(), rel=1e-6)
+        assert share[:, end.atom].max() == pytest.approx(share.max(), rel=1e-9)
+    assert seen >= 4
+    assert tight >= 7
+
+
+@pytest.mark.parametrize("sets", [1, 2, 5])
+def test_sets_that_are_followed_less_closely_do_not_end_it_early(sets: int, monkeypatch) -> None:
+    """Few sets are followed closely, all others coarsely: still nearly as far."""
+    program = random_program(np.random.default_rng(3), 7, 12, body=3)
+    model = lg.oracle(program, lg.Constants(6.0, 12.0, 8.0, 0.9, 6.0, 3.0), form="dense")
+    reading = model.reading(program)
+    whole = upper_end(worst_cases(reading)).t_max
+    numbers = reading.whole.body.size + sum(reading.whole.body.shape)
+    monkeypatch.setattr(upper_end_module, "_CLOSELY_UP_TO", sets * numbers)
+    few = upper_end(worst_cases(reading)).t_max
+    assert 0.9 * whole <= few <= 1.05 * whole
+
+
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_the_upper_end_by_literals_names_the_atom_that_rises_most(form: str) -> None:
+    program = lg.parse("b :- a. c :- a, b. d :- e.")
+    model = lg.oracle(program, lg.Constants.paper(), form=form, dtype=torch.float64)
+    with torch.no_grad():
+        model.offset[program.index["c"]] -= 1.0
+    end = upper_end(worst_cases(replace(model.reading(program), whole=None)), 0.01)
+    assert program.atoms[end.atom] == "c"
+    assert end.t_max > 1

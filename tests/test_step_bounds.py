@@ -91,7 +91,13 @@ def test_errors_are_relative_to_what_is_summed_and_not_to_a_difference() -> None
     # Negative terms of a size of 30 count, though they are not seen in the sum.
     rows = RowNumbers.of(zero, one, one, 50 * one, 60 * one, rounding)
     mixed = rows.firing_above(zero, 0.0, rounding)[0]
-    assert math.log(mixed / (1 - mixed)) >= 60 * 50 * rounding.unit
+    error = 60 * 50 * rounding.unit
+    assert error <= math.log(mixed / (1 - mixed)) <= 1.1 * error
+    mixed = rows.firing_below(zero, 0.0, rounding)[0]
+    assert -1.1 * error <= math.log(mixed / (1 - mixed)) <= -error
+    gates = GateNumbers.of(zero, 5.0, False, 50 * one, 60 * one, rounding)
+    assert error <= gates.evidence_above(zero, 0.0, rounding)[0] <= 1.1 * error
+    assert -1.1 * error <= gates.evidence_below(zero, 0.0, rounding)[0] <= -error
 
 
 def log_odds(p: float) -> float:
@@ -212,6 +218,39 @@ def test_bounds_by_literals_are_the_sums_they_stand_for() -> None:
         assert share[i] == pytest.approx(float(expected), rel=1e-9)
 
 
+def test_the_errors_of_the_certificates_own_sums_count(monkeypatch) -> None:
+    """As if each term of its sums were off by a hundredth."""
+    program = lg.parse("h :- a. h :- b, c. h :- d. g :- h, a, b, c. i :- g.")
+    constants = lg.Constants(3.0, 3.0, 2.0, 0.8, 6.0, 2.0)
+    reading = lg.oracle(program, constants, form="dense", dtype=torch.float64).reading(program)
+    exact = replace(reading)
+    assert np.all(exact._idle >= 0)
+    monkeypatch.setattr(Rounding, "evaluation", lambda self, terms: 0.01 * np.asarray(terms))
+    rounding, rows, size = reading.rounding, reading.rows, program.body_sizes
+    lack = reading.lack_below(np.array([[0.7]]))
+    firing = reading._firing_below(np.array([[0.7]]))
+    # A body sum has as many terms as the body, and a few more operations.
+    assert np.all(firing <= rows.firing_below(lack, 0.01 * size, rounding))
+    assert np.all(firing >= rows.firing_below(lack, 0.01 * (size + 5), rounding))
+    # What other rules give is a difference of sums over all rules of a head: they err twice.
+    sent = reading._firing_below(np.zeros((1, 1)))[0][reading.head_rule] * reading.head
+    atom = program.head_indices
+    whole = np.bincount(atom, sent, program.M)[atom]
+    count = program.rules_per_head[atom]
+    assert np.all(reading._idle <= np.maximum(0, whole * (1 - 0.02 * count) - sent))
+    assert np.all(reading._idle >= whole * (1 - 0.025 * count) - sent)
+    # Evidence from below adds up two terms, from above those of the rules of a head.
+    received = firing[:, reading.head_rule] * reading.head + reading._idle
+    gates, found = reading.gates, reading.evidence_below(np.array([[0.7]]))
+    assert np.all(found <= gates.evidence_below(received, 0.019, rounding, atom))
+    assert np.all(found >= gates.evidence_below(received, 0.021, rounding, atom))
+    above = rows.firing_above(reading.least_body, 0.02, rounding)
+    total = np.bincount(atom, above[reading.head_rule] * reading.head, program.M) + reading.stray
+    found, rules = reading.evidence_above(reading.least_body), program.rules_per_head
+    assert np.all(found >= gates.evidence_above(total, 0.0099 * rules, rounding))
+    assert np.all(found <= gates.evidence_above(total, 0.0101 * rules, rounding))
+
+
 def test_without_rules_no_share_is_needed() -> None:
     nothing = Program.from_rules([], atoms=["a", "b"])
     reading = lg.oracle(nothing).reading(nothing)
@@ -239,12 +278,14 @@ def test_a_bump_gate_gives_exactly_nothing_without_evidence() -> None:
 @pytest.mark.parametrize(
     ("dtype", "limit"), [("float32", 1e37), ("float16", 1e37), ("float64", 1e300)]
 )
-@pytest.mark.parametrize("part", [0.8, 1.2])
+@pytest.mark.parametrize("part", [0.9, 1.1])
+@pytest.mark.parametrize("gate", [5.0, 1.25])
 def test_products_must_stay_in_the_range_of_the_dtype(
-    dtype: str, limit: float, part: float
+    dtype: str, limit: float, gate: float, part: float
 ) -> None:
     program = lg.parse("b :- a. c :- a, b.")
-    reading = ClosedForm(program, lg.Constants.paper(), dtype=dtype).reading()
+    constants = replace(lg.Constants.paper(), gate=gate)
+    reading = ClosedForm(program, constants, dtype=dtype).reading()
     assert reading.in_range
     rows, gates = reading.rows, reading.gates
     # All that a row may add up: its slack, its weights and one more.
@@ -253,6 +294,7 @@ def test_products_must_stay_in_the_range_of_the_dtype(
     worst = part * limit
     numbers = {
         "sharpness": replace(reading, rows=replace(rows, sharpness=worst / reach)),
+        "outside": replace(reading, outside=worst / rows.sharpness),
         "amplitude": replace(
             reading, rows=replace(rows, amplitude=np.full(2, worst / 2 / gates.gate))
         ),

@@ -27,6 +27,11 @@ from latentgamma._program.facts import FactSets, fact_masks
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
+# Differences and names that a message shows.
+_SHOWN_DIFFERENCES, _SHOWN_NAMES = 3, 5
+# How the search for a tolerance goes down from one half until it finds one, and where it ends.
+_SMALLER, _LEAST_TOLERANCE = 8, 1e-9
+
 
 class Readable(Protocol):
     """A model, as far as a certificate is concerned."""
@@ -150,8 +155,8 @@ def tolerance(
             f"step {steps} is outside of the window even for exact inputs: {found}"
         )
     low, high = 0.0, 0.5
-    while high - low > 1e-3 * high and high > 1e-9:
-        middle = (low + high) / 2 if low > 0 else high / 8
+    while high - low > 1e-3 * high and high > _LEAST_TOLERANCE:
+        middle = (low + high) / 2 if low > 0 else high / _SMALLER
         if enough(middle):
             low = middle
         else:
@@ -179,8 +184,9 @@ class _Certifier:
         looks, _ = self._own_rules
         differences = _differences(looks, self.program)
         if differences:
-            shown = "; ".join(differences[:3])
-            more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+            shown = "; ".join(differences[:_SHOWN_DIFFERENCES])
+            left = len(differences) - _SHOWN_DIFFERENCES
+            more = f"; and {left} more" if left > 0 else ""
             blank = aligned or window(self._own_worst, depth=0, tolerance=tolerance)
             differs = replace(
                 blank,
@@ -239,7 +245,7 @@ def _over(program: Program, atoms: tuple[str, ...] | None) -> Program:
         return program
     unknown = set(program.atoms) ^ set(atoms)
     if unknown:
-        shown = ", ".join(repr(name) for name in sorted(unknown)[:5])
+        shown = ", ".join(repr(name) for name in sorted(unknown)[:_SHOWN_NAMES])
         raise ModelError(f"the model and the program do not have the same atoms: {shown} differ")
     return Program.from_rules(program.rules, atoms=atoms)
 
