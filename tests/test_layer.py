@@ -468,7 +468,8 @@ class TestBadInput:
             two({"seen": torch.zeros(2, 3), "pressed": torch.zeros(3)})
         die = lg.Layer(lg.parse("c :- a. d :- b."), lg.Categorical(["a", "b"]), "c")
         with pytest.raises(
-            StateError, match=r"sum to one along the last axis, but some miss it by 0.5"
+            StateError,
+            match=r"sum to one along the last axis to within 0.0001, but some miss it by 0.5",
         ):
             die(torch.tensor([[0.9, 0.6]]))
 

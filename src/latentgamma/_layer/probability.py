@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from latentgamma._errors import ModelError, StateError
 from latentgamma._layer.groups import Group
-from latentgamma._layer.input_values import GROUP_TOLERANCE
+from latentgamma._layer.input_values import group_tolerance
 from latentgamma._logic.stratification import stratify
 from latentgamma._model.tracing import are_plain
 from latentgamma._probability.fused_pass import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
@@ -182,7 +182,7 @@ class ProbabilitySemantics(nn.Module):
             tensors,
             from_logits=from_logits,
             logits=logits,
-            tolerance=GROUP_TOLERANCE,
+            tolerance=group_tolerance(dtype),
             watch=watch,
         )
 
@@ -192,8 +192,12 @@ class ProbabilitySemantics(nn.Module):
         """The probabilities (B, O) of the outputs; with `logits` their logarithms."""
         given = facts[:, self._order]
         if logits and self._evidence is None:
-            logs = nn.functional.logsigmoid(given.double()) if from_logits else _log(given.double())
-            return self._log_probabilities(logs).to(facts.dtype)
+            given = given.double()
+            if from_logits:
+                logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
+            else:
+                logs, rest = _log(given), _log(1 - given)
+            return self._log_probabilities(logs, rest).to(facts.dtype)
         values = torch.sigmoid(given) if from_logits else given
         if self._evidence is not None:
             values = self._normalised(values.double())
@@ -237,9 +241,12 @@ class ProbabilitySemantics(nn.Module):
         """The inverse of `in_order` for any numbers, one for each input."""
         return torch.empty_like(values).index_copy(1, self._order, values)
 
-    def _log_probabilities(self, logs: Tensor) -> Tensor:
+    def _log_probabilities(self, logs: Tensor, log_complements: Tensor) -> Tensor:
         return self.ladder.log_probabilities(
-            logs, self.inference.worlds, self._generator(logs.device)
+            logs,
+            self.inference.worlds,
+            self._generator(logs.device),
+            log_complements=log_complements,
         )
 
     def _normalised(self, values: Tensor) -> Tensor:

@@ -48,17 +48,18 @@ class WorldTable:
             weight = (weight[:, :, None] * value[:, None, :]).flatten(1)
         return weight @ self.holds.to(inputs.device)
 
-    def log_probabilities(self, log_inputs: Tensor) -> Tensor:
+    def log_probabilities(self, log_inputs: Tensor, log_complements: Tensor) -> Tensor:
         """Return the log-probability of each output, shape (B, outputs), in float64.
 
         Args:
             log_inputs: Log-probabilities of all input atoms, shape (B, inputs).
+            log_complements: The logarithm of one minus their probabilities.
         """
         logs = log_inputs.new_zeros(len(log_inputs), 1, dtype=torch.float64)  # (B, worlds so far)
         for places in self.places:
             value = log_inputs[:, list(places)].double()
             if len(places) == 1:
-                value = torch.cat((value, _log_complement(value)), 1)
+                value = torch.cat((value, log_complements[:, list(places)].double()), 1)
             logs = (logs[:, :, None] + value[:, None, :]).flatten(1)
         holds = self.holds.to(logs.device) > 0
         columns = [logs[:, column].clamp(min=_LEAST_LOG) for column in holds.unbind(1)]
@@ -113,8 +114,8 @@ def world_table(
     return WorldTable(places, torch.from_numpy(holds).double())
 
 
-def _log_complement(logs: Tensor) -> Tensor:
-    """Log(1 - exp(x)) of x <= 0, with a finite value and slope also at 0."""
+def log_complement(logs: Tensor) -> Tensor:
+    """Return log(1 - exp(x)) of x <= 0, with a finite value and slope also at 0."""
     held = logs + (logs.clamp(max=-torch.finfo(torch.float64).tiny) - logs).detach()
     near = (-torch.expm1(torch.where(held > -0.5, held, -0.25))).log()
     far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from latentgamma._errors import ModelError
-from latentgamma._probability.enumeration import WorldTable, world_table
+from latentgamma._probability.enumeration import WorldTable, log_complement, world_table
 from latentgamma._probability.fused_pass import SMALLEST
 from latentgamma._probability.log_pass import pass_log_values
 from latentgamma._probability.passes import pass_values
@@ -156,15 +156,33 @@ class Ladder:
                 drawn[rough] += max(more, 2)
 
     def log_probabilities(
-        self, log_inputs: Tensor, worlds: int = 64, generator: torch.Generator | None = None
+        self,
+        log_inputs: Tensor,
+        worlds: int = 64,
+        generator: torch.Generator | None = None,
+        *,
+        log_complements: Tensor | None = None,
     ) -> Tensor:
-        """Return the log-probability of each output, also where it underflows as a number."""
+        """Return the log-probability of each output, also where it underflows as a number.
+
+        Args:
+            log_inputs: Log-probabilities of the input atoms, (B, n).
+            worlds: Worlds drawn for each example, where an output is sampled.
+            generator: The source of randomness for them.
+            log_complements: The logarithm of one minus their probabilities, where it is known
+                to more digits.
+        """
         if log_inputs.is_cuda and not self.tables and not self.sampled:
             used, _ = _indices_on(self.circuit, log_inputs.device)
             return self._read(pass_log_values(self.circuit, log_inputs[:, used]), -torch.inf, 0.0)
         logs = log_inputs.double()
+        if log_complements is None:
+            log_complements = log_complement(logs)
         linear = self.probabilities(
-            logs.exp(), worlds, generator, complements=-torch.expm1(logs) if self.tables else None
+            logs.exp(),
+            worlds,
+            generator,
+            complements=log_complements.exp() if self.tables else None,
         )
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
@@ -175,7 +193,7 @@ class Ladder:
             value = pass_log_values(self.circuit, log_inputs[:, used].double())
             parts.append((self.passed, self._read(value, -torch.inf, 0.0)))
         parts += [
-            (places, table.log_probabilities(log_inputs))
+            (places, table.log_probabilities(log_inputs, log_complements))
             for places, table in self.tables
             if bool(small[:, list(places)].any())
         ]

@@ -5,13 +5,16 @@ score-function estimator: with f_s the outputs in world s, weighted by the incom
 
     grad = 1 / (S - 1) * sum_s (f_s - mean f) * d log P(world s)
 
-which is unbiased for the gradient of the expectation. Both need closures only, so the program
-may have cycles.
+which is unbiased for the gradient of the expectation. A value of probability zero is in no sampled
+world; its gradient is the mean change of f when it is put into every world, and that of a fact of
+probability one when it is taken out. All of this needs closures only, so the program may have
+cycles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,9 @@ from latentgamma._probability.second_derivative import without_second_derivative
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
+
+# Worlds that the gradient closes together.
+_WORLDS_AT_ONCE = 1 << 16
 
 
 def sampled_probabilities(
@@ -118,6 +124,8 @@ class _Estimate(torch.autograd.Function):
         holds = holds.reshape(B, S, len(outputs))
         ctx.save_for_backward(inputs, drawn, holds)
         ctx.facts = len(variables.facts)
+        ctx.variables = variables
+        ctx.close = partial(close_worlds, program, variables, outputs=outputs, true=true)
         return holds.double().mean(1)
 
     @staticmethod
@@ -131,5 +139,59 @@ class _Estimate(torch.autograd.Function):
         score = x / p[:, None, :]
         coins = slice(0, ctx.facts)
         score[:, :, coins] -= (1 - x[:, :, coins]) / (1 - p[:, None, coins])
-        grad = torch.einsum("bs,bsn->bn", weight, score).to(inputs.dtype)
+        grad = torch.einsum("bs,bsn->bn", weight, score)
+        changed = inputs == 0
+        changed[:, coins] |= inputs[:, coins] == 1
+        if bool(changed.any()):
+            pairs = changed.nonzero()  # (pairs, 2): example, input
+            size = max(_WORLDS_AT_ONCE // S, 1)
+            for part in pairs.split(size):
+                grad[part[:, 0], part[:, 1]] = _changes(
+                    ctx.close, ctx.variables, drawn, f, grad_out.double(), inputs, part
+                )
+        grad = grad.to(inputs.dtype)
         return None, None, None, None, without_second_derivative(grad, inputs, grad_out), None
+
+
+def _changes(
+    close: Callable[..., Tensor],
+    variables: Variables,
+    drawn: Tensor,
+    f: Tensor,
+    grad_out: Tensor,
+    inputs: Tensor,
+    pairs: Tensor,
+) -> Tensor:
+    """The slopes of inputs of probability 0, or of facts of probability 1. (pairs,).
+
+    Args:
+        close: The outputs that hold in worlds, from (N, inputs) to (N, outputs).
+        variables: The random variables.
+        drawn: The sampled worlds, (B, S, inputs).
+        f: The weighted outputs in them, (B, S).
+        grad_out: The weights of the outputs, (B, outputs).
+        inputs: The probabilities of the inputs, (B, inputs).
+        pairs: Examples and inputs, (pairs, 2).
+    """
+    example, place = pairs.unbind(1)
+    groups = torch.tensor(_first_and_last(variables), device=drawn.device)  # (inputs, 2)
+    column = torch.arange(drawn.shape[2], device=drawn.device)
+    first, last = groups[place].unbind(1)
+    same = (column >= first[:, None]) & (column < last[:, None])  # (pairs, inputs)
+    worlds = drawn[example] & ~same[:, None, :]
+    rises = inputs[example, place] == 0
+    worlds |= ((column == place[:, None]) & rises[:, None])[:, None, :]
+    N, S, n = worlds.shape
+    holds = close(worlds.reshape(N * S, n)).reshape(N, S, -1).double()
+    other = (holds * grad_out[example][:, None, :]).sum(2)
+    change = (other - f[example]).mean(1)
+    return torch.where(rises, change, -change)
+
+
+def _first_and_last(variables: Variables) -> list[tuple[int, int]]:
+    """For each input the first place of its variable, and the one after its last."""
+    spans = [(v, v + 1) for v in range(len(variables.facts))]
+    for group in variables.groups:
+        first = len(spans)
+        spans += [(first, first + len(group))] * len(group)
+    return spans
