@@ -16,8 +16,18 @@ import paper_reference as paper
 from latentgamma import LatentGamma, Program
 from latentgamma._model import stages
 from latentgamma._model.kernels import selection
+from latentgamma._model.module import require_whole_model
+from latentgamma._model.rules import add_at, add_sorted
 from latentgamma._model.sparse_rules import SparseRules
-from random_models import ALL_FORMS, ALL_RUNS, GATES, paper_parameters, random_model, random_states
+from random_models import (
+    ALL_FORMS,
+    ALL_RUNS,
+    FORMS,
+    GATES,
+    paper_parameters,
+    random_model,
+    random_states,
+)
 from random_programs import programs, random_program
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
@@ -364,3 +374,25 @@ def test_a_program_without_rules_does_nothing(form: str, atoms: int) -> None:
     state = random_states(model, 2, seed=1)
     assert torch.equal(model(state, 5), state)
     assert torch.equal(model(state.requires_grad_(), None), state)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 4)])
+def test_both_ways_to_add_by_index_give_the_same_sums(shape: tuple[int, ...]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    start = torch.rand(*shape, 5, generator=rng, dtype=torch.float64)
+    index = torch.tensor([3, 0, 3, 4, 3, 0, 1])
+    values = torch.rand(*shape, 7, generator=rng, dtype=torch.float64)
+    expected = start.clone()
+    for n, i in enumerate(index.tolist()):
+        expected[..., i] += values[..., n]
+    for add in (add_at, add_sorted):
+        torch.testing.assert_close(add(start, index, values), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_in_one_process_has_all_its_rules(form: str) -> None:
+    model = random_model(random_program(1), form=form)
+    require_whole_model(model, "this")
+    assert model.rules.total == model.rules.R == model.R
+    assert model.rules.whole(model.step_parameters())[0] is model.rules
+    assert [model.rules.in_any_process(yes) for yes in (True, False)] == [True, False]

@@ -214,8 +214,11 @@ def take(values: Tensor, index: Tensor) -> Tensor:
 
 def add_at(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
     """The last dimension of `start` plus values summed by index, always in the same order."""
-    if not start.is_cuda:
-        return start.index_add(-1, index, values)
-    # On a GPU index_add uses atomic additions in any order; index_put sorts.
+    # On a GPU index_add uses atomic additions in any order.
+    return add_sorted(start, index, values) if start.is_cuda else start.index_add(-1, index, values)
+
+
+def add_sorted(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
+    """`add_at` by index_put, which sorts."""
     sums = start.movedim(-1, 0).index_put((index,), values.movedim(-1, 0), accumulate=True)
     return sums.movedim(0, -1)
