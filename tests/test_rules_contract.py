@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,8 +15,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 import paper_reference as paper
-from latentgamma import LatentGamma, Program
-from latentgamma._model import stages
+from latentgamma import LatentGamma, ModelError, Program
+from latentgamma._model import dense_rules, stages
 from latentgamma._model.kernels import selection
 from latentgamma._model.module import require_whole_model
 from latentgamma._model.rules import add_at, add_sorted
@@ -396,3 +398,60 @@ def test_a_model_in_one_process_has_all_its_rules(form: str) -> None:
     assert model.rules.total == model.rules.R == model.R
     assert model.rules.whole(model.step_parameters())[0] is model.rules
     assert [model.rules.in_any_process(yes) for yes in (True, False)] == [True, False]
+
+
+def test_products_keep_the_precision_of_their_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = torch.Generator().manual_seed(0)
+    left, right = torch.rand(3, 4000, generator=rng), torch.rand(4000, 2, generator=rng)
+    exact = left.double() @ right.double()
+    plain = dense_rules._product(left, right)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (left @ right).dtype == torch.bfloat16
+        found = dense_rules._product(left, right)
+        assert found.dtype == torch.float32
+        assert torch.equal(found, plain)
+    # As on a device that is set to use fewer bits.
+    monkeypatch.setattr(dense_rules, "_has_reduced_precision", lambda kind: True)
+    assert torch.equal(dense_rules._product(left, right), exact.float())
+    assert not torch.equal(plain, exact.float())
+    wide = dense_rules._product(left.double(), right.double())
+    assert wide.dtype == torch.float64
+    torch.testing.assert_close(wide, exact, rtol=1e-14, atol=0)
+
+
+def test_which_devices_are_set_to_fewer_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend(precision: str) -> SimpleNamespace:
+        return SimpleNamespace(matmul=SimpleNamespace(fp32_precision=precision))
+
+    for cuda, cpu in (("tf32", "ieee"), ("none", "bf16"), ("ieee", "none")):
+        backends = SimpleNamespace(cuda=backend(cuda), mkldnn=backend(cpu))
+        with monkeypatch.context() as patch:
+            patch.setattr(dense_rules.torch, "backends", backends)
+            found = [dense_rules._has_reduced_precision(kind) for kind in ("cuda", "cpu")]
+        assert found == [cuda == "tf32", cpu == "bf16"]
+
+
+def test_the_literals_of_dense_rules_are_read_from_their_logits() -> None:
+    zero, half = 0.0, math.log(0.5)
+    body = torch.tensor([[0.1, zero, -0.1], [zero, zero, zero]])
+    # The second head has 0.51 and 0.49 of the share of the first.
+    head = torch.tensor([[zero, half + 0.02, -9.0], [zero, half - 0.02, -9.0]])
+    rules = dense_rules.DenseRules(body, head)
+    found = rules.literals()
+    assert list(zip(found.body_rule.tolist(), found.body_atom.tolist(), strict=True)) == [(0, 0)]
+    assert list(zip(found.head_rule.tolist(), found.head_atom.tolist(), strict=True)) == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+    ]
+    weights = rules.read()
+    assert weights.body_off.shape == weights.head_off.shape == (0,)
+    assert rules.to_dense() is rules
+    for wrong in (head[:, :2], head[:1]):
+        with pytest.raises(ModelError, match="must have one shape"):
+            dense_rules.DenseRules(body, wrong)
+    with pytest.raises(ModelError, match="must have one shape"):
+        dense_rules.DenseRules(body[0], head[0])
+    assert (
+        len(dense_rules.DenseRules(torch.zeros(2, 0), torch.zeros(2, 0)).literals().head_atom) == 0
+    )
