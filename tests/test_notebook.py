@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import latentgamma as lg
 
@@ -35,9 +37,21 @@ class Parts(HTMLParser):
 
 
 def words(value: Any) -> str:
+    """The text of a value in a notebook, after checking that `rich` shows the same title."""
     html = value._repr_html_()
     assert not re.search(r"<script|https?:", html)
-    return Parts(html).words
+    found = Parts(html).words
+    title = value._display().title
+    assert found.startswith(title)
+    assert in_terminal(value).startswith(title)
+    return found
+
+
+def in_terminal(value: Any) -> str:
+    """What `rich.print` writes."""
+    console = Console(file=io.StringIO(), width=400, color_system=None)
+    console.print(value)
+    return console.file.getvalue()
 
 
 def test_a_program_shows_its_rules() -> None:
@@ -98,3 +112,18 @@ def test_a_fit_shows_its_rules_with_their_support() -> None:
         assert str(one.rule) in shown
         assert str(one.support) in shown
     assert "exactly right" in shown
+
+
+def test_a_terminal_shows_what_a_notebook_shows() -> None:
+    assert in_terminal(ODD).splitlines()[1:] == [str(rule) for rule in ODD.rules]
+    proof = lg.derivation(ODD, ["a", "x y"], "d")
+    assert in_terminal(proof).splitlines()[1:] == str(proof).splitlines()
+    shown = in_terminal(lg.closure(ODD, ["a", "x y"]))
+    assert "step" in shown
+    assert "'<b>&'" in shown
+    certificate = lg.certify(lg.oracle(ODD), ODD)
+    assert "match on" in in_terminal(certificate)
+    assert "curve" not in in_terminal(certificate)
+    model = lg.oracle(ODD)
+    assert "0.9" in in_terminal(model.iterate(model.state(["a", "x y"]), 3))
+    assert "[b]" in in_terminal(lg.parse("a :- '[b]'."))  # not taken for markup

@@ -56,11 +56,16 @@ def heat_table(
         cells = "".join(
             f'<td style="background:rgba({BLUE},{0.6 * value:.2f});text-align:right'
             f'{";font-weight:600" if value > marked else ""}">'
-            f"{f'{value:.2f}' if value >= 0.005 else '·'}</td>"
+            f"{number(value)}</td>"
             for value in values
         )
         body.append(f'<tr><th style="text-align:left">{escape(name)}</th>{cells}</tr>')
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def number(value: float) -> str:
+    """A number between 0 and 1 in two digits, a dot for one that rounds to 0."""
+    return f"{value:.2f}" if value >= 0.005 else "·"
 
 
 def tree(name: str, label: str, branches: Sequence[str], *, leaf_colour: str = GREEN) -> str:

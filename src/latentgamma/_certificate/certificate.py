@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from latentgamma._display import Display, Displayed
 from latentgamma._errors import CertificateError
-from latentgamma._html import GREEN, RED, caption, note, table
 
 
 class Margins(NamedTuple):
@@ -44,7 +44,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Displayed):
     """A window [t_min, t_max] of steps in which a model provably equals a program.
 
     For every fact set whose closure takes at most `depth` steps, after any number of steps in
@@ -129,7 +129,7 @@ class Certificate:
     def _margins(self) -> list[tuple[str, float]]:
         return list(self.margins._asdict().items())
 
-    def _repr_html_(self) -> str:
+    def _display(self) -> Display:
         end = "no end" if math.isinf(self.t_max) else f"{self.t_max:,.0f}"
         window = f"steps {self.t_min:,.0f} to {end}" if self.holds else "none"
         rows = [("certified", window), ("depth", f"{self.depth:,}"), ("dtype", self.dtype),
@@ -139,9 +139,8 @@ class Certificate:
             for name, value in self._margins()
             if math.isfinite(value)
         ]
-        mark, colour = ("✓", GREEN) if self.holds else ("✗", RED)
-        notes = "".join(map(note, self.differences[:20]))
-        return caption(f"{mark} {self.message}", colour) + table((), rows, right=1) + notes
+        title = f"{'✓' if self.holds else '✗'} {self.message}"
+        return Display(title, self.holds, rows=rows, right=1, notes=self.differences[:20])
 
     def __str__(self) -> str:
         return self.message

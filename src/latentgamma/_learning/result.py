@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from latentgamma._display import Display, Displayed
 from latentgamma._errors import DataError, unknown_atoms
-from latentgamma._html import GREEN, RED, caption, note, table
 from latentgamma._learning.data_checks import note_if_closed
 from latentgamma._learning.history import History, HistoryEntry
 from latentgamma._learning.implications import as_program
@@ -41,7 +41,7 @@ _WIDEST = 56
 
 
 @dataclass(frozen=True)
-class FitResult:
+class FitResult(Displayed):
     """The learned rules, and how far they can be trusted.
 
     >>> import latentgamma as lg
@@ -131,7 +131,7 @@ class FitResult:
         lines = [*rules[:_MOST_RULES], *(more if len(rules) > _MOST_RULES else []), ""]
         return "\n".join([*lines, *(f"% {line}" for line, _ in summary_lines(self))])
 
-    def _repr_html_(self) -> str:
+    def _display(self) -> Display:
         rules = [
             (
                 str(one.rule),
@@ -142,13 +142,9 @@ class FitResult:
             for one in self.evidence[:_MOST_RULES]
         ]
         (title, _), *lines = summary_lines(self)
-        colour = GREEN if self.certificate.holds else RED
         columns = ("rule", "support", "confidence", "alternatives")
-        return (
-            caption(title, colour)
-            + table(columns, rules)
-            + "".join(note(line) for line, _ in lines)
-        )
+        notes = [line for line, _ in lines]
+        return Display(title, self.certificate.holds, columns=columns, rows=rules, notes=notes)
 
     def __str__(self) -> str:
         shown = "" if self.accuracy is None else f", held-out accuracy {self.accuracy:.4f}"

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._html import caption, table
+from latentgamma._display import Display, Displayed
 from latentgamma._logic.bit_planes import pack, unpack
 from latentgamma._logic.dependency_graph import read_only, rules_deriving
 from latentgamma._logic.propagation import Levels, derive_levels
@@ -30,7 +30,7 @@ _STEP_WORDS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Closure:
+class Closure(Displayed):
     """The least fixed point of a program above some facts, and the step at which each atom comes.
 
     It has a length, iterates over the names of its atoms in the order of the program, and
@@ -109,10 +109,10 @@ class Closure:
     def __repr__(self) -> str:
         return f"Closure({len(self)} of {self.program.M} atoms, depth {self.depth})"
 
-    def _repr_html_(self) -> str:
+    def _display(self) -> Display:
         sizes = f"{len(self):,} of {self.program.M:,} atoms follow, in {self.depth:,} steps"
         rows = [line.split("  ", 1) for line in str(self).splitlines()]
-        return caption(sizes) + table(("step", "atoms"), rows)
+        return Display(sizes, columns=("step", "atoms"), rows=rows)
 
     def __str__(self) -> str:
         lines = []

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._html import caption, code, tree
+from latentgamma._display import Display, Displayed
+from latentgamma._html import caption, tree
 from latentgamma._logic.blocked import (
     Blocked,
     asked_atom,
@@ -83,7 +84,7 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class Derivation:
+class Derivation(Displayed):
     """A proof of least depth that an atom follows from some facts.
 
     `steps` come premises first, each atom once, however often it is used. Printed, it is a
@@ -225,10 +226,13 @@ class Derivation:
     def __repr__(self) -> str:
         return f"Derivation({self.atom!r}, depth {self.depth}, {len(self.steps)} steps)"
 
+    def _display(self) -> Display:
+        title = f"{quote(self.atom)} follows in {self.depth} steps"
+        return Display(title, code=str(self).splitlines())
+
     def _repr_html_(self) -> str:
-        title = caption(f"{quote(self.atom)} follows in {self.depth} steps")
         if self.depth > _DEEPEST or len(self.steps) > _MOST_FOLDED:
-            return title + code([str(self)])
+            return super()._repr_html_()
         leaves = {leaf.atom: str(leaf) for leaf in self.absent}
         shown: dict[str, str] = {}  # premises come first, so each is there when it is needed
         for step in self.steps:
@@ -236,7 +240,7 @@ class Derivation:
             parts += [tree(f"not {quote(name)}", leaves[name], ()) for name in step.negated]
             rule = "" if step.rule is None else f": {self.program.rules[step.rule]}"
             shown[step.atom] = tree(quote(step.atom), f"{step.note}{rule}", parts)
-        return title + shown[self.atom]
+        return caption(self._display().title) + shown[self.atom]
 
 
 def derivation(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from latentgamma._display import Display, Displayed
 from latentgamma._errors import ModelError
-from latentgamma._html import caption, heat_table, note
+from latentgamma._html import caption, heat_table, number
 from latentgamma._program.program import Program
 
 #: A notebook shows this many atoms and steps.
@@ -17,7 +18,7 @@ _SHOWN_ROWS, _SHOWN_STEPS = 30, 15
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectory:
+class Trajectory(Displayed):
     """Every state of a run, the first one included.
 
     `states` has shape (T + 1, …, M).
@@ -70,9 +71,8 @@ class Trajectory:
             raise ModelError("this trajectory belongs to a model without a program: no names")
         return self.program.names(self.states[step].detach().double().cpu().numpy())
 
-    def _repr_html_(self) -> str:
-        if self.states.ndim != 2:
-            return note(f"a trajectory of shape {tuple(self.states.shape)}")
+    def _shown(self) -> tuple[str, list[str], list[tuple[str, list[float]]]]:
+        """A title, some steps, and the values of some atoms after each of them."""
         crossing, steps = self.crossing, self.steps
         order = torch.where(crossing < 0, steps + 1, crossing).argsort(stable=True)[:_SHOWN_ROWS]
         every = max(1, -(-steps // _SHOWN_STEPS))
@@ -83,7 +83,20 @@ class Trajectory:
         title = (
             f"{(crossing >= 0).sum():,} of {len(crossing):,} atoms above ½ within {steps:,} steps"
         )
-        return caption(title) + heat_table([str(t) for t in times], rows)
+        return title, [str(t) for t in times], rows
+
+    def _display(self) -> Display:
+        if self.states.ndim != 2:
+            return Display(f"a trajectory of shape {tuple(self.states.shape)}")
+        title, times, values = self._shown()
+        rows = [(name, *map(number, row)) for name, row in values]
+        return Display(title, columns=("", *times), rows=rows, right=1)
+
+    def _repr_html_(self) -> str:
+        if self.states.ndim != 2:
+            return super()._repr_html_()
+        title, times, values = self._shown()
+        return caption(title) + heat_table(times, values)
 
     def __len__(self) -> int:
         return len(self.states)

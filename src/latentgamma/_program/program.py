@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._display import Display, Displayed
 from latentgamma._errors import ProgramError, unknown_atoms
-from latentgamma._html import caption, code, note
 from latentgamma._program.atoms_of_program import AtomsOfProgram
 from latentgamma._program.names import quote, rule_text
 from latentgamma._program.origin import Origin
@@ -34,7 +34,7 @@ _SHOWN_RULES = 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Program(AtomsOfProgram):
+class Program(Displayed, AtomsOfProgram):
     """A definite Horn program: a tuple of atoms, and rules over their indices.
 
     Build one with `latentgamma.parse`, `latentgamma.load`, `Program.from_rules` or
@@ -342,11 +342,11 @@ class Program(AtomsOfProgram):
     def __repr__(self) -> str:
         return f"Program(M={self.M}, R={self.R}, k={self.k}, rho_max={self.rho_max})"
 
-    def _repr_html_(self) -> str:
+    def _display(self) -> Display:
         shown = [str(rule) for rule in self.rules[:_SHOWN_RULES]]
-        more = f"… and {self.R - len(shown):,} more rules" if len(shown) < self.R else ""
+        more = [f"… and {self.R - len(shown):,} more rules"] if len(shown) < self.R else []
         sizes = f"{self.M:,} atoms, {self.R:,} rules, bodies of up to {self.k}"
-        return caption(sizes) + code(shown) + (note(more) if more else "")
+        return Display(sizes, code=shown, notes=more)
 
 
 def require_program(value: object, function: str) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from latentgamma._display import Display, Displayed
 from latentgamma._errors import DataError
-from latentgamma._html import GREEN, RED, caption, note, table
 from latentgamma._learning.wording import listing, quantity
 from latentgamma._program.stratified import require_definite
 from latentgamma.datalog.grounding import GroundingWarning, ground
@@ -61,7 +61,7 @@ class SearchStep:
 
 
 @dataclass(frozen=True)
-class RelationalResult:
+class RelationalResult(Displayed):
     """The learned program, and how far it can be trusted.
 
     Attributes:
@@ -205,18 +205,15 @@ class RelationalResult:
             ],
         }
 
-    def _repr_html_(self) -> str:
+    def _display(self) -> Display:
         rows = [
             (one.rule, str(one.support), str(one.needed), "  or  ".join(one.variants[:3]))
             for one in self.evidence
         ]
         (title, _), *lines = summary_lines(self)
-        head = caption(title, GREEN if self.found else RED)
-        return (
-            head
-            + table(("rule", "support", "needed", "variants"), rows)
-            + "".join(note(line) for line, _ in lines)
-        )
+        columns = ("rule", "support", "needed", "variants")
+        notes = [line for line, _ in lines]
+        return Display(title, self.found, columns=columns, rows=rows, notes=notes)
 
     def __str__(self) -> str:
         if not self.found:
