@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 import paper_reference as paper
-from latentgamma import LatentGamma, ModelError, Program
+from latentgamma import LatentGamma, ModelError, Program, parse
 from latentgamma._model import dense_rules, stages
 from latentgamma._model.kernels import selection
 from latentgamma._model.module import require_whole_model
@@ -455,3 +455,51 @@ def test_the_literals_of_dense_rules_are_read_from_their_logits() -> None:
     assert (
         len(dense_rules.DenseRules(torch.zeros(2, 0), torch.zeros(2, 0)).literals().head_atom) == 0
     )
+
+
+def test_sparse_rules_load_values_of_their_own_literals_alone() -> None:
+    def rules(text: str) -> SparseRules:
+        program = parse(text)
+        model = random_model(program, form="sparse", seed=len(text))
+        assert isinstance(model.rules, SparseRules)
+        return model.rules
+
+    own, same = rules("b :- a. c :- a."), rules("b :- a. c :- a. ")
+    assert not torch.equal(own.body_logits, same.body_logits)
+    own.load_state_dict(same.state_dict())
+    assert torch.equal(own.body_logits, same.body_logits)
+    with pytest.raises(RuntimeError, match="body_atom differs: these values belong to another"):
+        own.load_state_dict(rules("b :- a. c :- b.").state_dict())
+    with pytest.raises(RuntimeError, match="size mismatch") as caught:
+        own.load_state_dict(rules("b :- a. c :- a, b.").state_dict())
+    assert "belong to another" not in str(caught.value)
+    partly = {name: value for name, value in same.state_dict().items() if name != "body_atom"}
+    assert own.load_state_dict(partly, strict=False).missing_keys == ["body_atom"]
+
+
+def test_weights_off_the_support_are_those_of_the_background() -> None:
+    program = parse("b :- a. c, b :- a, b. d :- d.")
+    model = random_model(program, form="sparse", seed=2)
+    rules, weights = model.rules, model.rules.read()
+    dense = rules.to_dense()
+    u, v = torch.sigmoid(dense.body_logits), torch.softmax(dense.head_logits, -1)
+    pairs = torch.cartesian_prod(torch.arange(model.R), torch.arange(model.M))
+    for order in (pairs, pairs.flip(0)):
+        rule, atom = order.T
+        torch.testing.assert_close(rules.body_at(weights, rule, atom), u[rule, atom])
+        torch.testing.assert_close(rules.head_at(weights, rule, atom), v[rule, atom])
+    torch.testing.assert_close(weights.body_total, u.sum(1))
+    facts = random_model(parse("a. b."), form="sparse").rules  # no body literals at all
+    found = facts.body_at(facts.read(), torch.tensor([0, 1]), torch.tensor([1, 0]))
+    torch.testing.assert_close(found, torch.sigmoid(facts.body_background.double()))
+
+
+@pytest.mark.parametrize("text", ["b :- a.", "a, b :- a.", "a :- a.", "a, b, c :- a. c :- b."])
+def test_routing_in_small_programs(text: str) -> None:
+    """One head and a background, all atoms as heads, and a single atom."""
+    program = parse(text)
+    model = random_model(program, form="sparse", seed=4)
+    weights = model.rules.read()
+    routed = model.rules.route(torch.eye(model.R, dtype=torch.float64), weights)
+    expected = torch.softmax(model.rules.to_dense().head_logits, -1)
+    torch.testing.assert_close(routed, expected, rtol=0, atol=1e-14)

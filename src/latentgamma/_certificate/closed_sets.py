@@ -135,7 +135,7 @@ class Complements:
         """For each atom, the first one that implies it and is implied by it, by such rules."""
         group = list(range(self.program.M))
         for i in group:
-            for a in _members(self.along[i] & ((1 << i) - 1)):
+            for a in _members(self.along[i]):  # rising, and the atom itself is one of them
                 if self.along[a] >> i & 1:
                     group[i] = group[a]
                     break
