@@ -141,7 +141,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         gradient_report GradientReport Layer Categorical Inference LikelyProof shortcuts
         Shortcuts Annealing paper_window PaperWindow perturb flip_bound flip_probability
         misroute_bound critical_sigma parameter_count lower_bound_bits validation report plot
-        explore fit FitResult Evidence HistoryEntry RuleClassifier Homotopy extract alignment
+        explore fit FitResult Evidence HistoryEntry ProgressBar RuleClassifier Homotopy extract alignment
         Alignment LatentGammaError ProgramError ParseError FactsError StateError ModelError
         DataError ArgumentError CertificateError DistributedError distributed Rules ProofStep Absent Blocked Equivalence
         DenseRules SparseRules StratifiedModel Status Margins GradientRow Plan relational

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,3 +129,60 @@ def test_a_terminal_shows_what_a_notebook_shows() -> None:
     model = lg.oracle(ODD)
     assert "0.9" in in_terminal(model.iterate(model.state(["a", "x y"]), 3))
     assert "[b]" in in_terminal(lg.parse("a :- '[b]'."))  # not taken for markup
+
+
+class Handle:
+    """What `IPython.display.display` returns: it remembers what was shown."""
+
+    def __init__(self, first: Any) -> None:
+        self.shown = [first]
+
+    def update(self, later: Any) -> None:
+        self.shown.append(later)
+
+
+def test_a_progress_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    handles: list[Handle] = []
+
+    def display(first: Any, *, display_id: bool) -> Handle:
+        assert display_id
+        handles.append(Handle(first))
+        return handles[-1]
+
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
+    monkeypatch.setattr("latentgamma._progress._SECONDS_BETWEEN", 0.0)
+    bar = lg.ProgressBar()
+    bar(lg.HistoryEntry("head <1>", 3, 0.25))
+    bar("A construction", 3, 4)
+    bar.close()
+    (handle,) = handles
+    assert [Parts(shown).words.strip() for shown in handle.shown] == [
+        "head <1>, 25% explained",
+        "A construction: 3 of 4",
+        "",
+    ]
+    assert 'value="0.750"' in handle.shown[1]
+    lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]], progress=lg.ProgressBar())
+    assert handles[1].shown[-1] == ""  # gone when the work is done
+
+
+def test_a_progress_bar_on_a_terminal_and_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, shows in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        bar = lg.ProgressBar()
+        bar("B expressivity", 1, 2)
+        bar.close()
+        assert ("B expressivity: 1 of 2" in stream.getvalue()) is shows
+
+
+def test_a_long_result_has_a_short_repr() -> None:
+    result = lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]])
+    assert repr(result) == f"FitResult({result})"
+    assert len(repr(result)) < 300
+    assert repr(result.certificate) == f"Certificate({result.certificate})"

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from latentgamma._program.program import Program
     from latentgamma._program.rules import Rule, Rules
     from latentgamma._program.stratified import StratifiedProgram
+    from latentgamma._progress import ProgressBar
     from latentgamma.datalog.reading import load, parse
 
 #: The module of each name; the public packages have none.
@@ -145,6 +146,7 @@ _MODULES = {
     "Evidence": "_learning.rule_statistics",
     "RuleClassifier": "_learning.estimator",
     "HistoryEntry": "_learning.history",
+    "ProgressBar": "_progress",
     "Homotopy": "_learning.annealing",
     "LatentGamma": "_model.module",
     "Trajectory": "_model.trajectory",
@@ -246,6 +248,7 @@ __all__ = [
     "Evidence",
     "RuleClassifier",
     "HistoryEntry",
+    "ProgressBar",
     "Homotopy",
     "extract",
     "alignment",

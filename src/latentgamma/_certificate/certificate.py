@@ -43,7 +43,7 @@ class Status(Enum):
     UNDEFINED = "undefined"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate(Displayed):
     """A window [t_min, t_max] of steps in which a model provably equals a program.
 
@@ -128,6 +128,9 @@ class Certificate(Displayed):
 
     def _margins(self) -> list[tuple[str, float]]:
         return list(self.margins._asdict().items())
+
+    def __repr__(self) -> str:
+        return f"Certificate({self})"
 
     def _display(self) -> Display:
         end = "no end" if math.isinf(self.t_max) else f"{self.t_max:,.0f}"

@@ -71,7 +71,7 @@ def fit(
         holdout: the share of examples held out to measure `accuracy`; by default a tenth, and of
             models none.
         homotopy: the annealing schedule; used by method "gradient" only.
-        progress: called with a `HistoryEntry` after each stage.
+        progress: called with a `HistoryEntry` after each stage, for example a `ProgressBar()`.
         device: where the gradient learner runs, and where the network is.
         checkpoint: a file to keep finished work in. A call with the same data and options resumes
             from there, and its result is the same as without an interruption. The file is not

@@ -40,7 +40,7 @@ _MOST_ALTERNATIVES = 3
 _WIDEST = 56
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FitResult(Displayed):
     """The learned rules, and how far they can be trusted.
 
@@ -130,6 +130,9 @@ class FitResult(Displayed):
         more = [f"% and {quantity(len(rules) - _MOST_RULES, 'more rule')}"]
         lines = [*rules[:_MOST_RULES], *(more if len(rules) > _MOST_RULES else []), ""]
         return "\n".join([*lines, *(f"% {line}" for line, _ in summary_lines(self))])
+
+    def __repr__(self) -> str:
+        return f"FitResult({self})"
 
     def _display(self) -> Display:
         rules = [

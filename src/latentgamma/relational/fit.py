@@ -62,7 +62,7 @@ def fit(
         seed: the seed of everything random.
         time_limit: in seconds of processor time; the best program so far is then returned.
         alternatives: the largest number of alternatives.
-        progress: called with a `SearchStep` after each stage.
+        progress: called with a `SearchStep` after each stage, for example an `lg.ProgressBar()`.
         checkpoint: a file to keep finished levels of the search in; a call with the same examples
             and options resumes from there. The file is not deleted. For method "search" with
             clean labels.

@@ -60,7 +60,7 @@ class SearchStep:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RelationalResult(Displayed):
     """The learned program, and how far it can be trusted.
 
@@ -204,6 +204,9 @@ class RelationalResult(Displayed):
                 for step in self.history
             ],
         }
+
+    def __repr__(self) -> str:
+        return f"RelationalResult({self})"
 
     def _display(self) -> Display:
         rows = [

@@ -1,0 +1,132 @@
+"""A progress bar for long work, in a notebook or on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from html import escape
+from typing import Any, Protocol
+
+#: The bar changes at most this often, in seconds.
+_SECONDS_BETWEEN = 0.1
+
+
+class _Bar(Protocol):
+    """Where a bar is drawn."""
+
+    def show(self, text: str, share: float) -> None:
+        """Draw the bar with its text, filled to this share."""
+
+    def close(self) -> None:
+        """Remove the bar."""
+
+
+class ProgressBar:
+    """A progress bar for the argument `progress` of `fit`, `relational.fit` and `validation`.
+
+    In a notebook it is drawn below the cell, on a terminal on the standard error; elsewhere nothing
+    is shown. It disappears when the work is done.
+
+    >>> import latentgamma as lg
+    >>> bar = lg.ProgressBar()
+    >>> result = lg.fit([[1, 0], [0, 0]] * 5, [[1, 1], [0, 0]] * 5, atoms=["a", "b"], progress=bar)
+    >>> result.program.R
+    1
+    """
+
+    def __init__(self) -> None:
+        self._bar: _Bar | None = None
+        self._last = 0.0
+
+    def __call__(self, entry: Any, done: int | None = None, total: int | None = None) -> None:
+        """Show how far the work is.
+
+        Args:
+            entry: an entry of a history, which has a `stage` and the share that is `explained`; or
+                the name of a phase.
+            done: the number of jobs of that phase that are done.
+            total: the number of all its jobs.
+        """
+        if isinstance(entry, str):
+            text, share = f"{entry}: {done} of {total}", (done or 0) / (total or 1)
+        else:
+            text, share = f"{entry.stage}, {entry.explained:.0%} explained", entry.explained
+        now = time.monotonic()
+        if self._bar is None:
+            self._bar = _new_bar()
+        elif now - self._last < _SECONDS_BETWEEN:
+            return
+        self._last = now
+        self._bar.show(text, min(1.0, max(0.0, share)))
+
+    def close(self) -> None:
+        """Remove the bar; a later call draws a new one."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
+
+
+def _new_bar() -> _Bar:
+    if _in_notebook():
+        return _NotebookBar()
+    return _TerminalBar() if sys.stderr is not None and sys.stderr.isatty() else _NoBar()
+
+
+def _in_notebook() -> bool:
+    """Whether this runs in a notebook: IPython is loaded, and has a kernel."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+class _NoBar:
+    def show(self, text: str, share: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _NotebookBar:
+    """A bar in the output of a cell. It needs no widgets, only a display that can be updated."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, text: str, share: float) -> None:
+        from IPython.display import HTML, display
+
+        bar = f'<progress value="{share:.3f}" max="1"></progress> <small>{escape(text)}</small>'
+        if self._handle is None:
+            self._handle = display(HTML(bar), display_id=True)
+        else:
+            self._handle.update(HTML(bar))
+
+    def close(self) -> None:
+        from IPython.display import HTML
+
+        if self._handle is not None:
+            self._handle.update(HTML(""))
+
+
+class _TerminalBar:
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        console = Console(stderr=True)
+        self._bar = Progress(
+            BarColumn(), text, TimeElapsedColumn(), console=console, transient=True
+        )
+        self._task = self._bar.add_task("", total=1.0)
+        self._bar.start()
+
+    def show(self, text: str, share: float) -> None:
+        self._bar.update(self._task, description=text, completed=share)
+
+    def close(self) -> None:
+        self._bar.stop()
