@@ -287,6 +287,28 @@ def test_sampled_probabilities_and_gradients_are_unbiased() -> None:
     assert checked > 10
 
 
+def test_sampled_gradients_of_certain_inputs_are_exact() -> None:
+    # All worlds of an example are the same one, so nothing is left to chance.
+    grads = []
+    facts = torch.tensor(list(product((0.0, 1.0), repeat=3))).repeat_interleave(3, 0)
+    group = torch.eye(3).repeat(8, 1)
+    for method in ("table", "sample"):
+        layer = lg.Layer(
+            lg.parse("c :- a, b. c :- g(0), d. c :- g(1), not a. e :- g(2)."),
+            {"facts": ["a", "b", "d"], "group": lg.Categorical([f"g({n})" for n in range(3)])},
+            ["c", "e"],
+            semantics="probability",
+            inference=lg.Inference(method=method, worlds=3, seed=0),
+        )
+        given = {"facts": facts.clone().requires_grad_(), "group": group.clone().requires_grad_()}
+        values = (layer(given) * torch.tensor([1.0, 3.0])).sum(1)
+        slope, others = torch.autograd.grad(values.sum(), list(given.values()))
+        grads.append((slope, others - others.mean(1, keepdim=True)))
+    assert (grads[0][0].abs() > 0.5).sum() > 12
+    for exact, sampled_grad in zip(*grads, strict=True):
+        torch.testing.assert_close(exact, sampled_grad)
+
+
 def test_likely_proofs_are_the_minimal_fact_sets_in_order() -> None:
     found = 0
     for seed in range(150):
