@@ -282,7 +282,7 @@ def klay_on_our_circuit(
     pass_ = layer.rules.ladder.circuit
     circuit = klay.Circuit()
     node = [circuit.literal_node(n + 1) for n in range(pass_.inputs)]
-    for n in range(len(pass_.independent)):
+    for n in range(len(pass_.kind)):
         bodies = [
             circuit.and_node(
                 [node[i] for i in pass_.body[pass_.body_ptr[j] : pass_.body_ptr[j + 1]]]

@@ -122,7 +122,7 @@ def probability_plan(
         str(ladder).replace("\n", "\n  "),
         inputs=len(fed),
         outputs=len(read),
-        nodes=len(ladder.circuit.independent),
+        nodes=len(ladder.circuit.kind),
         edges=len(ladder.circuit.body),
         cycles=0,
         idle=tuple(names[i] for i in fed if i not in used),

@@ -114,6 +114,7 @@ class ProbabilitySemantics(nn.Module):
                 self._evidence.atoms,
                 true=true.tolist(),
                 budget=min(inference.budget, _FEW_WORLDS),
+                subtract=False,
             )
         if self._evidence is None or not self.ladder.exact:
             if evidence:

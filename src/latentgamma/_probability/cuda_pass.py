@@ -67,7 +67,7 @@ def run_on_cuda(
     kinds, fixed = _outputs(plan, device, logits)
     given = [tensor.detach().reshape(len(tensor), -1) for tensor in tensors]
     batch = len(given[0])
-    if len(plan.constants[1]):
+    if len(plan.constants.value):
         given.append(_constants(plan, device, given[0].dtype, from_logits).expand(batch, -1))
     x = torch.cat(given, 1) if len(given) > 1 else given[0].contiguous()
     v = torch.empty(batch, made.rows, dtype=torch.float64, device=device)
@@ -156,7 +156,7 @@ def _outputs(
 @lru_cache(maxsize=16)
 def _constants(plan: FusedPass, device: torch.device, dtype: torch.dtype, odds: bool) -> Tensor:
     """The values, or log-odds, of inputs that are the same in every example. (1, n)."""
-    p = torch.from_numpy(plan.constants[1])
+    p = torch.from_numpy(plan.constants.value)
     return (torch.logit(p) if odds else p)[None].to(device, dtype)
 
 
@@ -170,9 +170,9 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
     """
     circuit = plan.circuit
     # The columns of the inputs in the order of the tensors, then the nodes by level.
-    columns = np.concatenate([*(group.row for group in plan.groups), plan.constants[0]])
+    columns = np.concatenate([*(group.row for group in plan.groups), plan.constants.row])
     widths = [group.width for group in plan.groups for _ in range(len(group.row) // group.width)]
-    widths += [1] * len(plan.constants[0])
+    widths += [1] * len(plan.constants.row)
     level = node_levels(circuit)[circuit.inputs :]
     by_level = np.argsort(level, kind="stable")
     row = np.zeros(plan.rows, np.int64)

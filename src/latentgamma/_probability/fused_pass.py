@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma._probability.pass_circuit import SumProduct
 from latentgamma._probability.passes import share_tiles
 from latentgamma._probability.second_derivative import without_second_derivative
-from latentgamma._probability.sum_product import SumProduct
 
 #: What is read of an output: its probability, the logarithm of it, or its log-odds.
 VALUE, LOG, LOG_ODDS = 0, 1, 2
@@ -54,7 +54,16 @@ class InputColumns(NamedTuple):
     """The columns of one tensor of inputs: their rows, and how many columns form a group."""
 
     row: np.ndarray  # (columns,)
+    none: np.ndarray  # (columns,) the rows of complements, -1 where there is none
     width: int  # 1 for independent facts
+
+
+class ConstantInputs(NamedTuple):
+    """Independent facts that are the same in every example."""
+
+    row: np.ndarray
+    none: np.ndarray  # the rows of complements, -1 where there is none
+    value: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +73,7 @@ class FusedPass:
     Args:
         circuit: the arrays of the pass.
         groups: the columns of each tensor of inputs.
-        constants: the rows and values of inputs that are the same in every example.
+        constants: inputs that are the same in every example.
         rows: the number of rows: one for each node, and for each input that no rule uses.
         logarithms: LOG or LOG_ODDS for each output: what is read of it if not its value.
         shape: the shape of the outputs of one example.
@@ -72,7 +81,7 @@ class FusedPass:
 
     circuit: SumProduct
     groups: tuple[InputColumns, ...]
-    constants: tuple[np.ndarray, np.ndarray]
+    constants: ConstantInputs
     rows: int
     logarithms: np.ndarray
     shape: tuple[int, ...]
@@ -83,7 +92,7 @@ class FusedPass:
 
     @cached_property
     def _runs_on_cuda(self) -> bool:
-        return not self.circuit.independent.any() and _cuda() is not None
+        return self.circuit.all_exclusive and _cuda() is not None
 
     def run(
         self,
@@ -113,15 +122,17 @@ class FusedPass:
         given = [_columns(tensor) for tensor in tensors]
         batch = len(given[0])
         values = np.empty((-(-batch // kernels.TILE), self.rows, kernels.TILE))
-        if len(self.constants[0]):
-            values[:, self.constants[0]] = self.constants[1][:, None]
-        for x, (row, width) in zip(given, self.groups, strict=True):
+        if len(self.constants.row):
+            values[:, self.constants.row] = self.constants.value[:, None]
+            some = self.constants.none >= 0
+            values[:, self.constants.none[some]] = 1 - self.constants.value[some, None]
+        for x, (row, none, width) in zip(given, self.groups, strict=True):
             if not from_logits:
-                fine = kernels.load_values(x, width, row, values, tolerance)
+                fine = kernels.load_values(x, width, row, none, values, tolerance)
             elif width > 1:
                 fine = kernels.load_scores(x, width, row, values)
             else:
-                fine = kernels.load_log_odds(x, row, values)
+                fine = kernels.load_log_odds(x, row, none, values)
             if not fine:
                 return None
         share_tiles(kernels.run_tiles, self.circuit, values)
@@ -179,14 +190,14 @@ class _Fused(torch.autograd.Function):
         share_tiles(kernels.gradient_tiles, plan.circuit, values, grads)
         found, moves = [], False
         for n, tensor in zip(wanted, tensors, strict=True):
-            row, width = plan.groups[n]
+            row, none, width = plan.groups[n]
             out = np.empty_like(given[n])
             if not from_logits:
-                moves |= kernels.value_gradient(grads, row, out)
+                moves |= kernels.value_gradient(grads, row, none, out)
             elif width > 1:
                 moves |= kernels.score_gradient(values, grads, width, row, out)
             else:
-                moves |= kernels.log_odds_gradient(given[n], grads, row, out)
+                moves |= kernels.log_odds_gradient(given[n], grads, row, none, out)
             found.append(torch.from_numpy(out.reshape(tensor.shape)))
         if watch is not None and not moves and above.any():
             watch()
@@ -223,21 +234,31 @@ def fuse_pass(
         logarithms: LOG or LOG_ODDS for each output.
         shape: The shape of the outputs of one example.
     """
-    row = {int(place): n for n, place in enumerate(circuit.input_places)}
+    row: dict[int, int] = {}
+    none: dict[int, int] = {}
+    for n, (place, negated) in enumerate(
+        zip(circuit.input_places.tolist(), circuit.input_negated.tolist(), strict=True)
+    ):
+        (none if negated else row)[place] = n
     rows = circuit.nodes
     for place in np.concatenate([*places, constants[0]]).tolist():
         if place not in row:
             row[place] = rows
             rows += 1
 
-    def rows_of(some: np.ndarray) -> np.ndarray:
-        return np.array([row[place] for place in some.tolist()], np.int32)
+    def rows_of(some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        listed = some.tolist()
+        return (
+            np.array([row[place] for place in listed], np.int32),
+            np.array([none.get(place, -1) for place in listed], np.int32),
+        )
 
-    groups = zip(places, widths, strict=True)
     return FusedPass(
         circuit,
-        tuple(InputColumns(rows_of(some), width) for some, width in groups),
-        (rows_of(constants[0]), constants[1]),
+        tuple(
+            InputColumns(*rows_of(some), width) for some, width in zip(places, widths, strict=True)
+        ),
+        ConstantInputs(*rows_of(constants[0]), constants[1]),
         rows,
         logarithms,
         shape,

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,10 +20,11 @@ from latentgamma._errors import ModelError
 from latentgamma._probability.enumeration import WorldTable, log_complement, world_table
 from latentgamma._probability.fused_pass import SMALLEST
 from latentgamma._probability.log_pass import pass_log_values
+from latentgamma._probability.pass_circuit import SumProduct
 from latentgamma._probability.passes import pass_values
-from latentgamma._probability.relevant_rules import relevant_rules
+from latentgamma._probability.relevant_rules import RelevantRules, relevant_rules
 from latentgamma._probability.sampling import sampled_probabilities
-from latentgamma._probability.sum_product import SumProduct, sum_product
+from latentgamma._probability.sum_product import sum_product
 from latentgamma._probability.variables import Variables
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
@@ -93,13 +95,12 @@ class Ladder:
         """
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed:
-            used, _ = _indices_on(self.circuit, inputs.device)
+            given = self._pass_inputs(inputs, complements)
             if inputs.is_cuda:
                 tiny = torch.finfo(torch.float64).tiny
-                logs = pass_log_values(self.circuit, inputs[:, used].double().clamp(min=tiny).log())
-                value = logs.exp()
+                value = pass_log_values(self.circuit, given.clamp(min=tiny).log()).exp()
             else:
-                value = pass_values(self.circuit, inputs[:, used])
+                value = pass_values(self.circuit, given)
             parts.append((self.passed, self._read(value, 0.0, 1.0)))
         parts += [
             (places, table.probabilities(inputs, complements)) for places, table in self.tables
@@ -172,25 +173,25 @@ class Ladder:
             log_complements: The logarithm of one minus their probabilities, where it is known
                 to more digits.
         """
-        if log_inputs.is_cuda and not self.tables and not self.sampled:
-            used, _ = _indices_on(self.circuit, log_inputs.device)
-            return self._read(pass_log_values(self.circuit, log_inputs[:, used]), -torch.inf, 0.0)
         logs = log_inputs.double()
         if log_complements is None:
             log_complements = log_complement(logs)
+        if log_inputs.is_cuda and not self.tables and not self.sampled:
+            value = pass_log_values(self.circuit, self._pass_inputs(logs, log_complements))
+            return self._read(value, -torch.inf, 0.0)
         linear = self.probabilities(
             logs.exp(),
             worlds,
             generator,
-            complements=log_complements.exp() if self.tables else None,
+            complements=log_complements.exp() if self._needs_complements else None,
         )
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
         small = linear.detach() < SMALLEST
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed and bool(small[:, list(self.passed)].any()):
-            used, _ = _indices_on(self.circuit, logs.device)
-            value = pass_log_values(self.circuit, log_inputs[:, used].double())
+            given = self._pass_inputs(log_inputs.double(), log_complements)
+            value = pass_log_values(self.circuit, given)
             parts.append((self.passed, self._read(value, -torch.inf, 0.0)))
         parts += [
             (places, table.log_probabilities(log_inputs, log_complements))
@@ -205,23 +206,36 @@ class Ladder:
             parts.append((rest, logs[:, rest]))
         return torch.where(small, _in_order(parts), logs)
 
+    @property
+    def _needs_complements(self) -> bool:
+        return bool(self.tables) or bool(self.circuit.input_negated.any())
+
+    def _pass_inputs(self, values: Tensor, complements: Tensor | None) -> Tensor:
+        """The columns of the input nodes of the pass, in float64."""
+        used, _, negated = _indices_on(self.circuit, values.device)
+        given = values[:, used].double()
+        if not self.circuit.input_negated.any():
+            return given
+        rest = 1 - given if complements is None else complements[:, used].double()
+        return torch.where(negated, rest, given)
+
     def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
         """The columns of the outputs of the pass."""
         ends = [value.new_full((len(value), 1), end) for end in (impossible, certain)]
-        _, columns = _indices_on(self.circuit, value.device)
+        _, columns, _ = _indices_on(self.circuit, value.device)
         return torch.cat((value, *ends), 1)[:, columns]
 
 
 @lru_cache(maxsize=16)
-def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The places of the inputs, and the columns of the outputs, on a device.
+def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The places of the inputs, the columns of the outputs, and the complements, on a device.
 
     The columns refer to the nodes followed by one that is impossible and one that is certain.
     """
     columns = np.where(circuit.outputs < 0, circuit.nodes + 2 + circuit.outputs, circuit.outputs)
     arrays = (circuit.input_places, columns)
     places, outputs = (torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays)
-    return places, outputs
+    return places, outputs, torch.from_numpy(circuit.input_negated).to(device)
 
 
 def plan_ladder(
@@ -232,6 +246,7 @@ def plan_ladder(
     true: Sequence[int] = (),
     budget: int = 1 << 16,
     method: str = "auto",
+    subtract: bool = True,
 ) -> Ladder:
     """Return how the probability of each output is computed.
 
@@ -242,6 +257,8 @@ def plan_ladder(
         true: Atoms that are true in every world, besides those that rules derive.
         budget: The most worlds of a table.
         method: "auto", or one of "pass", "table" and "sample" to use that one alone.
+        subtract: Whether a pass may compute a negation as one minus a probability, with an
+            absolute error of rounding; "auto" prefers a table within the budget to that.
 
     Raises:
         ModelError: The method that was asked for is not exact here, or goes over the budget.
@@ -249,6 +266,11 @@ def plan_ladder(
     atoms = list(outputs)
     rules = relevant_rules(program, variables, atoms, true)
     circuit, reasons = sum_product(program, variables, rules, atoms)
+    if method != "pass" and circuit.subtracts:
+        for atom in circuit.subtracts:
+            if not subtract or _worlds(variables, _support(variables, rules, atom)) <= budget:
+                reasons[atom] = "a negation would be one minus the sum of exclusive rules"
+        circuit, _ = sum_product(program, variables, rules, [a for a in atoms if a not in reasons])
     if method == "pass" and reasons:
         atom, reason = next(iter(reasons.items()))
         raise ModelError(
@@ -263,8 +285,8 @@ def plan_ladder(
     for place, atom in enumerate(atoms):
         if atom not in reasons:
             continue
-        used = tuple(sorted(_support(variables, rules.bodies, atom)))
-        size = int(np.prod([variables.sizes[v] for v in used], dtype=object)) if used else 1
+        used = tuple(sorted(_support(variables, rules, atom)))
+        size = _worlds(variables, used)
         if method == "sample" or (method == "auto" and size > budget):
             sampled.append(place)
         elif size > budget:
@@ -294,20 +316,23 @@ def plan_ladder(
     )
 
 
-def _support(
-    variables: Variables, bodies: dict[int, tuple[tuple[int, ...], ...]], atom: int
-) -> set[int]:
+def _worlds(variables: Variables, used: Iterable[int]) -> int:
+    """The number of worlds of some variables."""
+    return math.prod(variables.sizes[v] for v in used)
+
+
+def _support(variables: Variables, rules: RelevantRules, atom: int) -> set[int]:
     """The variables that an atom depends on."""
     found: set[int] = set()
     seen = {atom}
     stack = [atom]
     while stack:
         i = stack.pop()
-        if i not in bodies:
+        if i not in rules.bodies:
             owner = variables.owner.get(-1 - i if i < 0 else i)
             found |= set() if owner is None else {owner}
             continue
-        for part in (part for body in bodies[i] for part in body):
+        for part in (rules.atom_of(literal) for body in rules.bodies[i] for literal in body):
             if part not in seen:
                 seen.add(part)
                 stack.append(part)

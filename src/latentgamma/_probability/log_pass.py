@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma._probability.pass_circuit import COMPLEMENT, INDEPENDENT, SumProduct
 from latentgamma._probability.second_derivative import without_second_derivative
-from latentgamma._probability.sum_product import SumProduct
 
 
 def pass_log_values(circuit: SumProduct, log_inputs: Tensor) -> Tensor:
@@ -44,6 +44,8 @@ class _LogPass(torch.autograd.Function):
                 # Where all bodies are this unlikely, their sum is right to the last digit.
                 likely = level.independent & (result > -100.0)
                 result = torch.where(likely, _log_complement(none), result)
+            if level.complement is not None:
+                result = torch.where(level.complement, _log_complement(result), result)
             value[level.first : level.first + level.nodes] = result
         ctx.circuit, ctx.value = circuit, value
         ctx.save_for_backward(log_inputs)
@@ -65,6 +67,9 @@ class _LogPass(torch.autograd.Function):
                 none = torch.zeros_like(grad[rows]).index_add_(0, level.node, complement)
                 others = none[level.node] - complement
                 weight = torch.where(level.independent[level.node], weight + others, weight)
+            if level.complement is not None:
+                above = torch.where(level.complement[level.node], -above, above)
+                weight = weight.clamp(max=700.0)
             # A body without any chance has no share.
             share = torch.where(logs > -torch.inf, above * weight.exp(), 0.0)
             grad.index_add_(0, level.body, share[level.rule])
@@ -88,7 +93,8 @@ class _Level(NamedTuple):
     body: Tensor  # (literals,) the node of each body literal
     rule: Tensor  # (literals,) the rule of each body literal
     node: Tensor  # (rules,) the node of each rule, from 0 within the level
-    independent: Tensor | None  # (nodes, 1); None where all bodies are exclusive
+    independent: Tensor | None  # (nodes, 1); None where there is no such node
+    complement: Tensor | None
 
     def body_logs(self, value: Tensor) -> Tensor:
         """The log-probability of each body, shape (rules, B)."""
@@ -134,7 +140,7 @@ def _levels_on(circuit: SumProduct, device: torch.device) -> tuple[list[_Level],
         sizes = circuit.body_ptr[rules + 1] - circuit.body_ptr[rules]
         starts = np.cumsum(sizes) - sizes
         literal = np.arange(sizes.sum()) + np.repeat(circuit.body_ptr[rules] - starts, sizes)
-        independent = circuit.independent[nodes]
+        kind = circuit.kind[nodes][:, None]
         body = place[circuit.body[literal]]
         rule = np.repeat(np.arange(len(rules)), sizes)
         levels.append(
@@ -144,7 +150,10 @@ def _levels_on(circuit: SumProduct, device: torch.device) -> tuple[list[_Level],
                 torch.from_numpy(body).to(device),
                 torch.from_numpy(rule).to(device),
                 torch.from_numpy(owner).to(device),
-                torch.from_numpy(independent[:, None]).to(device) if independent.any() else None,
+                *(
+                    torch.from_numpy(kind == which).to(device) if (kind == which).any() else None
+                    for which in (INDEPENDENT, COMPLEMENT)
+                ),
             )
         )
         first += len(nodes)

@@ -2,7 +2,7 @@
 
 `values` has the shape (tiles, rows, TILE): one tile for 16 examples, one row for each node of the
 circuit, one lane per example. Rows after those of the nodes hold values of a group that no rule
-uses. `grads` has the same shape. The arguments `rule_ptr`, `body_ptr`, `body` and `independent`
+uses. `grads` has the same shape. The arguments `rule_ptr`, `body_ptr`, `body` and `kind`
 are those of a `SumProduct`.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from latentgamma._probability.fused_pass import LEAST_COMPLEMENT, LOG, LOG_ODDS, SMALLEST, VALUE
+from latentgamma._probability.pass_circuit import COMPLEMENT, EXCLUSIVE, INDEPENDENT
 from latentgamma._simd import (
     TILE,
     compiled,
@@ -50,15 +51,18 @@ def run_tiles(
     rule_ptr: Array,
     body_ptr: Array,
     body: Array,
-    independent: Array,
+    kind: Array,
     values: Array,
 ) -> None:
     """Fill the rows of the derived nodes of some tiles, whose input rows are given."""
     for t in range(first, last):
         v = values[t]
-        for n in range(len(independent)):
+        for n in range(len(kind)):
             total = row_of(v, 0.0)
-            if independent[n]:
+            if kind[n] == COMPLEMENT:
+                total = row_of(v, 1.0) - row(v, body[body_ptr[rule_ptr[n]]])
+                total = where_above(total, row_of(v, 0.0), total, 0.0)
+            elif kind[n] == INDEPENDENT:
                 for j in range(rule_ptr[n], rule_ptr[n + 1]):
                     product = _body_product(v, body_ptr[j], body_ptr[j + 1], body)
                     # No difference of numbers near 1 for a small result.
@@ -113,7 +117,7 @@ def gradient_tiles(
     rule_ptr: Array,
     body_ptr: Array,
     body: Array,
-    independent: Array,
+    kind: Array,
     values: Array,
     grads: Array,
 ) -> None:
@@ -121,18 +125,22 @@ def gradient_tiles(
     widest, most = 1, 1
     for j in range(len(body_ptr) - 1):
         widest = max(widest, body_ptr[j + 1] - body_ptr[j])
-    for n in range(len(independent)):
-        if independent[n]:
+    for n in range(len(kind)):
+        if kind[n] == INDEPENDENT:
             most = max(most, rule_ptr[n + 1] - rule_ptr[n])
     before = np.empty((widest, TILE))  # products of the atoms before each one of a body
     none = np.empty((most, TILE))  # 1 - body, for each body of a node
     others = np.empty((most, TILE))  # products of 1 - body over the other bodies
     for t in range(first, last):
         v, g = values[t], grads[t]
-        for n in range(len(independent) - 1, -1, -1):
+        for n in range(len(kind) - 1, -1, -1):
             one, end = rule_ptr[n], rule_ptr[n + 1]
             above = row(g, inputs + n)
-            if not independent[n]:
+            if kind[n] == COMPLEMENT:
+                child = body[body_ptr[one]]
+                put(g, child, row(g, child) - above)
+                continue
+            if kind[n] == EXCLUSIVE:
                 for j in range(one, end):
                     _body_gradient(v, g, body_ptr[j], body_ptr[j + 1], body, above, before)
                 continue
@@ -152,7 +160,8 @@ def gradient_tiles(
 # -------------------------------------------------------------------- inputs
 
 # Each of these fills the rows `node[c]` from the columns c of `x` (B, columns) and returns whether
-# every number is one that it can use; the lanes beyond the last example are filled too.
+# every number is one that it can use; the lanes beyond the last example are filled too. Where
+# `none[c]` is not negative, that row is for the complement of a fact.
 
 
 @inlined
@@ -178,7 +187,9 @@ def _give_columns(room: Array, out: Array, example: int, column: int) -> bool:
 
 
 @compiled
-def load_values(x: Array, width: int, node: Array, values: Array, tolerance: float) -> bool:
+def load_values(
+    x: Array, width: int, node: Array, none: Array, values: Array, tolerance: float
+) -> bool:
     """Probabilities as they are; with a `width` above 1, so many columns sum to one."""
     room = np.empty((width, TILE))
     worst = 0.0
@@ -194,6 +205,8 @@ def load_values(x: Array, width: int, node: Array, values: Array, tolerance: flo
                 outside = outside + where_above(p, row_of(v, 1.0), row_of(v, 1.0), p * 0.0)
                 total = total + p
                 put(v, node[column + i], p)
+                if none[column + i] >= 0:
+                    put(v, none[column + i], row_of(v, 1.0) - p)
             if width > 1:
                 put(room, 0, total)
                 for lane in range(min(TILE, x.shape[0] - t * TILE)):
@@ -204,7 +217,7 @@ def load_values(x: Array, width: int, node: Array, values: Array, tolerance: flo
 
 
 @compiled
-def load_log_odds(x: Array, node: Array, values: Array) -> bool:
+def load_log_odds(x: Array, node: Array, none: Array, values: Array) -> bool:
     """The probabilities of log-odds."""
     room = np.empty((x.shape[1], TILE))
     for t in range(values.shape[0]):
@@ -217,6 +230,8 @@ def load_log_odds(x: Array, node: Array, values: Array) -> bool:
             unlikely = exp_minus_abs(odds)
             likely = row_of(v, 1.0) / (row_of(v, 1.0) + unlikely)
             put(v, node[i], where_above(odds, row_of(v, 0.0), likely, unlikely * likely))
+            if none[i] >= 0:
+                put(v, none[i], where_above(odds, row_of(v, 0.0), unlikely * likely, likely))
         if lanes_sum(infinite) != 0.0:
             return False
     return True
@@ -255,20 +270,25 @@ def load_scores(x: Array, width: int, node: Array, values: Array) -> bool:
 # Each of these fills `out` (B, columns) and returns whether a number in it is not zero.
 
 
+@inlined
+def _fact_gradient(g: Array, node: int, none: int) -> Rows:
+    return row(g, node) if none < 0 else row(g, node) - row(g, none)
+
+
 @compiled
-def value_gradient(grads: Array, node: Array, out: Array) -> bool:
+def value_gradient(grads: Array, node: Array, none: Array, out: Array) -> bool:
     """The gradient of probabilities, (B, columns)."""
     room = np.empty((out.shape[1], TILE))
     moves = False
     for t in range(grads.shape[0]):
         for i in range(out.shape[1]):
-            put(room, i, row(grads[t], node[i]))
+            put(room, i, _fact_gradient(grads[t], node[i], none[i]))
         moves |= _give_columns(room, out, t * TILE, 0)
     return moves
 
 
 @compiled
-def log_odds_gradient(x: Array, grads: Array, node: Array, out: Array) -> bool:
+def log_odds_gradient(x: Array, grads: Array, node: Array, none: Array, out: Array) -> bool:
     """The gradient of log-odds, (B, columns)."""
     room = np.empty((out.shape[1], TILE))
     moves = False
@@ -278,7 +298,8 @@ def log_odds_gradient(x: Array, grads: Array, node: Array, out: Array) -> bool:
         for i in range(out.shape[1]):
             unlikely = exp_minus_abs(row(room, i))
             likely = row_of(g, 1.0) / (row_of(g, 1.0) + unlikely)
-            put(room, i, row(g, node[i]) * unlikely * likely * likely)
+            slope = _fact_gradient(g, node[i], none[i])
+            put(room, i, slope * unlikely * likely * likely)
         moves |= _give_columns(room, out, t * TILE, 0)
     return moves
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from latentgamma._logic.threads import share_parts
+from latentgamma._probability.pass_circuit import SumProduct
 from latentgamma._probability.second_derivative import without_second_derivative
-from latentgamma._probability.sum_product import SumProduct
 
 # Literals times examples below which a second thread costs more than it brings.
 _WORTH_A_THREAD = 1 << 17
@@ -79,7 +79,7 @@ def share_tiles(kernel: Callable[..., None], circuit: SumProduct, *tiles: np.nda
         circuit: The arrays of the pass.
         *tiles: The arrays of values and gradients.
     """
-    arrays = circuit.rule_ptr, circuit.body_ptr, circuit.body, circuit.independent
+    arrays = circuit.rule_ptr, circuit.body_ptr, circuit.body, circuit.kind
     count = len(tiles[0])
     work = len(circuit.body) * count * tiles[0].shape[2]
     if work < _WORTH_A_THREAD or count == 1:

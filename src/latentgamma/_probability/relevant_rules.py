@@ -13,23 +13,36 @@ from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 
+Body = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class RelevantRules:
     """What is left of a program once everything that cannot matter is removed.
 
-    `bodies` holds, for each derived atom that an output depends on, its distinct rule bodies.
-    Atoms that are always true are removed from bodies, rules that can never fire are dropped,
-    and so are bodies with two atoms of one group. `certain` are the atoms true in every world.
-    An input that is also derived by rules counts as one more rule: its body is `(-1 - atom,)`.
+    `bodies` holds, for each derived atom that an output depends on, its distinct rule bodies. The
+    literals of a body are numbers:
 
-    With negation nothing is removed, `negation` is true, and a body lists its negated atoms too.
+        i             the atom i
+        M + i         its negation
+        -1 - i        the input i, where rules derive that atom as well
+
+    Literals that are always true are removed from bodies, and rules that can never fire are
+    dropped. `certain` are atoms true in every world: all of them where there is no negation,
+    otherwise those that are easily seen to be.
     """
 
-    bodies: dict[int, tuple[tuple[int, ...], ...]]
+    bodies: dict[int, tuple[Body, ...]]
     certain: Mask
     inputs: tuple[int, ...]
-    negation: bool = False
+
+    def is_negated(self, literal: int) -> bool:
+        """Whether a literal is a negation."""
+        return literal >= len(self.certain)
+
+    def atom_of(self, literal: int) -> int:
+        """The atom of a literal; that of an input is left as it is."""
+        return literal - len(self.certain) if literal >= len(self.certain) else literal
 
 
 def relevant_rules(
@@ -46,28 +59,15 @@ def relevant_rules(
         outputs: The atoms whose probability is asked for.
         true: Atoms that are true in every world, besides those that rules derive.
     """
-    fed = np.zeros(program.M, np.bool_)
+    M = program.M
+    fed = np.zeros(M, np.bool_)
     fed[variables.atoms] = True
-    certain = np.zeros(program.M, np.bool_)
-    if isinstance(program, Program):
-        certain[list(true)] = True
-        possible = closure_of_mask(program, fed | certain).state
-        certain = closure_of_mask(program, certain).state
-        rules = [
-            (program.heads_of(j).tolist(), program.body_of(j).tolist())
-            for j in np.flatnonzero(_all_true(program, possible)).tolist()
-        ]
-    else:
-        index = {name: i for i, name in enumerate(program.atoms)}
-        rules = [
-            ([index[h] for h in rule.heads], [index[b] for b in (*rule.body, *rule.negated)])
-            for rule in program.rules
-        ]
+    rules, possible, certain = _possible_rules(program, fed, true)
     rules_of: dict[int, list[list[int]]] = {}
     for heads, body in rules:
         for head in heads:
             rules_of.setdefault(head, []).append(body)
-    found: dict[int, set[tuple[int, ...]]] = {}
+    found: dict[int, set[Body]] = {}
     stack = [atom for atom in outputs if not certain[atom]]
     inputs: set[int] = set()
     while stack:
@@ -77,25 +77,79 @@ def relevant_rules(
         if fed[atom] and atom not in rules_of:
             inputs.add(atom)
             continue
-        bodies: set[tuple[int, ...]] = set()
-        for parts in rules_of.get(atom, ()):
-            body = tuple(sorted(i for i in parts if not certain[i]))
-            owners = [variables.owner[i] for i in body if fed[i] and i not in rules_of]
-            if isinstance(program, StratifiedProgram) or (
-                len(set(owners)) == len(owners) and atom not in body
-            ):
-                bodies.add(body)
+        bodies: set[Body] = set()
+        for literals in rules_of.get(atom, ()):
+            # Without what is always true; `_possible_rules` leaves nothing that is always false.
+            left = {i for i in literals if not (certain[i] if i < M else not possible[i - M])}
+            chosen = [i for i in left if i < M and fed[i] and i not in rules_of]
+            owners = {variables.owner[i] for i in chosen}
+            contradiction = len(owners) < len(chosen) or any(i - M in left for i in left if i >= M)
+            if contradiction or atom in left:
+                continue
+            # Another value of the same group says already that this one is false.
+            left -= {
+                M + n
+                for n in (i - M for i in left if i >= M)
+                if fed[n] and n not in rules_of and variables.owner[n] in owners
+            }
+            bodies.add(tuple(sorted(left)))
         if fed[atom]:
             bodies.add((-1 - atom,))
             inputs.add(atom)
         found[atom] = bodies
-        stack += [i for body in bodies for i in body if i >= 0]
+        stack += [i - M if i >= M else i for body in bodies for i in body if i >= 0]
     return RelevantRules(
         {atom: tuple(sorted(bodies)) for atom, bodies in found.items()},
         certain,
         tuple(sorted(inputs)),
-        isinstance(program, StratifiedProgram),
     )
+
+
+def _possible_rules(
+    program: Program | StratifiedProgram, fed: Mask, true: Sequence[int]
+) -> tuple[list[tuple[list[int], list[int]]], Mask, Mask]:
+    """The rules that may fire, atoms that may be true, and atoms that are always true.
+
+    With negation there may be fewer in truth of the first two, and more of the last.
+    """
+    M = program.M
+    certain = np.zeros(M, np.bool_)
+    certain[list(true)] = True
+    if isinstance(program, Program):
+        possible = closure_of_mask(program, fed | certain).state
+        certain = closure_of_mask(program, certain).state
+        rules = [
+            (program.heads_of(j).tolist(), program.body_of(j).tolist())
+            for j in np.flatnonzero(_all_true(program, possible)).tolist()
+        ]
+        return rules, possible, certain
+    # Above: as if every negation held. Below: with those that hold in any case.
+    above = Program.from_rules([(rule.heads, rule.body) for rule in program.rules], program.atoms)
+    possible = closure_of_mask(above, fed | certain).state
+    index = {name: i for i, name in enumerate(program.atoms)}
+    signed = [
+        (
+            [index[h] for h in rule.heads],
+            [index[b] for b in rule.body],
+            [index[b] for b in rule.negated],
+        )
+        for rule in program.rules
+    ]
+    below = Program.from_rules(
+        [
+            (rule.heads, rule.body)
+            for rule, (_, _, negated) in zip(program.rules, signed, strict=True)
+            if not possible[negated].any()
+        ],
+        program.atoms,
+    )
+    certain = closure_of_mask(below, certain).state
+    rules = [
+        (heads, [*body, *(M + i for i in negated)])
+        for heads, body, negated in signed
+        if possible[body].all() and not certain[negated].any()
+    ]
+    return rules, possible, certain
 
 
 def _all_true(program: Program, state: Mask) -> Mask:

@@ -1,62 +1,38 @@
-"""Proves that one sum-product pass over a program gives exact probabilities, and prepares it.
+"""Proves that one sum-product pass over a program gives exact probabilities.
 
 A pass visits the derived atoms in an order in which bodies come first:
 
-    body        product of the values of its atoms
+    body        product of the values of its literals
     atom        sum over its bodies, or 1 - product of (1 - body)
 
 It is exact where three conditions hold for every atom that an output depends on:
 
 1. The rules have no cycle.
-2. The atoms of a body depend on disjoint sets of variables, so they are independent.
+2. The literals of a body depend on disjoint sets of variables, so they are independent.
 3. The bodies of one atom exclude each other in pairs (then the sum is the probability of their
    disjunction), or depend on disjoint sets of variables (then the second formula is).
 
-Two bodies exclude each other if one atom of the first and one of the second do. Two atoms
-exclude each other if they are different atoms of one group, or, by induction over the order, if
-every body of the first excludes every body of the second. Both are sufficient: where the check
-succeeds the pass is exact, where it fails it gives the reason and another method is used.
+Two bodies exclude each other if one literal of the first and one of the second do. Two literals
+exclude each other if one is the negation of the other, if they are different atoms of one group,
+or, by induction over the order, if they are atoms and every body of the first excludes every body
+of the second. A negation depends on the same variables as its atom. All of this is sufficient:
+where the check succeeds the pass is exact, where it fails it gives the reason and another method
+is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
-import numpy as np
-
-from latentgamma._probability.relevant_rules import RelevantRules
+from latentgamma._probability.pass_circuit import SumProduct, build_circuit
+from latentgamma._probability.relevant_rules import Body, RelevantRules
 from latentgamma._probability.variables import Variables
-from latentgamma._program.program import Indices, Program
+from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 
 # Pairs of bodies that the check compares before it gives up.
 _MOST_PAIRS = 2_000_000
-
-Body = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class SumProduct:
-    """The arrays of an exact pass, over nodes: first the inputs, then derived atoms in order.
-
-    Node n >= inputs has the bodies `body_ptr[rule_ptr[n - inputs]:…]`; `independent` says that
-    its bodies are independent instead of exclusive.
-    """
-
-    inputs: int
-    input_places: Indices  # (inputs,) the place of each input node among the variables' atoms
-    rule_ptr: Indices
-    body_ptr: Indices
-    body: Indices
-    independent: np.ndarray
-    outputs: Indices  # node of each output; -1 for certain, -2 for impossible
-
-    @property
-    def nodes(self) -> int:
-        """The number of nodes."""
-        return self.inputs + len(self.independent)
 
 
 class _RefusedError(Exception):
@@ -84,9 +60,6 @@ def sum_product(
     refused: dict[int, str] = {}
     independent: dict[int, bool] = {}
     for atom in check.order(outputs):
-        if rules.negation:
-            refused[atom] = "the rules have negation"
-            continue
         try:
             independent[atom] = check.combine(atom, refused)
         except _RefusedError as refusal:
@@ -95,35 +68,8 @@ def sum_product(
             refused[atom] = "the check for exclusive atoms is nested too deeply"
     kept = [atom for atom in outputs if atom not in refused]
     order = [atom for atom in check.order(kept) if atom in independent]
-    place = {int(atom): p for p, atom in enumerate(variables.atoms)}
-    node = _numbered(rules, order)
-    bodies = [body for atom in order for body in rules.bodies[atom]]
-    circuit = SumProduct(
-        inputs=len(rules.inputs),
-        input_places=np.array([place[atom] for atom in rules.inputs], np.int32),
-        rule_ptr=_offsets(len(rules.bodies[atom]) for atom in order),
-        body_ptr=_offsets(map(len, bodies)),
-        body=np.array([node[i] for body in bodies for i in body], np.int32),
-        independent=np.array([independent[atom] for atom in order], np.bool_),
-        outputs=np.array([_output_node(rules, node, atom) for atom in kept], np.int32),
-    )
+    circuit = build_circuit(variables, rules, order, independent, kept)
     return circuit, {atom: refused[atom] for atom in outputs if atom in refused}
-
-
-def _numbered(rules: RelevantRules, order: Sequence[int]) -> dict[int, int]:
-    """The node of each atom; an input that is also derived has its own under -1 - atom."""
-    node = {}
-    for n, atom in enumerate(rules.inputs):
-        node[-1 - atom] = n
-        node[atom] = n
-    return node | {atom: n for n, atom in enumerate(order, len(rules.inputs))}
-
-
-def _output_node(rules: RelevantRules, node: dict[int, int], atom: int) -> int:
-    """The node of an output; -1 for certain, -2 for impossible."""
-    if rules.certain[atom]:
-        return -1
-    return node.get(atom, -2) if rules.bodies.get(atom, (atom,)) else -2
 
 
 class _Check:
@@ -134,6 +80,7 @@ class _Check:
     ) -> None:
         self._program = program
         self._variables = variables
+        self._rules = rules
         self._bodies = rules.bodies
         self._supports: dict[int, int] = {}  # the variables of an atom, as bits
         self._exclusive: dict[tuple[int, int], bool] = {}
@@ -191,9 +138,10 @@ class _Check:
         )
 
     def _parts(self, atom: int) -> list[int]:
-        return [i for body in self._bodies.get(atom, ()) for i in body]
+        return [self._rules.atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
 
     def _support(self, i: int) -> int:
+        i = self._rules.atom_of(i)
         if i in self._supports:
             return self._supports[i]
         return 1 << self._variables.owner[-1 - i if i < 0 else i]
@@ -239,8 +187,8 @@ class _Check:
         return sorted(common)
 
     def _group_of(self, i: int) -> int:
-        """The group of an input, -1 for a derived atom or an independent fact."""
-        if i in self._bodies:
+        """The group of an input, -1 for any other literal."""
+        if i in self._bodies or self._rules.is_negated(i):
             return -1
         variable = self._variables.owner[-1 - i if i < 0 else i]
         return variable if variable >= len(self._variables.facts) else -1
@@ -249,7 +197,16 @@ class _Check:
         self._pairs += 1
         if self._pairs > _MOST_PAIRS:
             raise _RefusedError("the check for exclusive rules compares too many pairs of bodies")
-        return any(self._atoms_exclude(a, b) for a in first for b in second)
+        return any(self._literals_exclude(a, b) for a in first for b in second)
+
+    def _literals_exclude(self, a: int, b: int) -> bool:
+        negated = [self._rules.is_negated(i) for i in (a, b)]
+        if any(negated):
+            # An input that rules derive as well implies its atom.
+            first, second = (self._rules.atom_of(i) for i in (a, b))
+            same = (first if first >= 0 else -1 - first) == (second if second >= 0 else -1 - second)
+            return same and not all(negated)
+        return self._atoms_exclude(a, b)
 
     def _atoms_exclude(self, a: int, b: int) -> bool:
         if a == b:
@@ -276,9 +233,8 @@ class _Check:
         return repr(self._program.atoms[-1 - i if i < 0 else i])
 
     def _text(self, atom: int, body: Body) -> str:
-        names = [self._program.atoms[-1 - i if i < 0 else i] for i in body]
+        names = []
+        for i in body:
+            name = self._program.atoms[-1 - i if i < 0 else self._rules.atom_of(i)]
+            names.append(f"not {name}" if self._rules.is_negated(i) else name)
         return f"{self._program.atoms[atom]} :- {', '.join(names)}."
-
-
-def _offsets(sizes: Iterable[int]) -> Indices:
-    return np.concatenate(([0], np.cumsum(list(sizes), dtype=np.int64))).astype(np.int32)
