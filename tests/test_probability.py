@@ -164,6 +164,7 @@ def test_the_fused_pass_agrees_with_tables(
         out(0) :- a, g(0), s. out(1) :- b. out(1) :- g(1), a. out(2) :- g(2). out(0) :- t, c.
         alone :- h(0,1), h(1,0), h(2,2), s. alone :- h(0,0), b. always. never :- never.
         seen :- g(3), h(0,2), h(1,1), h(1,2), h(2,0), h(2,1). c :- h(1,1), h(2,0), s, t, b.
+        no :- not a, not t, not g(0), not both. both :- b, h(0,0).
     """
     given = torch.Generator().manual_seed(0)
     shapes = {"facts": (3,), "g": (4,), "h": (3, 3)}
@@ -178,7 +179,7 @@ def test_the_fused_pass_agrees_with_tables(
             },
             {
                 "one": lg.Categorical([["out(1)", "out(2)"], ["out(2)", "alone"]]),
-                "c": ["c", "always", "never", "a"],
+                "c": ["c", "always", "never", "a", "no"],
             },
             semantics="probability",
             facts={"s": 0.3, "t": 0.9},
@@ -201,7 +202,7 @@ def test_the_fused_pass_agrees_with_tables(
             assert found["one"].dtype == dtype
             total = sum(
                 (x * torch.linspace(1, 2, x[0].numel()).view(x[0].shape)).sum()
-                for x in (found["one"], found["c"][:, [0, 3]])
+                for x in (found["one"], found["c"][:, [0, 3, 4]])
             )
             facts, *groups = torch.autograd.grad(total, list(inputs.values()))
             # Of the values of a group only those changes matter that keep their sum.

@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 # Rules of one head exclude each other; some inputs are used by no rule.
 MIXED = """
     out(0) :- a, g(0), s. out(1) :- g(2), b. out(1) :- g(1), a. out(2) :- g(2).
-    alone :- h(0,1), h(1,0), h(2,2), s. alone :- h(0,0), b. always. never :- never.
+    alone :- h(0,1), h(1,0), h(2,2), s. alone :- h(0,0), d. always. never :- never.
     seen :- g(3), h(0,2), h(1,1), h(1,2), h(2,0), h(2,1). c :- h(1,1), h(2,0), s, t, b.
     deep :- alone, out(1). deep :- h(0,2), out(2), d.
 """
