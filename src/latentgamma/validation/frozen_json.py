@@ -1,8 +1,13 @@
-"""Frozen dataclasses as JSON text and back; every field is checked against its annotation."""
+"""Frozen dataclasses as JSON text and back.
+
+Every field is checked against its annotation. A digest of all fields covers what no annotation says,
+such as sizes that belong together.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import types
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -13,18 +18,33 @@ _T = TypeVar("_T")
 
 
 def to_json(value: Any) -> str:
-    """A frozen result as JSON text."""
-    return json.dumps(dataclasses.asdict(value), allow_nan=False, separators=(",", ":")) + "\n"
+    """A frozen result as JSON text, with a digest of its fields."""
+    data = dataclasses.asdict(value)
+    return _dumps({**data, "digest": _digest(data)}) + "\n"
 
 
 def from_json(kind: type[_T], text: str) -> _T:
-    """The dataclass in a JSON text, with every field checked against its type."""
+    """The dataclass in a JSON text, with every field checked against its type, and the digest."""
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise DataError(f"this is not JSON: {problem}") from None
+    except (ValueError, RecursionError) as problem:
+        raise DataError(f"this is not JSON that can be read: {problem}") from None
+    digest = data.pop("digest", None) if isinstance(data, dict) else None
     result: _T = _decode(kind, data, kind.__name__)
+    if digest != _digest(data):
+        raise DataError("its digest is not that of its content: the file was changed")
     return result
+
+
+def _dumps(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(data: Any) -> str:
+    try:
+        return hashlib.sha256(_dumps(data).encode()).hexdigest()
+    except ValueError:
+        raise DataError("it has numbers that are not finite") from None
 
 
 def _decode(kind: Any, data: Any, where: str) -> Any:
