@@ -3,6 +3,7 @@
 import itertools
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -266,7 +267,10 @@ def test_closed_world_is_said() -> None:
             lambda fit: fit("p(a,b).", [("t", "a", "b")], max_variables=1),
             "a target has 2 arguments",
         ),
-        (lambda fit: fit("p(a).", [("t", "a")], invent=1, noise=0.1), "invent has no effect"),
+        (
+            lambda fit: fit("p(a).", [("t", "a")], invent=2, noise=0.1),
+            "with wrong labels, invent is at most 1",
+        ),
         (lambda fit: fit("p(a).", [("t", "a")], noise=0.1, checkpoint="x"), "leave it out"),
         (lambda fit: fit("p(a).", [("t", "a")], method="magic"), 'method is "auto"'),
         (lambda fit: fit("p(a).", [("t", "a")], time_limit=0), "time_limit must be above"),
@@ -336,6 +340,77 @@ def test_search_and_gradient_agree(name: str) -> None:
     assert by_gradient.method == "gradient"
     assert by_search.predict(larger.background) == by_gradient.predict(larger.background)
     assert by_gradient.bits >= by_search.bits - 1e-6
+
+
+def test_two_results_agree_or_say_where_they_differ() -> None:
+    facts = {"likes": [("a", "b"), ("c", "d")], "knows": [("a", "b"), ("c", "d"), ("e", "f")]}
+    examples = [("invites", "a", "b"), ("invites", "c", "d")]
+    negative = [("invites", "b", "a")]
+    one = lg.relational.fit(facts, examples, negative)
+    other = next(a for a in one.alternatives if "knows" in a.text or "likes" in a.text)
+    assert one.agreement(one).same
+    by_gradient = lg.relational.fit(facts, examples, negative, method="gradient")
+    assert one.agreement(by_gradient).same == (one.text == by_gradient.text)
+    swapped = lg.relational.fit({"knows": facts["likes"], "likes": facts["knows"]}, examples)
+    with pytest.raises(lg.LatentGammaError, match="of different examples"):
+        one.agreement(swapped)
+    changed = replace(
+        one, text=other.text, clauses=_clauses_of(one, other.text), method="gradient", bits=99.0
+    )
+    agreement = one.agreement(changed)
+    assert not agreement.same
+    assert "only the program of method" in agreement.account
+    assert "is shorter by" in agreement.account
+    assert "is an alternative of method 'search'" in agreement.account
+
+
+def _clauses_of(result, text: str):
+    """The program of one rule with the other background predicate."""
+    clause = result.clauses.clauses[0]
+    names = result.clauses.names
+    number = next(n for n, name in enumerate(names) if f"{name}(X,Y)." in text)
+    return replace(result.clauses, clauses=(clause._replace(body=((number, (0, 1)),)),))
+
+
+def test_a_result_without_a_program_is_compared_by_its_reason() -> None:
+    facts, examples = {"p": [("a",), ("b",)]}, [("t", "a")]
+    none = lg.relational.fit(facts, examples)
+    found = replace(none, found=True, method="gradient")
+    assert none.agreement(none).account == "neither method found a program"
+    assert none.agreement(found).account.startswith("only method 'gradient' found a program")
+
+
+def test_the_gradient_shows_alternatives_that_explain_the_examples() -> None:
+    train = tasks.task("buzz", 1)
+    result = lg.relational.fit(train.background, train.positive, method="gradient")
+    assert result.alternatives
+    for one in result.alternatives:
+        assert set(tasks.derived(one.text, train.background, train.target)) == set(train.positive)
+    assert any("sampled" in text for text in result.notes)
+
+
+def test_an_invented_predicate_is_learned_with_wrong_labels() -> None:
+    train, larger = tasks.task("cyclic", 3, size="medium"), tasks.task("cyclic", 3, size="large")
+    positive, negative = tasks.flip_labels(train, 0.1, 3)
+    result = lg.relational.fit(train.background, positive, negative, noise=0.1, invent=1)
+    assert "inv1" in result.text
+    assert result.predict(larger.background) == set(larger.positive)
+    assert result.certificate.holds
+
+
+@pytest.mark.slow
+def test_two_invented_predicates_give_a_shorter_program() -> None:
+    family = tasks.task("grandparent", 1, size="medium").background
+    truth = (
+        "great(X,Y) :- grand(X,Z), parent(Z,Y). grand(X,Y) :- parent(X,Z), parent(Z,Y)."
+        "parent(X,Y) :- father(X,Y). parent(X,Y) :- mother(X,Y)."
+    )
+    examples = tasks.derived(truth, family, "great/2")
+    one, two = (lg.relational.fit(family, examples, invent=count) for count in (1, 2))
+    assert two.bits < one.bits
+    assert "inv2" in two.text
+    other = tasks.task("grandparent", 2, size="large").background
+    assert two.predict(other) == set(tasks.derived(truth, other, "great/2"))
 
 
 def test_the_gradient_finds_no_program_where_there_is_none() -> None:

@@ -45,6 +45,30 @@ def write_output(text: str = "") -> None:
         raise OSError(error.errno, error.strerror, "standard output") from None
 
 
+def print_message(text: str) -> None:
+    """Write a line to the standard error."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"latentgamma: {text}\n")
+
+
+def report_interruption(checkpoint: str | None) -> int:
+    """Say what was saved of an interrupted search; return the exit code."""
+    from latentgamma._learning.journal import delete_checkpoint, finished_pieces
+    from latentgamma._learning.wording import quantity
+
+    pieces = finished_pieces(checkpoint) if checkpoint else 0
+    if checkpoint and pieces:
+        print_message(
+            f"interrupted; {quantity(pieces, 'finished piece')} of work saved in {checkpoint}: "
+            f"the same command resumes from there, and starts again with --fresh"
+        )
+    else:
+        if checkpoint:
+            delete_checkpoint(checkpoint)
+        print_message("interrupted, before anything was finished")
+    return 130
+
+
 def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Return a rich console that prints text as it is; without any codes if NO_COLOR is set."""
     from rich.console import Console

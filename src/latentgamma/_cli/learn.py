@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import latentgamma as lg
 from latentgamma._atomic_write import write_text
 from latentgamma._cli.checks import UsageError, check_device, check_outputs, check_picture
-from latentgamma._cli.console import Screen, learning, working, write_output
+from latentgamma._cli.console import (
+    Screen,
+    learning,
+    print_message,
+    report_interruption,
+    working,
+    write_output,
+)
 from latentgamma._cli.learn_relational import learn_relational, refuse_relational_options
 from latentgamma._cli.main import with_options
 from latentgamma._errors import unknown_atoms
@@ -64,7 +71,7 @@ def learn(args: argparse.Namespace) -> int:
                 nonlocal resumed
                 if resumed:  # the checkpoint was read and fits
                     pieces = quantity(resumed, "finished piece")
-                    _print_message(f"resuming from {checkpoint}, with {pieces} of work")
+                    print_message(f"resuming from {checkpoint}, with {pieces} of work")
                     resumed = 0
                 show(entry.stage, entry.explained, entry.rules, [str(rule) for rule in entry.new])
 
@@ -83,7 +90,7 @@ def learn(args: argparse.Namespace) -> int:
                 **options,
             )
     except KeyboardInterrupt:
-        return _interrupted(checkpoint)
+        return report_interruption(checkpoint)
     _write_files(args, result)
     try:
         _print_result(args, result, heads)
@@ -189,28 +196,9 @@ def _checkpoint(args: argparse.Namespace) -> str | None:
         return None
     path = Path(f"{name}{_CHECKPOINT}")
     if not os.access(path.absolute().parent, os.W_OK):
-        _print_message(f"no checkpoint is kept: cannot write {path}; pass --checkpoint FILE")
+        print_message(f"no checkpoint is kept: cannot write {path}; pass --checkpoint FILE")
         return None
     return str(path)
-
-
-def _interrupted(checkpoint: str | None) -> int:
-    pieces = finished_pieces(checkpoint) if checkpoint else 0
-    if checkpoint and pieces:
-        _print_message(
-            f"interrupted; {quantity(pieces, 'finished piece')} of work saved in {checkpoint}: "
-            f"the same command resumes from there, and starts again with --fresh"
-        )
-    else:
-        if checkpoint:
-            delete_checkpoint(checkpoint)
-        _print_message("interrupted, before anything was finished")
-    return 130
-
-
-def _print_message(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"latentgamma: {text}\n")
 
 
 # -------------------------------------------------------------------- results

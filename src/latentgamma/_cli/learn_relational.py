@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import latentgamma as lg
 from latentgamma._atomic_write import write_text
 from latentgamma._cli.checks import UsageError, check_outputs
-from latentgamma._cli.console import Screen, learning, working, write_output
+from latentgamma._cli.console import (
+    Screen,
+    learning,
+    print_message,
+    report_interruption,
+    working,
+    write_output,
+)
 from latentgamma._errors import DataError
 from latentgamma._learning.journal import delete_checkpoint, finished_pieces
 from latentgamma._learning.wording import quantity
@@ -60,7 +66,9 @@ def learn_relational(args: argparse.Namespace) -> int:
         delete_checkpoint(checkpoint)
     resumed = finished_pieces(checkpoint) if checkpoint else 0
     if resumed:
-        _print_message(f"resuming from {checkpoint}, with {quantity(resumed, 'finished level')}")
+        print_message(
+            f"resuming from {checkpoint}, with {quantity(resumed, 'finished piece')} of work"
+        )
     try:
         with learning() as show:
 
@@ -79,16 +87,9 @@ def learn_relational(args: argparse.Namespace) -> int:
                 **_limits(args, files),
             )
     except KeyboardInterrupt:
-        pieces = finished_pieces(checkpoint) if checkpoint else 0
-        saved = f"{quantity(pieces, 'finished level')} saved in {checkpoint}"
-        _print_message(
-            f"interrupted; {saved}: the same command resumes from there"
-            if pieces
-            else "interrupted, before anything was saved; -o or --checkpoint keeps finished levels"
-        )
-        return 130
+        return report_interruption(checkpoint)
     for sentence in files.unused:
-        _print_message(f"not used: {sentence}")
+        print_message(f"not used: {sentence}")
     if args.output and result.found:
         write_text(args.output, f"{result.text}\n")
     if args.model and result.model is not None:
@@ -158,8 +159,3 @@ def _print_result(args: argparse.Namespace, result: RelationalResult, files: Pop
     mark = "% " if result.found and not args.output else ""
     for line, style in summary_lines(result):
         screen.line(mark + line, style)
-
-
-def _print_message(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"latentgamma: {text}\n")

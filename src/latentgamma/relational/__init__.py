@@ -10,9 +10,10 @@ from latentgamma.relational.chain_rules import ChainRule, ChainRules, mine_chain
 from latentgamma.relational.composition import CompositionTable, learn_composition
 from latentgamma.relational.differences import Alternative
 from latentgamma.relational.fit import fit
-from latentgamma.relational.result import RelationalResult, RuleEvidence, SearchStep
+from latentgamma.relational.result import Agreement, RelationalResult, RuleEvidence, SearchStep
 
 __all__ = [
+    "Agreement",
     "Alternative",
     "ChainRule",
     "ChainRules",

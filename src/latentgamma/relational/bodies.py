@@ -116,6 +116,10 @@ class BodySearch:
         self.frontier: list[Body] = [()]
         self.literals = 0
 
+    def allow(self, numbers: Sequence[int]) -> None:
+        """Let the next literals be of these relations."""
+        self._allowed = numbers
+
     def next_level(
         self, variables: int, deadline: float, must_use: frozenset[int] = frozenset()
     ) -> tuple[list[Clause], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 #: A predicate, by its number, and its variables. The head has the variables 0, 1, …
@@ -13,6 +13,8 @@ Body: TypeAlias = "tuple[Literal, ...]"
 
 #: Up to this many variables beside the head's, every renaming is tried.
 _MOST_RENAMED = 5
+#: Rounds in which variables are told apart by the variables next to them.
+_ROUNDS = 2
 
 
 class Clause(NamedTuple):
@@ -41,17 +43,38 @@ def canonical(body: Sequence[Literal], arity: int) -> Body:
     """
     used = sorted({v for _, literal in body for v in literal if v >= arity})
     best: Body | None = None
-    orders: Iterable[tuple[int, ...]] = [tuple(range(len(used)))]
+    orders: Iterable[tuple[int, ...]] = [tuple(used)]
     if 1 < len(used) <= _MOST_RENAMED:
-        orders = itertools.permutations(range(len(used)))
+        orders = _orders(body, used, arity)
     for order in orders:
-        names = {variable: arity + place for variable, place in zip(used, order, strict=True)}
+        names = {variable: arity + place for place, variable in enumerate(order)}
         renamed = tuple(
-            sorted((p, tuple([names.get(v, v) for v in literal])) for p, literal in body)
+            sorted([(p, tuple([names.get(v, v) for v in literal])) for p, literal in body])
         )
         if best is None or renamed < best:
             best = renamed
     return best or ()
+
+
+def _orders(body: Sequence[Literal], used: Sequence[int], arity: int) -> Iterator[tuple[int, ...]]:
+    """Return orders of the variables: sorted by where they occur, and every order of equal ones."""
+    rank = {v: v - arity for v in range(arity)} | dict.fromkeys(used, 0)
+    for _ in range(_ROUNDS):
+        places: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {v: [] for v in used}
+        for predicate, literal in body:
+            ranks = tuple([rank[v] for v in literal])
+            for place, variable in enumerate(literal):
+                if variable >= arity:
+                    places[variable].append((predicate, place, ranks))
+        keys = {v: (rank[v], tuple(sorted(places[v]))) for v in used}
+        numbers = {key: number for number, key in enumerate(sorted(set(keys.values())))}
+        rank.update({v: numbers[keys[v]] for v in used})
+        if len(numbers) == len(used):
+            break
+    ordered = sorted(used, key=rank.__getitem__)
+    groups = [list(group) for _, group in itertools.groupby(ordered, key=rank.__getitem__)]
+    for parts in itertools.product(*(itertools.permutations(group) for group in groups)):
+        yield tuple(itertools.chain.from_iterable(parts))
 
 
 def as_body(literals: Iterable[Sequence[Any]]) -> Body:

@@ -52,7 +52,7 @@ def fit(
         negative: examples that do not follow. Without any, everything that is not a positive
             example counts as false (closed world). Tuples in neither have no label.
         target: the predicates to learn; by default those of the positive examples.
-        invent: the largest number of invented predicates, at most 2; for clean labels.
+        invent: the largest number of invented predicates, at most 2; with wrong labels at most 1.
         recursive: whether rules may use the targets.
         max_body: the largest number of literals in a body.
         max_variables: the largest number of variables in a rule.
@@ -165,8 +165,8 @@ def _check_options(
 
 def _refuse_without_effect(noise: Any, method: Any, invent: int, checkpoint: Any) -> None:
     """Raise an ArgumentError for options that this method does not use."""
-    if noise and invent:
-        raise ArgumentError("invent has no effect with wrong labels; leave out invent or noise")
+    if noise and invent > 1:
+        raise ArgumentError(f"with wrong labels, invent is at most 1, not {invent}")
     if checkpoint is not None and (noise or method == "gradient"):
         raise ArgumentError(
             "a checkpoint is kept by method 'search' without wrong labels only; leave it out"

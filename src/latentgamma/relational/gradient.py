@@ -14,20 +14,31 @@ import numpy as np
 
 from latentgamma._learning.wording import quantity
 from latentgamma.relational.instances import Candidate, Hypotheses
-from latentgamma.relational.noisy_search import LabelCost, SetScorer, noisy_candidates
+from latentgamma.relational.noisy_bodies import LabelCost, NoisyCandidates
+from latentgamma.relational.noisy_search import NOISY_SLACK, SetScorer
 from latentgamma.relational.problem import Problem
-from latentgamma.relational.search import Found, Report, SearchOptions, covering_candidates
+from latentgamma.relational.search import (
+    Found,
+    Report,
+    SearchOptions,
+    covering_candidates,
+    longest_alternative,
+)
 from latentgamma.relational.selection import Choice
 
 #: Steps, sets sampled in each, and the step size of the log-odds.
 _STEPS = 400
 _SAMPLES = 96
 _RATE = 0.25
+#: Times to start again while no set explains the examples.
+_STARTS = 8
 #: The log-odds at the start, and their bounds.
 _START, _BOUND = -2.0, 6.0
 #: Bits for each wrong label where none is allowed.
 _WRONG_BITS = 60.0
 _MOST_CANDIDATES = 120
+#: Sampled sets that may be alternatives.
+_MOST_RANKED = 60
 
 
 def gradient_search(
@@ -56,23 +67,48 @@ def gradient_search(
         cost: LabelCost | _NoneWrong = _NoneWrong()
     else:
         cost = LabelCost(labels, noise)
-        candidates = noisy_candidates(problem, options, cost, deadline, report)
+        source = NoisyCandidates(problem, options, cost, deadline)
+        candidates = next(source.rounds(), [])
+        found.relations, found.definitions = source.relations, source.definitions
     if not candidates:
         return found, 0.0
     hypotheses = Hypotheses(problem, candidates)
     bits = {number: one.relation.bits for number, one in found.definitions.items()}
     scorer = SetScorer(hypotheses, cost, bits, options.invent)
-    best_bits, best = _train(scorer, len(candidates), options.seed, deadline)
-    wrong = scorer.wrong([best])[0]
+    empty = float(scorer.total([()])[0])
+    for start in range(_STARTS):
+        best_bits, best = _train(scorer, len(candidates), [options.seed, start], deadline)
+        wrong = scorer.wrong([best])[0]
+        explains = bool(best) and best_bits < empty and (noise != 0 or not wrong)
+        if explains or time.process_time() > deadline:
+            break
     report(f"sampled sets of {quantity(len(candidates), 'candidate')}", len(candidates), 1.0)
     found.candidates = list(candidates)
-    if (noise == 0 and wrong) or not best or best_bits >= float(scorer.total([()])[0]):
+    if not explains:
         found.notes.append(
             "no sampled set of rules explains the examples; method 'search' compares all of them"
         )
         return found, 0.0
-    found.choices = [Choice(best, best_bits, False)]
+    found.choices = _choices(scorer, (best_bits, best), options.alternatives, clean=noise == 0)
+    if options.alternatives:
+        found.notes.append("alternatives are sought among the sets of rules that were sampled")
     return found, wrong / labels
+
+
+def _choices(
+    scorer: SetScorer, best: tuple[float, tuple[int, ...]], most: int, *, clean: bool
+) -> list[Choice]:
+    """Return the best set, and the next shortest of the sampled ones that do not contain another."""
+    chosen = [best]
+    limit = longest_alternative(best[0]) if clean else best[0] + NOISY_SLACK
+    for bits, sampled in scorer.ranked(_MOST_RANKED):
+        smaller = _needed_rules(scorer, (bits, sampled))
+        wrong = clean and scorer.wrong([smaller[1]])[0] > 0
+        contains = any(set(one) <= set(smaller[1]) for _, one in chosen)
+        if not wrong and not contains and smaller[0] <= limit:
+            chosen.append(smaller)
+    chosen[1:] = sorted(chosen[1:])[:most]
+    return [Choice(one, bits, False) for bits, one in chosen]
 
 
 class _NoneWrong:
@@ -93,10 +129,10 @@ def _screened(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _train(
-    scorer: SetScorer, count: int, seed: int, deadline: float
+    scorer: SetScorer, count: int, seed: list[int], deadline: float
 ) -> tuple[float, tuple[int, ...]]:
     """Return the best set that was sampled, with its description length."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed if seed[1] else seed[0])
     odds = np.full(count, _START)
     speed, scale = np.zeros(count), np.zeros(count)
     best: tuple[float, tuple[int, ...]] = (float(scorer.total([()])[0]), ())
@@ -119,7 +155,13 @@ def _train(
         sure = np.minimum(share, 1 - share).max() < 0.02
         if sure and step > 50:
             break
-    # Rules that the best set does not need are left out.
+    return _needed_rules(scorer, best)
+
+
+def _needed_rules(
+    scorer: SetScorer, best: tuple[float, tuple[int, ...]]
+) -> tuple[float, tuple[int, ...]]:
+    """Return the set without the rules that it does not need."""
     for drop in best[1]:
         smaller = tuple(n for n in best[1] if n != drop)
         best = min(best, (float(scorer.total([smaller])[0]), smaller))

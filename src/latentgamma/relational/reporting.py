@@ -46,55 +46,46 @@ def build_result(
             notes.append(
                 "the targets have too many tuples to list: rules do not use those without a label"
             )
-    if not found.choices:
+    program: ClauseProgram | None = None
+    evidence: tuple[RuleEvidence, ...] = ()
+    others: list[Alternative] = []
+    wrong: tuple[str, ...] = ()
+    if found.choices:
+        program = _program(problem, found, found.choices[0])
+        others, same = _alternatives(problem, found, options.alternatives)
+        if same:
+            notes.append(
+                f"{quantity(same, 'other form')} of the program gave the same answers on every "
+                "instance that was tried"
+            )
+        evidence, missing, wrong = _evidence(problem, found, found.choices[0], program)
+        if noise is None and (missing or wrong):
+            raise RuntimeError(
+                f"the program found is not one of the examples; report this: {program.text}"
+            )
+    else:
         by_relation = {target.relation: target for target in problem.targets}
-        return RelationalResult(
-            text="",
-            found=False,
-            evidence=(),
-            alternatives=(),
-            unexplained=tuple(problem.atom(by_relation[r], c) for r, c in found.unexplained),
-            wrong=(),
-            accuracy=None,
-            bits=0.0,
-            notes=tuple(notes),
-            reason=_why_nothing(found, options, noise),
-            history=history,
-            method=method,
-            noise=noise or 0.0,
-            seconds=seconds,
-            problem=problem,
-        )
-    best = found.choices[0]
-    program = _program(problem, found, best)
-    others, same = _alternatives(problem, found, options.alternatives)
-    if same:
-        notes.append(
-            f"{quantity(same, 'other form')} of the program gave the same answers on every "
-            "instance that was tried"
-        )
-    evidence, missing, wrong = _evidence(problem, found, best, program)
-    if noise is None and (missing or wrong):
-        raise RuntimeError(
-            f"the program found is not one of the examples; report this: {program.text}"
-        )
+        missing = tuple(problem.atom(by_relation[r], c) for r, c in found.unexplained)
     labels = sum(problem.label_count(target) for target in problem.targets)
     return RelationalResult(
-        text=program.text,
-        found=True,
+        text="" if program is None else program.text,
+        found=program is not None,
         evidence=evidence,
         alternatives=tuple(others),
         unexplained=missing,
         wrong=wrong,
-        accuracy=1.0 - (len(missing) + len(wrong)) / max(1, labels),
-        bits=best.bits,
+        accuracy=None if program is None else 1 - (len(missing) + len(wrong)) / max(1, labels),
+        bits=found.choices[0].bits if found.choices else 0.0,
         notes=tuple(notes),
-        reason=_why(found, options, noise),
+        reason=_why(found, options, noise)
+        if found.choices
+        else _why_nothing(found, options, noise),
         history=history,
         method=method,
         noise=noise or 0.0,
         seconds=seconds,
         problem=problem,
+        clauses=program,
     )
 
 

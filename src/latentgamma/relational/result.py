@@ -12,9 +12,9 @@ from latentgamma._errors import DataError
 from latentgamma._learning.wording import listing, quantity
 from latentgamma._program.stratified import require_definite
 from latentgamma.datalog.grounding import GroundingWarning, ground
-from latentgamma.relational.differences import Alternative
+from latentgamma.relational.differences import Alternative, compare
 from latentgamma.relational.problem import Problem, read_facts
-from latentgamma.relational.programs import derived_atoms
+from latentgamma.relational.programs import ClauseProgram, derived_atoms
 
 if TYPE_CHECKING:
     from latentgamma._certificate.certificate import Certificate
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from latentgamma._program.program import Program
 
 _MOST_LISTED = 10
+#: Descriptions whose lengths differ by less have the same length.
+_SAME_BITS = 0.01
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,22 @@ class SearchStep:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """Whether two results have the same answers.
+
+    Attributes:
+        same: whether no difference was found.
+        account: what is the same, or where the programs differ and why.
+    """
+
+    same: bool
+    account: str
+
+    def __str__(self) -> str:
+        return self.account
+
+
 @dataclass(frozen=True, repr=False)
 class RelationalResult(Displayed):
     """The learned program, and how far it can be trusted.
@@ -82,6 +100,7 @@ class RelationalResult(Displayed):
         noise: the share of wrong labels that was assumed or estimated.
         seconds: the processor time of the search.
         problem: the examples.
+        clauses: the rules as clauses; None if no program was found.
     """
 
     text: str
@@ -99,6 +118,7 @@ class RelationalResult(Displayed):
     noise: float
     seconds: float
     problem: Problem
+    clauses: ClauseProgram | None
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -155,6 +175,42 @@ class RelationalResult(Displayed):
         tables = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
         targets = [f"{target.name}/{target.arity}" for target in self.problem.targets]
         return derived_atoms(self.text, tables, targets)
+
+    def agreement(self, other: RelationalResult) -> Agreement:
+        """Return whether another result of the same examples has the same answers, and if not why.
+
+        Both programs are run on small instances: the bodies of their rules, unfolded until they
+        have background predicates only.
+
+        >>> import latentgamma as lg
+        >>> facts, examples = "edge(a,b). edge(b,c).", [("back", "b", "a"), ("back", "c", "b")]
+        >>> by_search = lg.relational.fit(facts, examples)
+        >>> by_gradient = lg.relational.fit(facts, examples, method="gradient")
+        >>> print(by_search.agreement(by_gradient))
+        the programs of methods 'search' and 'gradient' are the same
+
+        Args:
+            other: a result of `fit`, for instance by the other method.
+
+        Raises:
+            DataError: the results are of different examples.
+        """
+        if self.problem.digest != other.problem.digest:
+            raise DataError("the results are of different examples; compare two of the same ones")
+        if self.clauses is None or other.clauses is None:
+            return Agreement(self.found == other.found, _without_program(self, other))
+        methods = f"methods {self.method!r} and {other.method!r}"
+        if self.text == other.text:
+            return Agreement(True, f"the programs of {methods} are the same")
+        numbers = [(target.relation, target.arity) for target in self.problem.targets]
+        programs = [(self.clauses, self.bits), (other.clauses, other.bits)]
+        different, _ = compare(programs, numbers, 1)
+        if not different:
+            return Agreement(
+                True,
+                f"the programs of {methods} have the same answers on every instance that was tried",
+            )
+        return Agreement(False, _difference(self, other, different[0]))
 
     def summary(self) -> str:
         """Return the program and what the examples say about it, as text.
@@ -254,6 +310,37 @@ def summary_lines(result: RelationalResult) -> list[tuple[str, str]]:
     if result.wrong:
         lines.append((f"derived, but negative: {listing(result.wrong, _MOST_LISTED)}", "yellow"))
     return [*lines, *((f"note: {text}", "") for text in result.notes)]
+
+
+def _without_program(one: RelationalResult, other: RelationalResult) -> str:
+    """Return the account of two results of which at least one has no program."""
+    if not one.found and not other.found:
+        return "neither method found a program"
+    with_one, without = (one, other) if one.found else (other, one)
+    return (
+        f"only method {with_one.method!r} found a program; method {without.method!r}: "
+        f"{'; '.join([without.reason, *without.notes])}"
+    )
+
+
+def _difference(one: RelationalResult, other: RelationalResult, at: Alternative) -> str:
+    """Return where two programs differ, and why each method has its own."""
+    who = other if at.derives else one
+    parts = [f"given {at.facts}, only the program of method {who.method!r} derives {at.atom}"]
+    if abs(one.bits - other.bits) < _SAME_BITS:
+        parts.append("both descriptions have the same length, so the examples do not decide")
+    else:
+        shorter, longer = (one, other) if one.bits < other.bits else (other, one)
+        parts.append(
+            f"the description of method {shorter.method!r} is shorter by "
+            f"{longer.bits - shorter.bits:.1f} bits; method {longer.method!r} did not compare it"
+        )
+    for has, listed in ((one, other), (other, one)):
+        if any(entry.text == has.text for entry in listed.alternatives):
+            parts.append(
+                f"the program of method {has.method!r} is an alternative of method {listed.method!r}"
+            )
+    return "; ".join(parts)
 
 
 def _support(one: RuleEvidence) -> str:

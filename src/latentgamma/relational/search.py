@@ -90,6 +90,11 @@ def most_variables(literals: int, arity: int, widest: int, limit: int) -> int:
     return min(limit, max(literals + 1, min(reached, ALL_VARIABLES)))
 
 
+def longest_alternative(bits: float) -> float:
+    """Return the largest description length of an alternative to a program of so many bits."""
+    return bits * (1 + _SLACK_SHARE) + _SLACK_BITS
+
+
 def _limit(level: int, seeker: BodySearch, options: SearchOptions) -> int:
     widest = max(relation.arity for relation in seeker.relations)
     return most_variables(level, seeker.target.arity, widest, options.max_variables)
@@ -146,7 +151,7 @@ def search(
             found.literals = level
         now = time.process_time()
         if best is not None:
-            most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
+            most = longest_alternative(best.bits)
             if most <= _least_bits(level + 1, problem, pool.predicates):
                 break
             deadline = min(deadline, now + max(_MORE_SECONDS, _MORE_SHARE * (now - start)))
@@ -285,7 +290,7 @@ def _alternatives(
     now = time.process_time()
     deadline = now + min(_ALTERNATIVE_SECONDS, max(0.5, time_limit - now))
     best = found.choices[0]
-    most = best.bits * (1 + _SLACK_SHARE) + _SLACK_BITS
+    most = longest_alternative(best.bits)
     choice: Choice | None = best
     found.choices = [best]
     while choice is not None and len(found.choices) <= options.alternatives:
