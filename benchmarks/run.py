@@ -33,6 +33,7 @@ BENCHMARKS = {
     "train": ("train", "rows", "training a network through rules: ways, tasks and seeds"),
     "mnist": ("mnist", "rows", "MNIST read through sums, on a GPU"),
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
+    "probability_gpu": ("probability", "cuda_rows", "additions beside KLay on a CUDA device"),
     "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
     "certificate": ("certificate", "rows", "how tight and how quick the certificate is"),
     "relational": ("relational", "rows", "rules with variables from examples"),
