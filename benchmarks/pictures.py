@@ -187,7 +187,34 @@ def peers(rows: list[Row]) -> list[Picture]:
     return found
 
 
+def relational(rows: list[Row]) -> list[Picture]:
+    wrong = [row for row in rows if row["part"] == "wrong labels"]
+    shares = sorted({row["share"] for row in wrong})
+    tasks = [{row["task"] for row in wrong if row["share"] == share} for share in shares]
+    common = set.intersection(*tasks) if tasks else set()
+    if len(shares) < 2 or not common:
+        return []
+    clean = [row for row in rows if row["part"] == "clean"]
+    points = []
+    for share, block in [
+        (0.0, clean),
+        *((s, [r for r in wrong if r["share"] == s]) for s in shares),
+    ]:
+        chosen = [row for row in block if row["task"] in common]
+        sets = sum(row["training sets"] for row in chosen)
+        points.append((100 * share, 100 * sum(row["right"] for row in chosen) / sets))
+
+    def draw(axes: Any) -> None:
+        axes.plot(*zip(*points, strict=True), "o-", color=LINES[0], markersize=4)
+        axes.set(xlabel="wrong labels, %", ylabel="training sets solved, %", ylim=(0, 104))
+        axes.grid(color="#dddddd", linewidth=0.7)
+
+    title = f"Rules with variables from wrong labels, {len(common)} tasks"
+    return [Picture("relational", title, draw)]
+
+
 PICTURES = {
+    "relational": relational,
     "closure": closure,
     "scale": scale,
     "sweep": sweep,
