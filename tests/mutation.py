@@ -347,13 +347,12 @@ class Mutation:
                 send(pipe, [i, passed, seconds, sorted(trace.setup), sorted(trace.lines)])
             os._exit(0)
         for i, passed, seconds, setup, lines in receive(child, pipe, lambda message: 900.0):
-            if not passed:
-                sys.exit(f"{self.name}: {self.items[i].nodeid} fails before any change")
+            if not passed:  # also because it is traced
+                print(f"{self.items[i].name} fails without a change", file=self.out, flush=True)
+                continue
             self.seconds[i], self.lines[i] = seconds, {*setup, *lines}
             # What a fixture has made may be checked by any test of the file.
             in_setup.setdefault(str(self.items[i].path), set()).update(setup)
-        if len(self.seconds) < len(self.items):
-            sys.exit(f"{self.name}: the tests end early, before any change")
         for i, lines in self.lines.items():
             lines |= in_setup[str(self.items[i].path)]
         total = sum(self.seconds.values())

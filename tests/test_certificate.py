@@ -376,6 +376,12 @@ def test_three_differences_are_shown_and_the_others_counted(rules: int) -> None:
     assert f"(rule {6 - rules})" in more.message
 
 
+def test_what_is_no_model_is_refused() -> None:
+    program = lg.parse("b :- a.")
+    with pytest.raises(lg.ModelError, match="takes a model, such as lg.oracle"):
+        lg.certify(program, program)
+
+
 def test_atoms_that_only_one_side_has_are_named() -> None:
     model = lg.oracle(lg.parse("b :- a. c :- b."))
     with pytest.raises(lg.ModelError, match="same atoms: 'c', 'd' differ"):

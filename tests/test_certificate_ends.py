@@ -491,12 +491,35 @@ def test_long_runs_take_few_evaluations(
     assert calls <= most
 
 
+@pytest.mark.parametrize(
+    ("dtype", "first", "rate", "most"),
+    [("float16", 1e-4, 10.0, 78), ("bfloat16", 1e-3, 3.0, 66), ("bfloat16", 1e-5, 5.0, 12)],
+)
+def test_rounding_to_sixteen_bits_takes_few_more_evaluations(
+    dtype: str, first: float, rate: float, most: int
+) -> None:
+    """What is supposed of the end of many steps is too low there at first, and is corrected."""
+    calls = 0
+
+    def shares(bound: np.ndarray) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        return np.array([first, first / 3, first / 100]) * np.exp(rate * bound)
+
+    follow(shares, np.array([0.0, 0.1, 0.2]), Rounding.of(dtype), fine=0.03)
+    assert calls <= most
+
+
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 def test_the_upper_end_by_literals_names_the_atom_that_rises_most(form: str) -> None:
-    program = lg.parse("b :- a. c :- a, b. d :- e.")
+    program = lg.parse("b :- a. c :- a, b. d :- e. f. g :- f.")  # f and g are always true
     model = lg.oracle(program, lg.Constants.paper(), form=form, dtype=torch.float64)
     with torch.no_grad():
         model.offset[program.index["c"]] -= 1.0
     end = upper_end(worst_cases(replace(model.reading(program), whole=None)), 0.01)
     assert program.atoms[end.atom] == "c"
     assert end.t_max > 1
+    # Nothing is above one half, unless more is allowed.
+    assert 0.3 < end.curve[-1][1] <= 0.5
+    more = upper_end(worst_cases(replace(model.reading(program), whole=None)), 0.01, limit=0.9)
+    assert more.curve[-1][1] > 0.5
