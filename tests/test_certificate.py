@@ -378,7 +378,7 @@ def test_three_differences_are_shown_and_the_others_counted(rules: int) -> None:
 
 def test_what_is_no_model_is_refused() -> None:
     program = lg.parse("b :- a.")
-    with pytest.raises(lg.ModelError, match="takes a model, such as lg.oracle"):
+    with pytest.raises(lg.ModelError, match="certify takes a model, such as"):
         lg.certify(program, program)
 
 

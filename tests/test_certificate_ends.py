@@ -253,6 +253,7 @@ def test_a_run_ends_as_soon_as_enough_is_proved() -> None:
     whole = follow(shares, np.zeros(1), rounding, fine=0.03)
     part = follow(shares, np.zeros(1), rounding, fine=0.03, until=1000.0)
     assert 1000 <= part.t_max < 8000 < whole.t_max
+    assert follow(shares, np.zeros(1), rounding, fine=0.03, until=1.0).t_max == 1
     few = follow(shares, np.zeros(1), rounding, fine=0.03, most_evaluations=12)
     assert 0 < few.t_max < whole.t_max
     assert len(few.curve) <= 12
