@@ -60,7 +60,7 @@ TESTS = {
     "_model/dense_rules": "rules_contract",
     "_model/sparse_rules": "rules_contract",
     "_model/stages": "rules_contract",
-    "_model/module": "operator citizenship",
+    "_model/module": "operator gradient fixed_model",
 }
 
 #: Words in the names of tests that take long and are left out. Compiled kernels and sharded models

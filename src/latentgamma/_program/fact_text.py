@@ -8,6 +8,9 @@ from latentgamma._program.facts import find_name
 from latentgamma._program.rule_text import definite, read_rules
 from latentgamma._program.source_text import decode_text
 
+# Characters of the facts that a message shows.
+_SHOWN = 200
+
 
 def split_facts(text: str) -> list[str]:
     """The names between commas, as written; commas in parentheses or quotes do not count.
@@ -23,7 +26,7 @@ def split_facts(text: str) -> list[str]:
         end = _end_of_name(text, start)
         name = text[start:end].strip()
         if not name:
-            raise FactsError(f"there is no name between two commas of the facts {text!r}")
+            raise FactsError(f"there is no name between two commas of the facts {_shown(text)}")
         names.append(name)
         if end == len(text):
             return names
@@ -46,7 +49,7 @@ def _end_of_name(text: str, start: int) -> int:
         depth = max(0, depth + (mark == "(") - (mark == ")"))
         at += 1
     if depth:
-        raise FactsError(f"a '(' is never closed in the facts {text!r}")
+        raise FactsError(f"a '(' is never closed in the facts {_shown(text)}")
     return at
 
 
@@ -57,7 +60,11 @@ def _end_of_quote(text: str, at: int) -> int:
         if text[at] == mark:
             return at + 1
         at += 2 if text[at] == "\\" else 1
-    raise FactsError(f"a quote ({mark}) is never closed in the facts {text[start:]!r}")
+    raise FactsError(f"a quote ({mark}) is never closed in the facts {_shown(text[start:])}")
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
 
 
 def atom_name(program: Atoms, text: str) -> str:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from latentgamma._errors import DataError
 
 _T = TypeVar("_T")
+# Characters of a value that a message shows.
+_SHOWN = 200
 
 
 def to_json(value: Any) -> str:
@@ -52,7 +54,7 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         if not isinstance(data, dict) or set(data) != set(hints):
-            got = sorted(data) if isinstance(data, dict) else type(data).__name__
+            got = _shown(sorted(data)) if isinstance(data, dict) else type(data).__name__
             raise DataError(f"{where} should have the fields {sorted(hints)}, but has {got}")
         parts = {name: _decode(hints[name], data[name], f"{where}.{name}") for name in hints}
         return kind(**parts)  # type: ignore[operator]
@@ -74,5 +76,10 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if type(data) is not kind:
-        raise DataError(f"{where} should be {kind.__name__}, not {data!r}")
+        raise DataError(f"{where} should be {kind.__name__}, not {_shown(data)}")
     return data
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
