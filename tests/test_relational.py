@@ -314,6 +314,15 @@ def test_a_task_is_solved_with_wrong_labels(name: str) -> None:
     assert len(result.unexplained) + len(result.wrong) == len(wrong)
 
 
+@pytest.mark.slow
+def test_a_short_recursive_rule_is_a_candidate_beside_longer_ones_that_gain_more() -> None:
+    train = tasks.task("connectedness", 9, size="medium")
+    larger = tasks.task("connectedness", 9, size="large")
+    positive, negative = tasks.flip_labels(train, 0.1, 9)
+    result = lg.relational.fit(train.background, positive, negative, noise=0.1)
+    assert result.predict(larger.background) == set(larger.positive)
+
+
 def test_labels_without_a_rule_give_no_program() -> None:
     rng = random.Random(1)
     background = {"p": [(n, rng.randrange(40)) for n in range(40)]}
@@ -360,7 +369,7 @@ def test_two_results_agree_or_say_where_they_differ() -> None:
     agreement = one.agreement(changed)
     assert not agreement.same
     assert "only the program of method" in agreement.account
-    assert "is shorter by" in agreement.account
+    assert "the description of method 'search' is shorter by" in agreement.account
     assert "is an alternative of method 'search'" in agreement.account
 
 
