@@ -26,7 +26,7 @@ from latentgamma import (
     oracle,
     parse,
 )
-from latentgamma._model import stages
+from latentgamma._model import module, stages
 from latentgamma._model.closed_runs import TorchClosure
 from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.kernels.cpu_closure import CompiledClosure
@@ -560,3 +560,72 @@ def test_steps_none_takes_as_many_steps_as_each_example_needs(kernel: str) -> No
         depth = lg.closure(program, facts[example]).depth
         torch.testing.assert_close(after[example], model(state[example], depth).detach())
         torch.testing.assert_close(model(state[example]).detach(), after[example])
+
+
+def test_the_atoms_of_a_state_are_those_above_one_half() -> None:
+    model = oracle(parse("b :- a. c :- b."))
+    first, second, third = model.program.atoms
+    assert model.names(torch.tensor([0.51, 0.5, 0.7])) == {first, third}
+    both = model.names(torch.tensor([[0.6, 0.4, 0.0], [0.0, 1.0, 0.5]]))
+    assert both == [{first}, {second}]
+    assert model.names(torch.full((2, 2, 3), 0.6)) == [{first, second, third}] * 4
+
+
+def test_parameters_follow_a_wide_dtype_and_keep_theirs_for_a_narrow_one() -> None:
+    model = oracle(parse("b :- a."), dtype=torch.float64)
+    assert {p.dtype for p in model.float().parameters()} == {torch.float32}
+    assert {p.dtype for p in model.half().parameters()} == {torch.float32}
+    assert model.dtype == torch.float16
+    assert {p.dtype for p in model.double().parameters()} == {torch.float64}
+
+
+def test_log_odds_along_proofs_have_a_slope_at_the_ends() -> None:
+    model = oracle(parse("b :- a."), gradient="proof")
+    state = model.state(["a"]).requires_grad_()
+    model(state, 1, logits=True)[model.program.index["b"]].backward()
+    assert torch.isfinite(state.grad).all()
+    assert state.grad[model.program.index["a"]] > 0
+    held = module._inside(torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64))
+    assert held[0] > 0
+    assert held[1] == 0.3
+    assert held[2] < 1
+    assert torch.isfinite(torch.logit(held)).all()
+
+
+def test_a_state_dict_of_another_program_is_refused_before_it_is_loaded() -> None:
+    model, other = oracle(parse("b :- a. c :- b.")), oracle(parse("b :- a. c :- a."))
+    before = model.rules.body_logits.detach().clone()
+    with pytest.raises(ModelError, match="belong to another program"):
+        model.load_state_dict(other.state_dict())
+    assert torch.equal(model.rules.body_logits, before)
+    old = model.state_dict()
+    del old["_extra_state"]  # of an earlier release
+    model.load_state_dict(old)
+    outer = torch.nn.ModuleDict({"inner": model})
+    with pytest.raises(ModelError, match="belong to another program"):
+        outer.load_state_dict(torch.nn.ModuleDict({"inner": other}).state_dict())
+
+
+@pytest.mark.parametrize("call", ["step", "forward", "iterate"])
+def test_each_way_to_run_has_the_gradient_that_was_chosen(call: str) -> None:
+    model = oracle(parse("b :- a."), dtype=torch.float64)
+    a, b = model.program.index["a"], model.program.index["b"]
+
+    def slope(gradient: str) -> float:
+        model.gradient = gradient  # type: ignore[assignment]
+        state = model.state(["a"]).requires_grad_()
+        if call == "iterate":
+            after = model.iterate(state, 1).states[1]
+        else:
+            after = model.step(state) if call == "step" else model(state, 1)
+        (found,) = torch.autograd.grad(after[b], state)
+        return float(found[a])
+
+    assert slope("proof") == 1
+    start = model.state(["a"])
+    with torch.no_grad():
+        lower = start.clone()
+        lower[a] -= 1e-6
+        expected = float((model.step(start)[b] - model.step(lower)[b]) / 1e-6)
+    assert slope("exact") == pytest.approx(expected, rel=1e-3)
+    assert expected < 0.5

@@ -62,6 +62,8 @@ Gradient: TypeAlias = Literal["exact", "proof"]
 #: What runs many steps: compiled code where there is some for it, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
 
+# How far from 0 and 1 a state is held where its log-odds are taken.
+_INSIDE = 1e-6
 _REMEDY = (
     'train through lg.Layer, or set model.gradient = "proof"; and read log-odds, logits=True, '
     "instead of clamped states"
@@ -722,7 +724,7 @@ class LatentGamma(nn.Module):
 
 def _inside(state: Tensor) -> Tensor:
     """The state held a little inside (0, 1), with the slope that it had."""
-    return state + (state.clamp(1e-6, 1 - 1e-6) - state).detach()
+    return state + (state.clamp(_INSIDE, 1 - _INSIDE) - state).detach()
 
 
 def _refuse_other_program(
