@@ -141,9 +141,9 @@ def test_passes_with_negation_are_sums_over_worlds() -> None:
 
 @pytest.mark.slow
 def test_more_passes_with_negation_are_sums_over_worlds() -> None:
-    passed, subtracting = check_programs(range(150, 1500))
-    assert passed > 5000
-    assert subtracting > 10
+    passed, subtracting = check_programs(range(150, 900))
+    assert passed > 2500
+    assert subtracting > 3
 
 
 def if_then_else(n: int) -> lg.StratifiedProgram:
