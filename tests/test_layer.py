@@ -405,9 +405,9 @@ class TestBadInput:
             lg.Layer(program, FACTS, "alarmm")
         with pytest.raises(ModelError, match="'haze' is in 'b' and in 'a'; an atom is fed once"):
             lg.Layer(program, {"a": ["haze"], "b": ["heat", "haze"]}, "alarm")
-        with pytest.raises(ModelError, match="'haze' is in the only group twice"):
+        with pytest.raises(ModelError, match="'haze' is in the layer twice"):
             lg.Layer(program, ["haze", "haze"], "alarm")
-        with pytest.raises(ModelError, match="'haze' is in the only group and in facts"):
+        with pytest.raises(ModelError, match="'haze' is in the layer and in facts"):
             lg.Layer(program, FACTS, "alarm", facts="haze")
         with pytest.raises(ModelError, match="array of names of atoms, not 3"):
             lg.Layer(program, 3, "alarm")

@@ -24,7 +24,11 @@ PROGRAM = lg.parse(RULES)
         (lambda: lg.why_not(RULES, "a", "b"), lg.ProgramError, "why_not takes a Program"),
         (lambda: lg.equivalent(PROGRAM, RULES), lg.ProgramError, "equivalent takes a Program"),
         (lambda: lg.oracle(RULES), lg.ProgramError, "oracle takes a Program, not str; make one"),
-        (lambda: lg.certify(PROGRAM, PROGRAM), lg.ModelError, "takes a model, .* not Program"),
+        (
+            lambda: lg.certify(PROGRAM, PROGRAM),
+            lg.ModelError,
+            "takes a model, .* the first is a Program",
+        ),
         (lambda: lg.certify(lg.oracle(PROGRAM), RULES), lg.ProgramError, "certify takes a Program"),
         (lambda: lg.save(RULES, "x.lp"), lg.ProgramError, "save takes a Program"),
         (lambda: lg.parse(3), lg.ProgramError, "parse reads a string of rules, not int"),

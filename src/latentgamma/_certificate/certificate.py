@@ -54,7 +54,7 @@ class Certificate(Displayed):
     >>> import latentgamma as lg
     >>> certificate = lg.oracle(lg.parse("bird :- penguin. animal :- bird.")).certificate()
     >>> print(certificate)
-    exact from step 2 for ever, for every fact set (none is deeper than 2), in float32
+    exact from step 2 on, for every fact set (none is deeper than 2), in float32
     >>> certificate.covers(1), certificate.covers(2)
     (False, True)
     """

@@ -219,11 +219,13 @@ def _certifier(
     facts: FactSets | None,
 ) -> Callable[[float], tuple[Certificate, list[Reading]]]:
     """The function from a tolerance to the certificate, and to what was read for it."""
-    require_any_program(program, "certify")
     if not hasattr(model, "reading") and not hasattr(model, "parts"):
+        other = "; for a layer, use layer.certified()" if hasattr(model, "certified") else ""
         raise ModelError(
-            f"certify takes a model, such as lg.oracle(program), not {type(model).__name__}"
+            "certify takes a model, such as lg.oracle(program), and then a program; "
+            f"the first is a {type(model).__name__}{other}"
         )
+    require_any_program(program, "certify")
     if depth is not None and depth < 0:
         raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
     if facts is not None and depth is not None:

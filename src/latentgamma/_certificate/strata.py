@@ -236,7 +236,7 @@ def _joined(
         )
     else:
         status = Status.HOLDS
-        end = "for ever" if math.isinf(window.t_max) else f"to step {window.t_max:,.0f}"
+        end = "on" if math.isinf(window.t_max) else f"to step {window.t_max:,.0f}"
         which = "for every fact set" if every else f"for every fact set of depth at most {depth}"
         soft = f" and inputs within {tolerance:g} of 0 and 1" if tolerance else ""
         message = (

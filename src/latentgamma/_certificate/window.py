@@ -63,7 +63,7 @@ def window(
         )
     else:
         status = Status.HOLDS
-        end = "for ever" if math.isinf(t_max) else f"to step {t_max:,.0f}"
+        end = "on" if math.isinf(t_max) else f"to step {t_max:,.0f}"
         soft = f" and inputs within {tolerance:g} of 0 and 1" if tolerance else ""
         message = f"exact from step {t_min:,.0f} {end}, {every}{soft}, in {reading.rounding.dtype}"
     return Certificate(

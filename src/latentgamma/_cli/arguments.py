@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, NoReturn, get_args
 
@@ -39,7 +40,14 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         UsageError: they do not fit the command.
         SystemExit: --help or --version was asked for, and printed.
     """
-    return new_parser().parse_args(argv)
+    found, others = new_parser().parse_known_args(argv)
+    if others:
+        listed = "" if "--facts" not in (argv or sys.argv) else "; atoms are separated by commas"
+        raise UsageError(
+            f"unrecognized arguments: {' '.join(others)}{listed} (see 'latentgamma {found.command} "
+            "--help')"
+        )
+    return found
 
 
 def new_parser() -> argparse.ArgumentParser:
@@ -58,7 +66,7 @@ def new_parser() -> argparse.ArgumentParser:
             description=f"{command.summary[0].upper()}{command.summary[1:]}.",
         )
         command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(run=command.run, command=command.name)
     return parser
 
 
@@ -86,7 +94,12 @@ def _fraction(text: str) -> float:
 
 
 def _noise(text: str) -> float | Literal["auto"]:
-    return "auto" if text == "auto" else _fraction(text)
+    if text == "auto":
+        return "auto"
+    try:
+        return _fraction(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or auto") from None
 
 
 # -------------------------------------------------------------------- shared arguments

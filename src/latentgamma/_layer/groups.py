@@ -63,7 +63,7 @@ class Group:
     @property
     def title(self) -> str:
         """How messages refer to it."""
-        return repr(self.name) if self.name != UNNAMED else "the only group"
+        return repr(self.name) if self.name != UNNAMED else "the layer"
 
 
 def read_groups(

@@ -518,10 +518,7 @@ class Layer(nn.Module):
             The semantics, and the shapes of the inputs and outputs.
         """
         shapes = [
-            ", ".join(
-                f"{group.name}{list(group.shape)}" if group.name else str(list(group.shape))
-                for group in groups
-            )
+            ", ".join(f"{group.name}{list(group.shape) or ''}" or "1" for group in groups)
             for groups in (self.inputs, self.outputs)
         ]
         return f"semantics={self.semantics!r}, inputs={shapes[0]}, outputs={shapes[1]}"

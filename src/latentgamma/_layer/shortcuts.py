@@ -88,7 +88,7 @@ class Shortcuts:
             f"{number} {'reading agrees' if self.count == 1 else 'readings agree'} with all labels"
         ]
         if self.exact and self.count == 1:
-            return lines[0] + ": only the true one"
+            return lines[0] + ": only the true one, if each input is read on its own"
         for reading in self.some[:5]:
             changes = [
                 f"{value} as {seen}"
@@ -117,7 +117,8 @@ def shortcuts(
     A network that reads the inputs is trained on the outputs only. A reading maps each true value
     of an input to the value the network takes it for; all positions of one named input are read
     by the same network. A reading agrees with an example if the program derives the same outputs
-    from what was read as from the true values.
+    from what was read as from the true values. So each value is read on its own: a network that
+    sees all inputs at once may find other ways to right outputs, which are not counted here.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("same :- a(0), b(0). same :- a(1), b(1).")

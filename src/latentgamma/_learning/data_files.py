@@ -186,7 +186,7 @@ def _read_parquet(path: Path, ignore: tuple[str, ...]) -> ValueTable:
     except ImportError:
         raise DataError(
             f"{path.name}: reading Parquet needs pyarrow; "
-            f'pip install "latentgamma[parquet]", or save the table as CSV'
+            f"pip install pyarrow, or save the table as CSV"
         ) from None
     try:
         table = parquet.read_table(path)

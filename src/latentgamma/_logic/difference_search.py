@@ -19,8 +19,7 @@ def differing_facts(
         import clingo
     except ImportError:
         raise ProgramError(
-            "comparing programs with negation needs clingo; install it with "
-            "'pip install latentgamma[datalog]'"
+            "comparing programs with negation needs clingo; install it with 'pip install clingo'"
         ) from None
     names = list(dict.fromkeys((*p.atoms, *q.atoms)))
     control = clingo.Control(["--warn=none"])

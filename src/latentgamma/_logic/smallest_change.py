@@ -51,8 +51,7 @@ def _search(
         import clingo
     except ImportError:
         raise ProgramError(
-            "why_not of a program with negation needs clingo; install it with "
-            "'pip install latentgamma[datalog]'"
+            "why_not of a program with negation needs clingo; install it with 'pip install clingo'"
         ) from None
     # Core-guided search: the changes are few among many that could be made.
     control = clingo.Control(["--opt-strategy=usc", "--warn=none"])

@@ -109,6 +109,8 @@ class AtomsOfProgram:
             FactsError: if the shape is not (M,).
         """
         values = np.asarray(state)
+        if isinstance(state, (set, frozenset)):
+            raise FactsError("names takes a state, one value for each atom; this is a set already")
         if values.shape != (self.M,):
             raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
         return frozenset(self._atoms_where(values if values.dtype.kind == "b" else values > 0.5))

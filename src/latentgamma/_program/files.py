@@ -135,7 +135,7 @@ def _find_suffix(name: str) -> str:
         raise ProgramError(f"{name!r} is a model, not a program; use LatentGamma.load")
     raise ProgramError(
         f"the format of {name!r} is not known: its name must end in {', '.join(SUFFIXES)}, or in "
-        "one of them and .gz; otherwise name the format, as in format='lp' or --format lp"
+        "one of them and .gz; otherwise name the format: format='lp', or --format lp where a command has it"
     )
 
 

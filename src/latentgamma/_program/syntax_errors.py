@@ -144,6 +144,8 @@ _CONSTRUCTS = tuple(
     )
 )
 
+#: What looks like the name of a file rather than a rule.
+_PATH = re.compile(r"\s*[\w./\\-]+\.(lp|pl|dl|json|cnf|txt)(\.gz)?\s*")
 _DESCRIPTIONS = {
     "statement": "a rule",
     "head": "an atom",
@@ -192,7 +194,8 @@ def explain_error(
     if start == len(text):
         if expected in {"heads", "body", "end"}:
             description = "'.' at the end of a rule"
-        return error_at(text, token_end, f"expected {description} but the text ends", path)
+        hint = "; to read a file, use lg.load" if _PATH.fullmatch(text) else ""
+        return error_at(text, token_end, f"expected {description} but the text ends{hint}", path)
     problem = f"expected {description} but found {_describe_symbol(text, start)}"
     if expected in {"heads", "body"} and "\n" in text[token_end:start]:
         problem += "; is the '.' of the rule before it missing?"

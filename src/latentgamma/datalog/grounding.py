@@ -132,7 +132,7 @@ def require_clingo() -> None:
     if not has_clingo():
         raise ProgramError(
             "rules with variables are grounded by clingo, which is not installed; install it with "
-            "'pip install latentgamma[datalog]'"
+            "'pip install clingo'"
         )
 
 

@@ -141,7 +141,7 @@ def _grounded(text: str, path: str, error: ParseError) -> Program | StratifiedPr
     if not has_clingo():
         raise ParseError(
             f"{error.problem}; or install clingo, which grounds them here, with "
-            "'pip install latentgamma[datalog]'",
+            "'pip install clingo'",
             source=error.source,
             line=error.line,
             column=error.column,

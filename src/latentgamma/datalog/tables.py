@@ -189,7 +189,7 @@ def _parquet(path: str, columns: list[str] | None) -> Iterable[Sequence[Any]]:
         from pyarrow import ArrowInvalid, parquet
     except ImportError:
         raise DataError(
-            "Parquet tables need pyarrow; install it with 'pip install latentgamma[parquet]'"
+            "Parquet tables need pyarrow; install it with 'pip install pyarrow'"
         ) from None
     try:
         table = parquet.read_table(path)

@@ -228,9 +228,7 @@ def _parts(
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise DataError(
-            'reading Parquet needs pyarrow; pip install "latentgamma[parquet]"'
-        ) from None
+        raise DataError("reading Parquet needs pyarrow; pip install pyarrow") from None
     parts: list[_TablePart] = []
 
     def add(source: Path, groups: list[int], rows: int) -> None:

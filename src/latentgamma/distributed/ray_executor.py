@@ -49,7 +49,7 @@ class RayExecutor(Executor):
         try:
             import ray
         except ImportError:
-            raise ArgumentError('RayExecutor needs ray; pip install "latentgamma[ray]"') from None
+            raise ArgumentError("RayExecutor needs ray; pip install ray pyarrow") from None
         self._ray = ray
         self._open: set[Future[Any]] = set()
         self._before: tuple[Any, ...] = ()

@@ -54,7 +54,7 @@ def new_figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            'pictures need matplotlib: pip install "latentgamma[plot]"', name="matplotlib"
+            "pictures need matplotlib: pip install matplotlib", name="matplotlib"
         ) from error
     return Figure(figsize=(width, height), dpi=150, facecolor=PAPER)
 
