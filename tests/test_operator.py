@@ -629,3 +629,58 @@ def test_each_way_to_run_has_the_gradient_that_was_chosen(call: str) -> None:
         expected = float((model.step(start)[b] - model.step(lower)[b]) / 1e-6)
     assert slope("exact") == pytest.approx(expected, rel=1e-3)
     assert expected < 0.5
+
+
+def without_program(model: lg.LatentGamma) -> lg.LatentGamma:
+    """The same model, which does not know its program."""
+    alone = copy.deepcopy(model)
+    alone.program = None
+    return alone
+
+
+def test_a_model_without_a_program_has_no_names_and_no_digest() -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b."))
+    alone = without_program(model)
+    assert model.atoms == ("b", "a", "c")
+    assert alone.atoms is None
+    assert alone.get_extra_state().numel() == 0
+    assert model.get_extra_state().numel() > 0
+    alone.load_state_dict(without_program(model).state_dict())
+    alone.load_state_dict(model.state_dict())  # nothing to compare with
+    with pytest.raises(lg.ModelError, match="no program"):
+        alone.state("a")
+    with pytest.raises(lg.ModelError, match="no program"):
+        alone.names(torch.zeros(3))
+    other = lg.oracle(lg.parse("b :- a. c :- a."))
+    with pytest.raises(lg.ModelError, match="another program"):
+        model.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_log_odds_along_proofs_have_the_gradient_of_the_log_odds_of_the_facts(steps: int) -> None:
+    model = lg.oracle(lg.parse("b :- a, e. c :- b."), gradient="proof", dtype=torch.float64)
+    state = torch.tensor([0.1, 0.7, 0.8, 0.1], dtype=torch.float64, requires_grad=True)
+    goal = model.program.index["b" if steps == 1 else "c"]
+    fact = model.program.index["a"]
+    (slope,) = torch.autograd.grad(model(state, steps, logits=True)[goal], state)
+    # The weakest fact of the proof is a, and the slope of its log-odds is 1 / (p (1 − p)).
+    expected = torch.zeros(4, dtype=torch.float64)
+    expected[fact] = 1 / (state[fact] * (1 - state[fact])).detach()
+    torch.testing.assert_close(slope, expected)
+    (zero,) = torch.autograd.grad(model(state, 0, logits=True)[goal], state)
+    assert zero.nonzero().flatten().tolist() == [goal]
+
+
+def test_the_gradient_along_proofs_survives_a_move_and_new_rules() -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b."), gradient="proof")
+    for moved in (model.double(), model.float(), copy.deepcopy(model).to("cpu")):
+        state = torch.tensor([0.2, 0.9, 0.1], dtype=moved.dtype, requires_grad=True)
+        (slope,) = torch.autograd.grad(moved(state, 2)[2], state)
+        assert slope.tolist() == [0.0, 1.0, 0.0]
+    with torch.no_grad():
+        model.rules.body_logits.neg_()  # now no body needs its atom
+    state = torch.tensor([0.2, 0.9, 0.1], requires_grad=True)
+    (slope,) = torch.autograd.grad(model(state, 2)[2], state)
+    assert slope.shape == (3,)
+    model.to("meta")
+    assert model.gradient == "proof"
