@@ -140,7 +140,7 @@ def show_certificate(
         rows[2] = (*rows[2][:2], f"{paper.c_max:.3g}")
         screen.line()
         screen.table(("", "proved", "stated in the paper"), rows)
-        star = "holds" if paper.star_holds else "does not hold"
+        star = "holds" if paper.star_holds else "does not hold, and the proof does not need it"
         screen.line(
             f"the paper's assumption (★) {star}: 4kMe^-η = {paper.star:.3g}; "
             f"γ⁺ = {paper.gamma_plus:.4g}, γ⁻ = {paper.gamma_minus:.4g}"
