@@ -684,3 +684,29 @@ def test_the_gradient_along_proofs_survives_a_move_and_new_rules() -> None:
     assert slope.shape == (3,)
     model.to("meta")
     assert model.gradient == "proof"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_groups_are_the_parameters_of_their_names(form: str) -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b."), form=form)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = {group: {names[id(p)] for p in model.group(group)} for group in module.GROUPS}
+    parts = ("logits", "background") if form == "sparse" else ("logits",)
+    for side in ("body", "head"):
+        assert groups[side] == {f"rules.{side}_{part}" for part in parts}
+    for plain in ("threshold", "offset"):
+        assert groups[plain] == {plain}
+    for raw in ("sharpness", "confidence", "gain", "gate"):
+        assert groups[raw] == {f"{raw}_raw"}
+    assert model.trainable("body", "gate") is model
+    learned = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert learned == groups["body"] | groups["gate"]
+
+
+def test_names_of_one_state_and_of_batches() -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b."))
+    one = torch.tensor([0.9, 0.1, 0.6])
+    assert model.names(one) == {"b", "c"}
+    assert model.names(one[None]) == [{"b", "c"}]
+    assert model.names(torch.stack([one, 1 - one])) == [{"b", "c"}, {"a"}]
+    assert model.names(torch.stack([one, 1 - one])[None]) == [{"b", "c"}, {"a"}]
