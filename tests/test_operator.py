@@ -710,3 +710,37 @@ def test_names_of_one_state_and_of_batches() -> None:
     assert model.names(one[None]) == [{"b", "c"}]
     assert model.names(torch.stack([one, 1 - one])) == [{"b", "c"}, {"a"}]
     assert model.names(torch.stack([one, 1 - one])[None]) == [{"b", "c"}, {"a"}]
+
+
+def test_the_closure_of_a_network_is_above_one_half() -> None:
+    model = lg.oracle(lg.parse("b :- c. #external a."))
+    assert model.closure({"a": 0.6}) == {"a"}
+    assert model.closure({"a": 0.4}) == set()
+
+
+def test_a_compiler_takes_the_closure_along_proofs_that_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b."), gradient="proof")
+    other = lg.oracle(lg.parse("b :- a. c :- a. b :- c."))  # another proof of c
+
+    def slope_of_c() -> list[float]:
+        state = torch.tensor([0.8, 0.9, 0.1], requires_grad=True)
+        (slope,) = torch.autograd.grad(model._slope(state)[2], state)
+        return slope.tolist()
+
+    assert lg.oracle(lg.parse("b :- a."))._proofs is None  # made where it is asked for
+    assert model._proofs is not None
+    assert slope_of_c() == [0.0, 1.0, 0.0]
+    made = model._proofs
+    model.rules = other.rules
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    slope_of_c()
+    assert model._proofs is made
+    model._proofs = None
+    slope_of_c()
+    assert model._proofs is not None
+    monkeypatch.undo()
+    model._proofs = made
+    assert slope_of_c() == [0.0, 1.0, 0.0]
+    assert model._proofs is not made  # the rules are others now
