@@ -46,24 +46,31 @@ def script() -> NoReturn:
 
 
 def import_torch() -> None:
-    """Import torch; meanwhile Ctrl-C ends the process at once.
+    """Import torch; meanwhile Ctrl-C ends the process at once."""
+    _import_whole("torch")
 
-    A KeyboardInterrupt inside the C++ code that runs during this import would abort the process.
+
+def _import_whole(name: str) -> None:
+    """Import a module; meanwhile Ctrl-C ends the process at once.
+
+    A KeyboardInterrupt inside the compiled code that runs during an import would abort the process
+    (torch), or become another exception (numpy).
     """
     import signal
     import threading
 
-    if "torch" in sys.modules or threading.current_thread() is not threading.main_thread():
+    if name in sys.modules or threading.current_thread() is not threading.main_thread():
         return
     before = signal.signal(signal.SIGINT, lambda *_: os._exit(_fail("interrupted", INTERRUPTED)))
     try:
-        import torch  # noqa: F401
+        __import__(name)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def _run(argv: Sequence[str] | None) -> int:
     _prepare_streams()
+    _import_whole("latentgamma._cli.arguments")  # and numpy with it
     import warnings
 
     from latentgamma._cli.arguments import parse_arguments
