@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 import latentgamma as lg
+from latentgamma._html import GREEN, RED
 
 ODD = lg.parse("'<b>&' :- a, 'x y'. c :- '<b>&'. d :- c, a. #external e.")
 
@@ -86,6 +87,15 @@ def test_a_derivation_shows_its_rules_and_facts() -> None:
 def test_a_certificate_shows_whether_it_holds() -> None:
     good = lg.certify(lg.oracle(ODD), ODD)
     bad = lg.certify(lg.oracle(ODD), lg.parse(str(ODD) + " e :- a."))
+    assert f"rgba({GREEN}" in good._repr_html_()
+    assert f"rgba({RED}" in bad._repr_html_()
+    for value, colour in ((good, "green"), (bad, "red")):
+        console = Console(
+            file=io.StringIO(), width=400, force_terminal=True, color_system="standard"
+        )
+        console.print(value)
+        code = {"green": "\x1b[1;32m", "red": "\x1b[1;31m"}[colour]
+        assert console.file.getvalue().startswith(code)
     assert "✓" in words(good)
     assert str(good) in words(good)
     assert "✗" in words(bad)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import latentgamma as lg
 
@@ -50,3 +52,37 @@ def test_every_exception_is_in_one_tree() -> None:
     errors = [getattr(lg, name) for name in lg.__all__ if name.endswith("Error")]
     assert len(errors) == 10
     assert all(issubclass(error, lg.LatentGammaError) for error in errors)
+
+
+PENGUINS = lg.parse("bird :- penguin. animal :- bird.")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lg.parse("rules.lp"), r"the text ends; to read a file, use lg\.load"),
+        (lambda: lg.parse("bird :- penguin"), r"the text ends$"),
+        (lambda: PENGUINS.names(lg.step(PENGUINS, ["penguin"])), "this is a set already"),
+        (
+            lambda: lg.certify(PENGUINS, lg.oracle(PENGUINS)),
+            "and then a program; the first is a Pr",
+        ),
+        (lambda: lg.certify(alarm(), PENGUINS), r"a Layer; for a layer, use layer\.certified"),
+        (
+            lambda: alarm().explain(torch.zeros(3, 2)),
+            r"one example: .* have the shape \(2,\) here, not \(3, 2\)",
+        ),
+    ],
+)
+def test_mistakes_of_newcomers(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(lg.LatentGammaError) as caught:
+        call()
+    assert re.search(message, str(caught.value).splitlines()[0])
+
+
+def alarm() -> lg.Layer:
+    return lg.Layer(lg.parse("alarm :- smoke, heat."), ["smoke", "heat"], "alarm")
+
+
+def test_one_example_is_explained() -> None:
+    assert "alarm is true" in str(alarm().explain(torch.tensor([0.9, 0.8])))

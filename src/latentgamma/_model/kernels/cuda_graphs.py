@@ -53,8 +53,10 @@ class RecordedRuns:
         self, key: Hashable, function: Function, inputs: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         """function(*inputs), which depends on nothing but `key` and the inputs."""
+        if _values(inputs) > MOST_VALUES or inputs[0].device.index != torch.cuda.current_device():
+            return function(*inputs)
         # While the caller records a graph of its own, this becomes a part of it.
-        if torch.cuda.is_current_stream_capturing() or _values(inputs) > MOST_VALUES:
+        if torch.cuda.is_current_stream_capturing():
             return function(*inputs)
         key = key, *((x.shape, x.dtype) for x in inputs)
         with self._lock, torch.no_grad():
