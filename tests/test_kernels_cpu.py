@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 import latentgamma as lg
+from latentgamma._logic.compilation import paused_collector
 from latentgamma._model.constrained_parameters import raw_above
 from latentgamma._model.kernels import (
     compilation,
@@ -669,3 +671,16 @@ def test_gradients_of_decided_logits_keep_their_digits() -> None:
         grads.append({name: p.grad for name, p in model.named_parameters()})
     for name, exact in grads[1].items():
         assert torch.allclose(grads[0][name].double(), exact, rtol=1e-4, atol=1e-12), name
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_loading_compiled_code_leaves_the_collector_as_it_was(enabled: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with pytest.raises(KeyError), paused_collector():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -124,30 +124,28 @@ def unpack_into(planes: Planes, rows: Mask) -> None:
 
 def _pack_with_numpy(rows: Mask, planes: Planes) -> None:
     N, M = rows.shape
-    octets = np.zeros((64 * planes.shape[1], -(-M // 8)), np.uint8)
-    octets[:N] = np.packbits(rows, axis=1, bitorder="little")  # eight atoms in a byte
-    blocks = octets.reshape(-1, 8, octets.shape[1]).transpose(2, 0, 1)  # eight sets, eight atoms
-    blocks = _transpose_blocks(np.ascontiguousarray(blocks)).transpose(0, 2, 1)
-    planes.view(np.uint8)[:] = blocks.reshape(-1, blocks.shape[2])[:M]
+    padded = 64 * planes.shape[1], -(-M // 8) * 8
+    octets = rows.view(np.uint8)
+    if padded != (N, M):
+        octets = np.zeros(padded, np.uint8)
+        octets[:N, :M] = rows
+    atoms = octets.view(np.uint64).reshape(-1, 8, padded[1] // 8)  # eight atoms in a word
+    sets = atoms[:, 0].copy()
+    for b in range(1, 8):  # no bit leaves its byte: in the end each holds eight sets
+        sets |= atoms[:, b] << np.uint64(b)
+    planes.view(np.uint8)[:] = sets.view(np.uint8).T[:M]
 
 
 def _unpack_with_numpy(planes: Planes, rows: Mask) -> None:
     N, M = rows.shape
-    octets = np.ascontiguousarray(planes.view(np.uint8).T)  # (8 W, M), eight sets in a byte
-    bits = np.empty((len(octets), 8, M), np.uint8)
+    sets = np.zeros((8 * planes.shape[1], -(-M // 8) * 8), np.uint8)  # eight sets in a byte
+    sets[:, :M] = planes.view(np.uint8).T
+    words = sets.view(np.uint64)
+    bits = np.empty((len(words), 8, words.shape[1]), np.uint64)
     for b in range(8):
-        np.bitwise_and(octets >> b, 1, out=bits[:, b])
-    rows[:] = bits.reshape(-1, M)[:N].view(np.bool_)
-
-
-def _transpose_blocks(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Transpose blocks of eight bytes along the last axis as matrices of 8 × 8 bits, in place."""
-    x = octets.view("<u8")
-    # Swap single bits, then blocks of 2 × 2 bits, then of 4 × 4 (Hacker's Delight, 7-3).
-    for shift, kept in ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0xF0F0F0F0)):
-        change = (x ^ (x >> np.uint64(shift))) & np.uint64(kept)
-        x ^= change ^ (change << np.uint64(shift))
-    return octets
+        np.right_shift(words, np.uint64(b), out=bits[:, b])
+    bits &= np.uint64(0x0101010101010101)
+    rows[:] = bits.view(np.bool_).reshape(-1, sets.shape[1])[:N, :M]
 
 
 # ------------------------------------------------------------------------ loops

@@ -6,8 +6,10 @@ is its machine code, which numba keeps on disk. Importing this module does not i
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -31,10 +33,27 @@ def worth_compiling(work: int) -> bool:
     return work > (_MOST_BESIDE_NUMBA if "numba" in sys.modules else _MOST_IN_PYTHON)
 
 
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """No garbage collection meanwhile, for imports and for loading compiled code.
+
+    Both make many objects and no garbage. The collector would go through all objects of the
+    process several times, those of torch among them, and take a third of the whole time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 @cache
 def compile_loop(loop: Loop) -> Loop:
     """The loop as machine code, which releases the interpreter while it runs."""
-    import numba
+    with paused_collector():
+        import numba
 
     try:
         return cast(Loop, numba.njit(cache=True, nogil=True)(loop))

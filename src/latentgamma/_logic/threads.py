@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # imported where threads are started: most calls are small and start none
+    from concurrent.futures import ThreadPoolExecutor
 
 
 def processors() -> int:
@@ -20,6 +23,8 @@ def run_in_threads(work: Callable[[], None], threads: int) -> None:
     if threads <= 1:
         work()
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads, "latentgamma") as pool:
         for done in [pool.submit(work) for _ in range(threads)]:
             done.result()
@@ -38,6 +43,8 @@ def share_parts(work: Callable[[int, int], None], count: int, threads: int) -> N
         work(0, count)
         return
     if threads not in _POOLS:
+        from concurrent.futures import ThreadPoolExecutor
+
         _POOLS.setdefault(threads, ThreadPoolExecutor(threads - 1, "latentgamma"))
     cuts = [count * part // threads for part in range(threads + 1)]
     others = [_POOLS[threads].submit(work, *cuts[part : part + 2]) for part in range(1, threads)]

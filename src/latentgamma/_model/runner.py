@@ -109,9 +109,10 @@ class Runner:
         self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
     ) -> Tensor:
         """The state after `steps` applications, or after as many as `counts` (B,) says. (…, M)."""
-        fused = self._fused(state, steps, memory, counts)
+        raw = self._kernel_parameters(steps, memory)
+        fused = None if raw is None else self._fused(raw, state, steps, memory, counts)
         if fused is not None:
-            return fused.final(state, *self._inputs(fused, state.dtype))
+            return fused.final(state, *self._inputs(raw, fused, state.dtype))
         if counts is not None:
             return self._final_of_counts(state, counts, memory)
         # Not a list of them: without gradients only the last state has to live.
@@ -123,9 +124,10 @@ class Runner:
         """Every state of the run, the first one included. (T + 1, …, M)."""
         # Every state is part of the answer, so there is nothing for √T to save.
         kept: Memory = "all" if memory == "all" else "states"
-        fused = self._fused(state, steps, kept)
+        raw = self._kernel_parameters(steps, kept)
+        fused = None if raw is None else self._fused(raw, state, steps, kept)
         if fused is not None:
-            return fused.trajectory(state, *self._inputs(fused, state.dtype))
+            return fused.trajectory(state, *self._inputs(raw, fused, state.dtype))
         return torch.stack([state, *self._plain_states(state, steps, kept)])
 
     def _final_of_counts(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
@@ -159,17 +161,24 @@ class Runner:
 
     # ------------------------------------------------------------ kernels
 
+    def _kernel_parameters(self, steps: int, memory: Memory) -> Parameters | None:
+        """The parameters for a kernel, or None where plain torch has to run the steps."""
+        if not self.use_kernels or memory == "all" or steps == 0:
+            return None
+        return self.raw_parameters() if self.gate_kind in KNOWN_GATES else None
+
     def _fused(
-        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
+        self,
+        raw: Parameters,
+        state: Tensor,
+        steps: int,
+        memory: Memory,
+        counts: Tensor | None = None,
     ) -> FusedSteps | None:
         """How to run these steps as one kernel, or None where plain torch has to."""
-        rules, raw = self.rules, self.raw_parameters() if self.use_kernels else None
-        if raw is None or memory == "all" or steps == 0 or not isinstance(rules, SparseRules):
-            return None
-        if self.gate_kind not in KNOWN_GATES:
-            return None
+        rules = self.rules
         kernel = kernel_for(rules, state, raw)
-        if kernel is None:
+        if kernel is None or not isinstance(rules, SparseRules):
             return None
         bump = is_bump(self.gate_kind)
         rows = literal_rows_of(rules)
@@ -195,8 +204,10 @@ class Runner:
         key = id(rows), self.gate_kind, raw[0].dtype, *(x.data_ptr() for x in raw)
         return recorded, key
 
-    def _inputs(self, run: FusedSteps, dtype: torch.dtype) -> tuple[Parameters | None, Any]:
+    def _inputs(
+        self, raw: Parameters | None, run: FusedSteps, dtype: torch.dtype
+    ) -> tuple[Parameters | None, Any]:
         """What a kernel runs on: the parameters, or coefficients that were read before."""
         if self.fixed is None:
-            return self.raw_parameters(), None
+            return raw, None
         return None, self.fixed.coefficients(run.kernel, run.rows, dtype, bump=run.bump)

@@ -143,12 +143,16 @@ class Compilation:
         calls = [(function, _signature(arguments)) for function, arguments in _calls(kind)]
         process = self._processes.get(kind)
         ended = process is not None and process.poll() is not None
-        if not all(_is_on_disk(function, signature) for function, signature in calls):
-            if process is None and _start(kind, self._processes):
-                return False
-            if not ended and process is not None:
-                return False
-            # Nothing can be compiled elsewhere, or kept on disk: then it has to be here.
+        if all(_is_on_disk(function, signature) for function, signature in calls):
+            # Loading one makes numba ready for the others, which it loads when they are called.
+            function, signature = calls[0]
+            function.compile(signature)
+            return True
+        if process is None and _start(kind, self._processes):
+            return False
+        if not ended and process is not None:
+            return False
+        # Nothing can be compiled elsewhere, or kept on disk: then it has to be here.
         for function, signature in calls:
             function.compile(signature)
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,7 @@ def _softplus_slope(x: float, least: float) -> float:
     return 0.0 if _softplus(x) < least else 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
+@cache
 def _limits(dtype: torch.dtype) -> tuple[float, float]:
     """The smallest positive normal number of a dtype, and its roundoff."""
     limits = torch.finfo(dtype)
@@ -297,5 +299,5 @@ def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
     """Zeros that begin where a cache line does: a row across two lines takes two accesses."""
     count = math.prod(shape)
     memory = np.zeros(count + _LINE, dtype)
-    start = -memory.ctypes.data % _LINE // memory.itemsize
+    start = -memory.__array_interface__["data"][0] % _LINE // memory.itemsize
     return memory[start : start + count].reshape(shape)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from latentgamma._logic.compilation import paused_collector
 from latentgamma._model.kernels.interface import Kernel
 from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
@@ -49,13 +52,16 @@ def _is_traced() -> bool:
 def _cpu_kernel(state: Tensor, parameters: torch.dtype, backward: bool) -> Kernel | None:
     if not has_numba():
         return None
-    from latentgamma._model.kernels import compilation, cpu_launch
+    loaded = "latentgamma._model.kernels.cpu_launch" in sys.modules
+    with nullcontext() if loaded else paused_collector():
+        from latentgamma._model.kernels import compilation, cpu_launch
 
-    alone = state.numel() <= cpu_launch.FEW * state.shape[-1]
-    kind = compilation.KernelKind(_name(state.dtype), _name(parameters), alone, backward)
-    return cpu_launch if compilation.COMPILATION.is_ready(kind) else None
+        alone = state.numel() <= cpu_launch.FEW * state.shape[-1]
+        kind = compilation.KernelKind(_name(state.dtype), _name(parameters), alone, backward)
+        return cpu_launch if compilation.COMPILATION.is_ready(kind) else None
 
 
+@cache
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
