@@ -59,7 +59,7 @@ def draw_worlds(
     variables: Variables, inputs: Tensor, worlds: int, generator: torch.Generator | None
 ) -> Tensor:
     """Return the truth of the input atoms in sampled worlds, shape (B, worlds, inputs)."""
-    p = inputs.detach()
+    p = inputs.detach().double()  # uniform numbers of fewer digits would be biased
     B = len(p)
     facts = len(variables.facts)
     uniform = torch.rand(B, worlds, facts, generator=generator, dtype=p.dtype, device=p.device)
