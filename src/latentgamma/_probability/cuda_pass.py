@@ -65,7 +65,10 @@ def run_on_cuda(
     device = tensors[0].device
     made = cuda_pass(plan, device)
     kinds, fixed = _outputs(plan, device, logits)
-    given = [tensor.detach().reshape(len(tensor), -1) for tensor in tensors]
+    given = [
+        tensor.detach().reshape(len(tensor), len(group.row))
+        for tensor, group in zip(tensors, plan.groups, strict=True)
+    ]
     batch = len(given[0])
     if len(plan.constants.value):
         given.append(_constants(plan, device, given[0].dtype, from_logits).expand(batch, -1))
@@ -99,7 +102,7 @@ class _CudaKept(NamedTuple):
     """The outputs, and what the backward pass needs."""
 
     made: CudaPass
-    result: Tensor
+    result: Tensor | None
     x: Tensor
     v: Tensor
     kinds: Tensor
@@ -110,8 +113,8 @@ class _CudaKept(NamedTuple):
 
 class _CudaFused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kept: _CudaKept, *tensors: Tensor) -> Tensor:
-        ctx.kept = kept
+    def forward(ctx: Any, kept: _CudaKept, *tensors: Tensor) -> Tensor | None:
+        ctx.kept = kept._replace(result=None)  # it leads to ctx: that would be a cycle
         ctx.save_for_backward(*tensors)
         return kept.result
 
@@ -120,7 +123,7 @@ class _CudaFused(torch.autograd.Function):
         made, _, x, v, kinds, wanted, sizes, from_logits = ctx.kept
         tensors = ctx.saved_tensors
         batch, outputs = len(x), len(kinds)
-        above = grad_out.detach().reshape(batch, -1).contiguous()
+        above = grad_out.detach().reshape(batch, outputs).contiguous()
         share = torch.empty(batch, made.rules + outputs, dtype=torch.float64, device=x.device)
         g = torch.empty_like(v)
         grad = torch.empty_like(x)

@@ -8,6 +8,7 @@ they need the log domain) is left to plain torch.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -155,7 +156,7 @@ class FusedPass:
 def _columns(tensor: Tensor) -> np.ndarray:
     """A tensor (B, *shape) as an array (B, columns)."""
     array: np.ndarray = tensor.detach().numpy() if tensor.requires_grad else tensor.numpy()
-    array = array if array.ndim == 2 else array.reshape(len(array), -1)
+    array = array if array.ndim == 2 else array.reshape(len(array), math.prod(array.shape[1:]))
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
@@ -163,7 +164,7 @@ class _Kept(NamedTuple):
     """The outputs, and what the backward pass needs."""
 
     plan: FusedPass
-    result: Tensor
+    result: Tensor | None
     wanted: list[int]  # the tensors whose gradient is wanted
     given: list[np.ndarray]
     values: np.ndarray
@@ -174,8 +175,9 @@ class _Kept(NamedTuple):
 
 class _Fused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kept: _Kept, *tensors: Tensor) -> Tensor:
-        ctx.kept = kept
+    def forward(ctx: Any, kept: _Kept, *tensors: Tensor) -> Tensor | None:
+        # The result leads to ctx: keeping it there would be a cycle that only gc.collect() frees.
+        ctx.kept = kept._replace(result=None)
         ctx.save_for_backward(*tensors)
         return kept.result
 
