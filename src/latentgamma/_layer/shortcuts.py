@@ -247,7 +247,7 @@ def _values(groups: Sequence[Group], examples: Truth) -> npt.NDArray[np.int64]:
                 f"the examples of {group.title} have the shape ({expected}), not {values.shape}"
             )
         size = group.shape[-1] if group.categorical else 2
-        whole = values.astype(np.int64)
+        whole = np.nan_to_num(values).astype(np.int64)
         if values.size and ((whole != values).any() or whole.min() < 0 or whole.max() >= size):
             raise DataError(f"the examples of {group.title} are whole numbers from 0 to {size - 1}")
         columns.append(whole.reshape(len(values), _positions(group)))

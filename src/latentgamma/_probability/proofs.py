@@ -95,6 +95,9 @@ def likely_proofs(
         if not goals:
             if any(other <= chosen for other in found) or not _derives(program, chosen, true, atom):
                 continue
+            # An input of probability 1 costs nothing: a proof without it may come later.
+            if any(_derives(program, chosen - {i}, true, atom) for i in chosen):
+                continue
             found.append(chosen)
             names = tuple(program.atoms[i] for i in sorted(chosen))
             proofs.append(LikelyProof(names, float(np.exp(-spent))))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from math import prod
 
 import networkx as nx
@@ -87,13 +87,15 @@ def count_readings(
 
 
 def _others(parts: Sequence[_Part], truth: list[int]) -> Iterator[tuple[int, ...]]:
-    """Assignments other than the truth: first those that differ in one part only."""
-    for part in parts:
-        for solution in part.solutions:
-            assignment = list(truth)
-            for variable, value in zip(part.variables, solution, strict=True):
-                assignment[variable] = value
-            if assignment != truth:
+    """Assignments other than the truth: first those that differ in the fewest parts."""
+    wrong = [[(part, s) for s in part.solutions if s != part.truth] for part in parts]
+    for size in range(1, len(parts) + 1):
+        for some in combinations(filter(None, wrong), size):
+            for choice in product(*some):
+                assignment = list(truth)
+                for part, solution in choice:
+                    for variable, value in zip(part.variables, solution, strict=True):
+                        assignment[variable] = value
                 yield tuple(assignment)
 
 
@@ -109,7 +111,7 @@ class _Part:
         budget: int,
     ) -> None:
         self.variables = variables
-        self._truth = tuple(truth[v] for v in variables)
+        self.truth = tuple(truth[v] for v in variables)
         self._left = budget
         place = {v: i for i, v in enumerate(variables)}
         domains = [set(range(sizes[v])) for v in variables]
@@ -166,10 +168,10 @@ class _Part:
             return None
         wrong = [
             frozenset(
-                i for i, (a, b) in enumerate(zip(solution, self._truth, strict=True)) if a != b
+                i for i, (a, b) in enumerate(zip(solution, self.truth, strict=True)) if a != b
             )
             for solution in self.solutions
-            if solution != self._truth
+            if solution != self.truth
         ]
         minimal = {w for w in wrong if not any(other < w for other in wrong)}
         for size in range(len(self.variables) + 1):
