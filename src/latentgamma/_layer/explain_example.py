@@ -24,9 +24,8 @@ def explain_example(
 ) -> Explanation:
     """See `Layer.explain`."""
     program = require_definite(layer.program, "explain")
-    _check_is_one(layer, example)
     with torch.no_grad():
-        flat = layer.flat_inputs(batch_of_one(example))
+        flat = layer.flat_inputs(batch_of_one(layer.inputs, example, "explain"))
         values = (torch.sigmoid(flat) if layer.from_logits else flat)[0].double().cpu().numpy()
         outputs, slopes = _outputs_and_slopes(layer, flat)
     fed = np.concatenate([group.atoms for group in layer.inputs])
@@ -56,18 +55,6 @@ def explain_example(
         start += len(group.atoms)
     answers.sort(key=lambda answer: not answer.is_wrong)
     return Explanation(tuple(answers))
-
-
-def _check_is_one(layer: Layer, example: Tensor | Mapping[str, Tensor]) -> None:
-    """Raise a StateError for a batch of examples."""
-    given = example if isinstance(example, Mapping) else {layer.inputs[0].name: example}
-    for group in layer.inputs:
-        tensor = given.get(group.name)
-        if isinstance(tensor, Tensor) and tensor.dim() > len(group.shape):
-            raise StateError(
-                f"explain takes one example: the inputs of {group.title} have the shape "
-                f"{group.shape} here, not {tuple(tensor.shape)}"
-            )
 
 
 def _outputs_and_slopes(

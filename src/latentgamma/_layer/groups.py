@@ -172,10 +172,22 @@ def tensors_of(
     return tensors
 
 
-def batch_of_one(example: Tensor | Mapping[str, Tensor]) -> Any:
-    """The inputs of one example as those of a batch; what is no tensor is left as it is."""
+def batch_of_one(groups: Sequence[Group], example: Tensor | Mapping[str, Tensor], what: str) -> Any:
+    """The inputs of one example as those of a batch; what is no tensor is left as it is.
+
+    Raises:
+        StateError: if these are the inputs of a batch; `what` is the method that takes one example.
+    """
+    given = example if isinstance(example, Mapping) else {groups[0].name: example}
+    for group in groups:
+        tensor = given.get(group.name)
+        if isinstance(tensor, Tensor) and tensor.dim() > len(group.shape):
+            raise StateError(
+                f"{what} takes one example: the inputs of {group.title} have the shape "
+                f"{group.shape} here, not {tuple(tensor.shape)}"
+            )
     if isinstance(example, Mapping):
-        return {name: batch_of_one(tensor) for name, tensor in example.items()}
+        return {name: t[None] if isinstance(t, Tensor) else t for name, t in example.items()}
     return example[None] if isinstance(example, Tensor) else example
 
 

@@ -32,7 +32,7 @@ from latentgamma._layer.groups import (
     written_down,
 )
 from latentgamma._layer.input_values import flat_values
-from latentgamma._layer.log_odds import log_odds
+from latentgamma._layer.log_odds import held_log_odds
 from latentgamma._layer.plan import Plan, plan_of, probability_plan
 from latentgamma._layer.posterior import input_posterior, proofs_of
 from latentgamma._layer.probability import Inference, ProbabilitySemantics, log_odds_of_log
@@ -214,9 +214,12 @@ class Layer(nn.Module):
 
         Raises:
             StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
+            ModelError: if `logits` asks for log-probabilities of atoms that are never true.
         """
         tensors = tensors_of(self.inputs, given, self._temperature.device)
         if isinstance(self.rules, ProbabilitySemantics):
+            if logits:
+                self.rules.check_logits()
             watch = self._zero_gradient.warn if self.training else None
             fused = self.rules.fused(tensors, self.from_logits, logits, watch)
             if fused is not None:
@@ -290,8 +293,10 @@ class Layer(nn.Module):
             for group, tensor in zip(self.inputs, tensors, strict=True)
         ]
         if len(self._constants):
-            constants = self._constants.to(parts[0].dtype)
-            constants = log_odds(constants) if self.from_logits else constants
+            constants = self._constants.double()
+            constants = torch.logit(constants) if self.from_logits else constants
+            constants = constants.to(parts[0].dtype)
+            constants = held_log_odds(constants) if self.from_logits else constants
             parts.append(constants.expand(len(parts[0]), -1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
@@ -319,7 +324,13 @@ class Layer(nn.Module):
             A plan; `str` of it is text.
         """
         if isinstance(self.rules, ProbabilitySemantics):
-            return probability_plan(self.program, self.inputs, self.outputs, self.rules.ladder)
+            return probability_plan(
+                self.program,
+                self.inputs,
+                self.outputs,
+                self.rules.ladder,
+                by_differences=self.rules.by_differences,
+            )
         return plan_of(
             self.program,
             self.inputs,
@@ -470,7 +481,7 @@ class Layer(nn.Module):
         rules = self._probability("proofs")
         if rules.has_evidence:
             raise ModelError("proofs are for layers without evidence")
-        facts = self.flat_inputs(batch_of_one(example))
+        facts = self.flat_inputs(batch_of_one(self.inputs, example, "proofs"))
         values = rules.in_order(facts, from_logits=self.from_logits)[0]
         return proofs_of(rules, values, atom_index(self.program, atom), most, budget)
 

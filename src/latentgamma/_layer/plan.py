@@ -110,16 +110,21 @@ def probability_plan(
     inputs: Sequence[Group],
     outputs: Sequence[Group],
     ladder: Ladder,
+    *,
+    by_differences: bool,
 ) -> Plan:
-    """The plan of a layer that computes probabilities."""
+    """The plan of a layer that computes probabilities, or differences of them."""
     fed = np.concatenate([group.atoms for group in inputs])
     read = np.concatenate([group.atoms for group in outputs])
     names = program.atoms
     used = ladder.inputs_used
+    text = str(ladder)
+    if by_differences:
+        text += "\ndifferences of these divided by that of the evidence: so is their rounding"
     return Plan(
         "probability",
         ladder.exact,
-        str(ladder).replace("\n", "\n  "),
+        text.replace("\n", "\n  "),
         inputs=len(fed),
         outputs=len(read),
         nodes=len(ladder.circuit.kind),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
 from typing import Literal, TypeAlias, final
 
 import numpy as np
@@ -12,24 +12,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from latentgamma._errors import ModelError, StateError
+from latentgamma._errors import ModelError
+from latentgamma._layer.evidence import Conditioning, plan_evidence
 from latentgamma._layer.groups import Group
 from latentgamma._layer.input_values import group_tolerance
-from latentgamma._logic.stratification import stratify
 from latentgamma._model.tracing import are_plain
 from latentgamma._probability.fused_pass import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
 from latentgamma._probability.ladder import plan_ladder
 from latentgamma._probability.variables import Variables, check_variables
 from latentgamma._program.program import Program
-from latentgamma._program.rules import Rule
 from latentgamma._program.stratified import StratifiedProgram
-
-# Evidence that atoms are false is decided world by world up to this many worlds.
-_FEW_WORLDS = 4096
-# Of a difference of joint probabilities, what is smaller than this times their sum is rounding.
-_ROUNDING = 1e-12
-# Beyond that, each false atom of the evidence doubles the number of joint probabilities.
-_MOST_FALSE = 8
 
 Method: TypeAlias = Literal["auto", "pass", "table", "sample"]
 
@@ -72,6 +64,8 @@ class Inference:
             raise ModelError(f"error is a positive number or None, not {error!r}")
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise ModelError(f"seed is a whole number or None, not {seed!r}")
+        if seed is not None and not -(2**63) <= seed < 2**64:
+            raise ModelError(f"seed lies between -2^63 and 2^64, but this is {seed!r}")
 
 
 @final
@@ -105,29 +99,20 @@ class ProbabilitySemantics(nn.Module):
         self.variables: Variables = check_variables(program, [*facts, *constants], rows)
         self._evidence: Conditioning | None = None
         read = [atom for group in outputs for atom in group.atoms.tolist()]
-        if evidence and inference.method in ("auto", "table"):
-            # A small table of worlds needs no differences of joint probabilities.
-            self._evidence = Conditioning(program, read, evidence, negation=True)
-            self.ladder = plan_ladder(
-                self._evidence.program,
-                self.variables,
-                self._evidence.atoms,
-                true=true.tolist(),
-                budget=min(inference.budget, _FEW_WORLDS),
-                subtract=False,
+        plan = partial(
+            plan_ladder,
+            variables=self.variables,
+            true=true.tolist(),
+            budget=inference.budget,
+            method=inference.method,
+        )
+        if evidence:
+            self._evidence, self.ladder = plan_evidence(
+                plan, program, read, evidence, inference.method
             )
-        if self._evidence is None or not self.ladder.exact:
-            if evidence:
-                self._evidence = Conditioning(program, read, evidence)
-                program, read = self._evidence.program, self._evidence.atoms
-            self.ladder = plan_ladder(
-                program,
-                self.variables,
-                read,
-                true=true.tolist(),
-                budget=inference.budget,
-                method=inference.method,
-            )
+        else:
+            self.ladder = plan(program, outputs=read)
+        self._never = self._never_true(outputs) if self._evidence is None else None
         self._fused = self._fuse(groups, constants, outputs) if self._can_be_fused() else None
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
@@ -135,6 +120,22 @@ class ProbabilitySemantics(nn.Module):
         self._generators: dict[torch.device, torch.Generator] = {}
 
     _order: Tensor
+
+    def _never_true(self, outputs: Sequence[Group]) -> Group | None:
+        """A `Categorical` output with atoms along its last axis of which none is ever true."""
+        for group in outputs:
+            rows = group.atoms.reshape(-1, group.shape[-1]).tolist() if group.categorical else []
+            if any(self.ladder.impossible.issuperset(row) for row in rows):
+                return group
+        return None
+
+    def check_logits(self) -> None:
+        """Raise a ModelError if log-probabilities of a `Categorical` output do not exist."""
+        if self._never is not None:
+            raise ModelError(
+                f"no atom along the last axis of the outputs of {self._never.title} can be true, so "
+                f"they have no log-probabilities; layer.plan() names outputs that are always false"
+            )
 
     def _can_be_fused(self) -> bool:
         return self._evidence is None and len(self.ladder.passed) == len(self.ladder.outputs)
@@ -209,7 +210,7 @@ class ProbabilitySemantics(nn.Module):
                 values, self.inference.worlds, self._generator(values.device)
             )
         if self._evidence is not None:
-            found = self._evidence.condition(found, sampled=not self.ladder.exact)
+            found = self._evidence.condition(found, sampled=0 in self.ladder.sampled)
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
         found = found + (found.clamp(0, 1) - found).detach()
         return (_log(found) if logits else found).to(facts.dtype)
@@ -227,6 +228,11 @@ class ProbabilitySemantics(nn.Module):
             error=self.inference.error,
             most_worlds=self.inference.most_worlds,
         )
+
+    @property
+    def by_differences(self) -> bool:
+        """Whether the outputs are differences of probabilities, divided by another one."""
+        return self._evidence is not None and self._evidence.by_differences
 
     @property
     def has_evidence(self) -> bool:
@@ -266,121 +272,6 @@ class ProbabilitySemantics(nn.Module):
     def __getstate__(self) -> dict[str, object]:
         # A generator can neither be copied nor pickled.
         return {**self.__dict__, "_generators": {}}
-
-
-class Conditioning:
-    """The joint probabilities that a condition needs, as atoms of a larger program.
-
-    With positive evidence P and negative evidence N, the probability of an output and of all the
-    evidence is the alternating sum, over the subsets S of N, of the probability of the output,
-    P and S together. With `negation`, it is that of one atom of a program with negation.
-
-    Args:
-        program: a definite program.
-        outputs: the indices of the atoms whose probabilities are wanted.
-        evidence: the atoms that are known, by index, and whether each is true.
-        negation: whether to use negation instead of the alternating sum.
-
-    Raises:
-        ModelError: if the program has negation, or too many atoms are known to be false.
-    """
-
-    def __init__(
-        self,
-        program: Program | StratifiedProgram,
-        outputs: list[int],
-        evidence: Mapping[int, bool],
-        *,
-        negation: bool = False,
-    ) -> None:
-        if isinstance(program, StratifiedProgram):
-            raise ModelError(
-                "evidence is for programs without negation; add a rule for the negated atom as "
-                "an atom of its own"
-            )
-        true = [atom for atom, value in evidence.items() if value]
-        false = [atom for atom, value in evidence.items() if not value]
-        if len(false) > _MOST_FALSE:
-            raise ModelError(f"evidence says of at most {_MOST_FALSE} atoms that they are false")
-        self.program: Program | StratifiedProgram
-        if negation and false:
-            self.signs = torch.ones(1).double()
-            bodies = [sorted({*output, *true}) for output in ((), *((a,) for a in outputs))]
-            self.program, self.atoms = _with_negation(program, bodies, false)
-            return
-        subsets = [subset for size in range(len(false) + 1) for subset in combinations(false, size)]
-        self.signs = torch.tensor([(-1.0) ** len(subset) for subset in subsets]).double()
-        bodies = [
-            sorted({*output, *true, *subset})
-            for subset in subsets
-            for output in ((), *((atom,) for atom in outputs))
-        ]
-        self.program, self.atoms = _with_conjunctions(program, bodies)
-
-    def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
-        """The probability of each output given the evidence.
-
-        Args:
-            joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
-            sampled: whether some of them are estimates.
-
-        Returns:
-            A tensor of shape (B, O), with values between 0 and 1 except for rounding.
-
-        Raises:
-            StateError: if the evidence has probability zero in an example.
-        """
-        parts = joint.reshape(len(joint), len(self.signs), -1)  # (B, subsets, 1 + O)
-        total = (parts * self.signs.to(joint.device)[:, None]).sum(1)
-        rounding = _ROUNDING * parts[:, :, 0].detach().sum(1) if len(self.signs) > 1 else 0.0
-        zero = total[:, 0].detach() <= rounding
-        if bool(zero.any()):
-            row = int(zero.nonzero()[0, 0])
-            raise StateError(
-                f"no sampled world of example {row} agrees with the evidence: raise worlds="
-                if sampled
-                else f"the evidence has probability zero in example {row}"
-            )
-        return total[:, 1:] / total[:, :1]
-
-
-def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
-    """Names that the program does not have, and their indices after its own atoms."""
-    names = [f"and({n})" for n in range(count)]
-    while set(names) & set(program.atoms):
-        names = [name + "'" for name in names]
-    return names, list(range(program.M, program.M + count))
-
-
-def _with_negation(
-    program: Program, bodies: Sequence[Sequence[int]], negated: Sequence[int]
-) -> tuple[StratifiedProgram, list[int]]:
-    """The program with an atom for each body together with negated atoms, and these atoms."""
-    names, added = _new_atoms(program, len(bodies))
-    false = frozenset(program.atoms[i] for i in negated)
-    rules = [
-        Rule((name,), frozenset(program.atoms[i] for i in body), false)
-        for name, body in zip(names, bodies, strict=True)
-    ]
-    return stratify([*program.rules, *rules], (*program.atoms, *names)), added
-
-
-def _with_conjunctions(
-    program: Program, bodies: Sequence[Sequence[int]]
-) -> tuple[Program, list[int]]:
-    """The program with one more atom for each body, and these atoms."""
-    names, added = _new_atoms(program, len(bodies))
-    sizes = np.cumsum([len(body) for body in bodies])
-    extended = Program.from_arrays(
-        np.concatenate((program.body_indptr, program.body_indptr[-1] + sizes)),
-        np.concatenate((program.body_indices, [i for body in bodies for i in body])).astype(int),
-        np.concatenate((program.head_indices, added)),
-        np.concatenate(
-            (program.head_indptr, program.head_indptr[-1] + np.arange(1, len(bodies) + 1))
-        ),
-        atoms=(*program.atoms, *names),
-    )
-    return extended, added
 
 
 def _log(values: Tensor) -> Tensor:

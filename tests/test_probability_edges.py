@@ -1,0 +1,238 @@
+"""Probabilities at the edges of what may be given: dtypes, empty batches, ties, rare evidence."""
+
+import gc
+import math
+import weakref
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+import latentgamma as lg
+
+MAJORITY = "o :- a, b. o :- b, c. o :- a, c."
+INPUTS = ["a", "b", "c"]
+
+
+def sampled(**options: int) -> lg.Layer:
+    inference = lg.Inference(method="sample", **options)
+    return lg.Layer(lg.parse(MAJORITY), INPUTS, "o", semantics="probability", inference=inference)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_samples_are_unbiased_in_every_dtype(dtype: torch.dtype) -> None:
+    p = torch.tensor([[0.003, 1.0, 0.0]], dtype=dtype).expand(64, 3)
+    expected = float(p[0, 0])
+    found = float(sampled(worlds=4096, seed=0)(p).double().mean())
+    assert abs(found - expected) < 4 * math.sqrt(expected / (64 * 4096))
+
+
+def test_what_is_almost_impossible_is_almost_never_sampled() -> None:
+    # A uniform number in float32 is 0 once in 2^24 draws.
+    p = torch.tensor([[1e-12, 1.0, 0.0]]).expand(1024, 3)
+    assert float(sampled(worlds=1 << 15, seed=0)(p).sum()) == 0
+
+
+@pytest.mark.parametrize("from_logits", [False, True])
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("text", ["o :- a, b.", MAJORITY])
+def test_an_empty_batch_has_a_gradient(text: str, logits: bool, from_logits: bool) -> None:
+    program = lg.parse(text)
+    inputs = INPUTS[: program.M - 1]
+    layer = lg.Layer(program, inputs, "o", semantics="probability", from_logits=from_logits)
+    x = torch.zeros(0, len(inputs), requires_grad=True)
+    value = layer(x, logits=logits)
+    value.sum().backward()
+    assert value.shape == (0,)
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+
+
+def test_outputs_are_freed_without_the_garbage_collector() -> None:
+    layer = lg.Layer(lg.parse("o :- a, b."), ["a", "b"], "o", semantics="probability")
+    gc.disable()
+    try:
+        value = layer(torch.rand(4, 2, requires_grad=True))
+        value.sum().backward()
+        seen = weakref.ref(value)
+        del value
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("method", ["pass", "table"])
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_small_soft_facts_keep_their_value(method: str, from_logits: bool) -> None:
+    layer = lg.Layer(
+        lg.parse("o :- a, k."),
+        "a",
+        "o",
+        semantics="probability",
+        facts={"k": 1e-30},
+        from_logits=from_logits,
+        inference=lg.Inference(method=method),  # type: ignore[arg-type]
+    )
+    x = torch.tensor([0.0 if from_logits else 0.5], dtype=torch.float64)
+    assert float(layer(x)) == pytest.approx(5e-31, rel=1e-12, abs=0)
+
+
+def test_a_seed_out_of_range_is_refused() -> None:
+    for seed in (2**64, -(2**63) - 1):
+        with pytest.raises(lg.ModelError, match="seed lies between"):
+            lg.Inference(seed=seed)
+    for seed in (2**64 - 1, -(2**63)):
+        sampled(seed=seed)(torch.rand(2, 3))
+
+
+def test_atoms_that_are_never_true_have_no_log_probabilities() -> None:
+    program = lg.parse("x :- a. y :- b. #external b. #external c.")
+    for given in (lg.Categorical(["y", "b"]), {"g": lg.Categorical([["x", "a"], ["y", "c"]])}):
+        layer = lg.Layer(program, "a", given, semantics="probability")
+        layer({"": torch.tensor([0.5])})
+        with pytest.raises(lg.ModelError, match="can be true"):
+            layer(torch.tensor([0.5]), logits=True)
+    some = lg.Layer(program, "a", lg.Categorical(["x", "y"]), semantics="probability")
+    found = some(torch.tensor([0.5]), logits=True)
+    torch.testing.assert_close(found, torch.tensor([[0.0, -torch.inf]]))
+
+
+def test_certain_inputs_are_in_no_proof_that_does_not_need_them() -> None:
+    program = lg.parse("o :- a, b. o :- a, c. c :- a.")
+    layer = lg.Layer(program, ["a", "b"], "o", semantics="probability")
+    found = layer.proofs(torch.tensor([0.25, 1.0]), "o")
+    assert [(proof.facts, proof.probability) for proof in found] == [(("a",), 0.25)]
+
+
+def test_proofs_take_one_example() -> None:
+    layer = lg.Layer(lg.parse(MAJORITY), INPUTS, "o", semantics="probability")
+    with pytest.raises(lg.StateError, match="proofs takes one example"):
+        layer.proofs(torch.rand(2, 3), "o")
+
+
+# ------------------------------------------------------------------------ evidence
+
+RING = 13
+
+
+def ring(evidence: dict[str, bool], **options: int | str) -> lg.Layer:
+    """Whether two neighbours in a ring are true: 2^13 worlds, and no pass."""
+    pairs = [("o", [f"c{i}", f"c{(i + 1) % RING}"]) for i in range(RING)]
+    rest = [("e", ["x", "y"]), ("e", ["c0", "x"])]
+    return lg.Layer(
+        lg.Program.from_rules([*pairs, *rest]),
+        [*(f"c{i}" for i in range(RING)), "x", "y"],
+        ["o", "c0"],
+        semantics="probability",
+        evidence=evidence,
+        inference=lg.Inference(**options),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("rare", [1e-3, 1e-8, 1e-13])
+def test_rare_evidence_keeps_its_digits_within_the_budget(rare: float) -> None:
+    p = torch.full((1, RING + 2), 0.3, dtype=torch.float64)
+    p[0, RING] = 1 - rare
+    layer = ring({"x": False})
+    assert layer.plan().exact
+    assert "differences" not in str(layer.plan())
+    # No two neighbours of a ring: the trace of a product of matrices.
+    none = np.linalg.matrix_power(np.array([[0.7, 0.7], [0.3, 0.0]]), RING).trace()
+    torch.testing.assert_close(
+        layer(p), torch.tensor([[1 - none, 0.3]], dtype=torch.float64), rtol=0, atol=1e-12
+    )
+
+
+def test_beyond_the_budget_the_plan_names_differences() -> None:
+    program = lg.Program.from_rules([("h", ["g0", "z0"]), ("h", ["g1", "z1"]), ("o", ["w"])])
+    layer = lg.Layer(
+        program,
+        {"g": lg.Categorical(["g0", "g1"]), "z": ["z0", "z1", "w"]},
+        "o",
+        semantics="probability",
+        evidence={"h": False},
+        inference=lg.Inference(budget=2),
+    )
+    assert "differences" in str(layer.plan())
+    given = {
+        "g": torch.tensor([[0.5, 0.5]]).double(),
+        "z": torch.tensor([[0.5, 0.7, 0.2]]).double(),
+    }
+    torch.testing.assert_close(layer(given), torch.tensor([0.2]).double())
+    given["z"][:, :2] = 1
+    with pytest.raises(lg.StateError, match="probability zero in example 0, or one too small"):
+        layer(given)
+
+
+def test_sampled_evidence_that_is_impossible_is_never_accepted() -> None:
+    layer = ring({"o": False, "c0": True, "c1": True}, budget=2, worlds=64, seed=0)
+    p = torch.full((1, RING + 2), 0.6, dtype=torch.float64)
+    for _ in range(8):
+        with pytest.raises(lg.StateError, match="raise worlds="):
+            layer(p)
+
+
+def test_sampled_evidence_is_counted_in_the_same_worlds() -> None:
+    layer = ring({"o": False, "e": True}, method="sample", worlds=1 << 16, seed=0)
+    p = torch.full((1, RING + 2), 0.2, dtype=torch.float64)
+    exact = ring({"o": False, "e": True})
+    assert exact.plan().exact
+    found = layer(p)
+    assert float(found[0, 0]) == 0  # "o" is known to be false
+    torch.testing.assert_close(found, exact(p), rtol=0, atol=0.02)
+
+
+def test_many_atoms_may_be_known_to_be_false() -> None:
+    names = [f"c{n}" for n in range(10)]
+    program = lg.Program.from_rules([("o", [name]) for name in names])
+    layer = lg.Layer(
+        program, names, "c9", semantics="probability", evidence=dict.fromkeys(names[:9], False)
+    )
+    torch.testing.assert_close(layer(torch.full((1, 10), 0.4)), torch.tensor([0.4]))
+    with pytest.raises(lg.ModelError, match="at most 8 false atoms"):
+        lg.Layer(
+            program,
+            names,
+            "c9",
+            semantics="probability",
+            evidence=dict.fromkeys(names[:9], False),
+            inference=lg.Inference(method="pass"),
+        )
+
+
+def test_tables_with_evidence_have_second_derivatives() -> None:
+    layer = lg.Layer(
+        lg.parse("o :- a, b."),
+        ["a", "b"],
+        "a",
+        semantics="probability",
+        evidence={"o": False},
+        inference=lg.Inference(method="table"),
+    )
+    p = torch.tensor([[0.3, 0.4]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(layer, (p,))
+
+
+# ------------------------------------------------------------------------ shortcuts
+
+
+def test_as_many_wrong_readings_are_returned_as_were_asked_for() -> None:
+    program = lg.parse("x :- a(0). y :- b(0). #external a(1). #external b(1).")
+    inputs = {name: lg.Categorical([f"{name}(0)", f"{name}(1)"]) for name in "ab"}
+    found = lg.shortcuts(program, inputs, ["x", "y"], {"a": [0], "b": [0]}, some=10)
+    every = [
+        {"a": (0, one), "b": (0, two)} for one, two in product((0, 1), repeat=2) if one * two == 0
+    ]
+    assert found.count == 4
+    assert len(found.some) == 3
+    assert sorted(map(str, found.some)) == sorted(map(str, every))
+    assert len(lg.shortcuts(program, inputs, ["x", "y"], {"a": [0], "b": [0]}, some=2).some) == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_examples_that_are_not_numbers_are_refused_without_a_warning() -> None:
+    program = lg.parse("x :- a(0). #external a(1).")
+    atoms = lg.Categorical(["a(0)", "a(1)"])
+    with pytest.raises(lg.DataError, match="whole numbers from 0 to 1"):
+        lg.shortcuts(program, atoms, "x", [math.nan])
