@@ -111,6 +111,61 @@ def test_proofs_take_one_example() -> None:
         layer.proofs(torch.rand(2, 3), "o")
 
 
+# ------------------------------------------------------------------------ modes of torch
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("evidence", [None, {"q": False}])
+def test_training_after_inference_mode(
+    evidence: dict[str, bool] | None, logits: bool, dtype: torch.dtype
+) -> None:
+    program = lg.parse(MAJORITY + "q :- a, b. r :- a, d.")
+    inputs = [*INPUTS, "d"]
+    layer = lg.Layer(program, inputs, ["o", "r"], semantics="probability", evidence=evidence)
+    x = torch.tensor([[1e-30, 0.3, 0.6, 1e-30]], dtype=dtype)  # logarithms need the log domain
+    with torch.inference_mode():
+        seen = layer(x, logits=logits)
+    x.requires_grad_()
+    value = layer(x, logits=logits)
+    value.sum().backward()
+    torch.testing.assert_close(value.detach(), seen.clone())
+    assert x.grad is not None
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch reads it at a graph break
+@pytest.mark.parametrize("method", ["pass", "table", "sample"])
+def test_layers_may_be_part_of_what_is_compiled(method: str) -> None:
+    inference = lg.Inference(method=method, seed=0)  # type: ignore[arg-type]
+    layer = lg.Layer(
+        lg.parse("o :- a, b."), ["a", "b"], "o", semantics="probability", inference=inference
+    )
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: layer(x * 2) + 1, backend="eager")
+    x = torch.tensor([[0.5, 0.25], [0.5, 0.5]], requires_grad=True)
+    value = compiled(x)
+    value.sum().backward()
+    assert x.grad is not None
+    if method != "sample":
+        torch.testing.assert_close(value, torch.tensor([1.5, 2.0]))
+        torch.testing.assert_close(x.grad, torch.tensor([[1.0, 2.0], [2.0, 2.0]]))
+
+
+@pytest.mark.parametrize("method", ["pass", "table", "sample"])
+def test_transforms_are_right_or_refused(method: str) -> None:
+    inference = lg.Inference(method=method)  # type: ignore[arg-type]
+    layer = lg.Layer(
+        lg.parse("o :- a, b."), ["a", "b"], "o", semantics="probability", inference=inference
+    )
+    x = torch.tensor([[0.25, 0.75]])
+    slope = torch.func.grad(lambda x: layer(x).sum())
+    if method == "table":
+        torch.testing.assert_close(slope(x), torch.tensor([[0.75, 0.25]]))
+    else:
+        with pytest.raises(lg.ModelError, match=r"torch\.func"):
+            slope(x)
+
+
 # ------------------------------------------------------------------------ evidence
 
 RING = 13

@@ -216,6 +216,13 @@ class Layer(nn.Module):
             StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
             ModelError: if `logits` asks for log-probabilities of atoms that are never true.
         """
+        if isinstance(self.rules, ProbabilitySemantics) and torch.compiler.is_compiling():
+            # Compiled code of its own, and tables that are kept: a graph break.
+            return torch.compiler.disable(self._run)(given, logits)  # type: ignore[no-untyped-call]
+        return self._run(given, logits)
+
+    def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool) -> Any:
+        """See `forward`."""
         tensors = tensors_of(self.inputs, given, self._temperature.device)
         if isinstance(self.rules, ProbabilitySemantics):
             if logits:

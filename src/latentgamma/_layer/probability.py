@@ -191,7 +191,16 @@ class ProbabilitySemantics(nn.Module):
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
-        """The probabilities (B, O) of the outputs; with `logits` their logarithms."""
+        """The probabilities (B, O) of the outputs; with `logits` their logarithms.
+
+        Raises:
+            ModelError: where `torch.func` transforms a pass or sampled worlds.
+        """
+        if self.runs_outside_torch and not are_plain(facts):
+            raise ModelError(
+                "a sum-product pass and sampled worlds have no transforms of torch.func and no "
+                'forward-mode derivatives; lg.Inference(method="table") has'
+            )
         given = facts[:, self._order]
         if logits and self._evidence is None:
             given = given.double()
@@ -228,6 +237,11 @@ class ProbabilitySemantics(nn.Module):
             error=self.inference.error,
             most_worlds=self.inference.most_worlds,
         )
+
+    @property
+    def runs_outside_torch(self) -> bool:
+        """Whether other code than that of torch computes an output."""
+        return bool(self.ladder.passed or self.ladder.sampled)
 
     @property
     def by_differences(self) -> bool:

@@ -234,8 +234,9 @@ def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tens
     """
     columns = np.where(circuit.outputs < 0, circuit.nodes + 2 + circuit.outputs, circuit.outputs)
     arrays = (circuit.input_places, columns)
-    places, outputs = (torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays)
-    return places, outputs, torch.from_numpy(circuit.input_negated).to(device)
+    with torch.inference_mode(False):  # these may be needed for a gradient later
+        places, outputs = (torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays)
+        return places, outputs, torch.from_numpy(circuit.input_negated).to(device)
 
 
 def plan_ladder(

@@ -126,6 +126,11 @@ def _level_order(circuit: SumProduct) -> np.ndarray:
 @lru_cache(maxsize=16)
 def _levels_on(circuit: SumProduct, device: torch.device) -> tuple[list[_Level], Tensor]:
     """The levels of a circuit on a device, and the row of each node."""
+    with torch.inference_mode(False):  # these may be needed for a gradient later
+        return _make_levels(circuit, device)
+
+
+def _make_levels(circuit: SumProduct, device: torch.device) -> tuple[list[_Level], Tensor]:
     level, place = node_levels(circuit), _level_order(circuit)
     levels = []
     first = circuit.inputs

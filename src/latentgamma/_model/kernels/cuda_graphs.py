@@ -99,7 +99,8 @@ def _values(tensors: Sequence[Tensor]) -> int:
 
 
 def _record(function: Function, inputs: Sequence[Tensor]) -> _Recorded:
-    given = [tensor.detach().clone() for tensor in inputs]
+    with torch.inference_mode(False):  # later runs may come outside of that mode
+        given = [tensor.detach().clone() for tensor in inputs]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
