@@ -396,6 +396,26 @@ def test_each_example_takes_the_steps_it_is_given(batch: int, memory: Any) -> No
             torch.testing.assert_close(alone, after[example], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("memory", ["states", "sqrt"])
+def test_examples_that_go_on_until_they_are_closed_have_the_gradient_of_the_reference(
+    memory: Any,
+) -> None:
+    # Facts near one half take more steps than the certificate says of true ones, and not all alike.
+    model = lg.oracle(lg.generators.chain(6), dtype=torch.float64)
+    start = torch.zeros(20, model.M, dtype=torch.float64)
+    start[torch.arange(20), torch.arange(20) % 5] = torch.linspace(0.51, 1, 20).double()
+    results = []
+    for kernel in ("auto", "reference"):
+        model.kernel = kernel  # type: ignore[assignment]
+        model.zero_grad()
+        state = start.clone().requires_grad_()
+        after = model(state, memory=memory)
+        after.square().sum().backward()
+        results.append([after, state.grad, *(p.grad for p in model.parameters())])
+    for mine, other in zip(*results, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-11)
+
+
 def test_a_gradient_can_be_differentiated_again() -> None:
     model = soft(random_program(2, 5, 6, body=3))
     names = [name for name, _ in model.named_parameters()]

@@ -136,6 +136,7 @@ def _run_on(
     run: RunCounts, closure: BatchClosure, batch: Tensor, taken: npt.NDArray[np.int64], most: int
 ) -> Tensor:
     """The batch after further chunks of steps, until every support is closed."""
+    taken = taken.copy()  # the backward pass of the first run still needs its own numbers
     chunk = _FIRST_CHUNK
     while len(batch):
         running = np.flatnonzero(~closure.is_closed(batch.detach()))
