@@ -401,7 +401,7 @@ def test_examples_that_go_on_until_they_are_closed_have_the_gradient_of_the_refe
     memory: Any,
 ) -> None:
     # Facts near one half take more steps than the certificate says of true ones, and not all alike.
-    model = lg.oracle(lg.generators.chain(6), dtype=torch.float64)
+    model = lg.oracle(lg.generators.chain(6), form="sparse", dtype=torch.float64)
     start = torch.zeros(20, model.M, dtype=torch.float64)
     start[torch.arange(20), torch.arange(20) % 5] = torch.linspace(0.51, 1, 20).double()
     results = []
