@@ -61,8 +61,14 @@ def test_rows_may_be_of_any_layout_and_kind() -> None:
         (lambda: lg.pack([[0.5]]), "the values 0 and 1 only"),
         (lambda: lg.pack([[2]]), "the values 0 and 1 only"),
         (lambda: lg.unpack(np.zeros((2, 1), np.int64), 3), "unpack takes bit planes, a uint64"),
-        (lambda: lg.unpack(np.zeros((2, 1), np.uint64), 65), "between 0 and the 64 fact sets"),
-        (lambda: lg.unpack(np.zeros((2, 1), np.uint64), -1), "between 0 and the 64 fact sets"),
+        (
+            lambda: lg.unpack(np.zeros((2, 1), np.uint64), 65),
+            "N is (at most 64|a whole number from 0 on)",
+        ),
+        (
+            lambda: lg.unpack(np.zeros((2, 1), np.uint64), -1),
+            "N is (at most 64|a whole number from 0 on)",
+        ),
     ],
 )
 def test_what_cannot_be_packed(call: Any, message: str) -> None:
@@ -96,6 +102,19 @@ def test_closures_of_planes_are_those_of_rows(kind: str, N: int) -> None:
             spread[:] = planes
             lg.closures(program, spread, packed=True, out=spread)
             assert np.array_equal(spread, closed)
+
+
+def test_planes_may_overlap_with_where_their_closures_go() -> None:
+    program = lg.generators.chain(5)
+    memory = lg.random_planes(np.full(program.M + 1, 0.3), 64 * 4097)
+    for planes, out in (
+        (memory[:-1, :-1], memory[:-1, 1:]),
+        (memory[:-1, 1:], memory[:-1, :-1]),
+        (memory[1:], memory[:-1]),
+        (memory[:-1], memory[-2::-1]),
+    ):
+        expected = lg.closures(program, planes.copy(), packed=True)
+        np.testing.assert_array_equal(lg.closures(program, planes, packed=True, out=out), expected)
 
 
 @pytest.mark.parametrize("kind", PATHS)

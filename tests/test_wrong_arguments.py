@@ -13,6 +13,9 @@ import latentgamma as lg
 
 RULES = "b :- a."
 PROGRAM = lg.parse(RULES)
+PLANES = lg.pack([[True, False]])
+READ_ONLY = PLANES.copy()
+READ_ONLY.flags.writeable = False
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,33 @@ PROGRAM = lg.parse(RULES)
         (
             lambda: lg.closures(PROGRAM, [], threads=0),
             lg.ArgumentError,
-            "threads must be at least 1",
+            "threads is a whole number from 1 on, not 0",
+        ),
+        (lambda: lg.closures(PROGRAM, [], threads="2"), lg.ArgumentError, "threads is a whole"),
+        (lambda: lg.closures(PROGRAM, [], threads=1.5), lg.ArgumentError, "threads is a whole"),
+        (lambda: lg.pack([[1, 0], [1]]), lg.ArgumentError, "pack takes an array: .*inhomog"),
+        (
+            lambda: lg.pack(torch.zeros(2, 2, requires_grad=True)),
+            lg.ArgumentError,
+            "pack takes an array: .*detach",
+        ),
+        (lambda: lg.unpack(PLANES, 3.0), lg.ArgumentError, r"N is a whole .*, not 3\.0"),
+        (lambda: lg.unpack(PLANES, -1), lg.ArgumentError, "N is a whole number from 0 on, not -1"),
+        (lambda: lg.unpack(PLANES, 65), lg.ArgumentError, "N is at most 64"),
+        (
+            lambda: lg.unpack(torch.zeros(2, 1, dtype=torch.int64), 1),
+            lg.ArgumentError,
+            r"not int64 .* planes\.cpu\(\)\.numpy\(\)\.view\('uint64'\)",
+        ),
+        (lambda: lg.random_planes([0.5], 10.0), lg.ArgumentError, "N is a whole number"),
+        (lambda: lg.random_planes([0.5], 10, seed=None), lg.ArgumentError, "seed is a whole"),
+        (lambda: lg.random_planes([0.5], 10, start=64.0), lg.ArgumentError, "start is a whole"),
+        (lambda: lg.random_planes([0.5], 10, start=2**70), lg.ArgumentError, "start is a multiple"),
+        (lambda: lg.random_planes(["a"], 10), lg.ArgumentError, "probabilities are numbers"),
+        (
+            lambda: lg.closures(PROGRAM, PLANES, packed=True, out=READ_ONLY),
+            lg.ArgumentError,
+            "out is read-only",
         ),
         (lambda: lg.plot.check_path("x.nothing"), lg.ArgumentError, "cannot write a picture"),
     ],

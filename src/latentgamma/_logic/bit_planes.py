@@ -6,6 +6,7 @@ numpy arrays of shape (M, ceil(N / 64)).
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,7 +46,7 @@ def pack(rows: npt.ArrayLike) -> Planes:
     Raises:
         ArgumentError: if this is not such an array.
     """
-    given = np.asarray(rows)
+    given = _as_array(rows, "pack")
     if given.ndim != 2 or given.dtype.kind not in "biuf":
         raise ArgumentError(
             f"pack takes an array of shape (N, M) with booleans or 0 and 1, not {given.dtype} of "
@@ -86,8 +87,9 @@ def unpack(planes: Planes, N: int) -> Mask:
     """
     planes = require_planes(planes, "unpack")
     M, W = planes.shape
-    if not 0 <= N <= 64 * W:
-        raise ArgumentError(f"N lies between 0 and the {64 * W} fact sets of the planes, not {N}")
+    N = whole_number("N", N)
+    if N > 64 * W:
+        raise ArgumentError(f"N is at most {64 * W}, the fact sets of these planes, not {N}")
     rows = np.empty((N, M), np.bool_)
     fast = worth_compiling(rows.size // BYTES_PER_LITERAL)
     for start in range(0, N if M else 0, _CHUNK):
@@ -99,13 +101,36 @@ def unpack(planes: Planes, N: int) -> Mask:
 
 def require_planes(planes: Any, function: str) -> Planes:
     """The planes as an array; an `ArgumentError` if they are not bit planes."""
-    array = np.asarray(planes)
+    array = _as_array(planes, function)
     if array.ndim != 2 or array.dtype != np.uint64:
+        hint = (
+            "planes.cpu().numpy().view('uint64') are those of a tensor"
+            if array.dtype == np.int64
+            else "lg.pack(rows) makes them"
+        )
         raise ArgumentError(
             f"{function} takes bit planes, a uint64 array of shape (M, W), not {array.dtype} of "
-            f"shape {array.shape}; lg.pack(rows) makes them"
+            f"shape {array.shape}; {hint}"
         )
     return array
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """A whole number from `least` on, as a plain int; an `ArgumentError` if it is not one."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} is a whole number from {least} on, not {value!r}") from None
+    if number < least:
+        raise ArgumentError(f"{name} is a whole number from {least} on, not {number}")
+    return number
+
+
+def _as_array(given: Any, function: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors with gradients
+        raise ArgumentError(f"{function} takes an array: {error}") from None
 
 
 def pack_into(rows: Mask, planes: Planes) -> None:

@@ -18,6 +18,7 @@ from latentgamma._logic.bit_planes import (
     require_planes,
     unpack,
     unpack_into,
+    whole_number,
 )
 from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import (
@@ -99,8 +100,8 @@ def closures(
         ProgramError: if the first argument is not a program.
     """
     require_any_program(program, "closures")
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"threads must be at least 1, but is {threads}")
+    if threads is not None:
+        threads = whole_number("threads", threads, 1)
     if out is not None and not packed:
         raise ArgumentError("out is for bit planes; use it together with packed=True")
     threads = threads or processors()
@@ -126,6 +127,10 @@ def close_planes(
         out = np.empty(planes.shape, np.uint64)
     elif not isinstance(out, np.ndarray) or out.dtype != np.uint64 or out.shape != planes.shape:
         raise ArgumentError(f"out must be a uint64 array of shape {planes.shape}")
+    elif not out.flags.writeable:
+        raise ArgumentError("out is read-only; pass an array that can be written, or a copy")
+    elif out is not planes and np.may_share_memory(out, planes):
+        planes = planes.copy()  # a tile of the result may lie where another one is still to be read
     if isinstance(program, StratifiedProgram):
         out[:] = planes
         for stratum in program.strata:

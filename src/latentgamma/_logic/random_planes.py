@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError
-from latentgamma._logic.bit_planes import Planes
+from latentgamma._logic.bit_planes import Planes, whole_number
 from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.threads import processors, run_in_threads
 
@@ -52,15 +52,15 @@ def random_planes(probabilities: npt.ArrayLike, N: int, *, seed: int = 0, start:
     Raises:
         ArgumentError: if an argument is out of its range.
     """
-    given = np.asarray(probabilities, np.float64)
+    try:
+        given = np.asarray(probabilities, np.float64)
+    except (ValueError, TypeError, RuntimeError):  # not numbers; a tensor with gradients
+        given = np.empty((0, 0))
     if given.ndim != 1 or not np.all((given >= 0) & (given <= 1)):
         raise ArgumentError("probabilities are numbers between 0 and 1, in an array of shape (M,)")
-    if N < 0:
-        raise ArgumentError(f"N is a whole number from 0 on, not {N}")
-    if start < 0 or start % 64:
-        raise ArgumentError(f"start is a multiple of 64, not {start}")
-    if seed < 0:
-        raise ArgumentError(f"seed is a whole number from 0 on, not {seed}")
+    N, seed, start = whole_number("N", N), whole_number("seed", seed), whole_number("start", start)
+    if start % 64 or start >= 1 << 63:
+        raise ArgumentError(f"start is a multiple of 64 below 2^63, not {start}")
     planes = np.zeros((len(given), -(-N // 64)), np.uint64)
     planes[given == 1] = ~np.uint64(0)
     drawn = np.flatnonzero((given > 0) & (given < 1))
