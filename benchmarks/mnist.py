@@ -34,7 +34,7 @@ CACHE = Path(__file__).parent / ".mnist.npz"
 #: Epochs and batch of each task.
 SETTINGS = {
     "add1": (20, 64), "add2": (20, 32), "add4": (20, 16), "add15": (20, 8),
-    "sum16": (20, 8), "sum64": (20, 4),
+    "sum16": (20, 8), "sum64": (100, 4),
 }  # fmt: skip
 
 

@@ -117,5 +117,50 @@ def test_underflow_and_wrong_inputs() -> None:
     assert value.item() == pytest.approx(-30.0 * n)
     (slope,) = torch.autograd.grad(value.sum(), odds)
     torch.testing.assert_close(slope, torch.ones_like(slope))
-    with pytest.raises(lg.StateError, match="NaN"):
-        layer(torch.full((1, n), torch.nan, device="cuda"))
+    mixed = torch.zeros(3, n, device="cuda", requires_grad=True)
+    with torch.no_grad():
+        mixed[1, 2] = torch.nan
+    for track in (True, False):  # one launch for both passes, or one for each
+        with torch.set_grad_enabled(track):
+            found = layer(mixed, logits=True)
+        assert found.isnan().tolist() == [False, True, False]
+    (slope,) = torch.autograd.grad(layer(mixed, logits=True).sum(), mixed)
+    assert slope[[0, 2]].isfinite().all()
+
+
+def test_probabilities_that_are_none_are_refused() -> None:
+    program = lg.parse("goal :- a, b. #external a. #external b.")
+    layer = lg.Layer(program, lg.Categorical(["a", "b"]), "goal", semantics="probability").cuda()
+    for wrong in ([0.5, 0.6], [-0.1, 1.1], [torch.nan, 0.5]):
+        with pytest.raises(lg.StateError):
+            layer(torch.tensor([wrong], device="cuda", requires_grad=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("from_logits", "logits"), list(product((False, True), repeat=2)))
+def test_one_output_has_its_gradient_from_the_same_launch(
+    dtype: torch.dtype, from_logits: bool, logits: bool
+) -> None:
+    torch.manual_seed(3)
+    rules = "goal :- x1, y1, f. goal :- x2, y2. goal :- x3, y1."
+    inputs = {
+        "x": lg.Categorical(["x1", "x2", "x3"]),
+        "y": lg.Categorical(["y1", "y2"]),
+        "f": ["f"],
+    }
+    for batch in (0, 1, 6, 130):
+        given = {n: torch.randn(batch, k) for n, k in (("x", 3), ("y", 2), ("f", 1))}
+        if not from_logits:
+            given = {n: x.sigmoid() if n == "f" else x.softmax(-1) for n, x in given.items()}
+        results = []
+        for device in ("cpu", "cuda"):
+            layer = lg.Layer(
+                lg.parse(rules), inputs, "goal", semantics="probability", from_logits=from_logits
+            ).to(device)
+            tensors = {n: x.to(device, dtype).requires_grad_() for n, x in given.items()}
+            found = layer(tensors, logits=logits)
+            weight = torch.linspace(-1, 2, batch, device=device, dtype=dtype)
+            grads = torch.autograd.grad((found.flatten() * weight).sum(), list(tensors.values()))
+            results.append([x.detach().cpu() for x in (found, *grads)])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

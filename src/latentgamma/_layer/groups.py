@@ -191,12 +191,14 @@ def batch_of_one(groups: Sequence[Group], example: Tensor | Mapping[str, Tensor]
     return example[None] if isinstance(example, Tensor) else example
 
 
+def _batch_shape(group: Group) -> str:
+    return "(B,)" if not group.shape else f"(B, {', '.join(map(str, group.shape))})"
+
+
 def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
-    wanted = ", ".join(["B", *map(str, group.shape)])
-    wanted = f"({wanted},)" if not group.shape else f"({wanted})"
     if not isinstance(tensor, Tensor):
         raise StateError(
-            f"the inputs of {group.title} are a tensor of shape {wanted}, not "
+            f"the inputs of {group.title} are a tensor of shape {_batch_shape(group)}, not "
             f"{type(tensor).__name__}"
         )
     if tensor.dtype not in STATE_DTYPES:
@@ -211,8 +213,8 @@ def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
         )
     if tensor.dim() != len(group.shape) + 1 or tensor.shape[1:] != group.shape:
         raise StateError(
-            f"the inputs of {group.title} have the shape {wanted}, B being the size of the "
-            f"batch, but these have {tuple(tensor.shape)}"
+            f"the inputs of {group.title} have the shape {_batch_shape(group)}, B being the size "
+            f"of the batch, but these have {tuple(tensor.shape)}"
         )
     if tensor.device != device:
         raise StateError(

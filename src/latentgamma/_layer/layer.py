@@ -213,7 +213,8 @@ class Layer(nn.Module):
             no name or `given` is a tensor too.
 
         Raises:
-            StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
+            StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape. A NaN among
+                the scores of an example on a GPU may give outputs of NaN instead.
             ModelError: if `logits` asks for log-probabilities of atoms that are never true.
         """
         if isinstance(self.rules, ProbabilitySemantics) and torch.compiler.is_compiling():

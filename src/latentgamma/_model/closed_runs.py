@@ -85,8 +85,8 @@ class GpuRun(NamedTuple):
 
     #: Runs a batch, each example as many steps as the tensor (B,) says, none more than the number.
     run_counts: Callable[[Tensor, Tensor, int], Tensor]
-    #: The same without recording it.
-    run_plainly: Callable[[Tensor, Tensor, int], Tensor]
+    #: The same without recording it; without a tensor, every example as many as the number.
+    run_plainly: Callable[[Tensor, Tensor | None, int], Tensor]
     key: Hashable  # what these runs depend on besides the values that are compared
     certificate: Certificate
     kept: Sequence[Tensor]  # the values that the certificate holds for, from `joined_values`
@@ -107,15 +107,31 @@ def run_until_closed_on_gpu(
     pointers = tuple(tensor.data_ptr() for tensor in (*model.kept, *model.now))
     key = delay, most, model.key, pointers
 
+    def changes() -> list[Tensor]:
+        return [(a != b).any() for a, b in zip(model.kept, joined_values(model.now), strict=True)]
+
     def count(given: Tensor) -> tuple[Tensor, Tensor]:
         """How many steps each example takes; whether a value is soft, and whether any changed."""
         counts, soft = closure.count(given, delay, most)
-        differ = ((a != b).any() for a, b in zip(model.kept, joined_values(model.now), strict=True))
-        return counts, torch.stack([soft.any(), *differ])
+        return counts, torch.stack([soft.any(), *changes()])
 
     def count_and_run(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        counts, flags = count(given)
-        return counts, flags, model.run_plainly(given, counts, steps)
+        first = delay + 1  # steps that every example takes whose support is not closed yet
+        if first >= steps or not torch.cuda.is_current_stream_capturing():
+            counts, flags = count(given)
+            return counts, flags, model.run_plainly(given, counts, steps)
+        # Counting takes about as long as these steps: in a graph both run at the same time.
+        counting, comparing = _branch(), _branch()
+        with torch.cuda.stream(counting):
+            counts, soft = closure.count(given, delay, most)
+        with torch.cuda.stream(comparing):
+            changed = changes()
+        middle = model.run_plainly(given, None, first)
+        torch.cuda.current_stream().wait_stream(counting)
+        middle = torch.where((counts > 0)[:, None], middle, given)
+        after = model.run_plainly(middle, (counts - first).clamp_min(0), steps - first)
+        torch.cuda.current_stream().wait_stream(comparing)
+        return counts, torch.stack([soft.any(), *changed]), after
 
     if torch.is_grad_enabled():
         counts, flags = closure.recorded_runs.run(("count", key), count, [batch.detach()])
@@ -130,6 +146,13 @@ def run_until_closed_on_gpu(
     if soft:
         after = _run_on(run, closure, after, counts.cpu().numpy(), most)
     return after.reshape(state.shape)
+
+
+def _branch() -> torch.cuda.Stream:
+    """A stream that goes on from where the current one is now."""
+    branch = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    branch.wait_stream(torch.cuda.current_stream())
+    return branch
 
 
 def _run_on(

@@ -1,17 +1,21 @@
-"""Runs a sum-product pass on a CUDA device: one kernel forward, one backward."""
+"""Runs a sum-product pass on a CUDA device: one launch forward and one backward, or one for both."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._probability.cuda_pass_kernels import run_examples, run_examples_backward
+from latentgamma._probability.cuda_pass_kernels import (
+    run_examples,
+    run_examples_backward,
+    run_examples_with_gradient,
+)
 from latentgamma._probability.fused_pass import FusedPass, constant_outputs
 from latentgamma._probability.log_pass import node_levels
 from latentgamma._probability.second_derivative import without_second_derivative
@@ -55,6 +59,9 @@ def run_on_cuda(
 ) -> Tensor | None:
     """Return the outputs (B, *shape), or None where plain torch has to compute them.
 
+    An example with a NaN among its scores has outputs of NaN: to raise an exception would mean to
+    wait for the device.
+
     Args:
         plan: the rows of the inputs and outputs; no rules of one node are independent.
         tensors: the inputs, each (B, *shape), of one dtype and device.
@@ -65,81 +72,123 @@ def run_on_cuda(
     device = tensors[0].device
     made = cuda_pass(plan, device)
     kinds, fixed = _outputs(plan, device, logits)
-    given = [
-        tensor.detach().reshape(len(tensor), len(group.row))
-        for tensor, group in zip(tensors, plan.groups, strict=True)
-    ]
-    batch = len(given[0])
-    if len(plan.constants.value):
-        given.append(_constants(plan, device, given[0].dtype, from_logits).expand(batch, -1))
-    x = torch.cat(given, 1) if len(given) > 1 else given[0].contiguous()
-    v = torch.empty(batch, made.rows, dtype=torch.float64, device=device)
+    with torch.no_grad():
+        given = [
+            tensor.reshape(len(tensor), len(group.row))
+            for tensor, group in zip(tensors, plan.groups, strict=True)
+        ]
+        batch = len(given[0])
+        if len(plan.constants.value):
+            given.append(_constants(plan, device, given[0].dtype, from_logits).expand(batch, -1))
+        x = torch.cat(given, 1) if len(given) > 1 else given[0].contiguous()
     out = x.new_empty(batch, len(kinds))
-    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    bad = torch.zeros(1, dtype=torch.int32, device=device)
-    if batch:
-        run_examples[(batch,)](
-            x, v, out, bad, made.group_start, made.group_width, made.chunk_ptr, made.chunk_rules,
-            made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds, made.columns,
-            made.groups, made.first_chunk, made.chunks, len(kinds), made.rows, tolerance,
-            FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
-        )  # fmt: skip
-    if not capturing and bool(bad):
+    bad = out if from_logits else torch.zeros(1, dtype=torch.int32, device=device)
+    wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
+    learn = torch.is_grad_enabled() and bool(wanted)
+    launch = _Launch(made, kinds, from_logits, x)
+    if learn and len(kinds) == 1:
+        slope = launch.forward_and_slope(out, bad, tolerance)
+    else:
+        v = launch.forward(out, bad, tolerance)
+    if not (from_logits or torch.cuda.is_current_stream_capturing()) and bool(bad):
         return None
     if fixed is not None:
         out[:, fixed[0]] = fixed[1].to(out.dtype)
     result = out.view(batch, *plan.shape)
-    wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
-    if not (torch.is_grad_enabled() and wanted):
+    if not learn:
         return result
-    kept = _CudaKept(
-        made, result, x, v, kinds, wanted, [part.shape[1] for part in given], from_logits
-    )
-    return _CudaFused.apply(kept, *(tensors[n] for n in wanted))  # type: ignore[no-any-return,no-untyped-call]
+
+    ends = list(accumulate((part.shape[1] for part in given), initial=0))
+    spans = [slice(ends[n], ends[n + 1]) for n in wanted]
+
+    def gradients(above: Tensor) -> list[Tensor]:
+        above = above.reshape(batch, len(kinds))
+        if len(kinds) == 1:
+            return [slope[:, span] * above for span in spans]
+        grad = launch.backward(v, above)
+        return [grad[:, span] for span in spans]
+
+    return _CudaFused.apply(result, gradients, *(tensors[n] for n in wanted))  # type: ignore[no-any-return,no-untyped-call]
 
 
-class _CudaKept(NamedTuple):
-    """The outputs, and what the backward pass needs."""
+class _Launch(NamedTuple):
+    """The launches of a pass on one batch."""
 
     made: CudaPass
-    result: Tensor | None
-    x: Tensor
-    v: Tensor
-    kinds: Tensor
-    wanted: list[int]
-    sizes: list[int]
+    kinds: Tensor  # what is read of each output
     from_logits: bool
+    x: Tensor  # (B, columns)
+
+    def forward(self, out: Tensor, bad: Tensor, tolerance: float) -> Tensor:
+        """Fill the outputs, and return the values of all rows."""
+        made, kinds, from_logits, x = self
+        v = torch.empty(len(x), made.rows, dtype=torch.float64, device=x.device)
+        if len(x):
+            run_examples[(len(x),)](
+                x, v, out, bad, made.group_start, made.group_width, made.chunk_ptr,
+                made.chunk_rules, made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds,
+                made.columns, made.groups, made.first_chunk, made.chunks, len(kinds), made.rows,
+                tolerance, FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
+            )  # fmt: skip
+        return v
+
+    def backward(self, v: Tensor, above: Tensor) -> Tensor:
+        """Return the gradient of the columns from that of the outputs, (B, outputs)."""
+        made, kinds, from_logits, x = self
+        batch, outputs = above.shape
+        share = torch.empty(batch, made.rules + outputs, dtype=torch.float64, device=x.device)
+        g, grad = torch.empty_like(v), torch.empty_like(x)
+        if batch:
+            run_examples_backward[(batch,)](
+                x, v, share, g, above.contiguous(), grad, made.group_start, made.group_width,
+                made.chunk_ptr, made.chunk_rules, made.chunk_uses, made.chunk_starts,
+                made.rule_ptr, made.body, made.use_ptr, made.uses, made.out_row, kinds,
+                made.columns, made.groups, made.chunks, outputs, made.rows, made.rules,
+                FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
+            )  # fmt: skip
+        return grad
+
+    def forward_and_slope(self, out: Tensor, bad: Tensor, tolerance: float) -> Tensor:
+        """Fill the one output, and return its derivative by each column: one launch for both."""
+        made, kinds, from_logits, x = self
+        size = 2 * made.rows + made.rules + 1
+        work = torch.empty(len(x) * size, dtype=torch.float64, device=x.device)
+        slope = torch.empty_like(x)
+        if len(x):
+            run_examples_with_gradient[(len(x),)](
+                x, work, out, bad, _ones(len(x), x.dtype, x.device), slope, made.group_start,
+                made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
+                made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
+                made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
+                made.chunks, 1, made.rows, made.rules, tolerance,
+                FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
+            )  # fmt: skip
+        return slope
 
 
 class _CudaFused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kept: _CudaKept, *tensors: Tensor) -> Tensor | None:
-        ctx.kept = kept._replace(result=None)  # it leads to ctx: that would be a cycle
+    def forward(
+        ctx: Any, result: Tensor, gradients: Callable[[Tensor], list[Tensor]], *tensors: Tensor
+    ) -> Tensor:
+        ctx.gradients = gradients
         ctx.save_for_backward(*tensors)
-        return kept.result
+        return result
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:
-        made, _, x, v, kinds, wanted, sizes, from_logits = ctx.kept
         tensors = ctx.saved_tensors
-        batch, outputs = len(x), len(kinds)
-        above = grad_out.detach().reshape(batch, outputs).contiguous()
-        share = torch.empty(batch, made.rules + outputs, dtype=torch.float64, device=x.device)
-        g = torch.empty_like(v)
-        grad = torch.empty_like(x)
-        if batch:
-            run_examples_backward[(batch,)](
-                x, v, share, g, above, grad, made.group_start, made.group_width, made.chunk_ptr,
-                made.chunk_rules, made.chunk_uses, made.chunk_starts, made.rule_ptr, made.body,
-                made.use_ptr, made.uses, made.out_row, kinds, made.columns, made.groups,
-                made.chunks, outputs, made.rows, made.rules, FROM_LOGITS=from_logits, num_warps=8,
-                **made.sizes,
-            )  # fmt: skip
-        parts = torch.split(grad, sizes, 1)
-        found = [parts[n].reshape(t.shape) for n, t in zip(wanted, tensors, strict=True)]
+        with torch.no_grad():
+            parts = ctx.gradients(grad_out)
+            found = [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
         if torch.is_grad_enabled():
             found = [without_second_derivative(slope, *tensors, grad_out) for slope in found]
-        return None, *found
+        return None, None, *found
+
+
+@lru_cache(maxsize=16)
+def _ones(batch: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones(batch, 1, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=16)

@@ -51,6 +51,7 @@ def run_examples(x, v, out, bad, group_start, group_width, chunk_ptr, chunk_rule
     e = tl.program_id(0).to(tl.int64)
     xe, ve = x + e * columns, v + e * rows
     column = tl.arange(0, GW)
+    spoiled = 0
     for first in range(0, groups, GB):
         g = first + tl.arange(0, GB)
         start = tl.load(group_start + g, mask=g < groups, other=0)
@@ -74,7 +75,9 @@ def run_examples(x, v, out, bad, group_start, group_width, chunk_ptr, chunk_rule
             wrong = wrong | (here & (miss[:, None] > tolerance) & (width[:, None] > 1))
             logs = tl.log(tl.maximum(z, TINY))
         tl.store(ve + place, logs, mask=here)
-        if tl.sum(tl.sum(wrong.to(tl.int32), 1), 0) > 0:
+        spoiled += tl.sum(tl.sum(wrong.to(tl.int32), 1), 0)
+    if not FROM_LOGITS:  # noqa: SIM102 (known when this is compiled, the other one is not)
+        if spoiled > 0:
             tl.store(bad, 1)
     tl.store(ve + rows - 1, 0.0)
     tl.debug_barrier()
@@ -105,6 +108,7 @@ def run_examples(x, v, out, bad, group_start, group_width, chunk_ptr, chunk_rule
         odds = odds - tl.log(complement(odds))
         value = tl.where(kind == READ_LOG, logs, odds)
         value = tl.where(kind == READ_VALUE, tl.minimum(tl.exp(logs), 1.0), value)
+        value = tl.where(spoiled > 0, float("nan"), value)
         tl.store(out + e * outputs + o, value, mask=there)
 
 
@@ -175,3 +179,27 @@ def run_examples_backward(x, v, share, g, grad_out, grad, group_start, group_wid
         else:
             slope = slope * tl.exp(-logs)
         tl.store(grad + e * columns + place, slope, mask=here)
+
+
+@triton.jit
+def run_examples_with_gradient(x, work, out, bad, ones, grad, group_start, group_width, chunk_ptr,
+                               chunk_rules, chunk_uses, chunk_ends, chunk_starts, rule_ptr, body,
+                               use_ptr, uses, out_row, out_kind, columns, groups, first_chunk,
+                               chunks, outputs, rows, rules, tolerance, K: tl.constexpr,
+                               NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
+                               GW: tl.constexpr, OB: tl.constexpr,
+                               FROM_LOGITS: tl.constexpr):  # fmt: skip
+    """Both passes of every example in one launch; `ones` is the gradient of the outputs."""
+    batch = tl.num_programs(0).to(tl.int64)
+    share = work + batch * rows
+    run_examples(
+        x, work, out, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends, rule_ptr,
+        body, out_row, out_kind, columns, groups, first_chunk, chunks, outputs, rows, tolerance,
+        K, NB, RB, GB, GW, OB, FROM_LOGITS,
+    )  # fmt: skip
+    tl.debug_barrier()
+    run_examples_backward(
+        x, work, share, share + batch * (rules + outputs), ones, grad, group_start, group_width,
+        chunk_ptr, chunk_rules, chunk_uses, chunk_starts, rule_ptr, body, use_ptr, uses, out_row,
+        out_kind, columns, groups, chunks, outputs, rows, rules, K, NB, RB, GB, GW, OB, FROM_LOGITS,
+    )  # fmt: skip
