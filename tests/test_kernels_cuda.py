@@ -1,6 +1,7 @@
 """The GPU kernels agree with the float64 reference in value and in every gradient."""
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -287,3 +288,43 @@ def test_many_shapes_are_not_recorded_over_and_over() -> None:
         for _ in range(2):
             assert all(map(torch.equal, wanted, [model(state, 4) for state in states]))
     assert len(model._recorded_runs._runs) == 16
+
+
+@pytest.mark.parametrize("change", ["float64", "reference", "all", "float32"])
+def test_steps_none_comes_out_the_same_each_time(change: str) -> None:
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    state = (torch.rand(70, model.M, device="cuda") < 0.03).float()
+    state[3] = 0
+    with torch.no_grad():
+        wanted = torch.stack([model(row) for row in state])
+        if change == "reference":
+            model.kernel = "reference"
+        given = state.double() if change == "float64" else state
+        memory = "all" if change == "all" else "states"
+        found = [model(given, memory=memory) for _ in range(4)]  # recorded from the second on
+    assert all(torch.equal(found[0], other) for other in found[1:])
+    torch.testing.assert_close(found[0].float(), wanted, rtol=0, atol=1e-5)
+    assert torch.equal(found[0] > 0.5, wanted > 0.5)
+    if change == "float32":
+        assert torch.equal(found[0], wanted)
+
+
+def test_steps_none_marks_wrong_values_in_their_example_alone() -> None:
+    model = lg.oracle(g4(), form="sparse", device="cuda")
+    state = (torch.rand(6, model.M, device="cuda") < 0.03).float()
+    state[2, 0], state[4] = 1.5, 0
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            assert model(state).isnan().any(1).tolist() == [i == 2 for i in range(6)]
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_steps_none_of_a_small_program_comes_out_the_same_each_time(form: str) -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b. d :- c, a."), form=form, device="cuda")
+    state = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]], device="cuda")
+    with torch.no_grad():
+        found = [model(state) for _ in range(4)]
+    assert all(torch.equal(found[0], other) for other in found[1:])
+    here = lg.oracle(model.program, form=form)(state.cpu())
+    torch.testing.assert_close(found[0].cpu(), here, rtol=0, atol=1e-5)

@@ -85,7 +85,8 @@ class GpuRun(NamedTuple):
 
     #: Runs a batch, each example as many steps as the tensor (B,) says, none more than the number.
     run_counts: Callable[[Tensor, Tensor, int], Tensor]
-    #: The same without recording it; without a tensor, every example as many as the number.
+    #: The same without recording it; without a tensor, every example as many as the number. Less
+    #: than no step is none.
     run_plainly: Callable[[Tensor, Tensor | None, int], Tensor]
     key: Hashable  # what these runs depend on besides the values that are compared
     certificate: Certificate
@@ -110,16 +111,18 @@ def run_until_closed_on_gpu(
     def changes() -> list[Tensor]:
         return [(a != b).any() for a, b in zip(model.kept, joined_values(model.now), strict=True)]
 
-    def count(given: Tensor) -> tuple[Tensor, Tensor]:
-        """How many steps each example takes; whether a value is soft, and whether any changed."""
-        counts, soft = closure.count(given, delay, most)
-        return counts, torch.stack([soft.any(), *changes()])
+    def joined(counts: Tensor, soft: Tensor, changed: list[Tensor]) -> Tensor:
+        """The numbers of steps, whether a value is soft, and whether any changed."""
+        return torch.cat([counts, torch.stack([soft.any(), *changed])])
 
-    def count_and_run(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def count(given: Tensor) -> tuple[Tensor]:
+        return (joined(*closure.count(given, delay, most), changes()),)
+
+    def count_and_run(given: Tensor) -> tuple[Tensor, Tensor]:
         first = delay + 1  # steps that every example takes whose support is not closed yet
         if first >= steps or not torch.cuda.is_current_stream_capturing():
-            counts, flags = count(given)
-            return counts, flags, model.run_plainly(given, counts, steps)
+            (found,) = count(given)
+            return found, model.run_plainly(given, found[: len(given)], steps)
         # Counting takes about as long as these steps: in a graph both run at the same time.
         counting, comparing = _branch(), _branch()
         with torch.cuda.stream(counting):
@@ -129,22 +132,23 @@ def run_until_closed_on_gpu(
         middle = model.run_plainly(given, None, first)
         torch.cuda.current_stream().wait_stream(counting)
         middle = torch.where((counts > 0)[:, None], middle, given)
-        after = model.run_plainly(middle, (counts - first).clamp_min(0), steps - first)
+        after = model.run_plainly(middle, counts - first, steps - first)
         torch.cuda.current_stream().wait_stream(comparing)
-        return counts, torch.stack([soft.any(), *changed]), after
+        return joined(counts, soft, changed), after
 
+    B = len(batch)
     if torch.is_grad_enabled():
-        counts, flags = closure.recorded_runs.run(("count", key), count, [batch.detach()])
+        (found,) = closure.recorded_runs.run(("count", key), count, [batch.detach()])
         if steps * batch.numel() > _MOST_KEPT:
-            steps = int(counts.max())
-        after = model.run_counts(batch, counts, steps)
+            steps = int(found[:B].max())
+        after = model.run_counts(batch, found[:B], steps)
     else:
-        counts, flags, after = closure.recorded_runs.run(("run", key), count_and_run, [batch])
-    soft, *changed = flags.tolist()
+        found, after = closure.recorded_runs.run(("run", key), count_and_run, [batch])
+    soft, *changed = found[B:].tolist()
     if any(changed):
         return None
     if soft:
-        after = _run_on(run, closure, after, counts.cpu().numpy(), most)
+        after = _run_on(run, closure, after, found[:B].cpu().numpy(), most)
     return after.reshape(state.shape)
 
 

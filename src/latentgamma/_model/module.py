@@ -45,12 +45,14 @@ from latentgamma._model.constrained_parameters import (
 from latentgamma._model.fixed_parameters import FixedParameters, FixedState
 from latentgamma._model.kernels.coefficients import Parameters
 from latentgamma._model.kernels.cuda_graphs import RecordedRuns
+from latentgamma._model.kernels.selection import is_worth_a_kernel
 from latentgamma._model.log_odds_run import log_odds_after
 from latentgamma._model.program_digest import program_digest
 from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
 from latentgamma._model.rules import AbstractRules, StepParameters
 from latentgamma._model.runner import Memory, Runner
-from latentgamma._model.stages import GateKind, is_bump
+from latentgamma._model.sparse_rules import SparseRules
+from latentgamma._model.stages import KNOWN_GATES, GateKind, is_bump
 from latentgamma._model.tracing import values_can_be_read
 from latentgamma._model.trajectory import Trajectory
 from latentgamma._model.weight_reader import read_model, rows_of
@@ -514,7 +516,10 @@ class LatentGamma(nn.Module):
             return runner.final(batch, most, memory, each)
 
         on_gpu = self._closures.on_gpu(program, state.device)
-        model = None if on_gpu is None else self._gpu_run(program, runner, memory)
+        # Where plain torch runs the steps, it has to wait for their numbers.
+        in_kernel = state.dtype == torch.float32 and memory != "all"
+        in_kernel = in_kernel and on_gpu is not None
+        model = self._gpu_run(program, runner, memory) if in_kernel else None
         if on_gpu is not None and model is not None:
             closed = run_until_closed_on_gpu(model, run, on_gpu, state)
             if closed is not None:
@@ -523,13 +528,17 @@ class LatentGamma(nn.Module):
         return run_until_closed(run, closure, self.certificate(), state)
 
     def _gpu_run(self, program: Program, runner: Runner, memory: Memory) -> GpuRun | None:
-        """How to run on a GPU with the last certificate; None where there is none."""
-        fixed = runner.fixed
+        """How to run a kernel on a GPU with the last certificate; None where there is none."""
+        rules, fixed = self.rules, runner.fixed
+        if not isinstance(rules, SparseRules) or not is_worth_a_kernel(rules):
+            return None
+        if self.kernel == "reference" or self.gate_kind not in KNOWN_GATES:
+            return None
         if fixed is None:
             known = self._certificates.kept(self._certificate_key(program))
         else:
             known = None if fixed.certificate is None else (fixed.certificate, [])
-        if known is None or not known[0].holds or getattr(self.rules, "sharded", False):
+        if known is None or not known[0].holds:
             return None
         plain = replace(runner, recorded_runs=None)
         return GpuRun(

@@ -31,7 +31,7 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
     """
     if not isinstance(rules, SparseRules) or torch.compiler.is_compiling():
         return None
-    if rules.M + rules.R + len(rules.body_rule) < _LEAST_SIZE:
+    if not is_worth_a_kernel(rules):
         return None
     if state.dtype not in (torch.float32, torch.float64) or _is_traced():
         return None
@@ -43,6 +43,11 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
         backward = torch.is_grad_enabled() and any(t.requires_grad for t in every)
         return _cpu_kernel(state, parameters[0].dtype, backward)
     return _cuda_kernel() if kinds == {"cuda"} and state.dtype == torch.float32 else None
+
+
+def is_worth_a_kernel(rules: SparseRules) -> bool:
+    """Whether the program is not too small for a kernel."""
+    return rules.M + rules.R + len(rules.body_rule) >= _LEAST_SIZE
 
 
 def _is_traced() -> bool:
