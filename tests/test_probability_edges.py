@@ -291,3 +291,20 @@ def test_examples_that_are_not_numbers_are_refused_without_a_warning() -> None:
     atoms = lg.Categorical(["a(0)", "a(1)"])
     with pytest.raises(lg.DataError, match="whole numbers from 0 to 1"):
         lg.shortcuts(program, atoms, "x", [math.nan])
+
+
+def test_values_that_all_labels_treat_alike_are_counted_together() -> None:
+    pairs = list(product(range(10), repeat=2))
+    rules = [(f"parity({(x + y) % 2})", [f"a({x})", f"b({y})"]) for x, y in pairs]
+    digits = lg.Categorical([[f"{name}({d})" for d in range(10)] for name in "ab"])
+    found = lg.shortcuts(
+        lg.Program.from_rules(rules), digits, ["parity(0)", "parity(1)"], pairs, budget=10_000
+    )
+    # All parities right or all wrong, and every digit any one of the five with its parity.
+    assert (found.count, found.exact) == (2 * 5**10, True)
+    assert found.labels == tuple(("", digit) for digit in range(10))
+    for reading in found.some:
+        values = reading[""]
+        assert len({(values[digit] - digit) % 2 for digit in range(10)}) == 1
+        assert values != tuple(range(10))
+    assert len(set(map(str, found.some))) == 10

@@ -6,7 +6,9 @@ true reading maps every value to itself; any other one that agrees with all exam
 shortcut: the labels cannot tell it from the truth.
 
 This is a constraint problem with one variable per value and one table of allowed tuples per
-kind of example. Parts that share no variable are counted apart and multiplied.
+kind of example. Parts that share no variable are counted apart and multiplied. Values of a variable
+that every table treats alike, such as the even digits where only parities count, are one value of
+the search, which stands for all of them.
 """
 
 from __future__ import annotations
@@ -81,14 +83,17 @@ def count_readings(
     return ReadingCount(
         prod(part.count for part in parts),
         exact,
-        tuple(islice(_others(parts, list(truth)), some)),
+        tuple(islice(_others(parts, list(truth), some), some)),
         None if known is None else tuple(sorted(known)),
     )
 
 
-def _others(parts: Sequence[_Part], truth: list[int]) -> Iterator[tuple[int, ...]]:
-    """Assignments other than the truth: first those that differ in the fewest parts."""
-    wrong = [[(part, s) for s in part.solutions if s != part.truth] for part in parts]
+def _others(parts: Sequence[_Part], truth: list[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Assignments other than the truth: first those that differ in the fewest parts.
+
+    At least `most` of them, or all.
+    """
+    wrong = [[(part, s) for s in islice(part.wrong(), most)] for part in parts]
     for size in range(1, len(parts) + 1):
         for some in combinations(filter(None, wrong), size):
             for choice in product(*some):
@@ -114,18 +119,36 @@ class _Part:
         self.truth = tuple(truth[v] for v in variables)
         self._left = budget
         place = {v: i for i, v in enumerate(variables)}
-        domains = [set(range(sizes[v])) for v in variables]
-        self._tables = [(tuple(place[v] for v in vs), table) for vs, table in tables]
-        self.solutions: list[tuple[int, ...]] = []
-        if not tables:  # free: every value agrees
-            self.exact, self.count = True, prod(len(d) for d in domains)
-            self.solutions = [(value,) for value in sorted(domains[0])]
-            return
+        local = [(tuple(place[v] for v in vs), table) for vs, table in tables]
+        self._alike = _alike([sizes[v] for v in variables], self.truth, local)
+        self._tables = [
+            (places, [row for row in table if self._stands(places, row)]) for places, table in local
+        ]
+        self._solutions: list[tuple[int, ...]] = []
+        domains = [set(alike) for alike in self._alike]
         try:
-            self._search({}, self._narrow(domains))
-            self.exact, self.count = True, len(self.solutions)
+            self._search(self._narrow(domains))
+            self.exact, self.count = True, sum(map(self._number, self._solutions))
         except _BudgetError:
-            self.exact, self.count = False, prod(len(d) for d in self._narrow(domains))
+            self.exact = False
+            self.count = prod(
+                sum(len(alike[value]) for value in domain)
+                for alike, domain in zip(self._alike, self._narrow(domains), strict=True)
+            )
+
+    def _stands(self, places: tuple[int, ...], row: tuple[int, ...]) -> bool:
+        """Whether every value of a row stands for those like it."""
+        return all(value in self._alike[i] for i, value in zip(places, row, strict=True))
+
+    def _number(self, solution: tuple[int, ...]) -> int:
+        """How many solutions one stands for."""
+        return prod(len(alike[v]) for alike, v in zip(self._alike, solution, strict=True))
+
+    def wrong(self) -> Iterator[tuple[int, ...]]:
+        """The solutions other than the truth."""
+        for solution in self._solutions:
+            values = (alike[v] for alike, v in zip(self._alike, solution, strict=True))
+            yield from (found for found in product(*values) if found != self.truth)
 
     def _narrow(self, domains: list[set[int]]) -> list[set[int]]:
         """The domains without values that some table does not support."""
@@ -147,35 +170,66 @@ class _Part:
                         changed = True
         return domains
 
-    def _search(self, chosen: dict[int, int], domains: list[set[int]]) -> None:
+    def _search(self, domains: list[set[int]]) -> None:
         if self._left < 0:
             raise _BudgetError
         if not all(domains):
             return
         open_variables = [i for i, domain in enumerate(domains) if len(domain) > 1]
         if not open_variables:
-            self.solutions.append(tuple(next(iter(domain)) for domain in domains))
+            self._solutions.append(tuple(next(iter(domain)) for domain in domains))
             return
         i = min(open_variables, key=lambda i: len(domains[i]))
         for value in sorted(domains[i]):
             narrowed = [set(domain) for domain in domains]
             narrowed[i] = {value}
-            self._search(chosen, self._narrow(narrowed))
+            self._search(self._narrow(narrowed))
 
     def labels(self) -> tuple[int, ...] | None:
         """The fewest variables that, once known, leave the truth alone."""
         if not self.exact:
             return None
-        wrong = [
+        wrong = {
             frozenset(
                 i for i, (a, b) in enumerate(zip(solution, self.truth, strict=True)) if a != b
             )
-            for solution in self.solutions
+            for solution in self._solutions
             if solution != self.truth
-        ]
+        }
+        # A value like the true one may be read in its place, whatever the others are read as.
+        wrong |= {
+            frozenset((i,))
+            for i, (alike, value) in enumerate(zip(self._alike, self.truth, strict=True))
+            if len(alike[value]) > 1
+        }
         minimal = {w for w in wrong if not any(other < w for other in wrong)}
         for size in range(len(self.variables) + 1):
             for picked in combinations(range(len(self.variables)), size):
                 if all(w & set(picked) for w in minimal):
                     return tuple(self.variables[i] for i in picked)
         return None
+
+
+def _alike(
+    sizes: Sequence[int],
+    truth: Sequence[int],
+    tables: Sequence[tuple[tuple[int, ...], frozenset[tuple[int, ...]]]],
+) -> list[dict[int, tuple[int, ...]]]:
+    """For each variable, the values that stand for others, and all that each stands for.
+
+    Values are alike if exchanging them changes no table. The true value stands for those like it.
+    """
+    uses: list[list[set[tuple[int, tuple[int, ...]]]]] = [
+        [set() for _ in range(size)] for size in sizes
+    ]
+    for t, (places, table) in enumerate(tables):
+        for row in table:
+            for column, i in enumerate(places):
+                uses[i][row[column]].add((t, row[:column] + row[column + 1 :]))
+    found = []
+    for used, true in zip(uses, truth, strict=True):
+        kinds: dict[frozenset[tuple[int, tuple[int, ...]]], list[int]] = {}
+        for value in range(len(used)):
+            kinds.setdefault(frozenset(used[value]), []).append(value)
+        found.append({true if true in kind else kind[0]: tuple(kind) for kind in kinds.values()})
+    return found
