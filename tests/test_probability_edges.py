@@ -256,6 +256,45 @@ def test_many_atoms_may_be_known_to_be_false() -> None:
         )
 
 
+@pytest.mark.parametrize("method", ["auto", "table", "sample"])
+def test_evidence_about_programs_with_negation(method: str) -> None:
+    # An alarm, unless it is a test; a call if there is an alarm and nobody says "no call".
+    program = lg.parse("alarm :- smoke, not test. alarm :- heat. call :- alarm, not quiet.")
+    inputs = ["smoke", "heat", "test", "quiet"]
+    p = torch.tensor([0.3, 0.2, 0.4, 0.1], dtype=torch.float64)
+    inference = lg.Inference(method=method, worlds=1 << 16, seed=0)  # type: ignore[arg-type]
+    layer = lg.Layer(
+        program,
+        inputs,
+        ["test", "quiet", "alarm"],
+        semantics="probability",
+        evidence={"call": False, "smoke": True},
+        inference=inference,
+    )
+    total, found = 0.0, np.zeros(3)
+    for smoke, heat, test, quiet in product((0, 1), repeat=4):
+        world = torch.tensor([smoke, heat, test, quiet]).double()
+        weight = float((p * world + (1 - p) * (1 - world)).prod())
+        alarm = (smoke and not test) or heat
+        if smoke and not (alarm and not quiet):
+            total += weight
+            found += weight * np.array([test, quiet, float(alarm)])
+    tolerance = 0.03 if method == "sample" else 1e-12
+    np.testing.assert_allclose(layer(p[None])[0], found / total, rtol=0, atol=tolerance)
+
+
+def test_a_pass_does_not_hide_that_evidence_is_impossible() -> None:
+    program = lg.parse("h :- g0, x. h :- g1, y. s :- w, not h.")
+    options = {"semantics": "probability", "evidence": {"h": False}}
+    inputs = {"g": lg.Categorical(["g0", "g1"]), "c": ["x", "y", "w"]}
+    with pytest.raises(lg.ModelError, match="one minus a probability"):
+        lg.Layer(program, inputs, "w", inference=lg.Inference(method="pass"), **options)
+    layer = lg.Layer(program, inputs, "w", **options)
+    given = {"g": torch.tensor([[0.3, 0.7]]), "c": torch.tensor([[1.0, 1.0, 0.5]])}
+    with pytest.raises(lg.StateError, match="probability zero"):
+        layer(given)
+
+
 def test_tables_with_evidence_have_second_derivatives() -> None:
     layer = lg.Layer(
         lg.parse("o :- a, b."),

@@ -27,16 +27,17 @@ class Conditioning:
 
     With positive evidence P and negative evidence N, the probability of an output and of all the
     evidence is the alternating sum, over the subsets S of N, of the probability of the output,
-    P and S together. With `negation`, it is that of one atom of a program with negation.
+    P and S together. With `negation`, or in a program that has it, it is that of one atom of a
+    program with negation.
 
     Args:
-        program: a definite program.
+        program: any program.
         outputs: the indices of the atoms whose probabilities are wanted.
         evidence: the atoms that are known, by index, and whether each is true.
         negation: whether to use negation instead of the alternating sum.
 
     Raises:
-        ModelError: if the program has negation, or too many atoms are known to be false.
+        ModelError: if too many atoms are known to be false for an alternating sum.
     """
 
     def __init__(
@@ -47,15 +48,10 @@ class Conditioning:
         *,
         negation: bool = False,
     ) -> None:
-        if isinstance(program, StratifiedProgram):
-            raise ModelError(
-                "evidence is for programs without negation; add a rule for the negated atom as "
-                "an atom of its own"
-            )
         true = [atom for atom, value in evidence.items() if value]
         false = [atom for atom, value in evidence.items() if not value]
         self.program: Program | StratifiedProgram
-        if negation and false:
+        if isinstance(program, StratifiedProgram) or (negation and false):
             self.signs = torch.ones(1).double()
             bodies = [sorted({*output, *true}) for output in ((), *((a,) for a in outputs))]
             self.program, self.atoms = _with_negation(program, bodies, false)
@@ -123,23 +119,32 @@ def plan_evidence(
 
     Args:
         plan: `plan_ladder` with its other arguments.
-        program: a definite program.
+        program: any program.
         outputs: the indices of the atoms whose probabilities are wanted.
         evidence: the atoms that are known, by index, and whether each is true.
         method: that of the `Inference`.
+
+    Raises:
+        ModelError: if the method does not fit.
     """
-    if method != "pass":
+    signed = isinstance(program, StratifiedProgram)
+    if signed or method != "pass":
         joint = Conditioning(program, outputs, evidence, negation=True)
         ladder = plan(joint.program, outputs=joint.atoms, subtract=False)
+        if method == "pass" and ladder.circuit.subtracts:
+            raise ModelError(
+                "with this evidence a pass would take one minus a probability, which may hide that "
+                'the evidence is impossible: use method="auto"'
+            )
         false = sum(not value for value in evidence.values())
-        if ladder.exact or method == "sample" or not 0 < false <= _MOST_FALSE:
+        if ladder.exact or signed or method == "sample" or not 0 < false <= _MOST_FALSE:
             return joint, ladder
     differences = Conditioning(program, outputs, evidence)
     exact = plan(differences.program, outputs=differences.atoms)
     return (differences, exact) if exact.exact else (joint, ladder)
 
 
-def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
+def _new_atoms(program: Program | StratifiedProgram, count: int) -> tuple[list[str], list[int]]:
     """Names that the program does not have, and their indices after its own atoms."""
     names = [f"and({n})" for n in range(count)]
     while set(names) & set(program.atoms):
@@ -148,7 +153,7 @@ def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
 
 
 def _with_negation(
-    program: Program, bodies: Sequence[Sequence[int]], negated: Sequence[int]
+    program: Program | StratifiedProgram, bodies: Sequence[Sequence[int]], negated: Sequence[int]
 ) -> tuple[StratifiedProgram, list[int]]:
     """The program with an atom for each body together with negated atoms, and these atoms."""
     names, added = _new_atoms(program, len(bodies))
