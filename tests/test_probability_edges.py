@@ -111,6 +111,21 @@ def test_proofs_take_one_example() -> None:
         layer.proofs(torch.rand(2, 3), "o")
 
 
+def test_a_plan_counts_the_cycles_of_the_rules() -> None:
+    rules = "r(1) :- r(2), e(2,1). r(2) :- r(1), e(1,2). r(1) :- a. o :- a, not b."
+    inputs = ["a", "b", "e(2,1)", "e(1,2)"]
+    for text, outputs, cycles in (
+        (rules, ["r(2)", "o"], 1),
+        (rules + "x :- y, a. y :- x.", ["r(2)"], 2),
+        (rules.replace(", not b", ""), ["r(1)"], 1),
+        (rules, ["o"], 0),
+    ):
+        program = lg.parse(text + "#external b.")
+        layer = lg.Layer(program, inputs, outputs, semantics="probability")
+        assert layer.plan().cycles == cycles
+        assert ("no cycles" in str(layer.plan())) == (cycles == 0)
+
+
 # ------------------------------------------------------------------------ modes of torch
 
 

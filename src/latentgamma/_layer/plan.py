@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._layer.groups import Group
+from latentgamma._logic.dependency_graph import rule_order
 from latentgamma._minmax.circuit import CYCLE, FALSE, TRUE, Circuit
 from latentgamma._probability.ladder import Ladder
 from latentgamma._program.names import quote
@@ -129,12 +130,18 @@ def probability_plan(
         outputs=len(read),
         nodes=len(ladder.circuit.kind),
         edges=len(ladder.circuit.body),
-        cycles=0,
+        cycles=_cycles(program) if ladder.tables or ladder.sampled else 0,
         idle=tuple(names[i] for i in fed if i not in used),
         also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
         always_true=tuple(names[i] for i in read if ladder.certain[i]),
         always_false=tuple(names[i] for i in read if i in ladder.impossible),
     )
+
+
+def _cycles(program: Program | StratifiedProgram) -> int:
+    """How many sets of rules depend on themselves."""
+    parts = [program] if isinstance(program, Program) else [s.program for s in program.strata]
+    return sum(int(rule_order(part).cyclic.sum()) for part in parts)
 
 
 def _count(number: int, what: str) -> str:
