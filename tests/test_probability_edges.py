@@ -310,6 +310,33 @@ def test_a_pass_does_not_hide_that_evidence_is_impossible() -> None:
         layer(given)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_what_log_odds_call_almost_certain_is_not_certain(dtype: torch.dtype) -> None:
+    program = lg.parse("o :- x, a. q :- o, b.")
+    layer = lg.Layer(
+        program,
+        ["x", "a", "b"],
+        "a",
+        semantics="probability",
+        evidence={"o": False, "a": True},
+        from_logits=True,
+    )
+    odds = torch.tensor([[24.0, 0.0, 0.0]], dtype=dtype)
+    assert float(layer(odds)) == 1
+    whole = lg.Layer(program, ["x", "a", "b"], "q", semantics="probability", from_logits=True)
+    odds = torch.tensor([[-120.0, 0.0, 0.0]], dtype=dtype)
+    torch.testing.assert_close(whole.posterior(odds, "q"), torch.ones(1, 3, dtype=dtype))
+    assert whole.posterior(odds, "q").dtype == whole.estimate(odds)[0].dtype == dtype
+    with pytest.raises(lg.StateError, match="or one too small"):
+        whole.posterior(10 * odds, "q")
+
+
+def test_an_empty_batch_has_no_evidence() -> None:
+    for budget in (1, 1 << 16):
+        layer = ring({"x": False}, budget=budget)
+        assert layer(torch.zeros(0, RING + 2)).shape == (0, 2)
+
+
 def test_tables_with_evidence_have_second_derivatives() -> None:
     layer = lg.Layer(
         lg.parse("o :- a, b."),

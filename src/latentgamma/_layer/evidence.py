@@ -88,7 +88,8 @@ class Conditioning:
         Raises:
             StateError: if the evidence has probability zero in an example.
         """
-        parts = joint.reshape(len(joint), len(self.signs), -1)  # (B, subsets, 1 + O)
+        each = joint.shape[1] // len(self.signs)
+        parts = joint.reshape(len(joint), len(self.signs), each)  # (B, subsets, 1 + O)
         total = (parts * self.signs.to(joint.device)[:, None]).sum(1)
         rounding = _ROUNDING * parts[:, :, 0].detach().sum(1) if self.by_differences else 0.0
         zero = total[:, 0].detach() <= rounding

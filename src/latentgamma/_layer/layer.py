@@ -413,8 +413,9 @@ class Layer(nn.Module):
         rules = self._probability("estimate")
         if rules.has_evidence:
             raise ModelError("standard errors are for layers without evidence")
-        values = rules.in_order(self.flat_inputs(given), from_logits=self.from_logits)
-        value, error = (part.to(values.dtype) for part in rules.estimate(values))
+        facts = self.flat_inputs(given)
+        values = rules.in_order(facts, from_logits=self.from_logits)
+        value, error = (part.to(facts.dtype) for part in rules.estimate(values))
         return self._results(value, given), self._results(error, given)
 
     def posterior(self, given: Tensor | Mapping[str, Tensor], atom: str) -> Any:

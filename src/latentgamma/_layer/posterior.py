@@ -47,7 +47,9 @@ def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) 
     total = value.detach()
     if bool((total <= 0).any()):
         row = int((total <= 0).nonzero()[0, 0])
-        raise StateError(f"the atom has probability zero in example {row}")
+        raise StateError(
+            f"the atom has probability zero in example {row}, or one too small for a posterior"
+        )
     p = given.detach()
     facts = len(semantics.variables.facts)
     rest = total[:, None] - p * slope  # of a fact alone

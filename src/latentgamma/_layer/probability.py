@@ -209,7 +209,8 @@ class ProbabilitySemantics(nn.Module):
             else:
                 logs, rest = _log(given), _log(1 - given)
             return self._log_probabilities(logs, rest).to(facts.dtype)
-        values = torch.sigmoid(given) if from_logits else given
+        # In float32 an atom with log-odds of 20 would be certain.
+        values = torch.sigmoid(given.double()) if from_logits else given
         if self._evidence is not None:
             values = self._normalised(values.double())
         if hard and self.inference.error is not None and not torch.is_grad_enabled():
@@ -256,7 +257,7 @@ class ProbabilitySemantics(nn.Module):
     def in_order(self, facts: Tensor, *, from_logits: bool) -> Tensor:
         """The probabilities of the inputs (B, I), in the order of the variables."""
         given = facts[:, self._order]
-        return torch.sigmoid(given) if from_logits else given
+        return torch.sigmoid(given.double()) if from_logits else given
 
     def in_layer_order(self, values: Tensor) -> Tensor:
         """The inverse of `in_order` for any numbers, one for each input."""
