@@ -16,7 +16,7 @@ import torch
 import forward
 import latentgamma as lg
 
-SIZES = tuple(round(10 ** (exponent / 2)) for exponent in range(2, 11))  # 10 … 100 000
+SIZES = tuple(round(10 ** (exponent / 2)) for exponent in range(2, 13))  # 10 … 1,000,000
 DENSE_UP_TO = 10**4  # four matrices of this size in float32 are 1.6 GB
 COMPILED_UP_TO = 10**3
 

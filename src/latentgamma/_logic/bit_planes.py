@@ -163,14 +163,17 @@ def _pack_with_numpy(rows: Mask, planes: Planes) -> None:
 
 def _unpack_with_numpy(planes: Planes, rows: Mask) -> None:
     N, M = rows.shape
-    sets = np.zeros((8 * planes.shape[1], -(-M // 8) * 8), np.uint8)  # eight sets in a byte
+    padded = 64 * planes.shape[1], -(-M // 8) * 8
+    sets = np.zeros((padded[0] // 8, padded[1]), np.uint8)  # eight sets in a byte
     sets[:, :M] = planes.view(np.uint8).T
     words = sets.view(np.uint64)
-    bits = np.empty((len(words), 8, words.shape[1]), np.uint64)
+    octets = rows.view(np.uint8) if padded == (N, M) else np.empty(padded, np.uint8)
+    atoms = octets.view(np.uint64).reshape(-1, 8, words.shape[1])  # eight atoms in a word
     for b in range(8):
-        np.right_shift(words, np.uint64(b), out=bits[:, b])
-    bits &= np.uint64(0x0101010101010101)
-    rows[:] = bits.view(np.bool_).reshape(-1, sets.shape[1])[:N, :M]
+        np.right_shift(words, np.uint64(b), out=atoms[:, b])
+    atoms &= np.uint64(0x0101010101010101)
+    if padded != (N, M):
+        rows[:] = octets[:N, :M].view(np.bool_)
 
 
 # ------------------------------------------------------------------------ loops

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -185,11 +184,10 @@ def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) 
 # ------------------------------------------------------------------------ compile_loop
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """The rules in the order in which tiles go through them, for compiled code.
 
-    Bodies and heads are compressed rows in this order, and so are the positions at which each
+    In the order of the arguments of `close_tile`. Bodies and heads are compressed rows in this order, and so are the positions at which each
     atom is used. See `RuleOrder` for the blocks.
     """
 
@@ -201,13 +199,6 @@ class Schedule:
     cyclic: Mask
     use_ptr: npt.NDArray[Any]
     use: npt.NDArray[np.int32]
-
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """The arrays, in the order of the arguments of `close_tile`."""
-        return (
-            *(self.body_ptr, self.body, self.head_ptr, self.head),
-            *(self.block_ptr, self.cyclic, self.use_ptr, self.use),
-        )
 
 
 def _schedule(program: Program) -> Schedule:
@@ -231,9 +222,7 @@ class Tile:
 
     def close(self, schedule: Schedule) -> None:
         """Close the state under the rules."""
-        compile_loop(close_tile)(
-            *schedule.arrays(), self.state, self._queue, self._queued, self._true
-        )
+        compile_loop(close_tile)(*schedule, self.state, self._queue, self._queued, self._true)
 
 
 def _worth_threads(size: int, threads: int) -> int:

@@ -6,7 +6,6 @@ between atoms and rules is a pair (offsets, members) of compressed rows, as in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,8 +31,7 @@ class Rows(NamedTuple):
         return [flat[a:b] for a, b in pairwise(self.offsets.tolist())]
 
 
-@dataclass(frozen=True)
-class RuleOrder:
+class RuleOrder(NamedTuple):
     """The rules in an order in which one pass closes everything that lies on no cycle.
 
     Block b is `rules[block_ptr[b]:block_ptr[b + 1]]`. A block without cycles needs one pass in

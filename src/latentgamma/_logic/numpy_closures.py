@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from latentgamma._logic.dependency_graph import Rows, rule_order
 from latentgamma._program.program import Program
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(NamedTuple):
     """A block of rules as lists: (body, heads) pairs, and for each atom the rules that use it."""
 
     cyclic: bool

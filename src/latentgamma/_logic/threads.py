@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,26 @@ def processors() -> int:
 
 def run_in_threads(work: Callable[[], None], threads: int) -> None:
     """Call `work` from each of so many threads, or directly if one is enough."""
-    if threads <= 1:
-        work()
-        return
-    from concurrent.futures import ThreadPoolExecutor
+    errors: list[BaseException] = []
 
-    with ThreadPoolExecutor(threads, "latentgamma") as pool:
-        for done in [pool.submit(work) for _ in range(threads)]:
-            done.result()
+    def work_or_keep_error() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    others = [
+        threading.Thread(target=work_or_keep_error, name="latentgamma") for _ in range(threads - 1)
+    ]
+    for other in others:
+        other.start()
+    try:
+        work()
+    finally:
+        for other in others:
+            other.join()
+    if errors:
+        raise errors[0]
 
 
 #: Threads that wait for work, by their number. A child process has none of its parent's.
