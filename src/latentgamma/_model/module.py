@@ -50,7 +50,7 @@ from latentgamma._model.log_odds_run import log_odds_after
 from latentgamma._model.program_digest import program_digest
 from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
 from latentgamma._model.rules import AbstractRules, StepParameters
-from latentgamma._model.runner import Memory, Runner
+from latentgamma._model.runner import MEMORIES, Memory, Runner
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import KNOWN_GATES, GateKind, is_bump
 from latentgamma._model.tracing import values_can_be_read
@@ -435,7 +435,7 @@ class LatentGamma(nn.Module):
                 certified window; or there is no such `memory`.
         """
         state = checked_state(state, self.M, self.device)
-        one_of("memory", memory, get_args(Memory))
+        one_of("memory", memory, MEMORIES)
 
         def run(state: Tensor) -> Tensor:
             if logits:
@@ -490,7 +490,7 @@ class LatentGamma(nn.Module):
             ModelError: there is no such `memory`.
         """
         state = checked_state(state, self.M, self.device)
-        one_of("memory", memory, get_args(Memory))
+        one_of("memory", memory, MEMORIES)
         runner, count = self._runner(), checked_steps(steps)
         if self.gradient == "proof" and wants_slope(state):
             later = runner.states(state.detach(), count, memory)[1:] + self._slope(state)

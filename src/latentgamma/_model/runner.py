@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from latentgamma._model.tracing import can_be_rerun
 
 #: What the forward pass keeps for the backward: the states, about √T of them, or everything.
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
+MEMORIES: tuple[str, ...] = get_args(Memory)
 
 
 def read_step_parameters(rules: AbstractRules, weights: Weights, raw: Any) -> StepParameters:
@@ -196,8 +197,10 @@ class Runner:
         self, state: Tensor, steps: int, rows: LiteralRows, raw: Parameters
     ) -> tuple[RecordedRuns | None, Hashable]:
         """Where to record a run on a GPU, if that is worth its memory, and what it depends on."""
+        if not state.is_cuda or self.recorded_runs is None:
+            return None, None
         kept = steps + 1 if torch.is_grad_enabled() else 1
-        if not state.is_cuda or self.recorded_runs is None or state.numel() * kept > MOST_VALUES:
+        if state.numel() * kept > MOST_VALUES:
             return None, None
         recorded = self.recorded_runs if self.fixed is None else self.fixed.recorded_runs
         # The graph reads the parameters where they lie, so changes of their values are seen.

@@ -38,11 +38,12 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
     every = (state, *parameters)
     if not are_plain(*every):
         return None
-    kinds = {t.device.type for t in (*every, rules.body_rule)}
-    if kinds == {"cpu"}:
+    if rules.body_rule.is_cpu and all(t.is_cpu for t in every):
         backward = torch.is_grad_enabled() and any(t.requires_grad for t in every)
         return _cpu_kernel(state, parameters[0].dtype, backward)
-    return _cuda_kernel() if kinds == {"cuda"} and state.dtype == torch.float32 else None
+    if state.dtype != torch.float32 or not all(t.is_cuda for t in (*every, rules.body_rule)):
+        return None
+    return _cuda_kernel()
 
 
 def is_worth_a_kernel(rules: SparseRules) -> bool:
