@@ -705,3 +705,27 @@ def test_loading_compiled_code_leaves_the_collector_as_it_was(enabled: bool) -> 
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_a_kernel_reads_parameters_wherever_they_lie() -> None:
+    model = lg.oracle(lg.generators.g4(), form="sparse")
+    state = (torch.rand(5, model.M, generator=torch.Generator().manual_seed(0)) < 0.1).float()
+    raw = model.rules.body_logits
+
+    def change_in_place() -> None:
+        raw.data.sub_(0.5)  # a version counter does not see this
+
+    def move() -> None:
+        raw.data = raw.data.clone() - 0.5
+
+    def spread() -> None:
+        raw.data = torch.stack([raw.data, raw.data], 1)[:, 0]
+
+    found = [model(state, 3)]
+    for change in (change_in_place, move, change_in_place, spread, change_in_place, move):
+        change()
+        found.append(model(state, 3))
+        reference = copy.deepcopy(model)
+        reference.kernel = "reference"
+        torch.testing.assert_close(found[-1], reference(state, 3), rtol=1e-5, atol=1e-6)
+        assert torch.equal(found[-1], found[-2]) == (change is spread)

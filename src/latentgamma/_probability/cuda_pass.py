@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Sequence
+from functools import wraps
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from latentgamma._probability.cuda_pass_kernels import (
 from latentgamma._probability.fused_pass import FusedPass, constant_outputs
 from latentgamma._probability.log_pass import node_levels
 from latentgamma._probability.second_derivative import without_second_derivative
+
+Result = TypeVar("Result")
 
 # Numbers in a tile, and the most rules along one side of it.
 _TILE = 1024
@@ -156,7 +159,7 @@ class _Launch(NamedTuple):
         slope = torch.empty_like(x)
         if len(x):
             run_examples_with_gradient[(len(x),)](
-                x, work, out, bad, _ones(len(x), x.dtype, x.device), slope, made.group_start,
+                x, work, out, bad, x.new_ones(len(x), 1), slope, made.group_start,
                 made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
                 made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
                 made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
@@ -186,12 +189,21 @@ class _CudaFused(torch.autograd.Function):
         return None, None, *found
 
 
-@lru_cache(maxsize=16)
-def _ones(batch: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.ones(batch, 1, dtype=dtype, device=device)
+def _once_per_plan(make: Callable[..., Result]) -> Callable[..., Result]:
+    """Keep what is made of a plan as long as the plan: a CUDA graph of the caller may read it."""
+    kept: WeakKeyDictionary[FusedPass, dict[Hashable, Result]] = WeakKeyDictionary()
+
+    @wraps(make)
+    def get(plan: FusedPass, *key: Hashable) -> Result:
+        of_plan = kept.setdefault(plan, {})
+        if key not in of_plan:
+            of_plan[key] = make(plan, *key)
+        return of_plan[key]
+
+    return get
 
 
-@lru_cache(maxsize=16)
+@_once_per_plan
 def _outputs(
     plan: FusedPass, device: torch.device, logits: bool
 ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
@@ -205,14 +217,14 @@ def _outputs(
     return kinds, (torch.from_numpy(fixed).to(device), torch.from_numpy(ends).to(device))
 
 
-@lru_cache(maxsize=16)
+@_once_per_plan
 def _constants(plan: FusedPass, device: torch.device, dtype: torch.dtype, odds: bool) -> Tensor:
     """The values, or log-odds, of inputs that are the same in every example. (1, n)."""
     p = torch.from_numpy(plan.constants.value)
     return (torch.logit(p) if odds else p)[None].to(device, dtype)
 
 
-@lru_cache(maxsize=16)
+@_once_per_plan
 def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
     """Return the arrays of a pass on a device.
 

@@ -60,7 +60,7 @@ def read(
 ) -> StepArrays:
     """The coefficients of a step, with the literals."""
     bodies, heads, uses, sources, rules = _numpy_form(rows)
-    raw, gain, gate = _raw(parameters)
+    raw, gain, gate = _raw(rows, parameters)
     kind = np.float32 if dtype == torch.float32 else np.float64
     sizes = (rows.R, rows.R, len(bodies.member), rows.R, len(heads.member))
     out = RuleCoefficients(*(np.empty(size, kind) for size in sizes))
@@ -73,10 +73,10 @@ def read(
     run_pieces(-(-rows.R // _RULES_AT_ONCE), torch.get_num_threads(), piece)
     rounded = float(kind(gate))
     return StepArrays(
-        bodies=bodies._replace(weight=out.body_weight),
-        heads=heads._replace(weight=out.head_weight),
-        uses=uses,
-        sources=sources._replace(weight=out.head_weight[_array(rows.source_place)]),
+        bodies=WeightedRows(bodies.start, bodies.member, out.body_weight),
+        heads=WeightedRows(heads.start, heads.member, out.head_weight),
+        uses=WeightedRows(uses.start, uses.member, out.margin[:0]),
+        sources=WeightedRows(sources.start, sources.member, out.head_weight[sources.weight]),
         margin=out.margin,
         body_background=out.body_background,
         head_background=out.head_background,
@@ -90,7 +90,7 @@ def read(
 def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
     """The gradients of the parameters, from those of the coefficients."""
     rules = _numpy_form(rows)[-1]
-    raw, gain, _ = _raw(parameters)
+    raw, gain, _ = _raw(rows, parameters)
     given = RuleCoefficients(*(grad.numpy() for grad in grads[:5]))
     found = [torch.empty_like(x) for x in parameters[:7]]
     out = RuleParameters(*(x.numpy() for x in found))
@@ -115,15 +115,27 @@ def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients
     return Parameters._make([*found, shared[0], grads.offset.to(dtype), shared[1]])
 
 
-def _raw(parameters: Parameters) -> tuple[RuleParameters, float, float]:
+def _raw(rows: LiteralRows, parameters: Parameters) -> tuple[RuleParameters, float, float]:
     """The parameters of the rules; gain and gate as a step uses them."""
-    raw = RuleParameters(*(_array(x) for x in parameters[:7]))
+    raw = _views(rows, parameters)
     tiny, eps = _limits(parameters.threshold.dtype)
     gain = max(_softplus(parameters.gain_raw.item()), tiny)
     gate = max(1 + _softplus(parameters.gate_raw.item()), 1 + eps)
     # In the parameters' own precision, in which a gate of 5 is a whole number.
     round_ = raw.threshold.dtype.type
     return raw, float(round_(gain)), float(round_(gate))
+
+
+def _views(rows: LiteralRows, parameters: Parameters) -> RuleParameters:
+    """The parameters of the rules as arrays, made once as long as they lie in the same memory."""
+    key = parameters.threshold.dtype, *[x.data_ptr() for x in parameters[:7]]
+    cached = rows.kernel_form.get("cpu parameters")
+    if cached is not None and cached[0] == key:  # type: ignore[index]
+        return cached[1]  # type: ignore[index,no-any-return]
+    views = RuleParameters(*(_array(x) for x in parameters[:7]))
+    if all(x.is_contiguous() for x in parameters[:7]):  # otherwise they are copies
+        rows.kernel_form["cpu parameters"] = key, views
+    return views
 
 
 def _softplus(x: float) -> float:
@@ -145,7 +157,10 @@ def _limits(dtype: torch.dtype) -> tuple[float, float]:
 def _numpy_form(
     rows: LiteralRows,
 ) -> tuple[WeightedRows, WeightedRows, WeightedRows, WeightedRows, RuleIndex]:
-    """The literals as arrays, still without weights: bodies, heads, uses, sources, rules."""
+    """The literals as arrays: bodies, heads, uses, sources, rules.
+
+    Weights are missing, but for the places of those of the sources among those of the heads.
+    """
     cached = rows.kernel_form.get("cpu")
     if cached is None:
         none = np.empty(0)
@@ -154,7 +169,9 @@ def _numpy_form(
             WeightedRows(body_start, _array(rows.body_atom), none),
             WeightedRows(head_start, _array(rows.head_atom), none),
             WeightedRows(_array(rows.use_start), _array(rows.use_rule), none),
-            WeightedRows(_array(rows.source_start), _array(rows.source_rule), none),
+            WeightedRows(
+                _array(rows.source_start), _array(rows.source_rule), _array(rows.source_place)
+            ),
             RuleIndex(body_start, _array(rows.body_place), head_start, _array(rows.head_place)),
         )
     return cached  # type: ignore[return-value]
@@ -181,14 +198,13 @@ def forward(
     given = _array(state)
     result = np.empty_like(given)
     tiles = _Tiles(rows, len(given), given.dtype)
-    step = prepared._replace(uses=prepared.uses._replace(weight=prepared.margin[:0]))
     each = _counts(counts, len(given), steps)
     kept = tiles.rows((tiles.number, steps + 1), rows.M) if keep else None
 
     def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
         barrier, states, activation, atom_sums, rule_sums = shared
         forward_tiles(
-            *(first, last, part, parts, barrier, each, given, result, states, step),
+            *(first, last, part, parts, barrier, each, given, result, states, prepared),
             *(activation, atom_sums, rule_sums),
         )
 
