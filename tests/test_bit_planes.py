@@ -293,3 +293,13 @@ def test_what_cannot_be_drawn(arguments: Any, message: str) -> None:
         lg.random_planes([0.5], 10, start=5)
     with pytest.raises(ArgumentError, match="seed is a whole number"):
         lg.random_planes([0.5], 10, seed=-1)
+
+
+@pytest.mark.parametrize("shape", [(64, 16), (70, 16), (64, 13), (20_000, 1100)])
+def test_bytes_that_are_read_as_booleans_are_true_or_false(shape: tuple[int, int]) -> None:
+    octets = np.random.default_rng(0).choice(np.array([0, 1, 2, 255], np.uint8), shape)
+    planes = lg.pack(octets.view(np.bool_))
+    assert np.array_equal(planes, lg.pack(octets != 0))
+    program = lg.generators.chain(shape[1])
+    found = lg.closures(program, octets.view(np.bool_))
+    assert np.array_equal(found, lg.closures(program, octets != 0))

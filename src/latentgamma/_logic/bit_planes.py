@@ -153,7 +153,9 @@ def _pack_with_numpy(rows: Mask, planes: Planes) -> None:
     octets = rows.view(np.uint8)
     if padded != (N, M):
         octets = np.zeros(padded, np.uint8)
-        octets[:N, :M] = rows
+        octets[:N, :M] = rows != 0
+    elif octets.max() > 1:  # bytes that were read as booleans
+        octets = (octets != 0).view(np.uint8)
     atoms = octets.view(np.uint64).reshape(-1, 8, padded[1] // 8)  # eight atoms in a word
     sets = atoms[:, 0].copy()
     for b in range(1, 8):  # no bit leaves its byte: in the end each holds eight sets
@@ -195,7 +197,7 @@ def pack_rows(rows: Cells, octets: Cells, line: Cells, planes: Cells) -> None:
             for b in range(min(8, N - row)):
                 source = rows[row + b]
                 for i in range(atoms):
-                    octet[i] |= source[i] << b
+                    octet[i] |= np.uint8(source[i] != 0) << b
             for i in range(atoms):
                 line[i] |= np.uint64(octet[i]) << np.uint64(8 * g)
             row += 8
