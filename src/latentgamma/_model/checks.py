@@ -84,6 +84,6 @@ def _range(values: Tensor) -> tuple[float, float]:
         # torch would start its threads for this, and they would compete with the kernel's.
         with suppress(RuntimeError):  # under a transform of torch.func there is no array
             array = values.numpy()
-            return float(array.min()), float(array.max())
+            return float(np.minimum.reduce(array, None)), float(np.maximum.reduce(array, None))
     low, high = torch.aminmax(values)
     return float(low), float(high)

@@ -41,17 +41,16 @@ class FusedSteps:
 
         `prepared` are coefficients that the kernel has read before; then `parameters` may be None.
         """
-        batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
+        if state.dim() != 2:
+            batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
+            return self.final(batch, parameters, prepared).reshape(state.shape)
         if not torch.is_grad_enabled():  # no backward pass will come, so nothing has to be kept
             if self.recorded is not None:
-                return self.forward_recorded(batch, parameters, prepared, keep=False)[0].reshape(
-                    state.shape
-                )
+                return self.forward_recorded(state, parameters, prepared, keep=False)[0]
             if prepared is None:
                 prepared = self.read(parameters, state.dtype)
-            return self.forward(batch, prepared, keep=False)[0].reshape(state.shape)
-        final: Tensor = _Final.apply(self, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
-        return final.reshape(state.shape)
+            return self.forward(state, prepared, keep=False)[0]
+        return _Final.apply(self, prepared, state, *(parameters or ()))  # type: ignore[no-any-return,no-untyped-call]
 
     def trajectory(
         self, state: Tensor, parameters: Parameters | None, prepared: Any = None

@@ -279,7 +279,7 @@ class _Tiles:
         self._columns = 1 if batch <= FEW else TILE
         self.number = -(-batch // self._columns)
         self._dtype = dtype
-        self._size = self._columns * (rows.M + rows.R + len(rows.body_rule))
+        self._size = self._columns * (rows.M + rows.R + rows.body_rule.numel())
         self._atom_blocks, self._rule_blocks = -(-rows.M // BLOCK), -(-rows.R // BLOCK)
 
     def rows(self, many: tuple[int, ...], rows: int) -> Array:

@@ -70,7 +70,7 @@ _ROWS: WeakKeyDictionary[SparseRules, tuple[object, LiteralRows]] = WeakKeyDicti
 def literal_rows_of(rules: SparseRules) -> LiteralRows:
     """The literals of these rules as compressed rows, sorted once and again when they change."""
     literals = rules.literals()
-    version = tuple((x.data_ptr(), x._version, len(x)) for x in literals)
+    version = tuple([(x.data_ptr(), x._version, x.numel()) for x in literals])
     cached = _ROWS.get(rules)
     if cached is None or cached[0] != version:
         cached = version, make_literal_rows(literals, M=rules.M, R=rules.R)

@@ -48,7 +48,7 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
 
 def is_worth_a_kernel(rules: SparseRules) -> bool:
     """Whether the program is not too small for a kernel."""
-    return rules.M + rules.R + len(rules.body_rule) >= _LEAST_SIZE
+    return rules.M + rules.R + rules.body_rule.numel() >= _LEAST_SIZE
 
 
 def _is_traced() -> bool:
