@@ -232,6 +232,37 @@ def forward(*, rounds: int = 5, steps: int = 32) -> list[Row]:
     return rows
 
 
+def until_closed(*, rounds: int = 9) -> list[Row]:
+    """G4 with `steps=None`, beside the number of steps that the batch needs; with gradients too."""
+    program = lg.generators.g4()
+    model = lg.oracle(program, form="sparse")
+    delay = int(model.certificate().t_min) - model.certificate().depth
+    rows = []
+    for batch in (1, 32, 500):
+        rng = torch.Generator().manual_seed(batch)
+        state = (torch.rand(batch, model.M, generator=rng) < 0.02).float()
+        depth = max(lg.closure(program, row.bool().numpy()).depth for row in state)
+        steps = depth + delay if depth else 0
+        start, weight = state.clone().requires_grad_(), torch.rand_like(state)
+        wanted = [start, *model.parameters()]
+
+        def both(steps: int | None, start=start, weight=weight, wanted=wanted) -> Any:
+            return torch.autograd.grad((model(start, steps) * weight).sum(), wanted)
+
+        with torch.no_grad():
+            works: dict[str, Work] = {
+                "right steps": lambda state=state, steps=steps: model(state, steps),
+                "steps=None": lambda state=state: model(state),
+            }
+            rows += compare("forward", works, rounds=rounds, batch=batch, steps=steps)
+        works = {
+            "right steps": lambda steps=steps, both=both: both(steps),
+            "steps=None": lambda both=both: both(None),
+        }
+        rows += compare("forward and backward", works, rounds=rounds, batch=batch, steps=steps)
+    return rows
+
+
 def gradients(who: str, *, batch: int = 500, steps: int = 32) -> Work:
     """Forward and backward of G4, to the state and to every parameter."""
     program = lg.generators.g4()

@@ -23,6 +23,7 @@ BENCHMARKS = {
     "forward": ("forward", "forward", "T steps of the layer, beside dense and CSR torch"),
     "backward": ("forward", "backward", "the same with gradients"),
     "chain": ("forward", "chain", "500 steps on a chain of 500 atoms"),
+    "until_closed": ("forward", "until_closed", "`steps=None` beside the right number of steps"),
     "scale": ("forward", "scale", "from ten thousand to ten million rules"),
     "sweep": ("sweep", "rows", "where dense wins: dense, CSR and kernel by size"),
     "startup": ("startup", "rows", "a fresh process, and compiled kernels"),

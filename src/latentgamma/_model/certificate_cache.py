@@ -50,7 +50,7 @@ class CertificateCache:
         entry = self._entry  # read once: another thread may replace it
         changed = entry is None or entry.key != key or not _equal(entry.values, now)
         if in_any_process(changed) or entry is None:
-            entry = self._entry = _Entry(key, [value.clone() for value in now], compute())
+            entry = self._entry = _Entry(key, [value.detach().clone() for value in now], compute())
         return entry.certificate
 
 
@@ -59,9 +59,10 @@ def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
 
     Each comparison on a device has to be waited for, so there should be few.
     """
-    values = [tensor.detach() for tensor in tensors]
+    values = list(tensors)
     if all(value.is_cpu for value in values):
         return values
+    values = [value.detach() for value in values]
     kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for value in values:
         kinds.setdefault((value.dtype, value.device), []).append(value.reshape(-1))
@@ -69,6 +70,9 @@ def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _equal(kept: list[Tensor], now: list[Tensor]) -> bool:
-    if [(a.dtype, a.device) for a in kept] != [(b.dtype, b.device) for b in now]:
+    if len(kept) != len(now):
         return False
-    return all(map(torch.equal, kept, now))
+    return all(
+        a.dtype is b.dtype and a.device == b.device and torch.equal(a, b)
+        for a, b in zip(kept, now, strict=True)
+    )

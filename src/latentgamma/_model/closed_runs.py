@@ -69,15 +69,15 @@ def run_until_closed(
     Raises:
         ModelError: the certificate does not hold.
     """
+    if state.dim() != 2:
+        batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
+        return run_until_closed(run, closure, certificate, batch).reshape(state.shape)
     delay, most = _Limits.of(certificate)
-    batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
-    depths = closure.depths(batch.detach())
+    values = state.detach()
+    depths = closure.depths(values)
     taken = np.where(depths > 0, np.minimum(depths + delay, most), 0)
-    exact = _is_boolean(batch.detach())
-    batch = run(batch, taken)
-    if not exact:
-        batch = _run_on(run, closure, batch, taken, most)
-    return batch.reshape(state.shape)
+    after = run(state, taken)
+    return after if _is_boolean(values) else _run_on(run, closure, after, taken, most)
 
 
 class GpuRun(NamedTuple):
