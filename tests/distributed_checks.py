@@ -6,6 +6,7 @@ Each function is called with a mesh of all processes and a folder that they shar
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import pickle
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import latentgamma as lg
 from latentgamma import LatentGamma, Program
+from latentgamma._logic.compilation import paused_collector
 from latentgamma.distributed import (
     AtomShardedRules,
     ProgramShard,
@@ -396,7 +398,10 @@ def check_wrong_files(mesh: DeviceMesh, folder: Path) -> None:
 def _most_allocated(run: Callable[[], object]) -> int:
     """The most bytes that torch had allocated at a time while this ran."""
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+    gc.collect()
+    # Otherwise the collector may free tensors of earlier models meanwhile, which would be subtracted.
+    profiled = torch.profiler.profile(activities=activities, profile_memory=True)
+    with paused_collector(), profiled as profile:
         run()
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
