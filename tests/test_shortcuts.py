@@ -153,3 +153,24 @@ def test_a_network_takes_a_shortcut_and_two_labels_rule_it_out(seed: int) -> Non
     cured = example.measure(network, unseen, digits, pairs)
     assert cured.digits > 0.9
     assert cured.taken == tuple(range(10))
+
+
+def test_the_reading_taken_is_the_most_frequent_one() -> None:
+    rng = np.random.default_rng(4)
+    program = lg.parse("same :- a(0), b(0). same :- a(1), b(1).")
+    digits = lg.Categorical([["a(0)", "a(1)"], ["b(0)", "b(1)"]])
+    found = lg.shortcuts(program, digits, "same", [[0, 0], [0, 1]])
+    for _ in range(50):
+        truth, read = rng.integers(0, 6, (2, 40))
+        truth = truth[truth != 3]
+        read = read[: len(truth)]
+        most = max(truth.max(), read.max()) + 1
+        wanted = [
+            max(range(most), key=lambda seen, v=value: ((read[truth == v] == seen).sum(), -seen))
+            if (truth == value).any()
+            else -1
+            for value in range(most)
+        ]
+        assert found.taken(truth, read)[""] == tuple(wanted)
+    with pytest.raises(lg.DataError, match="numbers of categories"):
+        found.taken([0, 1], [1e30, 0])

@@ -25,6 +25,8 @@ ValueReading: TypeAlias = "dict[str, tuple[int, ...]]"
 
 # Worlds that one example may have, over all its values: they are closed in one call.
 _MOST_TUPLES = 1 << 20
+# Values of one input: more are taken for a mistake.
+_MOST_VALUES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,15 @@ class Shortcuts:
             for part in (flat, seen):
                 if (part < 0).any() or (part != np.floor(part)).any():
                     raise DataError("values are whole numbers from 0 on")
-            size = int(max(flat.max(initial=0), seen.max(initial=0))) + 1
-            table = np.zeros((size, size), np.int64)
-            np.add.at(table, (flat.astype(np.int64), seen.astype(np.int64)), 1)
-            found[name] = tuple(int(row.argmax()) if row.any() else -1 for row in table)
+            most = max(flat.max(initial=0), seen.max(initial=0))
+            if most >= _MOST_VALUES:
+                raise DataError(f"values are numbers of categories, but one of them is {most:.6g}")
+            reading, times = [-1] * (int(most) + 1), [0] * (int(most) + 1)
+            pairs, counts = np.unique(np.stack((flat, seen)), axis=1, return_counts=True)
+            for (value, as_what), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+                if count > times[int(value)]:
+                    reading[int(value)], times[int(value)] = int(as_what), count
+            found[name] = tuple(reading)
         return found
 
     def __str__(self) -> str:
