@@ -84,6 +84,26 @@ def test_a_derivation_shows_its_rules_and_facts() -> None:
     assert "continued below" in words(deep)
 
 
+def test_an_absent_atom_shows_its_rules_and_what_is_missing() -> None:
+    absent = lg.why_not(ODD, ["a"], "d")
+    assert absent is not None
+    shown = words(absent)
+    for line in str(absent).split("\n"):
+        assert line in shown
+    assert "it has to be given" in words(lg.why_not(ODD, ["a"], "x y"))
+
+
+def test_a_plan_shows_whether_it_is_exact() -> None:
+    program = lg.parse("c :- a. c :- b. d :- c, a.")
+    exact = lg.Layer(program, ["a", "b"], ["c", "d"], semantics="probability").plan()
+    drawn = lg.Inference(method="sample")
+    rough = lg.Layer(program, ["a", "b"], "d", semantics="probability", inference=drawn).plan()
+    for plan, colour in ((exact, GREEN), (rough, RED)):
+        assert f"rgba({colour}" in plan._repr_html_()
+        for line in str(plan).split("\n"):
+            assert line in words(plan)
+
+
 def test_a_certificate_shows_whether_it_holds() -> None:
     good = lg.certify(lg.oracle(ODD), ODD)
     bad = lg.certify(lg.oracle(ODD), lg.parse(str(ODD) + " e :- a."))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from latentgamma._display import Display, Displayed
 from latentgamma._layer.groups import Group
 from latentgamma._logic.dependency_graph import rule_order
 from latentgamma._minmax.circuit import CYCLE, FALSE, TRUE, Circuit
@@ -23,7 +24,7 @@ SENTENCES = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Displayed):
     """How a layer computes; `str(plan)` says it in a few lines.
 
     >>> import latentgamma as lg
@@ -67,6 +68,10 @@ class Plan:
                 more = f", … {len(names) - 10} more" if len(names) > 10 else ""
                 lines.append(f"{text} {shown}{more}")
         return "\n".join(lines)
+
+    def _display(self) -> Display:
+        title = f"{self.semantics}: {'exact' if self.exact else 'not exact'}"
+        return Display(title, holds=self.exact, code=str(self).split("\n"))
 
 
 def plan_of(

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from latentgamma._display import Display, Displayed
 from latentgamma._logic.blocked import (
     Blocked,
     asked_atom,
@@ -23,7 +24,7 @@ from latentgamma._program.stratified import StratifiedProgram, require_any_progr
 
 
 @dataclass(frozen=True)
-class WhyNot:
+class WhyNot(Displayed):
     """Why an atom does not follow, and how the facts would have to change for it to follow.
 
     `blocked` has an entry for each rule with this head. The atom follows when `missing` is added
@@ -89,6 +90,10 @@ class WhyNot:
         changes += [f"without {join_names(sorted(self.withdrawn))}"] if self.withdrawn else []
         last = f"it would {' and '.join(changes)}"
         return "\n".join([f"{quote(self.atom)} does not follow", *tree, last])
+
+    def _display(self) -> Display:
+        title, *lines = str(self).split("\n")
+        return Display(title, code=lines[:-1], notes=lines[-1:])
 
     def __repr__(self) -> str:
         without = f", withdrawn {sorted(self.withdrawn)!r}" if self.withdrawn else ""
