@@ -1,8 +1,8 @@
 """The CPU kernels as compiled for this processor, for one with AVX2, and for any x86-64 (SSE2).
 
 Each target is a process of its own with an empty cache of compiled code; `NUMBA_CPU_NAME` and
-`NUMBA_CPU_FEATURES` set the target, and all of them run on this machine. Times are also given as multiples of those of
-the code for this processor.
+`NUMBA_CPU_FEATURES` set the target, and all of them run on this machine. Times are also given as
+multiples of those of the code for this processor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One door to all benchmarks: python benchmarks/run.py NAME [--json FILE].
+"""Runs a benchmark by its name: python benchmarks/run.py NAME [--json FILE].
 
 Each benchmark runs us and the others in one go, checks that the answers agree, and prints ratios.
 """
@@ -56,8 +56,8 @@ def main() -> int:
     sys.path.insert(0, str(Path(__file__).parent))
     if given.name not in ("startup", "instructions"):  # they compile in processes of their own
         compile_kernels()
-    room, function, _ = BENCHMARKS[given.name]
-    rows = getattr(importlib.import_module(room), function)()
+    module, function, _ = BENCHMARKS[given.name]
+    rows = getattr(importlib.import_module(module), function)()
     print(table(rows))
     if given.json:
         found = {"about": about(given.name, given.threads), "rows": rows}

@@ -516,10 +516,7 @@ class LatentGamma(nn.Module):
             return runner.final(batch, most, memory, each)
 
         on_gpu = self._closures.on_gpu(program, state.device)
-        # Where plain torch runs the steps, it has to wait for their numbers.
-        in_kernel = state.dtype == torch.float32 and memory != "all"
-        in_kernel = in_kernel and on_gpu is not None
-        model = self._gpu_run(program, runner, memory) if in_kernel else None
+        model = None if on_gpu is None else self._gpu_run(program, runner, state.dtype, memory)
         if on_gpu is not None and model is not None:
             closed = run_until_closed_on_gpu(model, run, on_gpu, state)
             if closed is not None:
@@ -527,9 +524,16 @@ class LatentGamma(nn.Module):
         closure = self._closures.get(program, state.device)
         return run_until_closed(run, closure, self.certificate(), state)
 
-    def _gpu_run(self, program: Program, runner: Runner, memory: Memory) -> GpuRun | None:
-        """How to run a kernel on a GPU with the last certificate; None where there is none."""
+    def _gpu_run(
+        self, program: Program, runner: Runner, dtype: torch.dtype, memory: Memory
+    ) -> GpuRun | None:
+        """How to run a kernel on a GPU with the last certificate; None where there is none.
+
+        Where plain torch runs the steps, it has to wait for their numbers.
+        """
         rules, fixed = self.rules, runner.fixed
+        if dtype != torch.float32 or memory == "all":
+            return None
         if not isinstance(rules, SparseRules) or not is_worth_a_kernel(rules):
             return None
         if self.kernel == "reference" or self.gate_kind not in KNOWN_GATES:
