@@ -14,11 +14,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "latentgamma"
 
 
-def table() -> list[tuple[list[str], list[str]]]:
-    """The rows of the table in CONTRIBUTING.md: packages, and the modules listed for them."""
+def table() -> list[list[str]]:
+    """The packages in each row of the table in CONTRIBUTING.md."""
     lines = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
-    cells = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
-    return [(re.findall(r"`(\w+)`", row[0]), re.findall(r"`(\w+)`", row[-1])) for row in cells]
+    return [re.findall(r"`(\w+)`", line.split("|")[1]) for line in lines if line.startswith("| `")]
 
 
 def imports(path: Path) -> set[str]:
@@ -46,17 +45,14 @@ def files(part: str) -> list[Path]:
     return sorted((PACKAGE / part).rglob("*.py")) or [PACKAGE / f"{part}.py"]
 
 
-def test_every_package_and_every_module_is_in_the_table() -> None:
+def test_every_package_is_in_the_table() -> None:
     parts = {p.stem for p in PACKAGE.glob("*.py")}
     parts |= {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
-    assert sorted(part for row, _ in table() for part in row) == sorted(parts)
-    for row, modules in table():
-        paths = [path for part in row if (PACKAGE / part).is_dir() for path in files(part)]
-        assert sorted(modules) == sorted(p.stem for p in paths if p.stem != "__init__")
+    assert sorted(part for row in table() for part in row) == sorted(parts)
 
 
 def test_a_package_imports_only_from_packages_above_it() -> None:
-    height = {part: i for i, (row, _) in enumerate(table()) for part in row}
+    height = {part: i for i, row in enumerate(table()) for part in row}
     wrong = {
         (part, other)
         for part in height
@@ -65,44 +61,6 @@ def test_a_package_imports_only_from_packages_above_it() -> None:
         if height[other] > height[part]
     }
     assert not wrong
-
-
-# A name is looked up in one of these. Public packages are used with their name in front, as in
-# `lg.plot.window`; the functions of `commands` are called after the commands that they run, and
-# the two launchers are one interface.
-SEPARATE = {"commands", "cpu_launch", "cuda_launch", "cpu_kernels", "cuda_kernels"}
-
-
-def definitions() -> dict[str, set[str]]:
-    """Where every class and every public function at the top of a module is defined."""
-    found: dict[str, set[str]] = {}  # sets, since overloads are defined in one place
-    for path in sorted(PACKAGE.rglob("*.py")):
-        package = path.relative_to(PACKAGE).parts[0]
-        where = path.stem if path.stem in SEPARATE else "" if package[0] == "_" else package
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, set()).add(str(path.relative_to(PACKAGE)))
-            elif public:
-                found.setdefault(f"{where}.{node.name}", set()).add(str(path.relative_to(PACKAGE)))
-    return found
-
-
-def test_no_name_has_two_meanings() -> None:
-    twice = {name.strip("."): where for name, where in definitions().items() if len(where) > 1}
-    assert twice == {}
-
-
-def test_a_module_has_at_most_400_lines_or_a_reason_in_its_docstring() -> None:
-    long = {}
-    for path in PACKAGE.rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        reason = "more than 400 lines" in " ".join(
-            (ast.get_docstring(ast.parse(text)) or "").split()
-        )
-        if text.count("\n") > 400 and not reason:
-            long[path.stem] = text.count("\n")
-    assert long == {}
 
 
 def loaded_after(code: str) -> set[str]:

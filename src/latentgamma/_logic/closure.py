@@ -17,10 +17,9 @@ from latentgamma._logic.dependency_graph import read_only, rules_deriving
 from latentgamma._logic.propagation import Levels, derive_levels
 from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_masks
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Offsets, Program
+from latentgamma._program.program import Indices, Offsets, Program, Stratum
 from latentgamma._program.stratified import (
     StratifiedProgram,
-    Stratum,
     require_any_program,
     require_definite,
 )

@@ -13,10 +13,10 @@ from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import read_only, rule_order
 from latentgamma._program.facts import Mask
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Offsets, Program
+from latentgamma._program.program import Indices, Offsets, Program, Stratum
 from latentgamma._program.rule_text import SignedRules
 from latentgamma._program.rules import Rule
-from latentgamma._program.stratified import StratifiedProgram, Stratum
+from latentgamma._program.stratified import StratifiedProgram
 
 
 class NotStratifiedError(ProgramError):
@@ -105,7 +105,8 @@ def stratify_arrays(
     """
     level = _levels(atoms, heads, body_indptr, body_indices, negated)
     rule_of = np.repeat(np.arange(len(heads)), np.diff(body_indptr))
-    strata = []
+    strata: list[Stratum] = []
+    rules = 0  # of the strata so far
     names = set(atoms)
     for s in range(int(level[heads].max(initial=-1)) + 1):
         chosen = np.flatnonzero(level[heads] == s)
@@ -128,9 +129,10 @@ def stratify_arrays(
             atoms=[atoms[i] for i in positive] + [_negation(atoms[i], names) for i in negative],
         )
         atom = np.concatenate((positive, negative)).astype(np.int32)
-        strata.append(
-            Stratum(program, read_only(atom), read_only(np.arange(len(atom)) >= len(positive)))
-        )
+        negation = np.arange(len(atom)) >= len(positive)
+        numbers = np.arange(rules, rules + program.R, dtype=np.int32)
+        strata.append(Stratum(program, read_only(atom), read_only(negation), read_only(numbers)))
+        rules += program.R
     return StratifiedProgram(atoms, tuple(strata))
 
 

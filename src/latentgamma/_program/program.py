@@ -13,6 +13,7 @@ import numpy.typing as npt
 from latentgamma._display import Display, Displayed
 from latentgamma._errors import ProgramError, unknown_atoms
 from latentgamma._program.atoms_of_program import AtomsOfProgram
+from latentgamma._program.facts import Mask
 from latentgamma._program.names import quote, rule_text
 from latentgamma._program.origin import Origin
 from latentgamma._program.program_arguments import (
@@ -235,6 +236,31 @@ class Program(Displayed, AtomsOfProgram):
         own = np.repeat(self.body_sizes == 0, self.head_sizes)
         return frozenset(self.atoms[i] for i in self.head_indices[own])
 
+    @property
+    def definite(self) -> bool:
+        """Whether no rule has a negated atom."""
+        return True
+
+    @property
+    def strata(self) -> tuple[Stratum, ...]:
+        """The definite programs it consists of, in the order in which they are closed.
+
+        A definite program has one stratum, itself. It is made when it is read: kept with the
+        program, the two would keep each other alive.
+        """
+        return (Stratum(self, *self._identity),)
+
+    @cached_property
+    def _identity(self) -> tuple[Indices, Mask, Indices]:
+        arrays = (
+            np.arange(self.M, dtype=np.int32),
+            np.zeros(self.M, np.bool_),
+            np.arange(self.R, dtype=np.int32),
+        )
+        for array in arrays:
+            array.flags.writeable = False
+        return arrays
+
     def body_of(self, rule: int) -> Indices:
         """The atom indices of one rule's body.
 
@@ -347,6 +373,25 @@ class Program(Displayed, AtomsOfProgram):
         more = [f"… and {self.R - len(shown):,} more rules"] if len(shown) < self.R else []
         sizes = f"{self.M:,} atoms, {self.R:,} rules, bodies of up to {self.k}"
         return Display(sizes, code=shown, notes=more)
+
+
+@dataclass(frozen=True, eq=False)
+class Stratum:
+    """A definite program some of whose inputs are the negations of atoms derived before it."""
+
+    #: Its rules; the negation of the atom `a` is an atom of its own, called 'not a'.
+    program: Program
+    #: For each atom of it the atom of the whole that it is, or that it negates. Shape (m,).
+    atom: Indices
+    #: Which of its atoms are negations. Shape (m,).
+    negated: Mask
+    #: For each rule of it the index of the rule in the whole. Shape (r,).
+    rules: Indices
+
+    @cached_property
+    def derived(self) -> npt.NDArray[np.int64]:
+        """Its atoms that rules derive."""
+        return np.flatnonzero(self.program.rules_per_head)
 
 
 def require_program(value: object, function: str) -> None:

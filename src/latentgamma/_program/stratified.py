@@ -7,38 +7,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from latentgamma._errors import ProgramError
 from latentgamma._program.atoms_of_program import AtomsOfProgram
-from latentgamma._program.facts import Mask
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Origin
 from latentgamma._program.program import (
     Indices,
     Offsets,
     Program,
+    Stratum,
     require_program,
 )
 from latentgamma._program.program_arguments import numbered_as_read
 from latentgamma._program.rules import Rule, Rules
-
-
-@dataclass(frozen=True, eq=False)
-class Stratum:
-    """A definite program some of whose inputs are the negations of atoms derived before it."""
-
-    #: Its rules; the negation of the atom `a` is an atom of its own, called 'not a'.
-    program: Program
-    #: For each atom of it the atom of the whole that it is, or that it negates. Shape (m,).
-    atom: Indices
-    #: Which of its atoms are negations. Shape (m,).
-    negated: Mask
-
-    @cached_property
-    def derived(self) -> npt.NDArray[np.int64]:
-        """Its atoms that rules derive."""
-        return np.flatnonzero(self.program.rules_per_head)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +49,11 @@ class StratifiedProgram(AtomsOfProgram):
     strata: tuple[Stratum, ...]
     #: The text it was grounded from, if it was: equal programs may differ in it.
     origin: Origin | None = None
+
+    @property
+    def definite(self) -> bool:
+        """Whether no rule has a negated atom: always False for this class."""
+        return False
 
     @property
     def R(self) -> int:
