@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
+import random
 import threading
 from typing import Any
 
@@ -136,3 +138,93 @@ def test_the_certificate_follows_buffers_too() -> None:
     assert model.certificate().holds
     model.rules.body_atom.copy_(model.rules.body_atom.flip(0))  # type: ignore[operator, union-attr]
     assert not model.certificate().holds
+
+
+CHANGES = {
+    "dtype": lambda model: model.to(
+        torch.float32 if model.dtype == torch.float64 else torch.float64
+    ),
+    "gate": lambda model: setattr(
+        model, "gate_kind", "bump" if model.gate_kind == "sigmoid" else "sigmoid"
+    ),
+    "program": lambda model: setattr(
+        model, "program", lg.Program.from_rules(PERMUTED, atoms=["b", "a", "c", "d"])
+    ),
+    "parameters": shifted,
+    "nothing": lambda model: None,
+}
+PERMUTED = [("b", ["c"]), ("c", ["b", "a"]), ("d", ["a"])]
+
+
+@every_form
+@pytest.mark.parametrize("seed", range(4))
+def test_inside_and_outside_the_certificate_is_that_of_the_model_as_it_is(
+    form: str, seed: int
+) -> None:
+    draw = random.Random(seed)
+    model = model_of(form)
+    for _ in range(3):
+        with model.fixed():
+            for _ in range(4):
+                CHANGES[draw.choice(list(CHANGES))](model)
+                assert model.certificate() == lg.certify(model, model.program)
+        assert model.certificate() == lg.certify(model, model.program)
+
+
+def test_the_certificate_follows_buffers_inside_too() -> None:
+    model = lg.oracle(lg.parse("b :- a. c :- b."), form="sparse")
+    with model.fixed():
+        assert model.certificate().holds
+        model.rules.body_atom.copy_(model.rules.body_atom.flip(0))  # type: ignore[operator, union-attr]
+        assert not model.certificate().holds
+
+
+@every_form
+def test_a_gate_that_changes_inside_is_the_one_that_runs(form: str) -> None:
+    model = model_of(form)
+    state = model.state("a")
+    with model.fixed():
+        model(state, 3)
+        model.gate_kind = "bump"
+        inside = model(state, 3)
+    torch.testing.assert_close(inside, model(state, 3).detach())
+
+
+@every_form
+def test_other_threads_and_tasks_are_outside(form: str) -> None:
+    model = model_of(form)
+    state = model.state("a")
+
+    def gradient() -> torch.Tensor | None:
+        model.zero_grad()
+        value = model(state, 3)
+        if value.requires_grad:
+            value.sum().backward()
+        return model.offset.grad
+
+    usual = gradient()
+    assert usual is not None
+    found: list[torch.Tensor | None] = []
+    with model.fixed():
+        thread = threading.Thread(target=lambda: found.append(gradient()))
+        thread.start()
+        thread.join()
+        assert gradient() is None
+
+    async def other(entered: asyncio.Event, done: asyncio.Event) -> None:
+        await entered.wait()
+        found.append(gradient())
+        done.set()
+
+    async def tasks() -> None:
+        entered, done = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(other(entered, done))
+        with model.fixed():
+            entered.set()
+            await done.wait()
+            assert gradient() is None
+        await task
+
+    asyncio.run(tasks())
+    for grad in found:
+        torch.testing.assert_close(grad, usual)

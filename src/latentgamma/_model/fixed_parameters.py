@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from latentgamma._certificate.certificate import Certificate
+from latentgamma._model.certificate_cache import CertificateCache
 from latentgamma._model.kernels.coefficients import Parameters
 from latentgamma._model.kernels.cuda_graphs import RecordedRuns
 from latentgamma._model.kernels.interface import Kernel
@@ -26,18 +28,18 @@ class FixedParameters:
 
     step_parameters: StepParameters
     parameters: Parameters | None
-    certificate: Certificate | None = None
+    certificates: CertificateCache = field(default_factory=CertificateCache)
     recorded_runs: RecordedRuns = field(default_factory=RecordedRuns)
-    _coefficients: dict[tuple[str, torch.dtype], Any] = field(default_factory=dict)
+    _coefficients: dict[tuple[str, torch.dtype, bool], Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def coefficients(
         self, kernel: Kernel, rows: LiteralRows, dtype: torch.dtype, *, bump: bool
     ) -> Any:
-        """The coefficients in the form of this kernel, read once for each dtype of states."""
+        """The coefficients in the form of this kernel, read once for each dtype and gate."""
         if self.parameters is None:
             raise RuntimeError("these parameters are not those of a sparse model")
-        key = str(self.parameters.offset.device), dtype
+        key = str(self.parameters.offset.device), dtype, bump
         with self._lock:
             if key not in self._coefficients:
                 self._coefficients[key] = kernel.read(rows, self.parameters, dtype, bump=bump)
@@ -45,30 +47,34 @@ class FixedParameters:
 
 
 class FixedState:
-    """Whether a model is inside `fixed()`, and the parameters that it then uses.
+    """Whether this thread or task is inside `fixed()`, and the parameters that it then uses.
 
-    Contexts may be nested, and several threads may be inside at a time: all of them use what the
-    first one read, and the last one to leave ends it. A copy of a model starts outside.
+    Contexts may be nested: the outermost one reads the parameters. A copy of a model starts
+    outside.
     """
 
     def __init__(self) -> None:
-        self.current: FixedParameters | None = None
-        self._open = 0
+        self._current: ContextVar[FixedParameters | None] = ContextVar("fixed", default=None)
+        self._open = 0  # in all threads; torch.compile can read this, but no context variable
         self._lock = threading.Lock()
 
-    def enter(self, read: Callable[[], FixedParameters]) -> None:
-        """Read the parameters, unless a context is open already."""
-        with self._lock:
-            if self.current is None:
-                self.current = read()
-            self._open += 1
+    @property
+    def current(self) -> FixedParameters | None:
+        """The parameters to use; None outside."""
+        return self._current.get() if self._open else None
 
-    def leave(self) -> None:
-        """Follow the model's own parameters again, if this was the last open context."""
+    @contextmanager
+    def enter(self, read: Callable[[], FixedParameters]) -> Iterator[None]:
+        """Use the parameters that `read` returns until the context ends, unless already inside."""
+        token = self._current.set(self.current or read())
         with self._lock:
-            self._open -= 1
-            if self._open == 0:
-                self.current = None
+            self._open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1
+            self._current.reset(token)
 
     def __reduce__(self) -> tuple[type[FixedState], tuple[()]]:
         return FixedState, ()

@@ -254,9 +254,10 @@ class LatentGamma(nn.Module):
     def fixed(self) -> Iterator[LatentGamma]:
         """This model with its parameters as they are now: read once, and not differentiated.
 
-        Changes of the parameters have no effect until the context ends. Contexts may be nested,
-        and threads may share one: all of them use what the first one read, until the last one
-        ends. A copy of the model made inside is an ordinary model.
+        Changes of the parameters have no effect until the context ends. It is that of the thread,
+        or of the asynchronous task, that entered it: others are outside until they enter their
+        own. Contexts may be nested: the outermost one reads the parameters. A copy of the model
+        made inside is an ordinary model.
 
         >>> import latentgamma as lg
         >>> model = lg.oracle(lg.parse("b :- a."))
@@ -267,11 +268,8 @@ class LatentGamma(nn.Module):
         Returns:
             A context manager, whose value is this model.
         """
-        self._fixed.enter(self._fixed_parameters)
-        try:
+        with self._fixed.enter(self._fixed_parameters):
             yield self
-        finally:
-            self._fixed.leave()
 
     def _fixed_parameters(self) -> FixedParameters:
         with torch.no_grad():
@@ -538,10 +536,8 @@ class LatentGamma(nn.Module):
             return None
         if self.kernel == "reference" or self.gate_kind not in KNOWN_GATES:
             return None
-        if fixed is None:
-            known = self._certificates.kept(self._certificate_key(program))
-        else:
-            known = None if fixed.certificate is None else (fixed.certificate, [])
+        certificates, values = self._certificates_and_values(fixed)
+        known = certificates.kept(self._certificate_key(program))
         if known is None or not known[0].holds:
             return None
         plain = replace(runner, recorded_runs=None)
@@ -550,7 +546,7 @@ class LatentGamma(nn.Module):
             lambda batch, counts, most: plain.final(batch, most, memory, counts),
             (self.kernel, id(fixed)),
             *known,
-            self._values() if fixed is None else [],
+            values,
         )
 
     def _values(self) -> list[Tensor]:
@@ -560,6 +556,14 @@ class LatentGamma(nn.Module):
             x for part in parts for x in (*part._parameters.values(), *part._buffers.values())
         ]
         return [x for x in values if x is not None]
+
+    def _certificates_and_values(
+        self, fixed: FixedParameters | None
+    ) -> tuple[CertificateCache, list[Tensor]]:
+        """Where the certificate is kept, and the values that it depends on and that may change."""
+        if fixed is None:
+            return self._certificates, self._values()
+        return fixed.certificates, list(self.buffers())
 
     def _certificate_key(self, program: Program) -> tuple[object, ...]:
         return program, self.dtype, self.gate_kind
@@ -576,17 +580,13 @@ class LatentGamma(nn.Module):
             ModelError: the model has no program.
         """
         program = self._need_program("to be certified against")
-        fixed = self._fixed.current
-        if fixed is None:
-            return self._certificates.get(
-                self._certificate_key(program),
-                self._values(),
-                lambda: certify(self, program),
-                self.rules.in_any_process,
-            )
-        if fixed.certificate is None:
-            fixed.certificate = certify(self, program)
-        return fixed.certificate
+        certificates, values = self._certificates_and_values(self._fixed.current)
+        return certificates.get(
+            self._certificate_key(program),
+            values,
+            lambda: certify(self, program),
+            self.rules.in_any_process,
+        )
 
     def reading(self, program: Program, rows: npt.NDArray[np.int64] | None = None) -> Reading:
         """What a certificate reads of this model, its rows standing for a program's rules.
