@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed
 from latentgamma._logic.bit_planes import pack, unpack
-from latentgamma._logic.dependency_graph import read_only, rules_deriving
+from latentgamma._logic.dependency_graph import rules_deriving
 from latentgamma._logic.propagation import Levels, derive_levels
 from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_masks
+from latentgamma._program.immutable import read_only
 from latentgamma._program.names import quote
 from latentgamma._program.program import Indices, Offsets, Program, Stratum
 from latentgamma._program.stratified import (

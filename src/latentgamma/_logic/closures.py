@@ -21,7 +21,6 @@ from latentgamma._logic.bit_planes import (
 )
 from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.dependency_graph import (
-    read_only,
     reorder_rows,
     rule_order,
     rules_using,
@@ -169,7 +168,8 @@ def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) 
         return unpack(close_planes(program, pack(rows), threads, None), N)
     schedule = program.cached(_schedule)
     # Read-only on purpose: the loops are compiled once, whatever array the caller has.
-    given = read_only(np.ascontiguousarray(rows).view())
+    given = np.ascontiguousarray(rows).view()
+    given.flags.writeable = False
     closed = np.empty((N, M), np.bool_)
 
     def close(start: int, stop: int, tile: Tile) -> None:

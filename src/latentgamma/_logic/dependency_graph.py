@@ -7,7 +7,7 @@ between atoms and rules is a pair (offsets, members) of compressed rows, as in `
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,6 @@ import numpy.typing as npt
 from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Indices, Offsets, Program
-
-Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
 class Rows(NamedTuple):
@@ -65,12 +63,6 @@ def rule_order(program: Program) -> RuleOrder:
     return program.cached(_rule_order)
 
 
-def read_only(array: Array) -> Array:
-    """The same array, which cannot be written to from now on."""
-    array.flags.writeable = False
-    return array
-
-
 def _rules_using(program: Program) -> Rows:
     return _invert(Rows(program.body_indptr, program.body_indices), program.M)
 
@@ -81,7 +73,7 @@ def _rules_deriving(program: Program) -> Rows:
 
 def _stated_facts(program: Program) -> npt.NDArray[np.int64]:
     stated = np.repeat(program.body_sizes == 0, program.head_sizes)
-    return read_only(np.unique(program.head_indices[stated]).astype(np.int64))
+    return np.unique(program.head_indices[stated]).astype(np.int64)
 
 
 def _invert(rows: Rows, count: int) -> Rows:
@@ -91,12 +83,12 @@ def _invert(rows: Rows, count: int) -> Rows:
         order = np.argsort(members, kind="stable")
         inverse = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))[order]
         ends = np.concatenate(([0], np.cumsum(np.bincount(members, minlength=count))))
-        return Rows(read_only(ends.astype(np.int32)), read_only(inverse))
+        return Rows(ends.astype(np.int32), inverse)
     narrow = len(members) <= np.iinfo(np.int32).max
     ends = np.zeros(count + 2, np.int32 if narrow else np.int64)
     inverse = np.empty(len(members), np.int32)
     compile_loop(invert)(offsets, members, ends, inverse)
-    return Rows(read_only(ends)[:-1], read_only(inverse))
+    return Rows(ends[:-1], inverse)
 
 
 def _rule_order(program: Program) -> RuleOrder:
@@ -110,7 +102,7 @@ def _rule_order(program: Program) -> RuleOrder:
     label = np.where(on_cycle, component[M:][rules], -1)
     edges = np.flatnonzero(np.diff(label)) + 1
     block_ptr = np.concatenate(([0], edges, [R])) if R else np.zeros(1, np.int64)
-    return RuleOrder(rules, block_ptr, on_cycle[block_ptr[:-1]], read_only(component))
+    return RuleOrder(rules, block_ptr, on_cycle[block_ptr[:-1]], component)
 
 
 def strong_components(

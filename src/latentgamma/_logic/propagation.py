@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
-from latentgamma._logic.dependency_graph import Rows, read_only, rules_using, stated_facts
+from latentgamma._logic.dependency_graph import Rows, rules_using, stated_facts
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Indices, Offsets, Program
 
@@ -51,7 +51,7 @@ def _as_lists(program: Program) -> _Lists:
 
 def _small_body_sizes(program: Program) -> npt.NDArray[Any]:
     """The sizes of the bodies in as few bytes as they need: counters that stay in the cache."""
-    return read_only(program.body_sizes.astype(np.uint8 if program.k <= 255 else np.int32))
+    return program.body_sizes.astype(np.uint8 if program.k <= 255 else np.int32)
 
 
 def _derive_in_python(program: Program, given: Mask) -> Levels:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from latentgamma._errors import ProgramError
 from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
-from latentgamma._logic.dependency_graph import read_only, rule_order
+from latentgamma._logic.dependency_graph import rule_order
 from latentgamma._program.facts import Mask
 from latentgamma._program.names import quote
 from latentgamma._program.program import Indices, Offsets, Program, Stratum
@@ -131,7 +131,7 @@ def stratify_arrays(
         atom = np.concatenate((positive, negative)).astype(np.int32)
         negation = np.arange(len(atom)) >= len(positive)
         numbers = np.arange(rules, rules + program.R, dtype=np.int32)
-        strata.append(Stratum(program, read_only(atom), read_only(negation), read_only(numbers)))
+        strata.append(Stratum(program, atom, negation, numbers))
         rules += program.R
     return StratifiedProgram(atoms, tuple(strata))
 

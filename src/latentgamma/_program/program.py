@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from latentgamma._display import Display, Displayed
 from latentgamma._errors import ProgramError, unknown_atoms
 from latentgamma._program.atoms_of_program import AtomsOfProgram
 from latentgamma._program.facts import Mask
+from latentgamma._program.immutable import Immutable, read_only
 from latentgamma._program.names import quote, rule_text
 from latentgamma._program.origin import Origin
 from latentgamma._program.program_arguments import (
@@ -35,7 +36,7 @@ _SHOWN_RULES = 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Program(Displayed, AtomsOfProgram):
+class Program(Displayed, AtomsOfProgram, Immutable):
     """A definite Horn program: a tuple of atoms, and rules over their indices.
 
     Build one with `latentgamma.parse`, `latentgamma.load`, `Program.from_rules` or
@@ -179,8 +180,6 @@ class Program(Displayed, AtomsOfProgram):
         head_indices: Indices,
     ) -> Program:
         """A program of rows known to be sorted sets; it takes ownership of the arrays."""
-        for array in (body_indptr, body_indices, head_indptr, head_indices):
-            array.flags.writeable = False
         return cls(atoms, body_indptr, body_indices, head_indptr, head_indices)
 
     # ---------------------------------------------------------------- what it consists of
@@ -213,22 +212,22 @@ class Program(Displayed, AtomsOfProgram):
     @cached_property
     def body_sizes(self) -> Offsets:
         """k_j, the number of body atoms of each rule. Shape (R,)."""
-        return np.diff(self.body_indptr)
+        return read_only(np.diff(self.body_indptr))
 
     @cached_property
     def head_sizes(self) -> Offsets:
         """The number of heads of each rule. Shape (R,)."""
-        return np.diff(self.head_indptr)
+        return read_only(np.diff(self.head_indptr))
 
     @cached_property
     def rules_per_head(self) -> Offsets:
         """R_i, the number of rules with head i. Shape (M,)."""
-        return np.bincount(self.head_indices, minlength=self.M)
+        return read_only(np.bincount(self.head_indices, minlength=self.M))
 
     @cached_property
     def uses_per_atom(self) -> Offsets:
         """The number of bodies each atom occurs in. Shape (M,)."""
-        return np.bincount(self.body_indices, minlength=self.M)
+        return read_only(np.bincount(self.body_indices, minlength=self.M))
 
     @cached_property
     def facts(self) -> frozenset[str]:
@@ -252,14 +251,11 @@ class Program(Displayed, AtomsOfProgram):
 
     @cached_property
     def _identity(self) -> tuple[Indices, Mask, Indices]:
-        arrays = (
-            np.arange(self.M, dtype=np.int32),
-            np.zeros(self.M, np.bool_),
-            np.arange(self.R, dtype=np.int32),
+        return (
+            read_only(np.arange(self.M, dtype=np.int32)),
+            read_only(np.zeros(self.M, np.bool_)),
+            read_only(np.arange(self.R, dtype=np.int32)),
         )
-        for array in arrays:
-            array.flags.writeable = False
-        return arrays
 
     def body_of(self, rule: int) -> Indices:
         """The atom indices of one rule's body.
@@ -300,8 +296,9 @@ class Program(Displayed, AtomsOfProgram):
     def cached(self, compute: Callable[[Program], T]) -> T:
         """The result of `compute(self)`, computed once and kept as long as this object.
 
-        Nothing in a program changes, so neither does what follows from it. The result must not
-        refer to the program, or the two would keep each other alive.
+        Nothing in a program changes, so neither does what follows from it: an array, or a tuple
+        with arrays, becomes read-only. The result must not refer to the program, or the two
+        would keep each other alive.
 
         Args:
             compute: a function of the program, the same object in every call.
@@ -310,16 +307,17 @@ class Program(Displayed, AtomsOfProgram):
             What the first call of `compute` returned.
         """
         if compute not in self._results:
-            self._results[compute] = compute(self)
-        result: T = self._results[compute]
-        return result
+            result = compute(self)
+            for part in result if isinstance(result, tuple) else (result,):
+                if isinstance(part, np.ndarray):
+                    read_only(part)
+            self._results[compute] = result
+        kept: T = self._results[compute]
+        return kept
 
     @cached_property
     def _results(self) -> dict[Callable[[Program], Any], Any]:
         return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
         return self.body_indptr, self.body_indices, self.head_indptr, self.head_indices
@@ -337,12 +335,6 @@ class Program(Displayed, AtomsOfProgram):
 
     def __hash__(self) -> int:
         return self._hash
-
-    def __copy__(self) -> Program:
-        return self  # nothing in it can change
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
-        return self
 
     def __str__(self) -> str:
         names = [quote(name) for name in self.atoms]
@@ -376,7 +368,7 @@ class Program(Displayed, AtomsOfProgram):
 
 
 @dataclass(frozen=True, eq=False)
-class Stratum:
+class Stratum(Immutable):
     """A definite program some of whose inputs are the negations of atoms derived before it."""
 
     #: Its rules; the negation of the atom `a` is an atom of its own, called 'not a'.
@@ -391,7 +383,7 @@ class Stratum:
     @cached_property
     def derived(self) -> npt.NDArray[np.int64]:
         """Its atoms that rules derive."""
-        return np.flatnonzero(self.program.rules_per_head)
+        return read_only(np.flatnonzero(self.program.rules_per_head))
 
 
 def require_program(value: object, function: str) -> None:

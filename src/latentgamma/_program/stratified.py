@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from latentgamma._errors import ProgramError
 from latentgamma._program.atoms_of_program import AtomsOfProgram
+from latentgamma._program.immutable import Immutable, read_only
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Origin
 from latentgamma._program.program import (
@@ -24,7 +24,7 @@ from latentgamma._program.rules import Rule, Rules
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StratifiedProgram(AtomsOfProgram):
+class StratifiedProgram(AtomsOfProgram, Immutable):
     """A program with negation: a sequence of definite programs.
 
     An atom is negated only above the stratum that decides it, so there is one answer for each
@@ -101,7 +101,7 @@ class StratifiedProgram(AtomsOfProgram):
     @cached_property
     def first_rule(self) -> Offsets:
         """The number of the first rule of each stratum, and the number of all. Shape (S + 1,)."""
-        return np.cumsum([0, *(stratum.program.R for stratum in self.strata)])
+        return read_only(np.cumsum([0, *(stratum.program.R for stratum in self.strata)]))
 
     def locate(self, rule: int) -> tuple[Stratum, int]:
         """The stratum of a rule, and its number there.
@@ -121,7 +121,7 @@ class StratifiedProgram(AtomsOfProgram):
         count = np.zeros(self.M, np.int64)
         for stratum in self.strata:
             count[stratum.atom[stratum.derived]] += stratum.program.rules_per_head[stratum.derived]
-        return count
+        return read_only(count)
 
     @cached_property
     def uses_per_atom(self) -> Offsets:
@@ -129,7 +129,7 @@ class StratifiedProgram(AtomsOfProgram):
         count = np.zeros(self.M, np.int64)
         for stratum in self.strata:
             np.add.at(count, stratum.atom, stratum.program.uses_per_atom)
-        return count
+        return read_only(count)
 
     @cached_property
     def facts(self) -> frozenset[str]:
@@ -146,12 +146,6 @@ class StratifiedProgram(AtomsOfProgram):
 
     def _programs(self) -> tuple[Program, ...]:
         return tuple(stratum.program for stratum in self.strata)
-
-    def __copy__(self) -> StratifiedProgram:
-        return self  # nothing in it can change
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StratifiedProgram:
-        return self
 
     def __str__(self) -> str:
         names = [quote(name) for name in self.atoms]

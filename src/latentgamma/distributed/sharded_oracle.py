@@ -74,10 +74,10 @@ def oracle(
     )
     # As in `latentgamma._certificate.closed_form.ClosedForm`, with the figures of the whole.
     most_heads = int(shard.head_sizes.max(initial=1))
-    per_head = torch.from_numpy(shard.rules_per_head)
+    per_head = torch.tensor(shard.rules_per_head)
     halfway = (c.gamma_plus + per_head.double() * c.gamma_minus) / 2
     offset = torch.where(per_head > 0, halfway, 2 * c.gamma_plus)
-    heads = torch.from_numpy(rules.head_sizes).double()
+    heads = torch.tensor(rules.head_sizes).double()
     place = {"first": shard.first, "total": shard.R}
     rules_of_model: AbstractRules = ShardedRules(local, **place, ranks=shard.ranks)
     if atoms:
@@ -86,7 +86,7 @@ def oracle(
     with torch.device("cpu"):
         model = LatentGamma(
             rules_of_model,
-            threshold=(torch.from_numpy(rules.body_sizes).double() - 0.5).to(wide),
+            threshold=(torch.tensor(rules.body_sizes).double() - 0.5).to(wide),
             sharpness=full(rules.R, c.sharpness),
             confidence=(c.confidence * heads / most_heads).to(wide),
             gain=torch.tensor(c.gain * most_heads, dtype=wide),
