@@ -27,14 +27,19 @@ def literals(draw: st.DrawFn, names: tuple[str, ...], variables: tuple[str, ...]
 
 @st.composite
 def rules(draw: st.DrawFn, head: str) -> str:
-    """A safe rule; its positive atoms may use the head's own predicate, its negated ones not."""
+    """A safe rule, with variables or without.
+
+    Its positive atoms may use the head's own predicate, its negated ones not.
+    """
     below = LAYERS[: LAYERS.index(head)]
-    body = [draw(literals(("e", "f"), VARIABLES))]
-    body += draw(st.lists(literals(("e", "f", head, *below), VARIABLES), max_size=2))
-    bound = tuple(v for v in VARIABLES if v in " ".join(body)) or CONSTANTS[:1]
-    for _ in range(draw(st.integers(0, 2))):
+    ground = draw(st.integers(0, 2)) == 0
+    terms_of_rule = CONSTANTS if ground else VARIABLES
+    body = [] if ground else [draw(literals(("e", "f"), VARIABLES))]
+    body += draw(st.lists(literals(("e", "f", head, *below), terms_of_rule), max_size=2 - ground))
+    bound = tuple(v for v in terms_of_rule if v in " ".join(body)) or CONSTANTS[:1]
+    for _ in range(draw(st.integers(0 if body else 1, 2))):
         body.append("not " + draw(literals(("e", "f", *below), bound)))
-    if len(bound) > 1 and draw(st.booleans()):
+    if not ground and len(bound) > 1 and draw(st.booleans()):
         body.append(f"{bound[0]} != {bound[1]}")
     terms = [draw(st.sampled_from(bound)) for _ in range(ARITY[head])]
     return f"{head}({','.join(terms)}) :- {', '.join(draw(st.permutations(body)))}."

@@ -168,6 +168,14 @@ def test_a_negated_leaf_says_why() -> None:
     ]
 
 
+def test_a_proof_by_negation_alone_has_its_line_and_its_leaf() -> None:
+    text = TRANSITIVE + "ok :- not path(a,b).\nok :- not path(c,a).\n"
+    assert str(lg.derivation(lg.parse(text), [], "ok")).splitlines() == [
+        "ok  by line 5",
+        "└─ not path(c,a)  (no instance of line 2, line 3 derives it)",
+    ]
+
+
 def test_a_negated_leaf_without_any_instance_names_the_rules() -> None:
     text = "q(1..2). r(1).\np(X) :- q(X), not s(X), not t(X).\ns(X) :- q(X), r(X), X > 1.\nt(X) :- u(X).\n"
     program = ground(text + "#external u(1).")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 # In the order of clingo's enumeration of comparison operators.
@@ -28,7 +28,12 @@ class Match(NamedTuple):
 
 
 def matches(
-    rule: Any, head: str, body: frozenset[str], negated: frozenset[str], constants: Values
+    rule: Any,
+    head: str,
+    body: frozenset[str],
+    negated: frozenset[str],
+    constants: Values,
+    possible: Container[str],
 ) -> Match | None:
     """The first way in which the ground rule is an instance of the rule, or None.
 
@@ -38,6 +43,8 @@ def matches(
         body: the positive atoms of its body.
         negated: the negated atoms of its body.
         constants: the values that '#const' gives to names.
+        possible: the atoms that some rule derives or that can be given. The grounder leaves out
+            the negation of all others.
     """
     import clingo
 
@@ -61,8 +68,11 @@ def matches(
         named = [str(_value(n.atom.symbol, values, constants)) for n in denied]
         if not negated <= set(named):
             continue
+        absent = tuple(name for name in named if name not in negated)
+        if any(name in possible for name in absent):
+            continue
         shown = tuple((v, str(values[v])) for v in _variables(rule) if v in values)
-        return Match(shown, tuple(name for name in named if name not in negated))
+        return Match(shown, absent)
     return None
 
 

@@ -87,14 +87,17 @@ class Grounding:
 
     def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
         """Where a rule of the complete program comes from, if that can be told."""
-        line = self._ground_lines.get((head, body, negated))
-        if line is not None:
-            return Instance(f"line {line}")
+        # The grounder leaves out `not a` where nothing derives a: the text has it, the rule has not.
+        possible = self._complete.index
+        for denied, line in self._ground_lines.get((head, body), ()):
+            absent = denied - negated
+            if negated <= denied and absent.isdisjoint(possible):
+                return Instance(f"line {line}", (), tuple(sorted(absent)))
         import clingo
 
         atom = clingo.parse_term(head)
         for rule in self._rules_of.get((atom.name, len(atom.arguments)), ()):
-            found = matches(rule, head, body, negated, self.source.constants)
+            found = matches(rule, head, body, negated, self.source.constants, possible)
             if found is not None:
                 line = rule.location.begin.line
                 return Instance(f"line {line}", found.substitution, found.absent)
@@ -128,15 +131,17 @@ class Grounding:
         return rules
 
     @cached_property
-    def _ground_lines(self) -> dict[tuple[str, frozenset[str], frozenset[str]], int]:
-        """The lines of facts and of rules without variables."""
-        lines: dict[tuple[str, frozenset[str], frozenset[str]], int] = {}
+    def _ground_lines(
+        self,
+    ) -> dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]]:
+        """The facts and the rules without variables: by head and body, the negated atoms and the line."""
+        lines: dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]] = {}
         text, at, line = self.source.scanned.text, 0, 1
         for start, end in self.source.scanned.ground:
             for place, head, body, negated in ground_statements(text, start, end):
                 line += text.count("\n", at, place)
                 at = place
-                lines.setdefault((head, frozenset(body), frozenset(negated)), line)
+                lines.setdefault((head, frozenset(body)), []).append((frozenset(negated), line))
         return lines
 
 
