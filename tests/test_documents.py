@@ -100,12 +100,42 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [str(p) for p in pages if p.parts[0] != "benchmarks" and f": {p}\n" not in text] == []
 
 
-def test_the_documentation_is_built_without_a_warning_and_loads_nothing(tmp_path: Path) -> None:
+def build_documentation(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command of `make docs`, with more options."""
     pytest.importorskip("mkdocs", reason="the documentation is built with the extra 'docs'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (build,) = re.findall(r"/mkdocs (build.*)", makefile)
+    command = [sys.executable, "-m", "mkdocs", *shlex.split(build), *options]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)  # fmt: skip
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "correct"),
+    [
+        ("[a page](other.md#title), [an anchor](#start)", True),
+        ("[no page](missing.md)", False),
+        ("[no anchor](other.md#missing)", False),
+        ("[no anchor here](#missing)", False),
+        ("[outside the pages](../examples/access_control.py)", False),
+        ("![no picture](missing.svg)", False),
+    ],
+)
+def test_a_dead_link_makes_the_build_fail(tmp_path: Path, text: str, correct: bool) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n{text}\n")
+    (tmp_path / "docs" / "other.md").write_text("# Title\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nplugins: []\nnav: [index.md, other.md]\n"
+    )
+    done = build_documentation("-f", config, "-d", tmp_path / "site")
+    assert (done.returncode == 0) == correct, done.stdout + done.stderr
+
+
+def test_the_documentation_is_built_without_a_warning_and_loads_nothing(tmp_path: Path) -> None:
+    done = build_documentation("-d", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     loading = re.compile(
         r"<(?:script|img|iframe)[^>]*src=\"?https?:|<link[^>]*stylesheet[^>]*https?:"
     )
