@@ -303,3 +303,29 @@ def test_bytes_that_are_read_as_booleans_are_true_or_false(shape: tuple[int, int
     program = lg.generators.chain(shape[1])
     found = lg.closures(program, octets.view(np.bool_))
     assert np.array_equal(found, lg.closures(program, octets != 0))
+
+
+@pytest.mark.parametrize("N", [1, 3, 64, 200])
+@pytest.mark.parametrize("M", [1, 2, 4, 70])
+def test_planes_are_never_read_as_indices(N: int, M: int) -> None:
+    """Without `packed=True` planes are refused, whatever their bits are."""
+    rng = np.random.default_rng(N * M)
+    program = random_program(rng, M, 2 * M, body=1)
+    for share in (0.0, 0.1, 0.5, 1.0):
+        planes = lg.pack(rng.random((N, M)) < share)
+        for read in (
+            lambda given: lg.closures(program, given),
+            lambda given: lg.closure(program, given[:, 0]),
+            lambda given: lg.oracle(program).state(given),
+            lambda given: lg.step(program, given),
+        ):
+            with pytest.raises(FactsError, match="packed=True"):
+                read(planes)
+
+
+def test_planes_in_a_tensor_are_not_read_as_indices_that_no_atom_has() -> None:
+    """Integers in a tensor may be indices; where they cannot be, the error says what else."""
+    program = lg.generators.chain(5)
+    words = torch.from_numpy(lg.pack(np.ones((64, 5), bool)).view("int64"))
+    with pytest.raises(FactsError, match=r"fact index -1 is outside 0…4; .* packed=True"):
+        lg.closures(program, words)

@@ -102,6 +102,27 @@ def test_bad_features_are_refused(X_, y, message):
         lg.RuleClassifier().fit(X_, y)
 
 
+@pytest.mark.parametrize("classes", [[0, 1], [0.0, 1.0, 2.0], ["no", "yes"], [False, True]])
+def test_a_missing_class_is_refused_wherever_it_stands(classes):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    for row in range(6):
+        y = rng.choice(classes, 6).tolist()
+        for missing in (float("nan"), np.float32("nan"), None, pandas.NA, pandas.NaT):
+            labels = [*y[:row], missing, *y[row + 1 :]]
+            given = [
+                labels,
+                np.array(labels, object),
+                np.array(labels, object)[:, None],
+                pandas.Series(labels, dtype=object),
+            ]
+            if isinstance(missing, float) and not isinstance(classes[0], str):
+                given += [np.array(labels, float), pandas.Series(labels)]
+            for one in given:
+                with pytest.raises(lg.DataError, match=f"y, row {row + 1}: the class is missing"):
+                    lg.RuleClassifier().fit(rng.integers(0, 2, (6, 3)), one)
+
+
 def test_prediction_needs_the_same_features():
     with pytest.raises(lg.ArgumentError, match="call fit first"):
         lg.RuleClassifier().predict(X)

@@ -85,7 +85,8 @@ class RuleClassifier:
             The same object, with `rules_`, `classes_` and `result_`.
 
         Raises:
-            DataError: the features are not from 0 to 1, or the shapes do not fit.
+            DataError: the features are not from 0 to 1, a class is missing, or the shapes do
+                not fit.
         """
         if self.method == "paper":
             raise DataError('method="paper" finds no rules; pass "symbolic" or "gradient"')
@@ -123,6 +124,8 @@ class RuleClassifier:
         values = np.asarray(y)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
+        if values.ndim == 1:
+            _check_classes(values if values.dtype.kind in "biu" else np.asarray(y, object))
         self._several = values.ndim == 2
         if self._several:
             self.classes_, self._default = np.array([0, 1]), 0
@@ -269,6 +272,17 @@ def _features(X: Any, what: str = "X") -> tuple[Mask, list[str]]:
     names = table.names or [f"x{i}" for i in range(values.shape[1])]
     check_values(table, names, missing=False)
     return values > 0.5, names
+
+
+def _check_classes(y: npt.NDArray[Any]) -> None:
+    """Raise if a label is missing: NaN, None, or what pandas has for them."""
+    for row, label in enumerate(y.ravel().tolist()):
+        try:
+            missing = label is None or bool(label != label)  # noqa: PLR0124 - NaN
+        except TypeError:  # pandas.NA is neither true nor false
+            missing = True
+        if missing:
+            raise DataError(f"y, row {row + 1}: the class is missing ({label}); drop such rows")
 
 
 def _different(heads: Sequence[str], features: Sequence[str]) -> list[str]:

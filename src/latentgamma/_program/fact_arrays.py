@@ -54,6 +54,11 @@ def read_state(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def read_integers(program: Atoms, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """The masks of rows of integers: all of them values, or all of them indices. Shape (N, M)."""
+    if rows.dtype == np.uint64:  # what `pack` makes; read as indices it would give other facts
+        raise FactsError(
+            "a uint64 array holds bit planes: pass packed=True to closures, or unpack them; "
+            "integers that are indices or values have another dtype, such as int64"
+        )
     N, n = rows.shape
     masks = np.zeros((N, program.M), np.bool_)
     if not rows.size:
@@ -77,7 +82,7 @@ def read_integers(program: Atoms, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool
                 f"for each of the {program.M} atoms, nor indices, which do not repeat"
             )
     if low < 0 or high >= program.M:
-        raise index_error(program, low if low < 0 else high)
+        raise index_error(program, low if low < 0 else high, planes=N == program.M)
     masks[np.arange(N)[:, None], rows] = True
     return masks
 
@@ -108,9 +113,10 @@ def require_boolean(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.
     return values.astype(np.bool_)
 
 
-def index_error(program: Atoms, index: object) -> FactsError:
-    """The error for an index that no atom has."""
-    return FactsError(f"fact index {index} is outside 0…{program.M - 1}")
+def index_error(program: Atoms, index: object, *, planes: bool = False) -> FactsError:
+    """The error for an index that no atom has, which may be a word of bit planes."""
+    hint = "; for bit planes pass packed=True" if planes else ""
+    return FactsError(f"fact index {index} is outside 0…{program.M - 1}{hint}")
 
 
 def shorten(values: list[Any]) -> str:
