@@ -147,7 +147,7 @@ def at(name: str, place: int, value: float) -> Callable[[dict[str, Tensor]], Any
         ({"metadata": {"format": "elsewhere"}}, "does not hold a LatentGamma model"),
         (
             {"metadata": {"version": "99"}},
-            "has version 99, but this release reads versions 1 and 2",
+            "has version 99, but this release reads versions 1, 2 and 3",
         ),
         ({"metadata": {"options": "{"}}, "options of this model file cannot be read"),
         ({"metadata": {"options": "[1]"}}, "options of this model file cannot be read"),

@@ -283,10 +283,13 @@ def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
 
 
 def load_model(path: str) -> LatentGamma:
-    """Return a saved model."""
+    """Return a saved model of a definite program."""
     import_torch()
     with working("reading the model"):
-        return lg.LatentGamma.load(path)
+        model = lg.LatentGamma.load(path)
+    if not isinstance(model, lg.LatentGamma):
+        raise UsageError(f"{path} holds a model with negation, but the rules have none")
+    return model
 
 
 def align_atoms(program: Program, model: LatentGamma) -> Program:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,9 @@ from latentgamma._model.weight_reader import read_model, rows_of
 from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._program.facts import Facts, FactSets, fact_values
 from latentgamma._program.program import Program
+
+if TYPE_CHECKING:
+    from latentgamma._model.stratified import StratifiedModel
 
 Gradient: TypeAlias = Literal["exact", "proof"]
 #: What runs many steps: compiled code where there is some for it, or plain torch.
@@ -717,7 +720,9 @@ class LatentGamma(nn.Module):
         save_model(self, path)
 
     @staticmethod
-    def load(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
+    def load(
+        path: str | Path, *, device: torch.device | str = "cpu"
+    ) -> LatentGamma | StratifiedModel:
         """The model that `save` wrote; a file that does not fit is refused.
 
         Args:
@@ -725,7 +730,8 @@ class LatentGamma(nn.Module):
             device: the device of the model.
 
         Returns:
-            A model with the same parameters, program and options.
+            A model with the same parameters, program and options; a `StratifiedModel` if that
+            is what was saved.
 
         Raises:
             ModelError: the file cannot be read, is damaged, or is not a model.

@@ -14,22 +14,28 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from latentgamma._atomic_write import atomic_write
 from latentgamma._errors import ModelError, ProgramError
+from latentgamma._logic.stratification import stratify_arrays
 from latentgamma._model.checks import STATE_DTYPES, one_of
 from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, require_whole_model
 from latentgamma._model.rules import AbstractRules, Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind
+from latentgamma._model.stratified import StratifiedModel
 from latentgamma._program.program import Program
+from latentgamma._program.stratified import StratifiedProgram
 
 _FORMAT = "latentgamma-model"
 #: Version 1 had no digest, no kernel among the options and no digest of the program.
 _VERSIONS = ("1", "2")
+#: The version of a file with the models of several strata.
+_STRATA_VERSION = "3"
 _OPTIONS = {"form", "gate", "gradient", "kernel", "dtype", "program"}
 _FORMS = ("dense", "sparse")
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
@@ -37,11 +43,25 @@ _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
 Tensors: TypeAlias = dict[str, Tensor]
 
 
-def save_model(model: LatentGamma, path: str | Path) -> None:
+def save_model(model: LatentGamma | StratifiedModel, path: str | Path) -> None:
     """Write a model, its program and its options to one file, at once or not at all."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    tensors, options = _strata(model) if isinstance(model, StratifiedModel) else _content(model)
+    version = _STRATA_VERSION if isinstance(model, StratifiedModel) else _VERSIONS[-1]
+    metadata = {"format": _FORMAT, "version": version, "options": json.dumps(options)}
+    metadata["digest"] = _digest(tensors, metadata)
+    try:
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"cannot write {str(path)!r}: {reason}") from None
+
+
+def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors and the options of a model."""
     require_whole_model(model, "save")
     if not isinstance(model.rules, (DenseRules, SparseRules)):
         raise ModelError(
@@ -60,24 +80,35 @@ def save_model(model: LatentGamma, path: str | Path) -> None:
         "dtype": str(model.dtype).removeprefix("torch."),
         "program": model.program is not None,
     }
-    metadata = {"format": _FORMAT, "version": _VERSIONS[-1], "options": json.dumps(options)}
-    metadata["digest"] = _digest(tensors, metadata)
-    try:
-        with atomic_write(path) as temporary:
-            save_file(tensors, temporary, metadata)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"cannot write {str(path)!r}: {reason}") from None
+    return tensors, options
 
 
-def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
+def _strata(model: StratifiedModel) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors and the options of the models of all strata, and the whole program."""
+    tensors = _stratified_tensors(model.program)
+    options = []
+    for s, part in enumerate(model.parts):
+        assert isinstance(part, LatentGamma)
+        own, chosen = _content(part)
+        tensors |= {f"{s}.{name}": tensor for name, tensor in own.items()}
+        options.append(chosen)
+    return tensors, {"strata": options}
+
+
+def load_model(
+    path: str | Path, *, device: torch.device | str = "cpu"
+) -> LatentGamma | StratifiedModel:
     """The model that `save_model` wrote; a file that does not fit is refused."""
     try:
         tensors, metadata = _read(path)
         options = _options(metadata)
         if metadata["version"] != "1" and metadata.get("digest") != _digest(tensors, metadata):
             raise ModelError("this model file is damaged: its digest does not fit its content")
-        model = _model(tensors, options)
+        model: LatentGamma | StratifiedModel
+        if metadata["version"] == _STRATA_VERSION:
+            model = _stratified_model(tensors, options["strata"])
+        else:
+            model = _model(tensors, options)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     return model.to(device)
@@ -105,26 +136,31 @@ def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
 def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
     if metadata.get("format") != _FORMAT:
         raise ModelError("this safetensors file does not hold a LatentGamma model")
-    if metadata.get("version") not in _VERSIONS:
+    if metadata.get("version") not in {*_VERSIONS, _STRATA_VERSION}:
         raise ModelError(
             f"this model file has version {metadata.get('version')}, but this release reads "
-            f"versions {' and '.join(_VERSIONS)}; save it again with a release that fits"
+            f"versions {', '.join(_VERSIONS)} and {_STRATA_VERSION}; save it again with a release "
+            f"that fits"
         )
     try:
         options = json.loads(metadata["options"])
+        strata = options["strata"] if metadata["version"] == _STRATA_VERSION else [options]
         if metadata["version"] == "1":
-            options = {"kernel": "auto", **options}
-        if set(options) != _OPTIONS:
+            strata = [{"kernel": "auto", **options}]
+        if any(set(part) != _OPTIONS or type(part["program"]) is not bool for part in strata):
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise ModelError("the options of this model file cannot be read") from None
+    checked = [_checked(part) for part in strata]
+    return {"strata": checked} if metadata["version"] == _STRATA_VERSION else checked[0]
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
     one_of("form", options["form"], _FORMS)
     one_of("gate", options["gate"], get_args(GateKind))
     one_of("gradient", options["gradient"], get_args(Gradient))
     one_of("kernel", options["kernel"], get_args(KernelChoice))
     one_of("dtype", options["dtype"], tuple(_DTYPES))
-    if not isinstance(options["program"], bool):
-        raise ModelError("the options of this model file cannot be read")
     return dict(options)
 
 
@@ -174,6 +210,20 @@ def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
     )
     model.load_state_dict(parameters)
     return model.to(_DTYPES[options["dtype"]])
+
+
+def _stratified_model(tensors: Tensors, options: list[dict[str, Any]]) -> StratifiedModel:
+    whole: Tensors = {}
+    parts: list[Tensors] = [{} for _ in options]
+    places = {str(s): part for s, part in enumerate(parts)}
+    for name, tensor in tensors.items():
+        place, _, own = name.partition(".")
+        if place in places:
+            places[place][own] = tensor
+        else:
+            whole[name] = tensor
+    models = [_model(part, chosen) for part, chosen in zip(parts, options, strict=True)]
+    return StratifiedModel(models, _stratified_program(whole))
 
 
 def _rules(parameters: Tensors, form: str) -> AbstractRules:
@@ -263,23 +313,73 @@ def _check_names(tensors: Tensors, expected: set[str]) -> None:
 
 def _program_tensors(program: Program) -> Tensors:
     """The program as index arrays, its names as one run of bytes."""
-    names = [name.encode("utf-8", "surrogatepass") for name in program.atoms]
-    ends = np.cumsum([len(name) for name in names], dtype=np.int64)
-    arrays = {
+    arrays: dict[str, npt.NDArray[Any]] = {
         "body_indptr": program.body_indptr,
         "body_indices": program.body_indices,
         "head_indptr": program.head_indptr,
         "head_indices": program.head_indices,
-        "names": np.frombuffer(b"".join(names), np.uint8),
-        "name_ends": ends,
     }
+    return _tensors(arrays, program.atoms)
+
+
+def _stratified_tensors(program: StratifiedProgram) -> Tensors:
+    """The rules of all strata over the atoms of the whole, with the sign of each literal."""
+    strata = program.strata
+    sizes = [size for stratum in strata for size in stratum.program.body_sizes]
+    empty = np.zeros(0, np.int32)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "body_indptr": np.cumsum([0, *sizes], dtype=np.int64),
+        "body_indices": np.concatenate([empty, *(s.atom[s.program.body_indices] for s in strata)]),
+        "negated": np.concatenate(
+            [empty.astype(np.bool_), *(s.negated[s.program.body_indices] for s in strata)]
+        ),
+        "head_indices": np.concatenate([empty, *(s.atom[s.program.head_indices] for s in strata)]),
+    }
+    return _tensors(arrays, program.atoms)
+
+
+def _tensors(arrays: dict[str, npt.NDArray[Any]], atoms: tuple[str, ...]) -> Tensors:
+    names = [name.encode("utf-8", "surrogatepass") for name in atoms]
+    arrays["names"] = np.frombuffer(b"".join(names), np.uint8)
+    arrays["name_ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
     return {f"program.{key}": torch.from_numpy(np.array(array)) for key, array in arrays.items()}
 
 
 def _program(tensors: Tensors, M: int) -> Program:
-    keys = ("body_indptr", "body_indices", "head_indptr", "head_indices", "names", "name_ends")
-    _check_names(tensors, {f"program.{key}" for key in keys})
-    part = {key: tensors[f"program.{key}"].numpy() for key in keys}
+    part = _arrays(tensors, "body_indptr", "body_indices", "head_indptr", "head_indices")
+    try:
+        return Program.from_arrays(
+            part["body_indptr"], part["body_indices"],
+            part["head_indices"], part["head_indptr"], atoms=_atoms(part, M),
+        )  # fmt: skip
+    except ProgramError as error:
+        raise ModelError(f"the program does not fit: {error}") from None
+
+
+def _stratified_program(tensors: Tensors) -> StratifiedProgram:
+    part = _arrays(tensors, "body_indptr", "body_indices", "negated", "head_indices")
+    atoms = _atoms(part, len(part["name_ends"]))
+    bodies, ends, negated, heads = (
+        part[key] for key in ("body_indices", "body_indptr", "negated", "head_indices")
+    )
+    try:
+        # The checks of arrays that are no program; the rows of strata are sets.
+        Program.from_arrays(ends, bodies, heads, atoms=atoms)
+        if negated.dtype != np.bool_ or negated.shape != bodies.shape:
+            raise ModelError("the signs of the literals cannot be read")
+        return stratify_arrays(tuple(atoms), heads, ends, bodies, negated)
+    except ProgramError as error:
+        raise ModelError(f"the program does not fit: {error}") from None
+
+
+def _arrays(tensors: Tensors, *keys: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a program by name; none is missing and no other is there."""
+    every = (*keys, "names", "name_ends")
+    _check_names(tensors, {f"program.{key}" for key in every})
+    return {key: tensors[f"program.{key}"].numpy() for key in every}
+
+
+def _atoms(part: dict[str, npt.NDArray[Any]], M: int) -> list[str]:
     ends, blob = part["name_ends"], part["names"]
     starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
     if (
@@ -293,13 +393,9 @@ def _program(tensors: Tensors, M: int) -> Program:
         raise ModelError("the names of the atoms cannot be read")
     data = blob.tobytes()
     try:
-        atoms = [
+        return [
             data[start:end].decode("utf-8", "surrogatepass")
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
-        return Program.from_arrays(
-            part["body_indptr"], part["body_indices"],
-            part["head_indices"], part["head_indptr"], atoms=atoms,
-        )  # fmt: skip
-    except (ProgramError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ModelError(f"the program does not fit: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -162,6 +163,21 @@ class StratifiedModel(nn.Module):
         """
         with torch.no_grad():
             return self.program.names((self(self.state(facts)) > 0.5).cpu().numpy())
+
+    def save(self, path: str | Path) -> None:
+        """Write the models of all strata, their options and the program to one safetensors file.
+
+        `LatentGamma.load` reads it back.
+
+        Args:
+            path: the file to write; it is replaced as a whole or not at all.
+
+        Raises:
+            ModelError: the file cannot be written.
+        """
+        from latentgamma._model.serialization import save_model
+
+        save_model(self, path)
 
     def certificate(self) -> Certificate:
         """The certificate of this model against its own program.
