@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: run test test-slow check docs format clean
 
-run: $(VENV)/.installed
+run: $(VENV)/.run
 	$(BIN)/latentgamma validate --out out
 
 test: $(VENV)/.installed
@@ -28,9 +28,14 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# What `make run` needs; everything else is installed for the tests.
+$(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plot]'
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[realdata]' \
 		|| echo "the packages of realdata could not be installed: their tests will be skipped"

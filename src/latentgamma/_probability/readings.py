@@ -13,12 +13,10 @@ the search, which stands for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
 from math import prod
-
-import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,10 @@ def count_readings(
     for constraint in constraints:
         key = constraint.variables
         merged[key] = merged.get(key, constraint.allowed) & constraint.allowed
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(sizes)))
-    for variables in merged:
-        nx.add_path(graph, variables)
     parts = []
-    for nodes in nx.connected_components(graph):
+    for nodes in _connected(len(sizes), merged):
         tables = [(v, t) for v, t in merged.items() if v[0] in nodes]
-        parts.append(_Part(sorted(nodes), sizes, truth, tables, budget))
+        parts.append(_Part(nodes, sizes, truth, tables, budget))
     exact = all(part.exact for part in parts)
     labels = [part.labels() for part in parts]
     known = None if any(found is None for found in labels) else [v for f in labels for v in f or ()]
@@ -86,6 +80,16 @@ def count_readings(
         tuple(islice(_others(parts, list(truth), some), some)),
         None if known is None else tuple(sorted(known)),
     )
+
+
+def _connected(count: int, tables: Iterable[tuple[int, ...]]) -> list[list[int]]:
+    """The variables in parts such that no table has variables of two parts."""
+    part_of = {variable: [variable] for variable in range(count)}
+    for variables in tables:
+        parts = {id(part_of[v]): part_of[v] for v in variables}
+        joined = sorted(v for part in parts.values() for v in part)
+        part_of.update(dict.fromkeys(joined, joined))
+    return list({id(part): part for part in part_of.values()}.values())
 
 
 def _others(parts: Sequence[_Part], truth: list[int], most: int) -> Iterator[tuple[int, ...]]:
