@@ -275,6 +275,14 @@ def test_a_horizon_that_cannot_be_had_is_a_claim_that_fails(cli, rules):
     assert document["message"] in err
 
 
+@pytest.mark.parametrize("gate", ["sigmoid", "bump"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_constants_are_certified_for_the_gate_and_the_dtype(cli, gate, dtype):
+    out = cli("certify", ANIMALS, "--gate", gate, "--dtype", dtype, "--json")[0]
+    expected = lg.Constants.certified(lg.load(ANIMALS), dtype=dtype, gate=gate)
+    assert json.loads(out)["constants"] == expected.to_dict()
+
+
 def test_the_bump_gate_never_leaks(cli):
     document = json.loads(
         cli("certify", ANIMALS, "--constants", "paper", "--gate", "bump", "--json")[0]

@@ -265,7 +265,12 @@ def _constants(args: argparse.Namespace, program: Program, horizon: int | None) 
         return lg.Constants.paper()
     if args.constants == "scaled":
         return lg.Constants.scaled(program)
-    return lg.Constants.certified(program, horizon or 10**6, dtype=args.dtype or "float32")
+    return lg.Constants.certified(
+        program,
+        horizon or 10**6,
+        dtype=args.dtype or "float32",
+        gate=args.gate or "sigmoid",
+    )
 
 
 def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
