@@ -213,6 +213,88 @@ def test_a_gamma_layer_is_softer_while_it_is_trained() -> None:
     assert torch.equal(fresh(x), layer.train()(x))
 
 
+@pytest.mark.parametrize("gate", GATES)
+def test_annealing_a_gamma_layer_goes_from_soft_to_certified_parameters(
+    gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = lg.parse(ALARM)
+    layer = lg.Layer(program, FACTS, "alarm", semantics="gamma", gate=gate)
+    soft = lg.oracle(program, lg.Constants.closed_form(program, 0.2), form="sparse", gate=gate)
+    certified = lg.oracle(program, form="sparse", gate=gate)  # constants for this gate
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("annealing builds no new operator")
+
+    monkeypatch.setattr("latentgamma._layer.gamma.oracle", refuse)
+    for temperature, expected in ((1.0, soft), (2.0, soft), (0.0, certified)):
+        layer.temperature = temperature
+        for mine, other in zip(
+            layer.rules.annealed.parameters(), expected.parameters(), strict=True
+        ):
+            assert torch.equal(mine, other)
+    for mine, other in zip(layer.rules.model.parameters(), certified.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_certificate_is_for_the_dtype_that_the_layer_runs_in(dtype: torch.dtype) -> None:
+    for seed in range(4):
+        program = random_program(seed, 6, 9, body=3)
+        layer = lg.Layer(program, list(program.atoms), list(program.atoms)).certified().to(dtype)
+        assert layer.certificate.holds
+        assert layer.certificate.dtype == str(dtype).removeprefix("torch.")
+        x = np.array(list(itertools.product(edges(0.05)[1:3], repeat=6)))
+        for wide in (torch.float64, torch.float32):
+            out = layer(torch.from_numpy(x).to(wide))
+            assert out.dtype == wide
+            assert np.array_equal((out > 0.5).numpy(), lg.closures(program, x > 0.5))
+        coarse = np.where(x > 0.5, 0.625, 0.375)  # outside the band in every dtype
+        for narrow in (torch.bfloat16, torch.float16):
+            out = layer(torch.from_numpy(coarse).to(narrow))
+            assert np.array_equal((out > 0.5).numpy(), lg.closures(program, coarse > 0.5))
+
+
+def test_a_certificate_is_for_the_parameters_of_now() -> None:
+    program = lg.parse("c :- a, b. a :- d.")
+    layer = lg.Layer(program, list(program.atoms), list(program.atoms)).certified()
+    exact = copy.deepcopy(layer.state_dict())
+    x = np.array(list(itertools.product(edges(0.05)[1:3], repeat=4)))
+    closed = lg.closures(program, x > 0.5)
+    shown = []
+    for seed, scale in enumerate([0.1, 0.3, 1.0, 3.0, 10.0]):
+        layer.load_state_dict(exact)
+        before = layer.certificate
+        assert before.holds
+        rng = np.random.default_rng(seed)
+        for parameter in layer.rules.model.parameters():
+            parameter.data += scale * torch.from_numpy(rng.normal(size=parameter.shape)).float()
+        try:
+            holds = layer.certificate.holds
+        except lg.CertificateError:
+            holds = False
+        assert layer.plan().exact == holds
+        if holds:
+            assert layer.certificate != before
+            out = layer(torch.from_numpy(x).float())
+            assert np.array_equal((out > 0.5).numpy(), closed)
+        shown.append(holds)
+    assert shown[0]
+    assert not shown[-1]
+
+
+def test_what_has_no_certified_form() -> None:
+    program = lg.parse("alarm :- a, b.")
+    layer = lg.Layer(program, ["a", "b"], "alarm", semantics="probability", evidence={"a": True})
+    with pytest.raises(ModelError, match="a probability layer has no certified form"):
+        layer.certified()
+    soft = lg.Layer(program, "a", "alarm", facts={"b": 0.52})
+    with pytest.raises(ModelError, match=r"'b' is given as 0.52, which is neither true nor false"):
+        soft.certified()
+    assert soft.certified(tolerance=0.02).certificate.holds
+    plain = lg.Layer(program, ["a", "b"], "alarm", kernel="reference").certified()
+    assert plain.rules.model.kernel == "reference"
+
+
 def test_an_input_that_rules_derive_is_the_better_of_the_two() -> None:
     layer = lg.Layer(lg.parse("b :- a."), ["a", "b"], "b").eval()
     x = torch.tensor([[0.25, 0.75], [0.75, 0.25]])
@@ -508,6 +590,42 @@ class TestAsAModule:
             assert out.dtype == dtype
             out.sum().backward()
             assert x.grad.dtype == dtype
+
+    @pytest.mark.parametrize("semantics", ["godel", "gamma", "probability"])
+    def test_fewer_bits_do_not_round_soft_facts_or_the_temperature(self, semantics: str) -> None:
+        layer = lg.Layer(lg.parse("c :- a, b."), "a", "c", facts={"b": 0.3}, temperature=0.1,
+                         semantics=semantics)  # fmt: skip
+        x = torch.rand(5)
+        expected, temperature = layer.eval()(x), layer.temperature
+        whole = nn.Sequential(layer)
+        for convert in (nn.Module.half, nn.Module.bfloat16, nn.Module.float, nn.Module.double):
+            convert(whole)
+            assert layer.temperature == temperature
+            if semantics != "gamma":
+                assert torch.equal(layer(x), expected)
+        assert layer._constants.tolist() == [0.3]
+
+    @pytest.mark.parametrize("semantics", ["godel", "gamma", "probability"])
+    def test_the_values_of_another_program_are_refused(self, semantics: str) -> None:
+        def make(text: str) -> lg.Layer:
+            return lg.Layer(lg.parse(text), "a", "c", semantics=semantics)
+
+        layer = make("c :- a, b.")
+        layer.load_state_dict(make("c :- a, b.").state_dict())
+        for other in ("c :- b, a.", "c :- a. c :- b.", "c :- a."):
+            before = copy.deepcopy(layer.state_dict())
+            state = make(other).state_dict()
+            with pytest.raises(ModelError, match="belong to another program"):
+                layer.load_state_dict(state)
+            assert all(torch.equal(v, before[k]) for k, v in layer.state_dict().items())
+        start = "c :- a, not b. d :- a."
+        signed = [
+            lg.Layer(lg.parse(f"{start} {rule}"), ["a", "b"], "c", semantics="probability")
+            for rule in ("e :- not d.", "e :- d.")
+        ]
+        signed[0].load_state_dict(signed[0].state_dict())
+        with pytest.raises(ModelError, match="belong to another program"):
+            signed[1].load_state_dict(signed[0].state_dict())
 
     def test_an_empty_batch(self) -> None:
         assert alarm_layer()(torch.zeros(0, 4)).shape == (0,)

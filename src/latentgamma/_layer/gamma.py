@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -11,12 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from latentgamma._certificate.certificate import Certificate
 from latentgamma._certificate.certify import certify, tolerance
 from latentgamma._certificate.constants import Constants
 from latentgamma._errors import CertificateError, ModelError
 from latentgamma._layer.log_odds import log_odds
 from latentgamma._minmax.circuit import compile_circuit
 from latentgamma._minmax.closure import KernelChoice
+from latentgamma._model.certificate_cache import CertificateCache
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.oracle import oracle
 from latentgamma._model.stages import GateKind
@@ -36,8 +37,11 @@ class GammaSemantics(nn.Module):
     large t is; it shrinks with the length of the bodies. So the log-odds of the inputs are
     multiplied by a factor that takes ½ ± δ to beyond t and 1 − t, whatever the program.
 
-    In training the constants of the operator lie between soft ones, at temperature 1, and the
+    In training the parameters of the operator lie between soft ones, at temperature 1, and the
     certified ones, at temperature 0; and the factor between 1 and its full size.
+
+    The operator runs in its own dtype, whatever that of the inputs: torch's default dtype at
+    first, and then what `.double()`, `.half()` and the like make of it.
     """
 
     start: Tensor
@@ -59,21 +63,25 @@ class GammaSemantics(nn.Module):
         if not 0 < delta < 0.5:
             raise ModelError(f"tolerance is a number between 0 and 0.5, not {delta!r}")
         self.delta = delta
-        self._certified = Constants.certified(program)
-        self._soft = Constants.closed_form(program, _SOFTEST)
         self.circuit = compile_circuit(program, inputs, outputs, true=true)
 
-        def operator(constants: Constants) -> LatentGamma:
+        def operator(constants: Constants | None) -> LatentGamma:
             made = oracle(program, constants, form="sparse", gate=gate, kernel=kernel)
             return made.requires_grad_(False)
 
-        self.model, self.annealed = operator(self._certified), operator(self._soft)
+        self._program = program
+        self.model, self.annealed = (
+            operator(None),
+            operator(Constants.closed_form(program, _SOFTEST)),
+        )
+        # On the host, where `.half()` does not round them.
+        self._soft = [parameter.detach().cpu().clone() for parameter in self.annealed.parameters()]
+        self._certificates = CertificateCache()
         # Half of what the operator tolerates leaves a window that is wide open.
         held = 0.5 * tolerance(self.model, program)
         if held <= 0:
             raise CertificateError("this operator is certified for inputs at 0 and 1 only")
-        self.certificate = certify(self.model, program, tolerance=held).require()
-        self.steps = int(self.certificate.t_min)
+        self.steps = int(certify(self.model, program, tolerance=held).require().t_min)
         # A tenth of the room is left to the rounding of the sharpening itself.
         beyond = math.log1p(-0.9 * held) - math.log(0.9 * held)
         self.factor = max(1.0, beyond / (math.log(0.5 + delta) - math.log(0.5 - delta)))
@@ -85,39 +93,71 @@ class GammaSemantics(nn.Module):
         self.register_buffer("read", torch.from_numpy(outputs.copy()), persistent=False)
 
     def cool(self, temperature: float) -> None:
-        """Set the constants that training runs with: soft at temperature 1, certified at 0."""
+        """Set the parameters that training runs with: soft at temperature 1, certified at 0."""
         share = min(temperature, 1.0)
-        mixed = replace(
-            self._certified,
-            **{
-                name: share * soft + (1 - share) * getattr(self._certified, name)
-                for name, soft in self._soft.to_dict().items()
-            },
-        )
-        program = self.model.program
-        if program is None:
-            raise ModelError("the operator of this layer has lost its program")
         with torch.no_grad():
-            fresh = oracle(program, mixed, form="sparse", gate=self.model.gate_kind)
-            for parameter, value in zip(
-                self.annealed.parameters(), fresh.parameters(), strict=True
+            for parameter, certified, soft in zip(
+                self.annealed.parameters(), self.model.parameters(), self._soft, strict=True
             ):
-                parameter.copy_(value)
+                parameter.copy_(torch.lerp(certified, soft.to(certified), share))
         self._factor = float(self.factor ** (1 - share))
 
-    def guarantee(self) -> str:
-        """What is exact about it."""
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate for the parameters and the dtype that the operator has now.
+
+        Raises:
+            CertificateError: if there is a window, but the steps of this layer are outside it.
+        """
+        ends = torch.tensor([0.5 - self.delta, 0.5 + self.delta], dtype=torch.float64)
+        low, high = self._sharpened(log_odds(ends).to(self.start.device), self.factor).tolist()
+        # The ends of the band as the operator sees them, and some rounding of the odds.
+        held = min(1.01 * max(low, 1 - high), math.nextafter(0.5, 0))
+        model = self.model
+        found = self._certificates.get(
+            (model.dtype, model.gate_kind, model.program, held),
+            [*model.parameters(), *model.buffers()],
+            lambda: certify(model, self._program, tolerance=held),
+            lambda changed: changed,
+        )
+        if found.holds and not found.covers(self.steps):
+            raise CertificateError(
+                f"this layer runs {self.steps:,} steps, which is outside the window of its operator "
+                f"({found}); make a new layer"
+            )
+        return found
+
+    def guarantee(self) -> tuple[bool, str]:
+        """Whether it is exact, and what is."""
+        try:
+            self.certificate.require()
+        except CertificateError as error:
+            return False, str(error)
         low, high = 0.5 - self.delta, 0.5 + self.delta
-        return f"above one half is the closure, proved for all inputs outside ({low:g}, {high:g})"
+        proved = f"above one half is the closure, proved for all inputs outside ({low:g}, {high:g})"
+        return True, proved
+
+    def _sharpened(self, odds: Tensor, factor: float) -> Tensor:
+        """The inputs as the operator takes them, in its own dtype: that of the certificate."""
+        wide = torch.promote_types(odds.dtype, torch.float32)
+        return torch.sigmoid(factor * odds.to(wide)).to(self.model.dtype)
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
         """The outputs (B, O) of the inputs (B, I), both as values or as log-odds."""
-        odds = facts if from_logits else log_odds(facts)
-        sharpened = torch.sigmoid((self.factor if hard else self._factor) * odds)
+        wide = facts.to(torch.promote_types(facts.dtype, torch.float32))
+        sharpened = self._sharpened(
+            wide if from_logits else log_odds(wide), self.factor if hard else self._factor
+        )
         start = self.start.to(sharpened.dtype).expand(len(facts), -1)
         state = start.index_copy(1, self.fed, sharpened)
         model = self.model if hard else self.annealed
         after: Tensor = model(state, self.steps, logits=logits)
-        return after.index_select(1, self.read)
+        found = after.index_select(1, self.read)
+        rounded = found.to(facts.dtype)
+        if logits or rounded.dtype == found.dtype:
+            return rounded
+        # What is above one half in the dtype of the operator stays so in that of the inputs.
+        above = rounded.clamp(min=0.5 + torch.finfo(rounded.dtype).eps)
+        return torch.where(found > 0.5, above, rounded)

@@ -34,9 +34,9 @@ class GodelSemantics(nn.Module):
         self.circuit = compile_circuit(program, inputs, outputs, true=true)
         self.closure = MinMax(self.circuit, kernel=kernel)
 
-    def guarantee(self) -> str:
-        """What is exact about it."""
-        return "above one half is the closure of what is above one half, on every input"
+    def guarantee(self) -> tuple[bool, str]:
+        """Whether it is exact, and what is."""
+        return True, "above one half is the closure of what is above one half, on every input"
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool

@@ -1,13 +1,9 @@
-"""Layer: a program as a module of PyTorch, to put behind a network.
-
-It has more than 400 lines because every method of the one public class is documented here; what
-they do lies in the other modules.
-"""
+"""Layer: a program as a module of PyTorch, to put behind a network."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -38,6 +34,7 @@ from latentgamma._layer.posterior import input_posterior, proofs_of
 from latentgamma._layer.probability import Inference, ProbabilitySemantics, log_odds_of_log
 from latentgamma._minmax.closure import KernelChoice
 from latentgamma._model.checks import one_of
+from latentgamma._model.program_digest import program_digest, refuse_other_program
 from latentgamma._model.stages import GateKind
 from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._probability.proofs import LikelyProof
@@ -50,6 +47,9 @@ from latentgamma._program.stratified import (
 )
 
 Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
+
+# 0.55 − 0.5 is less than 0.05 by so little.
+_ROUNDING = 1e-12
 
 
 @final
@@ -122,7 +122,7 @@ class Layer(nn.Module):
         super().__init__()
         require_any_program(program, "Layer")
         self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
-        one_of("kernel", kernel, get_args(KernelChoice))
+        self.kernel: KernelChoice = one_of("kernel", kernel, get_args(KernelChoice))
         self.program = program
         self.inputs = read_groups(program, inputs, "inputs")
         self.outputs = read_groups(program, outputs, "outputs")
@@ -142,6 +142,7 @@ class Layer(nn.Module):
         self._zero_gradient = ZeroGradientWatch(
             "layer.plan() names the inputs that no output depends on"
         )
+        self.register_load_state_dict_pre_hook(refuse_other_program)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_reread_temperature)  # type: ignore[no-untyped-call]
         for name, option, owner in (
             ("inference", inference, "probability"),
@@ -167,6 +168,14 @@ class Layer(nn.Module):
                 known,
             )
         elif semantics == "gamma":
+            delta = DEFAULT_TOLERANCE if tolerance is None else tolerance
+            inside = np.flatnonzero(np.abs(given - 0.5) < delta - _ROUNDING)
+            if len(inside):
+                raise ModelError(
+                    f"{program.atoms[inside[0]]!r} is given as {given[inside[0]]:g}, which is neither "
+                    f"true nor false with the tolerance {delta:g}: facts lie outside "
+                    f"({0.5 - delta:g}, {0.5 + delta:g})"
+                )
             self.rules = GammaSemantics(
                 require_definite(program, 'semantics="gamma"'),
                 fed,
@@ -174,7 +183,7 @@ class Layer(nn.Module):
                 true,
                 kernel=kernel,
                 gate=one_of("gate", gate or "sigmoid", get_args(GateKind)),
-                delta=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+                delta=delta,
             )
         else:
             definite = require_definite(program, 'semantics="godel"')
@@ -197,6 +206,34 @@ class Layer(nn.Module):
         self._hard = value == 0
         if isinstance(self.rules, GammaSemantics):
             self.rules.cool(value)
+
+    # ------------------------------------------------------------ as a module
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
+        """`.to`, `.half` and the like: the soft facts and the temperature keep their digits."""
+        before = self._constants, self._temperature
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        after = self._constants, self._temperature
+        self._constants, self._temperature = (
+            new if new.dtype == old.dtype else old.to(new.device)
+            for old, new in zip(before, after, strict=True)
+        )
+        return self
+
+    def get_extra_state(self) -> Tensor:
+        """The extra entry of a state dict: a digest of the program.
+
+        Returns:
+            A tensor of bytes.
+        """
+        return program_digest(self.program)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Do nothing: `load_state_dict` has already compared the digests.
+
+        Args:
+            state: what `get_extra_state` returned.
+        """
 
     # ------------------------------------------------------------ running
 
@@ -352,8 +389,13 @@ class Layer(nn.Module):
     def certificate(self) -> Certificate:
         """The proof that the outputs of a `"gamma"` layer are the closure.
 
+        It is for the parameters and the dtype that the operator has now: it is computed anew when
+        they have changed.
+
         Raises:
             ModelError: if the layer has other semantics.
+            CertificateError: if the operator has a window, but the steps of this layer are
+                outside it.
         """
         if not isinstance(self.rules, GammaSemantics):
             raise ModelError(
@@ -365,17 +407,22 @@ class Layer(nn.Module):
     def certified(
         self, *, tolerance: float = DEFAULT_TOLERANCE, gate: GateKind = "sigmoid"
     ) -> Layer:
-        """The same layer with the semantics "gamma", and its certificate.
+        """This `"godel"` or `"gamma"` layer with the semantics "gamma", and its certificate.
 
-        Its thresholded answers are those of this layer in `eval()`, wherever every input is
-        outside (½ − δ, ½ + δ).
+        Its outputs are above one half where those of this layer in `eval()` are, whenever every
+        input is outside (½ − δ, ½ + δ). Probabilities have no such twin: two facts at 0.6 are both
+        above one half, and the probability of both is 0.36.
 
         Args:
             tolerance: δ.
             gate: `"sigmoid"` or `"bump"`.
 
         Returns:
-            A layer in `eval()` mode, on the device of this one.
+            A layer in `eval()` mode, on the device of this one, with the same `kernel`.
+
+        Raises:
+            ModelError: if this layer computes probabilities, or one of its soft `facts` is inside
+                (½ − δ, ½ + δ).
 
         >>> import latentgamma as lg
         >>> layer = Layer(lg.parse("c :- a, b."), ["a", "b"], "c").certified()
@@ -384,6 +431,12 @@ class Layer(nn.Module):
         >>> layer(torch.tensor([[0.6, 0.7], [0.6, 0.4]])) > 0.5
         tensor([ True, False])
         """
+        if self.semantics == "probability":
+            raise ModelError(
+                "a certificate proves which atoms follow from the facts above one half, and not "
+                "which are more likely than not: a probability layer has no certified form. "
+                'lg.Layer(..., semantics="gamma") has one, without evidence'
+            )
         facts = {self.program.atoms[i]: float(self.given[i]) for i in np.flatnonzero(self.given)}
         twin = Layer(
             self.program,
@@ -393,6 +446,7 @@ class Layer(nn.Module):
             facts=facts,
             from_logits=self.from_logits,
             temperature=0.0,
+            kernel=self.kernel,
             tolerance=tolerance,
             gate=gate,
         )

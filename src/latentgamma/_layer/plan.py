@@ -81,9 +81,9 @@ def plan_of(
     circuit: Circuit,
     *,
     semantics: str,
-    guarantee: str,
+    guarantee: tuple[bool, str],
 ) -> Plan:
-    """The plan of a layer that has this circuit, and gives this guarantee."""
+    """The plan of a layer that has this circuit, and whether and what it guarantees."""
     fed = np.concatenate([group.atoms for group in inputs])
     read = np.concatenate([group.atoms for group in outputs])
     used = np.zeros(circuit.nodes, np.bool_)
@@ -93,8 +93,7 @@ def plan_of(
     names = program.atoms
     return Plan(
         semantics,
-        True,
-        guarantee,
+        *guarantee,
         inputs=len(fed),
         outputs=len(read),
         nodes=circuit.nodes - circuit.inputs,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ from latentgamma._model.kernels.coefficients import Parameters
 from latentgamma._model.kernels.cuda_graphs import RecordedRuns
 from latentgamma._model.kernels.selection import is_worth_a_kernel
 from latentgamma._model.log_odds_run import log_odds_after
-from latentgamma._model.program_digest import program_digest
+from latentgamma._model.program_digest import program_digest, refuse_other_program
 from latentgamma._model.proof_gradient import ProofClosure, proof_closure, wants_slope
 from latentgamma._model.rules import AbstractRules, StepParameters
 from latentgamma._model.runner import MEMORIES, Memory, Runner
@@ -171,7 +171,7 @@ class LatentGamma(nn.Module):
         self._proofs: ProofClosure | None = None
         self._zero_gradient = ZeroGradientWatch(_REMEDY)
         self.gradient = gradient
-        self.register_load_state_dict_pre_hook(_refuse_other_program)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(refuse_other_program)  # type: ignore[no-untyped-call]
 
     # ------------------------------------------------------------ parameters
 
@@ -744,19 +744,6 @@ class LatentGamma(nn.Module):
 def _inside(state: Tensor) -> Tensor:
     """The state held a little inside (0, 1), with the slope that it had."""
     return state + (state.clamp(_INSIDE, 1 - _INSIDE) - state).detach()
-
-
-def _refuse_other_program(
-    model: LatentGamma, state_dict: dict[str, Any], prefix: str, *others: Any
-) -> None:
-    """Raise a ModelError for a state dict of another program, before anything is loaded."""
-    own = model.get_extra_state()
-    # State dicts of earlier releases have no digest.
-    given = state_dict.setdefault(prefix + "_extra_state", own)
-    if len(own) and len(given) and not torch.equal(own, given.cpu()):
-        raise ModelError(
-            "these values belong to another program; load them into a model of that program"
-        )
 
 
 def require_latent_gamma(model: object, function: str) -> None:
