@@ -409,8 +409,8 @@ def test_a_tolerance_is_found_to_a_part_in_a_thousand(text: str, steps: int | No
 def test_a_model_without_any_tolerance_has_a_tolerance_of_zero(monkeypatch) -> None:
     program = lg.parse("b :- a.")
 
-    def exact_inputs_only(worst, *, depth, tolerance):
-        found = window(worst, depth=depth)
+    def exact_inputs_only(strata, negating, *, depth, tolerance):
+        found = window(strata, negating, depth=depth)
         return replace(found, status=Status.LEAKS) if tolerance > 1e-12 else found
 
     monkeypatch.setattr("latentgamma._certificate.certify.window", exact_inputs_only)
@@ -457,7 +457,7 @@ def test_a_lag_is_named_with_its_cause_and_a_remedy() -> None:
     model = lg.oracle(program)
     with torch.no_grad():
         model.offset[program.index["c"]] += 2 * model.gain * model.confidence[0]
-    certificate = window(model.reading(program))
+    certificate = window([worst_cases(model.reading(program))])
     assert certificate.status.value == "lags"
     assert "'c :- b.' need not push" in certificate.message
     assert "Raise the gain" in certificate.message
@@ -500,9 +500,9 @@ def test_window_of_a_closed_form_agrees_with_that_of_its_model() -> None:
     for seed in range(20):
         program = small_program(np.random.default_rng(seed))
         form = ClosedForm(program, lg.Constants.paper(), dtype="float64")
-        ours = window(form.reading())
+        ours = window([worst_cases(form.reading())])
         model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
-        models = window(replace(model.reading(program), whole=None))
+        models = window([worst_cases(replace(model.reading(program), whole=None))])
         assert ours.t_min == models.t_min
         assert ours.t_max == pytest.approx(models.t_max, rel=0.02, abs=1)
 

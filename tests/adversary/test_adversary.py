@@ -48,7 +48,7 @@ def test_a_wrong_certificate_would_be_found(monkeypatch) -> None:
     from latentgamma._certificate.upper_end import UpperEnd
 
     monkeypatch.setattr(
-        module, "upper_end", lambda *_: UpperEnd(1e6, 0.0, None, [(0.0, 0.0)], np.zeros(1))
+        module, "upper_end", lambda *_, **__: UpperEnd(1e6, 0.0, None, [(0.0, 0.0)], np.zeros(1))
     )
     wrong = [
         run(KINDS["random"](np.random.default_rng(seed)), np.random.default_rng(seed)).wrong

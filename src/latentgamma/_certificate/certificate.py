@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
 from latentgamma._display import Display, Displayed
 from latentgamma._errors import CertificateError
+from latentgamma._program.program import Program
 
 
 class Margins(NamedTuple):
@@ -43,6 +44,11 @@ class Status(Enum):
     UNDEFINED = "undefined"
 
 
+def is_window(t_min: float, t_max: float) -> bool:
+    """Whether these are the ends of a window: t_min steps can be taken, and t_max are no fewer."""
+    return math.isfinite(t_min) and t_min <= t_max
+
+
 @dataclass(frozen=True, repr=False)
 class Certificate(Displayed):
     """A window [t_min, t_max] of steps in which a model provably equals a program.
@@ -74,11 +80,15 @@ class Certificate(Displayed):
     tolerance: float = 0.0
     #: (steps, bound on every underivable atom after them), to draw.
     curve: tuple[tuple[float, float], ...] = ()
+    #: The rules of each stratum whose steps `depth` and `t_min` count: those of the program, or
+    #: those that the model's rows act as, which have the same closures but may take more steps.
+    #: A fact set that they close in d steps is right from step t_min − (depth − d) on.
+    rules: tuple[Program, ...] = field(default=(), compare=False)
 
     @property
     def holds(self) -> bool:
         """Whether there is a window at all."""
-        return self.status is Status.HOLDS
+        return self.status is Status.HOLDS and is_window(self.t_min, self.t_max)
 
     def require(self) -> Certificate:
         """This certificate, or a CertificateError that says why it does not hold.
@@ -108,7 +118,7 @@ class Certificate(Displayed):
         """The certificate as plain values, for JSON; an infinite end is None.
 
         Returns:
-            A dictionary with all fields but `curve`, and with `holds`.
+            A dictionary with all fields but `curve` and `rules`, and with `holds`.
         """
         return {
             "holds": self.holds,

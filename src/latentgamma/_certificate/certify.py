@@ -8,55 +8,33 @@ below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from latentgamma._certificate.certificate import Certificate, Status
+from latentgamma._certificate.parts import (
+    Part,
+    Readable,
+    ReadableStrata,
+    differences,
+    parts_of,
+)
 from latentgamma._certificate.step_bounds import Reading
-from latentgamma._certificate.upper_end import Worst, worst_cases
-from latentgamma._certificate.window import shown_rule, window
+from latentgamma._certificate.upper_end import Worst
+from latentgamma._certificate.window import window
 from latentgamma._errors import CertificateError, ModelError
 from latentgamma._logic.closure import closure
-from latentgamma._logic.equivalence import not_entailed
 from latentgamma._program.facts import FactSets, fact_masks
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
-# Differences and names that a message shows.
-_SHOWN_DIFFERENCES, _SHOWN_NAMES = 3, 5
+# Differences that a message shows.
+_SHOWN_DIFFERENCES = 3
 # How the search for a tolerance goes down from one half until it finds one, and where it ends.
 _SMALLER, _LEAST_TOLERANCE = 8, 1e-9
-
-
-class Readable(Protocol):
-    """A model, as far as a certificate is concerned."""
-
-    @property
-    def R(self) -> int:
-        """The number of rows."""
-
-    @property
-    def atoms(self) -> tuple[str, ...] | None:
-        """The names of the atoms, in the order of the state, if the model knows them."""
-
-    def reading(self, program: Program, rows: npt.NDArray[np.int64] | None = None) -> Reading:
-        """The weights on the literals of a program, whose rules are these rows."""
-
-    def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
-        """The rules over these atoms that the rows look like, and which rows they are."""
-
-
-class ReadableStrata(Protocol):
-    """A model of a program with negation, as far as a certificate is concerned."""
-
-    @property
-    def parts(self) -> Iterable[Any]:
-        """The model of each stratum, which is `Readable`."""
 
 
 def certify(
@@ -67,6 +45,7 @@ def certify(
     facts: FactSets | None = None,
     tolerance: float = 0.0,
     check: bool = False,
+    dtype: str | None = None,
 ) -> Certificate:
     """The window in which the model provably equals the program, for every fact set.
 
@@ -80,8 +59,8 @@ def certify(
         model: any LatentGamma, from `oracle`, perturbed or trained.
         program: the program to compare it with; its atoms are matched by name. If the model's
             rows do not stand for its rules one by one, the rows are read as rules of their own,
-            and these are compared with the program by entailment. A program with negation is
-            compared with the model of its strata; steps are counted in each stratum.
+            and these are compared with the program by entailment. Of a program with negation,
+            steps are counted in each stratum.
         depth: for fact sets whose closure takes at most so many steps; by default
             `depth_bound(program)`, which no fact set exceeds.
         facts: fact sets whose depths take the place of that bound: the window then holds for
@@ -90,6 +69,7 @@ def certify(
             whose other atoms are at most tolerance; at least 0 and below one half.
         check: whether to compare the bounds with an independent evaluation of single steps in
             interval arithmetic, which is slow: for small models.
+        dtype: the dtype of the states, for example "bfloat16"; by default that of the model.
 
     Returns:
         A certificate, also if there is no window: then `holds` is false and `message` says why.
@@ -101,7 +81,7 @@ def certify(
     """
     if not 0 <= tolerance < 0.5:
         raise ModelError(f"tolerance is a number from 0 to below 0.5, not {tolerance!r}")
-    found, readings = _certifier(model, program, depth, facts)(tolerance)
+    found, readings = _Certifier(model, program, depth, facts, dtype)(tolerance)
     if check:
         from latentgamma._certificate.interval_step import check_bounds
 
@@ -143,7 +123,7 @@ def tolerance(
     >>> lg.certify(model, program, tolerance=delta).covers(2)
     True
     """
-    certified = _certifier(model, program, depth, facts)
+    certified = _Certifier(model, program, depth, facts)
 
     def enough(delta: float) -> bool:
         found, _ = certified(delta)
@@ -167,98 +147,85 @@ def tolerance(
 class _Certifier:
     """Certifies one model against one program for one tolerance after another."""
 
-    def __init__(self, model: Readable, program: Program, depth: int | None) -> None:
-        self.model, self.program, self.depth = model, program, depth
-        self.aligned: Worst | None = None
-        if model.R == program.R:
-            self.aligned = worst_cases(model.reading(program))
+    def __init__(
+        self,
+        model: Readable | ReadableStrata,
+        program: Program | StratifiedProgram,
+        depth: int | None,
+        facts: FactSets | None,
+        dtype: str | None = None,
+    ) -> None:
+        if not hasattr(model, "reading") and not hasattr(model, "parts"):
+            other = "; for a layer, use layer.certified()" if hasattr(model, "certified") else ""
+            raise ModelError(
+                "certify takes a model, such as lg.oracle(program), and then a program; "
+                f"the first is a {type(model).__name__}{other}"
+            )
+        require_any_program(program, "certify")
+        if depth is not None and depth < 0:
+            raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
+        if facts is not None and depth is not None:
+            raise ModelError("give depth or facts, not both: facts stand for the depth they have")
+        if facts is not None:
+            sets = np.atleast_2d(fact_masks(program, facts))
+            depth = max((closure(program, row).depth for row in sets), default=0)
+        self.program, self.depth = program, depth
+        self.parts = parts_of(model, program, dtype)
+        self.negating = [bool((part.literal % 2).any()) for part in self.parts]
 
     def __call__(self, tolerance: float) -> tuple[Certificate, list[Reading]]:
         """The certificate, and what was read for it."""
-        aligned, readings = None, []
-        if self.aligned is not None:
-            aligned = window(self.aligned, depth=self.depth, tolerance=tolerance)
-            readings.append(self.aligned.reading)
-            if aligned.holds:
-                return aligned, readings
-        looks, _ = self._own_rules
-        differences = _differences(looks, self.program)
-        if differences:
-            shown = "; ".join(differences[:_SHOWN_DIFFERENCES])
-            left = len(differences) - _SHOWN_DIFFERENCES
+        aligned, found = self._aligned, None
+        if aligned is not None:
+            # The rows stand for the rules of the program one by one.
+            found = self._window(aligned, tolerance, self.depth)
+            if found.holds:
+                return found, _readings(aligned)
+        chosen = [self._chosen(part, tolerance) for part in self.parts]
+        own = [worst.reading.program for worst in chosen]
+        if aligned is not None and found is not None and own == _programs(aligned):
+            return found, _readings(aligned)
+        if others := differences(self.parts, own, self.program):
+            shown = "; ".join(others[:_SHOWN_DIFFERENCES])
+            left = len(others) - _SHOWN_DIFFERENCES
             more = f"; and {left} more" if left > 0 else ""
-            blank = aligned or window(self._own_worst, depth=0, tolerance=tolerance)
             differs = replace(
-                blank,
+                found or self._window(chosen, tolerance, 0),
                 status=Status.DIFFERS,
-                differences=tuple(differences),
+                differences=tuple(others),
                 message=f"the model does not implement this program: {shown}{more}. Certify it "
                 f"against its own rules, or train it further",
             )
-            return differs, readings
-        if aligned is not None and looks == self.program:
-            return aligned, readings
+            return differs, _readings(aligned or chosen)
         # The same closures, though not row by row; its own rules may take more steps.
-        found = window(self._own_worst, depth=None, tolerance=tolerance)
-        readings.append(self._own_worst.reading)
-        return (found if found.holds or aligned is None else aligned), readings
+        by_rows = self._window(chosen, tolerance, None)
+        if by_rows.holds or found is None:
+            return by_rows, _readings(chosen)
+        return found, _readings(chosen)
 
     @cached_property
-    def _own_rules(self) -> tuple[Program, npt.NDArray[np.int64]]:
-        return self.model.rows(self.program.atoms)
+    def _aligned(self) -> list[Worst] | None:
+        """What bounds the parts if all their rows are rules of the program; None if they cannot be."""
+        if len(self.parts) != len(self.program.strata):
+            return None
+        aligned = [part.aligned for part in self.parts]
+        return None if any(worst is None for worst in aligned) else [w for w in aligned if w]
 
-    @cached_property
-    def _own_worst(self) -> Worst:
-        return worst_cases(self.model.reading(*self._own_rules))
+    def _chosen(self, part: Part, tolerance: float) -> Worst:
+        """What bounds a part with the rules that a proof is most likely to succeed with."""
+        if len(self.parts) > 1 and part.aligned is not None:
+            alone = window([part.aligned], depth=self.depth, tolerance=tolerance)
+            if alone.holds:
+                return part.aligned
+        return part.own
 
-
-def _certifier(
-    model: Readable | ReadableStrata,
-    program: Program | StratifiedProgram,
-    depth: int | None,
-    facts: FactSets | None,
-) -> Callable[[float], tuple[Certificate, list[Reading]]]:
-    """The function from a tolerance to the certificate, and to what was read for it."""
-    if not hasattr(model, "reading") and not hasattr(model, "parts"):
-        other = "; for a layer, use layer.certified()" if hasattr(model, "certified") else ""
-        raise ModelError(
-            "certify takes a model, such as lg.oracle(program), and then a program; "
-            f"the first is a {type(model).__name__}{other}"
-        )
-    require_any_program(program, "certify")
-    if depth is not None and depth < 0:
-        raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
-    if facts is not None and depth is not None:
-        raise ModelError("give depth or facts, not both: facts stand for the depth they have")
-    if isinstance(program, StratifiedProgram):
-        from latentgamma._certificate.strata import StrataCertifier
-
-        return StrataCertifier(cast(ReadableStrata, model), program, depth, facts)
-    model = cast(Readable, model)
-    if facts is not None:
-        sets = np.atleast_2d(fact_masks(program, facts))
-        depth = max((closure(program, row).depth for row in sets), default=0)
-    return _Certifier(model, _over(program, model.atoms), depth)
+    def _window(self, strata: Sequence[Worst], tolerance: float, depth: int | None) -> Certificate:
+        return window(strata, self.negating, depth=depth, tolerance=tolerance)
 
 
-def _over(program: Program, atoms: tuple[str, ...] | None) -> Program:
-    """The program with its atoms in the order of the model's state."""
-    if atoms is None or atoms == program.atoms:
-        return program
-    unknown = set(program.atoms) ^ set(atoms)
-    if unknown:
-        shown = ", ".join(repr(name) for name in sorted(unknown)[:_SHOWN_NAMES])
-        raise ModelError(f"the model and the program do not have the same atoms: {shown} differ")
-    return Program.from_rules(program.rules, atoms=atoms)
+def _programs(strata: Sequence[Worst]) -> list[Program]:
+    return [worst.reading.program for worst in strata]
 
 
-def _differences(looks: Program, program: Program) -> list[str]:
-    lost = [
-        f"the program has '{shown_rule(program, int(j))}' (rule {j}), which the rows do not imply"
-        for j in not_entailed(looks, program)
-    ]
-    extra = [
-        f"a row acts as '{shown_rule(looks, int(j))}', which the program does not imply"
-        for j in not_entailed(program, looks)
-    ]
-    return lost + extra
+def _readings(strata: Sequence[Worst]) -> list[Reading]:
+    return [worst.reading for worst in strata]

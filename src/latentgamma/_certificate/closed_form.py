@@ -93,10 +93,15 @@ class ClosedForm:
         return np.where(program.rules_per_head > 0, halfway, 2 * plus)
 
     def reading(
-        self, program: Program | None = None, rows: npt.NDArray[np.int64] | None = None
+        self,
+        program: Program | None = None,
+        rows: npt.NDArray[np.int64] | None = None,
+        *,
+        dtype: str | None = None,
     ) -> Reading:
         """What a certificate reads of a model with these parameters."""
-        if rows is not None or program not in (None, self.program):
+        own = rows is None or np.array_equal(rows, np.arange(self.R))
+        if not own or program not in (None, self.program) or dtype not in (None, self.dtype):
             raise ModelError("a closed form can be certified against its own program alone")
         program, c = self.program, self.constants
         k, m = program.body_sizes.astype(np.float64), program.head_sizes

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._errors import CertificateError
+from latentgamma._errors import ArgumentError, CertificateError
 from latentgamma._logic.depth import depth_bound
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import require_definite
@@ -152,9 +152,11 @@ class Constants:
             The constants; their hardness is the least one up to 0.02.
 
         Raises:
+            ArgumentError: if the horizon is not a number of steps.
             CertificateError: if the dtype cannot give such a window.
             ProgramError: if this is not a definite program.
         """
+        require_horizon(horizon)
         program = require_definite(program, "Constants.certified")
         return cls.softest(program, max(horizon, depth_bound(program)), dtype=dtype, gate=gate)
 
@@ -215,3 +217,9 @@ class Constants:
             A dictionary with one number for each field.
         """
         return asdict(self)
+
+
+def require_horizon(horizon: float) -> None:
+    """Raise an ArgumentError unless this is a number of steps."""
+    if not 0 <= horizon < math.inf:
+        raise ArgumentError(f"horizon is a number of steps, from 0 on, not {horizon!r}")

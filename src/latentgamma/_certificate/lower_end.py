@@ -36,7 +36,11 @@ _STEPS_PER_LEVEL, _MORE_LEVELS = 64, 16
 
 
 def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: float = 0.5) -> float:
-    """The first step by which every atom of at most this depth is above the goal."""
+    """A step by which every atom of at most this depth is above the goal.
+
+    It is so early for shallow atoms, too: those of depth d are above the goal by the step that is
+    depth − d before. `steps=None` counts on that.
+    """
     if depth == 0 or reading.program.R == 0:
         return 0.0
     literals, rounding = reading.program.size, reading.rounding
@@ -93,8 +97,9 @@ def _steps_on(reading: Reading, level: float, goal: float) -> float:
 def _march(
     gain: Callable[[Array], Array], depth: int, rounding: Rounding, tolerance: float, goal: float
 ) -> float:
-    """x_d ← x_d + (1 − x_d) f(x_{d−1}), until the last level is above the goal.
+    """x_d ← x_d + (1 − x_d) f(x_{d−1}), until every level is above the goal.
 
+    Level d gets there in d steps and some more; the result allows every level the most of these.
     Levels that hardly rise any more are left where they are, and levels above one that has
     hardly risen at 0: both are bounds from below.
     """
@@ -104,12 +109,16 @@ def _march(
     level = np.zeros(depth + 1)
     level[0] = 1.0 - tolerance
     low = high = 1  # the levels that rise
+    reached, more = 0, 0  # levels up to this one are above the goal, after d + more steps at most
     for steps in range(1, most + 1):
         rise = rounding.stored_below(level[low : high + 1], gain(level[low - 1 : high]))
         moved = rise - level[low : high + 1]
         level[low : high + 1] = np.maximum(level[low : high + 1], rise)
-        if level[depth] > goal:
-            return float(steps)
+        while reached < depth and level[reached + 1] > goal:
+            reached += 1
+            more = max(more, steps - reached)
+        if reached == depth:
+            return float(depth + more)
         while low <= high and moved[0] <= _SETTLED and level[low] > 0.5 and low < depth:
             low, moved = low + 1, moved[1:]
         if high < depth and level[high] > _STARTED:

@@ -126,7 +126,7 @@ def stratify_arrays(
             np.concatenate(([0], np.cumsum(sizes))),
             place[signs.astype(np.int8), members],
             place[0, heads[chosen]],
-            atoms=[atoms[i] for i in positive] + [_negation(atoms[i], names) for i in negative],
+            atoms=[atoms[i] for i in positive] + [negation_name(atoms[i], names) for i in negative],
         )
         atom = np.concatenate((positive, negative)).astype(np.int32)
         negation = np.arange(len(atom)) >= len(positive)
@@ -136,7 +136,7 @@ def stratify_arrays(
     return StratifiedProgram(atoms, tuple(strata))
 
 
-def _negation(name: str, taken: set[str]) -> str:
+def negation_name(name: str, taken: set[str]) -> str:
     """What the negation of an atom is called in a stratum: no other atom has that name."""
     negation = f"not {quote(name)}"
     while negation in taken:

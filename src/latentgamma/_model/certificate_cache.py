@@ -1,4 +1,4 @@
-"""The last certificate of a model, kept while nothing that it depends on has changed."""
+"""The certificates of a model, kept while nothing that it depends on has changed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from latentgamma._certificate.certificate import Certificate
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    key: tuple[object, ...]
     values: list[Tensor]
-    certificate: Certificate
+    found: tuple[tuple[tuple[object, ...], Certificate], ...]  # keys and certificates
+
+    def get(self, key: tuple[object, ...]) -> Certificate | None:
+        return next((certificate for known, certificate in self.found if known == key), None)
 
 
 class CertificateCache:
-    """Keeps one certificate with a copy of the values that it was computed from.
+    """Keeps the certificates of some values, with a copy of these.
 
     The values are compared: a version counter does not see changes made through `p.data`.
     """
@@ -33,14 +35,15 @@ class CertificateCache:
         None where there is none yet. Whether the values are still the same is for the caller to see.
         """
         entry = self._entry
-        return None if entry is None or entry.key != key else (entry.certificate, entry.values)
+        found = None if entry is None else entry.get(key)
+        return None if entry is None or found is None else (found, entry.values)
 
     def get(
         self,
         key: tuple[object, ...],
         tensors: Iterable[Tensor],
         compute: Callable[[], Certificate],
-        in_any_process: Callable[[bool], bool],
+        in_any_process: Callable[[bool], bool] = bool,
     ) -> Certificate:
         """The certificate for this key and these values, computed where there is none yet.
 
@@ -48,10 +51,14 @@ class CertificateCache:
         """
         now = joined_values(tensors)
         entry = self._entry  # read once: another thread may replace it
-        changed = entry is None or entry.key != key or not _equal(entry.values, now)
-        if in_any_process(changed) or entry is None:
-            entry = self._entry = _Entry(key, [value.detach().clone() for value in now], compute())
-        return entry.certificate
+        if entry is None or not _equal(entry.values, now):
+            entry = _Entry([value.detach().clone() for value in now], ())
+        found = entry.get(key)
+        if in_any_process(found is None) or found is None:
+            found = compute()
+            others = tuple(pair for pair in entry.found if pair[0] != key)
+            self._entry = _Entry(entry.values, (*others, (key, found)))
+        return found
 
 
 def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:

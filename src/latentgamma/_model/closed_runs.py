@@ -1,8 +1,9 @@
 """Runs with `steps=None`: each example runs until its support is closed under the program.
 
 How many steps an example takes depends on that example alone. Its facts are read off its state,
-their closure takes d steps of T_P, and the certificate says how many steps of the model that needs
-at most. For inputs of zeros and ones that is all. Other facts may need longer: an example whose
+their closure takes d steps of T_P, where P are the rules that the certificate was proved with
+(`Certificate.rules`), and the model has reached it after d + t_min − depth steps: `docs/theorem.md`
+proves it. For inputs of zeros and ones that is all. Other facts may need longer: an example whose
 support is not closed yet goes on, in chunks, up to a limit inside the certified window.
 """
 
@@ -20,7 +21,6 @@ import torch
 from torch import Tensor
 
 from latentgamma._certificate.certificate import Certificate
-from latentgamma._errors import ModelError
 from latentgamma._model.certificate_cache import joined_values
 from latentgamma._model.kernels.literal_rows import make_literal_rows
 from latentgamma._model.kernels.selection import has_numba, has_triton
@@ -49,16 +49,10 @@ class _Limits(NamedTuple):
 
     @classmethod
     def of(cls, certificate: Certificate) -> _Limits:
-        """The limits inside the certified window.
-
-        Raises:
-            ModelError: the certificate does not hold.
-        """
-        if not certificate.holds:
-            raise ModelError(f"steps=None needs a certified window, but {certificate}; pass steps=")
+        """The limits inside the window of a certificate that holds."""
         # Facts that are only half true may need longer than the true ones t_min speaks of.
         most = int(min(certificate.t_max, 4 * certificate.t_min + 16))
-        return cls(max(0, int(certificate.t_min) - certificate.depth), most)
+        return cls(int(certificate.t_min) - certificate.depth, most)
 
 
 def run_until_closed(
@@ -66,8 +60,11 @@ def run_until_closed(
 ) -> Tensor:
     """The state of every example once its support is closed under the program. (…, M).
 
-    Raises:
-        ModelError: the certificate does not hold.
+    Args:
+        run: runs a batch.
+        closure: T_P of the rules of the certificate.
+        certificate: one that holds, for every fact set and for states of this dtype.
+        state: the first states.
     """
     if state.dim() != 2:
         batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])

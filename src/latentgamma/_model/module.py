@@ -121,7 +121,7 @@ class LatentGamma(nn.Module):
     Attributes:
         rules: the two matrices, dense or sparse.
         program: the program this model was built from, if any: it lends the names of the
-            atoms, and decides when `steps=None` may stop.
+            atoms, and `certificate()` compares the model with it.
         gate_kind: `"sigmoid"` or `"bump"`.
         gradient: `"exact"` or `"proof"`; it may be set at any time.
         kernel: `"auto"` runs many steps of the sparse form as one compiled kernel where there is
@@ -414,8 +414,8 @@ class LatentGamma(nn.Module):
         """The state after `steps` applications, or its log-odds.
 
         With `steps=None` each example of a batch runs until its support is closed under the
-        program, which is checked symbolically, and never past the certified window. How many
-        steps it takes depends on that example alone.
+        program, which is checked symbolically, and never past the window that is certified for
+        states of this dtype. How many steps it takes depends on that example alone.
 
         Args:
             state: values in [0, 1], shape (…, M).
@@ -516,14 +516,17 @@ class LatentGamma(nn.Module):
             each = torch.from_numpy(counts).to(batch.device)
             return runner.final(batch, most, memory, each)
 
-        on_gpu = self._closures.on_gpu(program, state.device)
-        model = None if on_gpu is None else self._gpu_run(program, runner, state.dtype, memory)
-        if on_gpu is not None and model is not None:
-            closed = run_until_closed_on_gpu(model, run, on_gpu, state)
+        model = self._gpu_run(program, runner, state.dtype, memory)
+        if model is not None:
+            on_gpu = self._closures.on_gpu(model.certificate.rules[0], state.device)
+            closed = None if on_gpu is None else run_until_closed_on_gpu(model, run, on_gpu, state)
             if closed is not None:
                 return closed
-        closure = self._closures.get(program, state.device)
-        return run_until_closed(run, closure, self.certificate(), state)
+        certificate = self._certificate(state.dtype)
+        if not certificate.holds:
+            raise ModelError(f"steps=None needs a certified window, but {certificate}; pass steps=")
+        closure = self._closures.get(certificate.rules[0], state.device)
+        return run_until_closed(run, closure, certificate, state)
 
     def _gpu_run(
         self, program: Program, runner: Runner, dtype: torch.dtype, memory: Memory
@@ -533,14 +536,14 @@ class LatentGamma(nn.Module):
         Where plain torch runs the steps, it has to wait for their numbers.
         """
         rules, fixed = self.rules, runner.fixed
-        if dtype != torch.float32 or memory == "all":
+        if self.device.type != "cuda" or dtype != torch.float32 or memory == "all":
             return None
         if not isinstance(rules, SparseRules) or not is_worth_a_kernel(rules):
             return None
         if self.kernel == "reference" or self.gate_kind not in KNOWN_GATES:
             return None
         certificates, values = self._certificates_and_values(fixed)
-        known = certificates.kept(self._certificate_key(program))
+        known = certificates.kept(self._certificate_key(program, dtype))
         if known is None or not known[0].holds:
             return None
         plain = replace(runner, recorded_runs=None)
@@ -568,8 +571,8 @@ class LatentGamma(nn.Module):
             return self._certificates, self._values()
         return fixed.certificates, list(self.buffers())
 
-    def _certificate_key(self, program: Program) -> tuple[object, ...]:
-        return program, self.dtype, self.gate_kind
+    def _certificate_key(self, program: Program, dtype: torch.dtype) -> tuple[object, ...]:
+        return program, dtype, self.gate_kind
 
     def certificate(self) -> Certificate:
         """The certificate of this model against its own program.
@@ -582,21 +585,32 @@ class LatentGamma(nn.Module):
         Raises:
             ModelError: the model has no program.
         """
+        return self._certificate(self.dtype)
+
+    def _certificate(self, dtype: torch.dtype) -> Certificate:
+        """The certificate for states of this dtype."""
         program = self._need_program("to be certified against")
         certificates, values = self._certificates_and_values(self._fixed.current)
         return certificates.get(
-            self._certificate_key(program),
+            self._certificate_key(program, dtype),
             values,
-            lambda: certify(self, program),
+            lambda: certify(self, program, dtype=str(dtype).removeprefix("torch.")),
             self.rules.in_any_process,
         )
 
-    def reading(self, program: Program, rows: npt.NDArray[np.int64] | None = None) -> Reading:
+    def reading(
+        self,
+        program: Program,
+        rows: npt.NDArray[np.int64] | None = None,
+        *,
+        dtype: str | None = None,
+    ) -> Reading:
         """What a certificate reads of this model, its rows standing for a program's rules.
 
         Args:
             program: a program with the atoms of this model, in the same order.
             rows: for each rule, the row that stands for it; by default row j for rule j.
+            dtype: the dtype of the states, for example "bfloat16"; by default that of the model.
 
         Returns:
             The weights on the literals of the program, with their rounding errors.
@@ -610,7 +624,7 @@ class LatentGamma(nn.Module):
                 program,
                 rows,
                 bump=is_bump(self.gate_kind),
-                dtype=str(self.dtype).removeprefix("torch."),
+                dtype=str(self.dtype).removeprefix("torch.") if dtype is None else dtype,
             )
 
     @property

@@ -12,11 +12,17 @@ from torch import Tensor, nn
 
 from latentgamma._certificate.certificate import Certificate
 from latentgamma._certificate.certify import certify
+from latentgamma._certificate.parts import Places
 from latentgamma._errors import ModelError, StateError
+from latentgamma._model.certificate_cache import CertificateCache
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.runner import Memory
 from latentgamma._program.facts import Facts, FactSets, fact_values
 from latentgamma._program.stratified import StratifiedProgram
+
+#: The buffers of a part: the atoms that it reads, which of them negated, and the places that are
+#: written.
+_PLACES = ("atom", "negated", "derived")
 
 
 @final
@@ -45,13 +51,10 @@ class StratifiedModel(nn.Module):
             raise ModelError("there must be one model for each stratum, with the stratum's atoms")
         self.parts = nn.ModuleList(parts)
         self.program = program
+        self._certificates = CertificateCache()
         for s, stratum in enumerate(program.strata):
-            arrays = {
-                "atom": stratum.atom.astype(np.int64),
-                "negated": stratum.negated,
-                "derived": stratum.derived,
-            }
-            for name, array in arrays.items():
+            arrays = stratum.atom.astype(np.int64), stratum.negated, stratum.derived
+            for name, array in zip(_PLACES, arrays, strict=True):
                 self.register_buffer(f"{name}_{s}", torch.tensor(array), persistent=False)
 
     @property
@@ -68,6 +71,14 @@ class StratifiedModel(nn.Module):
     def atoms(self) -> tuple[str, ...]:
         """The names of the atoms in the order of the state."""
         return self.program.atoms
+
+    @property
+    def places(self) -> list[Places]:
+        """What each part reads of the state and writes to it, as `forward` does."""
+        return [
+            Places(*(getattr(self, f"{name}_{s}").cpu().numpy() for name in _PLACES))
+            for s in range(len(self.parts))
+        ]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -138,10 +149,9 @@ class StratifiedModel(nn.Module):
                 f"this is {shape}; try model.state"
             )
         if steps is None and len(self.parts):
-            steps = int(self.certificate().require().t_min)
+            steps = int(self._certificate(state.dtype).require().t_min)
         for s, part in enumerate(self.parts):
-            atom, negated = getattr(self, f"atom_{s}"), getattr(self, f"negated_{s}")
-            derived = getattr(self, f"derived_{s}")
+            atom, negated, derived = (getattr(self, f"{name}_{s}") for name in _PLACES)
             given = state.index_select(-1, atom)  # (…, m)
             after = part(torch.where(negated, 1 - given, given), steps, memory=memory)
             values = after.index_select(-1, derived)
@@ -182,7 +192,20 @@ class StratifiedModel(nn.Module):
     def certificate(self) -> Certificate:
         """The certificate of this model against its own program.
 
+        It is computed anew when a parameter, a buffer or an option has changed.
+
         Returns:
-            A certificate whose steps are those of each stratum; computed in every call.
+            A certificate whose steps are those of each stratum.
         """
-        return certify(self, self.program)
+        return self._certificate(self.dtype)
+
+    def _certificate(self, dtype: torch.dtype) -> Certificate:
+        """The certificate for states of this dtype."""
+        parts = [part for part in self.parts if isinstance(part, LatentGamma)]
+        with torch.no_grad():  # what the parts run with, also where they are fixed
+            values = [tensor for part in parts for tensor in part.step_parameters().tensors()]
+        return self._certificates.get(
+            (self.program, dtype, *(part.gate_kind for part in parts)),
+            (*values, *self.buffers()),
+            lambda: certify(self, self.program, dtype=str(dtype).removeprefix("torch.")),
+        )

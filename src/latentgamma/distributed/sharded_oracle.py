@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from latentgamma._certificate.constants import Constants
+from latentgamma._certificate.constants import Constants, require_horizon
 from latentgamma._errors import ModelError
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.rules import AbstractRules
@@ -43,7 +43,7 @@ def oracle(
         atoms: whether to divide the atoms too, as in `shard`.
 
     Raises:
-        ArgumentError: this is not a `ProgramShard`.
+        ArgumentError: this is not a `ProgramShard`, or the horizon is not a number of steps.
         CertificateError: the dtype cannot give such a window.
         DistributedError: a process has stopped or does not answer.
     """
@@ -52,6 +52,7 @@ def oracle(
     if not dtype.is_floating_point or dtype.itemsize < 2:
         raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
     if constants is None:
+        require_horizon(horizon)
         constants = Constants.softest(
             shard,
             max(horizon, min(shard.M, shard.R)),
