@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
+import os
 import pickle
+import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -19,7 +21,8 @@ from hypothesis import strategies as st
 
 import latentgamma as lg
 from datalog_programs import instance, stable_model, statements, stratified_programs, texts
-from latentgamma.datalog import GroundingWarning, ground
+from latentgamma.datalog import GroundingWarning, clingo_run, ground
+from latentgamma.datalog.grounder import run_clingo
 from latentgamma.datalog.tables import constant
 
 TRANSITIVE = """\
@@ -489,17 +492,108 @@ def test_columns_count_characters() -> None:
     assert (caught.value.line, caught.value.column) == (2, 9)
 
 
+#: Clingo says nothing while it joins r with r.
+LONG_JOIN = "e(1..400). r(X,Y) :- e(X), e(Y). r(X,Y) :- r(X,Z), r(U,Y)."
+
+
 def test_guards() -> None:
-    with pytest.raises(lg.ProgramError, match=r"max_seconds=0\.2"):
+    with pytest.raises(lg.ProgramError, match=r"max_seconds=0\.2 in the middle of a join"):
         ground("q(1..300). p :- q(X), q(Y), q(Z), X + Y + Z < 0. r(X) :- q(X).", max_seconds=0.2)
-    # Clingo comes to the end of its join later, in its own thread, and is stopped there.
-    for thread in threading.enumerate():
-        if thread.name == "latentgamma-clingo":
-            gc.collect()
-            thread.join(120)
-            assert not thread.is_alive()
     with pytest.raises(lg.ProgramError, match="max_rules=5"):
         ground("q(1..10). p(X) :- q(X).", max_rules=5)
+    with pytest.raises(lg.ProgramError, match=r"max_rules=5,000 after 5,000 ground rules"):
+        ground("n(0). n(X+1) :- n(X).", max_rules=5000)
+    assert not [t for t in threading.enumerate() if "clingo" in t.name]
+
+
+@pytest.mark.parametrize("repetition", range(3))
+def test_a_process_exits_as_it_should_after_a_time_limit(repetition: int) -> None:
+    script = f"""
+import latentgamma as lg
+try:
+    lg.datalog.ground({LONG_JOIN!r}, max_seconds=0.1)
+except lg.ProgramError as error:
+    print("stopped" if "max_seconds=0.1" in str(error) else error)
+raise SystemExit(7)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "stopped\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a group of processes")
+def test_ctrl_c_ends_grounding_and_its_process(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.lp"
+    rules.write_text(LONG_JOIN)
+    # A first line of output says that grounding starts.
+    script = f"""
+from latentgamma.datalog import grounder
+from latentgamma._cli.main import main
+start = grounder.subprocess.Popen
+def started(*args, **options):
+    child = start(*args, **options)
+    print(child.pid, flush=True)
+    return child
+grounder.subprocess.Popen = started
+raise SystemExit(main(["ground", {str(rules)!r}]))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    child = int(process.stdout.readline())
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "latentgamma: interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_ctrl_c_in_a_callback_of_clingo_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = itertools.count()
+
+    def clock() -> float:
+        if next(calls):  # the first call sets the deadline; the next one is in a callback
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr(clingo_run, "_LOOK", 1)
+    monkeypatch.setattr(clingo_run.time, "monotonic", clock)
+    with pytest.raises(KeyboardInterrupt):
+        clingo_run.ground_here(["p(1..3)."], max_rules=10, max_seconds=1)
+
+
+def test_small_programs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    assert lg.derivation(lg.parse(TRANSITIVE), [], "path(a,c)") is not None
+    assert "n(9)" in lg.parse("n(0). n(X+1) :- n(X), X < 9.").facts
+    with pytest.raises(AssertionError, match="a process was started"):
+        lg.parse(LONG_JOIN)
+
+
+@settings(max_examples=15, deadline=None)
+@given(texts())
+def test_a_child_process_grounds_the_same(parts) -> None:
+    facts, _, lines = parts
+    text = ["\n".join([*lines, statements(facts)]), "n(0). n(X+1) :- n(X), X < 5."]
+    for complete in (False, True):
+        limits = {"max_rules": 1000, "max_seconds": 60, "complete": complete}
+        here, there = (run_clingo(text, small=small, **limits) for small in (1000, 0))
+        assert vars(here) == vars(there)
+    over = {"max_rules": 3, "max_seconds": 60}
+    errors = []
+    for small in (0, 2, 1000):
+        with pytest.raises(lg.ProgramError, match="max_rules=3 after 3 ground rules") as caught:
+            run_clingo(["n(0). n(X+1) :- n(X)."], small=small, **over)
+        errors.append(str(caught.value))
+    assert len(set(errors)) == 1
 
 
 def test_predicates_with_two_arities_are_a_likely_slip() -> None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from latentgamma._logic.stratification import stratify_arrays
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
-from latentgamma.datalog.grounder import Output
+from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.source import CANDIDATE
 
 Numbers = npt.NDArray[np.int32]

@@ -16,7 +16,8 @@ from latentgamma._program.program import Program
 from latentgamma._program.source_text import normalize_text
 from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.assembly import assembled
-from latentgamma.datalog.grounder import GroundingFailed, Output, run_clingo
+from latentgamma.datalog.clingo_run import Output
+from latentgamma.datalog.grounder import GroundingFailed
 from latentgamma.datalog.origin import Grounding
 from latentgamma.datalog.scanner import Signature, ground_statements, signature_of
 from latentgamma.datalog.source import (
@@ -156,9 +157,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: float) -> Output:
     try:
-        return run_clingo(
-            grounding.clingo_texts(source), max_rules=max_rules, max_seconds=max_seconds
-        )
+        return grounding.run(source, max_rules=max_rules, max_seconds=max_seconds)
     except GroundingFailed as failure:
         raise clingo_error(source, failure.messages) from None
     except ProgramError as error:

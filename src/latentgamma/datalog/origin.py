@@ -15,6 +15,7 @@ from latentgamma._program.origin import Instance
 from latentgamma._program.program import Program
 from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.assembly import assembled
+from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.grounder import run_clingo
 from latentgamma.datalog.matching import matches
 from latentgamma.datalog.scanner import (
@@ -25,6 +26,7 @@ from latentgamma.datalog.scanner import (
     signature_of,
 )
 from latentgamma.datalog.source import CANDIDATE, Source, read_source, signature
+from latentgamma.datalog.work_bound import rules_in_process
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,19 @@ class Grounding:
             texts.append(f"#external {name}{arguments} : {CANDIDATE}{name}{arguments}.\n")
         return texts
 
+    def run(
+        self, source: Source, *, max_rules: int, max_seconds: float, complete: bool = False
+    ) -> Output:
+        """What clingo makes of the text and the tables, within limits."""
+        texts = self.clingo_texts(source)
+        return run_clingo(
+            texts,
+            max_rules=max_rules,
+            max_seconds=max_seconds,
+            complete=complete,
+            small=rules_in_process(source, texts),
+        )
+
     @cached_property
     def source(self) -> Source:
         """The text, read again."""
@@ -81,8 +96,7 @@ class Grounding:
 
     @cached_property
     def _complete(self) -> Program | StratifiedProgram:
-        texts = self.clingo_texts(self.source)
-        output = run_clingo(texts, max_rules=2**31, max_seconds=86_400.0, complete=True)
+        output = self.run(self.source, max_rules=2**31, max_seconds=86_400.0, complete=True)
         return replace(assembled(output), origin=self)
 
     def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
