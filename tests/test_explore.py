@@ -10,6 +10,7 @@ import threading
 import urllib.error
 import urllib.request
 from html import unescape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,69 @@ def test_clicking_a_fact_lights_up_what_follows(tmp_path: Path) -> None:
     assert "ice" in seen["repaired"]
 
 
-@needs_browser
-@pytest.mark.parametrize("seed", range(3))
-def test_the_page_computes_what_the_library_computes(seed: int, tmp_path: Path) -> None:
-    program = random_program(seed, atoms=9, rules=12, body=3)
+def compute(page: str, script: str, tmp_path: Path) -> Any:
+    """The value of a script that uses the page's engine, in a browser or else in node."""
+    if BROWSER is not None:
+        return evaluate(page, script, tmp_path)
+    if shutil.which("node") is None:
+        pytest.skip("neither Chromium nor node here: apt-get install chromium to run this test")
+    engine = files("latentgamma.explore") / "assets" / "engine.js"
+    (data,) = re.findall(r"<script>const DATA = (.*);</script>", page)
+    code = f"{engine.read_text(encoding='utf-8')}\nconst engine = new Engine({data});\n"
+    path = tmp_path / "engine.js"
+    path.write_text(f"{code}console.log(JSON.stringify((() => {{ {script} }})()));", "utf-8")
+    done = subprocess.run(["node", path], capture_output=True, text=True, timeout=120, check=True)
+    return json.loads(done.stdout)
+
+
+def with_negation(seed: int) -> lg.StratifiedProgram:
+    """A random program in which only atoms before the head are negated."""
+    rng = np.random.default_rng(seed)
+    rules = [lg.Rule(("a3",), frozenset(), frozenset({"a1"}))]
+    for _ in range(14):
+        head = int(rng.integers(9))
+        body = [i for i in rng.permutation(9)[: rng.integers(1, 4)].tolist() if i <= head]
+        negated = {i for i in body if i < head and rng.random() < 0.5}
+        names = frozenset(f"a{i}" for i in body if i not in negated)
+        rules.append(lg.Rule((f"a{head}",), names, frozenset(f"a{i}" for i in negated)))
+    return lg.datalog.stratify(rules, [f"a{i}" for i in range(9)])
+
+
+def fewest_changes(program: lg.Program | lg.StratifiedProgram, row: np.ndarray) -> np.ndarray:
+    """For each atom the fewest facts to change for it to hold, by trying all; M + 1 if none do."""
+    roots = program.mask(program.underivable)
+    free = np.flatnonzero(roots & ~row if program.definite else roots | row)
+    chosen = (np.arange(2 ** len(free))[:, None] >> np.arange(len(free)) & 1).astype(bool)
+    facts = np.tile(row, (len(chosen), 1))
+    facts[:, free] ^= chosen
+    holds = lg.closures(program, facts)
+    return np.where(holds, chosen.sum(1)[:, None], program.M + 1).min(0)
+
+
+def min_max(program: lg.Program | lg.StratifiedProgram, value: np.ndarray) -> np.ndarray:
+    """The min/max closure of values 0 to 3, where 3 is true, stratum by stratum."""
+    value = value.copy()
+    for stratum in program.strata:
+        local = np.where(stratum.negated, 3 - value[stratum.atom], value[stratum.atom])
+        for _ in range(stratum.program.M + 1):
+            for j in range(stratum.program.R):
+                worth = local[stratum.program.body_of(j)].min(initial=3)
+                heads = stratum.program.heads_of(j)
+                local[heads] = np.maximum(local[heads], worth)
+        value[stratum.atom[stratum.derived]] = local[stratum.derived]
+    return value
+
+
+@pytest.mark.parametrize("negation", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_page_computes_what_the_library_computes(
+    seed: int, negation: bool, tmp_path: Path
+) -> None:
+    program = with_negation(seed) if negation else random_program(seed, atoms=9, rules=12, body=3)
     rng = np.random.default_rng(seed)
     rows = rng.random((20, program.M)) < 0.3
     sets = [np.flatnonzero(row).tolist() for row in rows]
-    seen = evaluate(
+    seen = compute(
         lg.explore.render(program),
         f"""
         const sets = {json.dumps(sets)}.map((set) => new Set(set));
@@ -108,7 +164,8 @@ def test_the_page_computes_what_the_library_computes(seed: int, tmp_path: Path) 
           const level = engine.closure(facts);
           return {{
             level: [...level],
-            states: [...engine.run(facts, 6)[6]],
+            early: [...engine.closure(facts, 1)].map((one) => one >= 0),
+            states: [0, 1, 6].map((t) => [...engine.run(facts, 6)[t]]),
             proofs: goals.filter((g) => level[g] >= 0).map((g) => engine.proof(level, g)),
             repairs: goals.map((g) => engine.repairs(facts, g)),
             blame: goals.map((g) => [...engine.blame(facts, g)]),
@@ -118,29 +175,101 @@ def test_the_page_computes_what_the_library_computes(seed: int, tmp_path: Path) 
         tmp_path,
     )
     model = lg.oracle(program, form="sparse", dtype=torch.float64)
-    states = model(model.state(rows), 6)
-    for row, page, state in zip(rows, seen, states, strict=True):
+    states = [model(model.state(rows), t).detach() for t in (0, 1, 6)]
+    for n, (row, page) in enumerate(zip(rows, seen, strict=True)):
         closed = lg.closure(program, row)
         assert page["level"] == closed.level.tolist()
-        np.testing.assert_allclose(page["states"], state.detach(), atol=1e-9)
+        if not negation:
+            assert page["early"] == program.mask(lg.step(program, row)).tolist()
+        for state, found in zip(states, page["states"], strict=True):
+            np.testing.assert_allclose(found, state[n], atol=1e-9)
         for lines in page["proofs"]:
             for line in lines:
                 if line["rule"] >= 0:
-                    body = program.body_of(line["rule"])
-                    assert line["atom"] in program.heads_of(line["rule"])
-                    assert (closed.level[body] < closed.level[line["atom"]]).all()
+                    rule, head = program.rule(line["rule"]), program.atoms[line["atom"]]
+                    assert head in rule.heads
+                    assert all(closed.level[program.index[i]] < closed.level[line["atom"]] for i in rule.body)  # fmt: skip
+                    assert rule.body <= closed.atoms
+                    assert not rule.negated & closed.atoms
+                elif line["rule"] == -2:
+                    assert not closed.state[line["atom"]]
                 else:
                     assert row[line["atom"]]
+        fewest = fewest_changes(program, row)
         for goal, repair in enumerate(page["repairs"]):
-            for added in repair["sets"]:
+            if closed.state[goal]:
+                continue
+            for changed in repair["sets"]:
                 mask = row.copy()
-                mask[added] = True
+                mask[changed] ^= True
                 assert lg.closure(program, mask).state[goal]
+            assert repair["smallest"]
+            assert min(map(len, repair["sets"]), default=program.M + 1) == fewest[goal]
+        # Where all facts move by ε away from one half, the goal moves by ε, or does not depend on
+        # them: whichever of equally good proofs the gradient goes along.
+        roots = program.mask(program.underivable)
+        value = min_max(program, np.where(row, 2, np.where(roots, 1, 0)))
         for goal, blame in enumerate(page["blame"]):
-            # All of the gradient reaches facts, unless the goal holds without any or cannot hold.
-            free = lg.closure(program, []).state[goal]
-            possible = lg.closure(program, program.roots).state[goal] or closed.state[goal]
-            assert sum(blame) == pytest.approx(1.0 if possible and not free else 0.0)
+            assert np.abs(blame).sum() <= 1 + 1e-9
+            assert np.dot(blame, np.where(row, 1, -1)) == pytest.approx([0, -1, 1, 0][value[goal]])
+
+
+@needs_browser
+def test_rules_with_negation_are_drawn_proved_and_repaired(tmp_path: Path) -> None:
+    program = lg.parse("bird :- penguin. fly :- bird, not penguin. nest :- fly, not winter.")
+    seen = evaluate(
+        lg.explore.render(program, facts=["bird"]),
+        """
+        const name = (node) => node.data("label");
+        const lit = () => graph.nodes(".true, .fact").map(name).sort();
+        const text = () => document.getElementById("atom-detail").textContent;
+        const before = lit();
+        select(engine.atoms.indexOf("nest"));
+        const proof = text();
+        const calm = document.getElementById("collapse").textContent;
+        document.querySelector(`#facts input[data-atom="${engine.atoms.indexOf("penguin")}"]`).click();
+        const after = lit();
+        const repair = document.querySelector(".repair").textContent;
+        document.querySelector(".repair").click();
+        const x = (name) => graph.$id(`a${engine.atoms.indexOf(name)}`).position("x");
+        return { before, proof, calm, after, repair, repaired: lit(),
+                 dashed: graph.edges(".negated").map((e) => [name(e.source()), name(e.target())]).sort(),
+                 solid: graph.edges().length, wrong: graph.nodes(".wrong").length,
+                 rising: x("penguin") < x("bird") && x("bird") < x("fly") && x("fly") < x("nest"),
+                 key: !document.getElementById("negation-key").hidden };
+        """,
+        tmp_path,
+    )
+    assert seen["before"] == ["bird", "fly", "nest"]
+    assert "not penguin  (not derived)" in seen["proof"]
+    assert "not winter  (not derived)" in seen["proof"]
+    assert seen["calm"].startswith("All 5 atoms agree")
+    assert seen["after"] == ["bird", "penguin"]
+    assert seen["repair"] == "Withdraw penguin"
+    assert seen["repaired"] == seen["before"]
+    assert seen["dashed"] == [["penguin", "fly"], ["winter", "nest"]]
+    assert seen["solid"] == 5
+    assert seen["wrong"] == 0
+    assert seen["rising"]
+    assert seen["key"]
+
+
+def test_a_model_with_negation_is_compared_stratum_by_stratum() -> None:
+    program = lg.parse("fly :- bird, not penguin. bird :- penguin.")
+    model = lg.oracle(program)
+    assert "are equivalent to the program in each stratum" in lg.explore.render(
+        program, model=model
+    )
+    with torch.no_grad():
+        model.parts[1].offset -= 100  # everything holds
+    page = lg.explore.render(program, model=model)
+    assert "are not equivalent to the program in each stratum" in page
+    assert '["\\u2013", "fly :- bird, not penguin."]' in page
+    with pytest.raises(lg.ModelError, match="other atoms than those of the program"):
+        lg.explore.render(
+            lg.parse("a :- not b. d :- a, not c. c :- b."),
+            model=lg.oracle(lg.parse("a :- b, c, d.")),
+        )
 
 
 @needs_browser
@@ -201,5 +330,8 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
     out = tmp_path / "page.html"
     assert main(["explore", str(rules), "--facts", "a", "--export", str(out)]) == 0
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    rules.write_text("b :- not a.\n")
+    assert main(["explore", str(rules), "--export", str(out)]) == 0
+    assert '"negated": [1]' in out.read_text(encoding="utf-8")
     assert main(["explore", str(rules), "--export", str(rules)]) == 2
     assert "same file" in capsys.readouterr().err

@@ -18,11 +18,12 @@ def explore(args: argparse.Namespace) -> int:
     """Write the page and return 0, or serve it until Ctrl-C and return 130."""
     inputs = {"RULES": args.rules, "--facts-file": args.facts_file, "--model": args.model}
     check_outputs({"--export": args.export}, inputs)
-    program = require_definite(read_program(args), "the explorer")
+    program = read_program(args)
     facts = read_facts(args, program)
     import_torch()
     model = None
     if args.model:
+        program = require_definite(program, "--model")
         model = load_model(args.model)
         program = align_atoms(program, model)
     with working("preparing the page"):

@@ -12,9 +12,12 @@ import numpy as np
 from latentgamma._errors import ModelError
 from latentgamma._program.facts import Facts, fact_mask
 from latentgamma._program.program import Program
+from latentgamma._program.rules import Rule
+from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 if TYPE_CHECKING:
     from latentgamma._model.module import LatentGamma
+    from latentgamma._model.stratified import StratifiedModel
 
 # The page holds the whole program and draws a node per atom: a browser shows this many fluently.
 _MOST_ATOMS = 20_000
@@ -22,16 +25,16 @@ _MOST_LITERALS = 400_000
 
 
 def render(
-    program: Program,
+    program: Program | StratifiedProgram,
     *,
     facts: Facts = (),
-    model: LatentGamma | None = None,
+    model: LatentGamma | StratifiedModel | None = None,
     title: str = "LatentGamma explorer",
 ) -> str:
     """Return the page of a program as one HTML document that needs nothing else.
 
     Args:
-        program: The rules to explore.
+        program: The rules to explore, with negation or without.
         facts: The facts that are true when the page opens.
         model: A model to run, for example a learned one; by default the closed form. Its
             extracted rules are shown beside those of the program.
@@ -41,24 +44,30 @@ def render(
         The HTML text. It contains its scripts and styles and loads nothing.
 
     Raises:
-        ModelError: The program is too large for a page, or the model has other atoms.
+        ModelError: The program is too large for a page, or the model has other atoms or strata.
+        ProgramError: The first argument is not a program.
 
     >>> import latentgamma as lg
     >>> page = lg.explore.render(lg.parse("bird :- penguin."), facts=["penguin"])
     >>> page.startswith("<!doctype html>")
     True
     """
-    literals = len(program.body_indices) + len(program.head_indices)
-    if program.M > _MOST_ATOMS or literals > _MOST_LITERALS:
+    require_any_program(program, "explore.render")
+    if program.M > _MOST_ATOMS or program.size > _MOST_LITERALS:
         raise ModelError(
             f"a page shows up to {_MOST_ATOMS} atoms and {_MOST_LITERALS} literals, but this "
-            f"program has {program.M} and {literals}; explore a part of it"
+            f"program has {program.M} and {program.size}; explore a part of it"
         )
+    places = program.index
     data = {
         "atoms": list(program.atoms),
         "rules": [
-            {"body": program.body_of(j).tolist(), "heads": program.heads_of(j).tolist()}
-            for j in range(program.R)
+            {
+                "heads": sorted(places[name] for name in rule.heads),
+                "body": sorted(places[name] for name in rule.body),
+                "negated": sorted(places[name] for name in rule.negated),
+            }
+            for rule in program.rules
         ],
         "facts": np.flatnonzero(fact_mask(program, facts)).tolist(),
         **_operator_data(program, model),
@@ -79,22 +88,48 @@ def render(
     return page
 
 
-def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any]:
-    """The parameters of the operator, its certified window, and what a given model learned."""
-    import torch
-
+def _operator_data(
+    program: Program | StratifiedProgram, model: LatentGamma | StratifiedModel | None
+) -> dict[str, Any]:
+    """The operator of each stratum, the certified window, and what a given model learned."""
     from latentgamma._certificate.certify import certify
     from latentgamma._model.oracle import oracle
 
     learned = None if model is None else _learned(program, model)
     if model is None:
         model = oracle(program, form="sparse")
+    strata = [
+        {
+            "rules": stratum.rules.tolist(),
+            "atom": stratum.atom.tolist(),
+            "negated": stratum.negated.tolist(),
+            # A single stratum computes all its atoms, those without rules among them.
+            "derived": list(range(program.M)) if program.definite else stratum.derived.tolist(),
+            "model": _parameters(part),
+        }
+        for stratum, part in zip(program.strata, _parts(model), strict=True)
+    ]
     certificate = certify(model, program)
     window: dict[str, Any] = {"t_min": None, "t_max": None, "text": str(certificate)}
     if certificate.holds:
         window |= {"t_min": certificate.t_min, "t_max": min(certificate.t_max, 10**9)}
+    return {"strata": strata, "window": window, "learned": learned}
+
+
+def _parts(model: LatentGamma | StratifiedModel) -> list[LatentGamma]:
+    """The model of each stratum."""
+    from latentgamma._model.module import LatentGamma
+
+    parts = [model] if isinstance(model, LatentGamma) else list(model.parts)
+    return [part for part in parts if isinstance(part, LatentGamma)]
+
+
+def _parameters(model: LatentGamma) -> dict[str, Any]:
+    """The parameters of the operator."""
+    import torch
+
     with torch.no_grad():
-        numbers = {
+        return {
             "threshold": model.threshold.double().tolist(),
             "sharpness": model.sharpness.double().tolist(),
             "amplitude": (model.gain.double() * model.confidence.double()).tolist(),
@@ -103,7 +138,6 @@ def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any
             "gate_kind": model.gate_kind,
             **_rule_data(model),
         }
-    return {"model": numbers, "window": window, "learned": learned}
 
 
 def _rule_data(model: LatentGamma) -> dict[str, Any]:
@@ -145,20 +179,41 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
     }
 
 
-def _learned(program: Program, model: LatentGamma) -> dict[str, Any]:
+def _learned(
+    program: Program | StratifiedProgram, model: LatentGamma | StratifiedModel
+) -> dict[str, Any]:
     """The rules that a model applies beside those of the program."""
     from latentgamma._learning.extraction import extract
     from latentgamma._logic.equivalence import equivalent
 
     if model.M != program.M:
         raise ModelError(f"the model has {model.M} atoms, the program {program.M}")
-    found = extract(model)
+    parts = _parts(model)
+    if [part.M for part in parts] != [stratum.program.M for stratum in program.strata]:
+        raise ModelError("the strata of the model have other atoms than those of the program")
     ours = {str(rule) for rule in program.rules}
-    theirs = [str(rule) for rule in found.rules]
+    theirs, same = [], True
+    for stratum, part in zip(program.strata, parts, strict=True):
+        read = extract(part)
+        found = Program.from_arrays(
+            read.body_indptr,
+            read.body_indices,
+            read.head_indices,
+            read.head_indptr,
+            atoms=stratum.program.atoms,
+        )
+        same = same and bool(equivalent(found, stratum.program))
+        for j in range(found.R):
+            body, heads = found.body_of(j), found.heads_of(j)
+            negated = stratum.negated[body]
+            rule = Rule(
+                tuple(program.atoms[i] for i in stratum.atom[heads]),
+                frozenset(program.atoms[i] for i in stratum.atom[body[~negated]]),
+                frozenset(program.atoms[i] for i in stratum.atom[body[negated]]),
+            )
+            theirs.append(str(rule))
     rows = [[text, text if text in ours else "–"] for text in theirs]
     rows += [["–", text] for text in sorted(ours - set(theirs))]
-    same = equivalent(found, program)
-    text = "The extracted rules are equivalent to the program." if same else (
-        "The extracted rules are not equivalent to the program."
-    )  # fmt: skip
+    where = "the program" if program.definite else "the program in each stratum"
+    text = f"The extracted rules are {'' if same else 'not '}equivalent to {where}."
     return {"text": text, "rows": rows[:500]}

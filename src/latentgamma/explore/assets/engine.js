@@ -1,58 +1,106 @@
 // The logic and the operator of one program, without any drawing.
-// A program has atoms, rules {body, heads} with atom numbers, and the parameters of an operator.
+// A program has atoms, rules {body, negated, heads} with atom numbers, and strata that run one after
+// another: {rules, atom, negated, derived, model}. `atom` and `negated` say of each atom of a stratum
+// which atom of the program it is, and whether it is its negation; `derived` lists those of its atoms
+// that it computes; `model` has the parameters of its operator. A definite program has one stratum.
 "use strict";
 
 class Engine {
   constructor(data) {
     this.atoms = data.atoms;
     this.rules = data.rules;
-    this.model = { ...data.model };
-    for (const [name, value] of Object.entries(data.model)) {
-      if (Array.isArray(value)) {
-        const numbers = /_(rule|atom)$/.test(name) ? Int32Array : Float64Array;
-        this.model[name] = numbers.from(value);
+    this.strata = data.strata.map((stratum) => {
+      const model = { ...stratum.model };
+      for (const [name, value] of Object.entries(model)) {
+        if (Array.isArray(value)) {
+          const numbers = /_(rule|atom)$/.test(name) ? Int32Array : Float64Array;
+          model[name] = numbers.from(value);
+        }
       }
-    }
+      return { ...stratum, model };
+    });
+    this.definite = this.rules.every((rule) => !rule.negated.length);
     this.M = data.atoms.length;
-    this.uses = Array.from({ length: this.M }, () => []);
+    this.uses = Array.from({ length: this.M }, () => []); // not counting negations
     this.derivers = Array.from({ length: this.M }, () => []);
+    this.stratum = new Int32Array(this.M); // of each atom; 0 where no rule derives it
     this.rules.forEach((rule, j) => {
       rule.body.forEach((i) => this.uses[i].push(j));
       rule.heads.forEach((h) => this.derivers[h].push(j));
     });
+    this.strata.forEach((stratum, s) => stratum.rules.forEach((j) => {
+      this.rules[j].stratum = s;
+      this.rules[j].heads.forEach((h) => { this.stratum[h] = s; });
+    }));
     this.roots = [...this.atoms.keys()].filter((i) => this.derivers[i].length === 0);
   }
 
-  // The step at which each atom becomes true from the facts (a Set); -1 where it never does.
-  closure(facts) {
+  // The step at which each atom becomes true from the facts (a Set); -1 where it never does. A
+  // stratum takes up to `most` steps, and counts them from where the stratum before it has stopped.
+  closure(facts, most = Infinity) {
     const level = new Int32Array(this.M).fill(-1);
-    const missing = Int32Array.from(this.rules, (rule) => rule.body.length);
-    let frontier = [...facts];
-    frontier.forEach((i) => { level[i] = 0; });
-    const fire = (j, step, next) => {
-      for (const h of this.rules[j].heads) {
-        if (level[h] < 0) { level[h] = step; next.push(h); }
+    facts.forEach((i) => { level[i] = 0; });
+    let start = 0;
+    this.strata.forEach((stratum) => {
+      const missing = new Int32Array(this.rules.length);
+      let ready = [];
+      for (const j of stratum.rules) {
+        const rule = this.rules[j];
+        if (rule.negated.some((i) => level[i] >= 0)) continue; // it cannot fire
+        const lacking = rule.body.reduce((n, i) => n + (level[i] < 0), 0);
+        if (lacking) missing[j] = lacking; else ready.push(j);
       }
-    };
-    for (let step = 1; ; step++) {
-      const next = [];
-      if (step === 1) this.rules.forEach((rule, j) => { if (!rule.body.length) fire(j, 1, next); });
-      for (const i of frontier) {
-        for (const j of this.uses[i]) if (--missing[j] === 0) fire(j, step, next);
+      for (let step = 1; ready.length && step <= most; step++) {
+        const next = [];
+        for (const j of ready) {
+          for (const h of this.rules[j].heads) {
+            if (level[h] < 0) { level[h] = start + step; next.push(h); }
+          }
+        }
+        if (!next.length) break;
+        ready = [];
+        for (const i of next) {
+          for (const j of this.uses[i]) if (missing[j] > 0 && --missing[j] === 0) ready.push(j);
+        }
       }
-      if (!next.length) return level;
-      frontier = next;
+      start = level.reduce((highest, one) => Math.max(highest, one), start);
+    });
+    return level;
+  }
+
+  // The columns that the graph is drawn in: how deep each atom lies below the roots, whatever the
+  // signs of the literals are; -1 where an atom depends on itself alone.
+  depths() {
+    const depth = new Int32Array(this.M).fill(-1);
+    this.roots.forEach((i) => { depth[i] = 0; });
+    const literals = this.rules.map((rule) => [...new Set([...rule.body, ...rule.negated])]);
+    const missing = literals.map((list) => list.length);
+    const users = Array.from({ length: this.M }, () => []);
+    literals.forEach((list, j) => list.forEach((i) => users[i].push(j)));
+    let ready = [...this.rules.keys()].filter((j) => !missing[j]);
+    for (let frontier = this.roots, step = 1; frontier.length || ready.length; step++) {
+      for (const i of frontier) for (const j of users[i]) if (--missing[j] === 0) ready.push(j);
+      frontier = [];
+      for (const j of ready) {
+        for (const h of this.rules[j].heads) {
+          if (depth[h] < 0) { depth[h] = step; frontier.push(h); }
+        }
+      }
+      ready = [];
     }
+    return depth;
   }
 
   // The rule that derives a true atom first; -1 for a given fact.
   deriver(level, atom) {
     if (level[atom] === 0) return -1;
     return this.derivers[atom].find((j) =>
-      this.rules[j].body.every((i) => level[i] >= 0 && level[i] < level[atom]));
+      this.rules[j].body.every((i) => level[i] >= 0 && level[i] < level[atom])
+      && this.rules[j].negated.every((i) => level[i] < 0));
   }
 
-  // The atoms of a proof with the rule of each, the goal first.
+  // The atoms of a proof with the rule of each, the goal first. The rule of a given fact is -1, that
+  // of a negated atom, which nothing derives, is -2.
   proof(level, goal) {
     const lines = [];
     const seen = new Set();
@@ -63,6 +111,9 @@ class Engine {
       if (repeated || rule < 0) return;
       seen.add(atom);
       this.rules[rule].body.forEach((i) => visit(i, indent + 1));
+      this.rules[rule].negated.forEach((i) => {
+        lines.push({ atom: i, rule: -2, indent: indent + 1, repeated: false });
+      });
     };
     visit(goal, 0);
     return lines;
@@ -74,20 +125,25 @@ class Engine {
     const stack = [goal];
     while (stack.length) {
       for (const j of this.derivers[stack.pop()]) {
-        for (const i of this.rules[j].body) if (!seen.has(i)) { seen.add(i); stack.push(i); }
+        for (const i of [...this.rules[j].body, ...this.rules[j].negated]) {
+          if (!seen.has(i)) { seen.add(i); stack.push(i); }
+        }
       }
     }
     return seen;
   }
 
-  // Sets of facts that would make a false goal true, smallest first: {sets, smallest}.
-  // `smallest` says that no smaller set exists.
+  // Sets of facts that would make a false goal true, smallest first: {sets, smallest}. A fact of a
+  // set that is given is withdrawn, any other is added. `smallest` says that no smaller set exists,
+  // and no set at all where `sets` is empty.
   repairs(facts, goal, most = 6) {
     const needed = this.ancestors(goal);
-    const candidates = this.roots.filter((i) => needed.has(i) && !facts.has(i));
+    const open = this.definite ? this.roots.filter((i) => !facts.has(i))
+      : [...new Set([...this.roots, ...facts])];
+    const candidates = open.filter((i) => needed.has(i));
     if (!this.derivers[goal].length) return { sets: [[goal]], smallest: true };
-    const derives = (added) => this.closure(new Set([...facts, ...added]))[goal] >= 0;
-    if (!derives(candidates)) return { sets: [], smallest: true };
+    const derives = (changed) => this.closure(this.changed(facts, changed))[goal] >= 0;
+    if (this.definite && !derives(candidates)) return { sets: [], smallest: true };
     let work = 0;
     for (let size = 1; size <= candidates.length; size++) {
       const sets = [];
@@ -104,6 +160,8 @@ class Engine {
       if (sets.length) return { sets, smallest: work <= 4000 };
       if (work > 4000) break;
     }
+    // With negation a set that is too large may fail where a smaller one does not.
+    if (!this.definite) return { sets: [], smallest: work <= 4000 };
     // Too many sets to try: drop candidates one by one while the goal stays derivable.
     let kept = [...candidates];
     for (const c of candidates) {
@@ -113,53 +171,56 @@ class Engine {
     return { sets: [kept], smallest: false };
   }
 
-  // The min/max closure of soft facts, and the share of the goal's gradient that each fact gets.
-  // Ties share equally.
+  // The facts with these withdrawn if they are given, and else added.
+  changed(facts, atoms) {
+    const after = new Set(facts);
+    atoms.forEach((i) => { if (!after.delete(i)) after.add(i); });
+    return after;
+  }
+
+  // The min/max closure of soft facts, and the share of the goal's gradient that each fact gets:
+  // negative where the goal would rise if the fact fell. Ties share equally.
   blame(facts, goal) {
-    const given = Float64Array.from(this.atoms, (_, i) => (facts.has(i) ? 0.9 : this.derivers[i].length ? 0 : 0.1));
-    const value = Float64Array.from(given);
+    // A value is its place in (0, 0.1, 0.9, 1), so that its complement is exact.
+    const given = Int32Array.from(this.atoms, (_, i) => (facts.has(i) ? 2 : this.derivers[i].length ? 0 : 1));
+    const value = Int32Array.from(given);
     const order = new Int32Array(this.M).fill(-1);
-    const done = new Uint8Array(this.M);
-    const weakest = (rule) => rule.body.reduce((least, i) => Math.min(least, value[i]), 1);
-    const missing = Int32Array.from(this.rules, (rule) => rule.body.length);
-    this.rules.forEach((rule) => {
-      if (!rule.body.length) rule.heads.forEach((h) => { value[h] = 1; });
-    });
-    // Settle atoms from the largest value down: a settled value can no longer rise.
-    const queue = new Map();
-    const put = (i) => {
-      if (!queue.has(value[i])) queue.set(value[i], []);
-      queue.get(value[i]).push(i);
-    };
-    for (let i = 0; i < this.M; i++) put(i);
+    const worth = (rule) => Math.min(3, ...rule.body.map((i) => value[i]), ...rule.negated.map((i) => 3 - value[i]));
     let settled = 0;
-    for (const level of [1, 0.9, 0.1, 0]) {
-      const list = queue.get(level) || [];
-      for (let p = 0; p < list.length; p++) {
-        const i = list[p];
-        if (done[i] || value[i] !== level) continue;
-        done[i] = 1;
-        order[i] = settled++;
-        for (const j of this.uses[i]) {
-          if (--missing[j] > 0) continue;
-          const worth = weakest(this.rules[j]);
-          for (const h of this.rules[j].heads) {
-            if (!done[h] && worth > value[h]) {
-              value[h] = worth;
-              if (worth === level) list.push(h); else put(h);
+    this.strata.forEach((stratum, s) => {
+      const missing = new Int32Array(this.rules.length);
+      for (const j of stratum.rules) {
+        const rule = this.rules[j];
+        const lacking = rule.body.reduce((n, i) => n + (order[i] < 0), 0);
+        missing[j] = lacking;
+        if (!lacking) rule.heads.forEach((h) => { value[h] = Math.max(value[h], worth(rule)); });
+      }
+      // Settle atoms from the largest value down: a settled value can no longer rise.
+      const queue = [[], [], [], []];
+      for (let i = 0; i < this.M; i++) if (this.stratum[i] === s) queue[value[i]].push(i);
+      for (let level = 3; level >= 0; level--) {
+        for (let p = 0; p < queue[level].length; p++) {
+          const i = queue[level][p];
+          if (order[i] >= 0 || value[i] !== level) continue;
+          order[i] = settled++;
+          for (const j of this.uses[i]) {
+            if (!(missing[j] > 0 && --missing[j] === 0)) continue;
+            const best = worth(this.rules[j]);
+            for (const h of this.rules[j].heads) {
+              if (order[h] < 0 && best > value[h]) { value[h] = best; queue[best].push(h); }
             }
           }
         }
       }
-    }
+    });
     const share = new Float64Array(this.M);
     share[goal] = 1;
     const atoms = [...this.atoms.keys()].sort((a, b) => order[b] - order[a]);
     const result = new Float64Array(this.M);
     for (const atom of atoms) {
       if (!share[atom]) continue;
-      const best = this.derivers[atom].filter((j) => this.rules[j].body.length
-        && weakest(this.rules[j]) === value[atom]
+      const best = this.derivers[atom].filter((j) => this.rules[j].body.length + this.rules[j].negated.length
+        && worth(this.rules[j]) === value[atom]
         && this.rules[j].body.every((i) => order[i] < order[atom]));
       const own = given[atom] === value[atom] && (facts.has(atom) || !this.derivers[atom].length);
       const parts = best.length + (own ? 1 : 0);
@@ -167,62 +228,85 @@ class Engine {
       if (own) result[atom] += share[atom] / parts;
       for (const j of best) {
         const low = this.rules[j].body.filter((i) => value[i] === value[atom]);
-        low.forEach((i) => { share[i] += share[atom] / parts / low.length; });
+        const high = this.rules[j].negated.filter((i) => 3 - value[i] === value[atom]);
+        const each = share[atom] / parts / (low.length + high.length);
+        low.forEach((i) => { share[i] += each; });
+        high.forEach((i) => { share[i] -= each; });
       }
     }
     return result;
   }
 
-  // The body weights with noise on their logits: a function of the noise and the seed.
-  weights(noise, seed) {
-    const m = this.model;
-    const normal = gaussian(seed);
+  // The body weights of a stratum with noise on their logits.
+  weights(stratum, noise, normal) {
+    const m = stratum.model;
     const off = Float64Array.from(m.body_background, (logit) => sigmoid(logit + noise * normal()));
     const on = Float64Array.from(m.body_logits, (logit, p) =>
       sigmoid(logit + noise * normal()) - off[m.body_rule[p]]);
-    const total = off.map((weight) => weight * this.M);
+    const total = off.map((weight) => weight * stratum.atom.length);
     on.forEach((weight, p) => { total[m.body_rule[p]] += weight; });
-    return { noise, seed, off, on, total };
+    return { off, on, total };
   }
 
-  // The states of steps 0 to `steps` of the operator, with noise on the body logits and its
+  // The states after 0 to `steps` steps of every stratum, with noise on the body logits and the
   // sharpness multiplied.
   run(facts, steps, { noise = 0, sharpness = 1, seed = 1 } = {}) {
-    const m = this.model;
     if (!this.cached || this.cached.noise !== noise || this.cached.seed !== seed) {
-      this.cached = this.weights(noise, seed);
+      const normal = gaussian(seed);
+      const weights = this.strata.map((stratum) => this.weights(stratum, noise, normal));
+      this.cached = { noise, seed, weights };
     }
-    const { off, on, total } = this.cached;
-    const R = off.length;
-    const margin = new Float64Array(R);
-    const firing = new Float64Array(R);
-    const evidence = new Float64Array(this.M);
-    const states = [Float64Array.from(this.atoms, (_, i) => (facts.has(i) ? 1 : 0))];
-    for (let t = 0; t < steps; t++) {
-      const s = states[t];
-      let lacking = 0;
-      for (let i = 0; i < this.M; i++) lacking += 1 - s[i];
-      for (let j = 0; j < R; j++) margin[j] = total[j] - m.threshold[j] - off[j] * lacking;
-      for (let p = 0; p < on.length; p++) margin[m.body_rule[p]] -= on[p] * (1 - s[m.body_atom[p]]);
-      let shared = 0;
-      for (let j = 0; j < R; j++) {
-        firing[j] = m.amplitude[j] * sigmoid(sharpness * m.sharpness[j] * margin[j]);
-        shared += firing[j] * m.head_background[j];
+    const start = Float64Array.from(this.atoms, (_, i) => (facts.has(i) ? 1 : 0));
+    const states = Array.from({ length: steps + 1 }, () => start);
+    // What a stratum is given depends on the steps that those below have taken; the first is given
+    // the same each time, so that all its states are those of one run.
+    this.strata.forEach((stratum, s) => {
+      const weights = this.cached.weights[s];
+      let now = this.enter(stratum, start);
+      for (let t = 0; t <= steps; t++) {
+        if (s > 0) {
+          now = this.enter(stratum, states[t]);
+          for (let n = 0; n < t; n++) now = this.advance(stratum.model, weights, now, sharpness);
+        } else if (t > 0) now = this.advance(stratum.model, weights, now, sharpness);
+        const after = Float64Array.from(states[t]);
+        for (const i of stratum.derived) after[stratum.atom[i]] = now[i];
+        states[t] = after;
       }
-      for (let i = 0; i < this.M; i++) evidence[i] = shared - m.offset[i];
-      for (let p = 0; p < m.head_weight.length; p++) {
-        evidence[m.head_atom[p]] += firing[m.head_rule[p]] * m.head_weight[p];
-      }
-      const next = new Float64Array(this.M);
-      for (let i = 0; i < this.M; i++) next[i] = s[i] + (1 - s[i]) * this.gate(evidence[i]);
-      states.push(next);
-    }
+    });
     return states;
   }
 
-  gate(evidence) {
-    const scaled = this.model.gate * evidence;
-    const open = this.model.gate_kind === "sigmoid" ? sigmoid(scaled)
+  // The state of a stratum, from that of the program.
+  enter(stratum, state) {
+    return Float64Array.from(stratum.atom, (i, place) => (stratum.negated[place] ? 1 - state[i] : state[i]));
+  }
+
+  // The state of a stratum after one more step.
+  advance(m, { off, on, total }, s, sharpness) {
+    const R = off.length;
+    const M = s.length;
+    const margin = new Float64Array(R);
+    const firing = new Float64Array(R);
+    const evidence = new Float64Array(M);
+    let lacking = 0;
+    for (let i = 0; i < M; i++) lacking += 1 - s[i];
+    for (let j = 0; j < R; j++) margin[j] = total[j] - m.threshold[j] - off[j] * lacking;
+    for (let p = 0; p < on.length; p++) margin[m.body_rule[p]] -= on[p] * (1 - s[m.body_atom[p]]);
+    let shared = 0;
+    for (let j = 0; j < R; j++) {
+      firing[j] = m.amplitude[j] * sigmoid(sharpness * m.sharpness[j] * margin[j]);
+      shared += firing[j] * m.head_background[j];
+    }
+    for (let i = 0; i < M; i++) evidence[i] = shared - m.offset[i];
+    for (let p = 0; p < m.head_weight.length; p++) {
+      evidence[m.head_atom[p]] += firing[m.head_rule[p]] * m.head_weight[p];
+    }
+    return s.map((value, i) => value + (1 - value) * this.gate(m, evidence[i]));
+  }
+
+  gate(m, evidence) {
+    const scaled = m.gate * evidence;
+    const open = m.gate_kind === "sigmoid" ? sigmoid(scaled)
       : scaled > 1e-3 ? Math.exp(-1 / (scaled * scaled)) : 0;
     return open * sigmoid(evidence);
   }

@@ -18,7 +18,7 @@ const view = {
 // ---------------------------------------------------------------- the graph
 
 function layers() {
-  const level = engine.closure(new Set(engine.roots));
+  const level = engine.depths();
   const deepest = Math.max(...level, 0);
   const columns = Array.from({ length: deepest + 2 }, () => []);
   engine.atoms.forEach((_, i) => columns[level[i] < 0 ? deepest + 1 : level[i]].push(i));
@@ -31,7 +31,7 @@ function positions() {
   const place = new Float64Array(engine.M);
   columns.forEach((column) => column.forEach((i, row) => { place[i] = row / column.length; }));
   const neighbours = (i) => [
-    ...engine.derivers[i].flatMap((j) => engine.rules[j].body),
+    ...engine.derivers[i].flatMap((j) => [...engine.rules[j].body, ...engine.rules[j].negated]),
     ...engine.uses[i].flatMap((j) => engine.rules[j].heads),
   ];
   for (let sweep = 0; sweep < 4; sweep++) {
@@ -73,9 +73,13 @@ function elements() {
     position: at[i],
   }));
   const edges = [];
-  engine.rules.forEach((rule, j) => rule.heads.forEach((head) => rule.body.forEach((i) => {
-    if (i !== head) edges.push({ data: { id: `e${j}_${i}_${head}`, source: `a${i}`, target: `a${head}`, rule: j } });
-  })));
+  engine.rules.forEach((rule, j) => rule.heads.forEach((head) => {
+    const add = (i, classes) => {
+      if (i !== head) edges.push({ classes, data: { id: `e${j}_${i}_${head}${classes}`, source: `a${i}`, target: `a${head}`, rule: j } });
+    };
+    rule.body.forEach((i) => add(i, ""));
+    rule.negated.forEach((i) => add(i, "negated"));
+  }));
   return { nodes, edges };
 }
 
@@ -106,6 +110,7 @@ function style() {
     { selector: "edge", style: {
       width: 1.5, "line-color": color("line"), "target-arrow-color": color("line"), "target-arrow-shape": "triangle",
       "curve-style": "straight", "arrow-scale": 0.9 } },
+    { selector: "edge.negated", style: { "line-style": "dashed", "target-arrow-shape": "tee" } },
     { selector: "edge.proof", style: { width: 3.5, "line-color": color("focus"), "target-arrow-color": color("focus") } },
   ];
 }
@@ -120,12 +125,12 @@ graph.on("tap", "node", (event) => {
 const shown = new Array(engine.M).fill("");
 function paint() {
   const state = view.states[view.step];
+  const closed = engine.closure(view.facts, view.step);
   graph.batch(() => {
     for (let i = 0; i < engine.M; i++) {
-      const expected = view.level[i] >= 0;
       const operator = state[i] > 0.5;
       let name = view.facts.has(i) ? "fact" : operator ? "true" : "";
-      if (operator !== (expected && view.level[i] <= view.step)) name += " wrong";
+      if (operator !== (closed[i] >= 0)) name += " wrong";
       if (i === view.selected) name += " selected";
       if (shown[i] !== name) { graph.$id(`a${i}`).classes(name); shown[i] = name; }
     }
@@ -190,8 +195,9 @@ function detail() {
     list.className = "proof";
     const lines = engine.proof(view.level, atom);
     for (const line of lines.slice(0, 200)) {
-      const why = line.rule < 0 ? "fact" : line.repeated ? "shown above" : `rule ${line.rule + 1}`;
-      const item = add("li", `${"  ".repeat(line.indent)}${engine.atoms[line.atom]}  (${why})`, list);
+      const denied = line.rule === -2;
+      const why = denied ? "not derived" : line.rule < 0 ? "fact" : line.repeated ? "shown above" : `rule ${line.rule + 1}`;
+      const item = add("li", `${"  ".repeat(line.indent)}${denied ? "not " : ""}${engine.atoms[line.atom]}  (${why})`, list);
       item.style.whiteSpace = "pre-wrap";
     }
     if (lines.length > 200) add("li", `… ${lines.length - 200} more lines`, list);
@@ -201,18 +207,24 @@ function detail() {
     }
   } else {
     const { sets, smallest } = engine.repairs(view.facts, atom);
-    if (!sets.length) add("p", "Not derived. No set of facts derives it.");
+    if (!sets.length) {
+      add("p", smallest ? "Not derived. No set of facts derives it."
+        : "Not derived. No small repair was found; there may be larger ones.");
+    }
     else {
       add("p", `Not derived. ${smallest ? "The smallest repairs" : "A repair"}:`);
       for (const set of sets) {
-        const button = add("button", `Add ${set.map((i) => engine.atoms[i]).join(", ")}`);
+        const names = (given) => set.filter((i) => view.facts.has(i) === given).map((i) => engine.atoms[i]).join(", ");
+        const added = names(false) ? `Add ${names(false)}` : "";
+        const withdrawn = names(true) ? `${added ? "; withdraw" : "Withdraw"} ${names(true)}` : "";
+        const button = add("button", added + withdrawn);
         button.className = "repair";
-        button.addEventListener("click", () => { set.forEach((i) => view.facts.add(i)); listFacts(); update(); });
+        button.addEventListener("click", () => { view.facts = engine.changed(view.facts, set); listFacts(); update(); });
       }
     }
   }
   const blame = engine.blame(view.facts, atom);
-  const inputs = [...blame.keys()].filter((i) => blame[i] > 0).sort((a, b) => blame[b] - blame[a]);
+  const inputs = [...blame.keys()].filter((i) => blame[i]).sort((a, b) => Math.abs(blame[b]) - Math.abs(blame[a]));
   if (inputs.length) {
     add("p", "Gradient of this atom with respect to the facts:");
     for (const i of inputs.slice(0, 12)) {
@@ -220,7 +232,7 @@ function detail() {
       row.className = "blame";
       const bar = add("span", "", row);
       bar.className = "bar";
-      bar.style.width = `${Math.round(90 * blame[i])}px`;
+      bar.style.width = `${Math.round(90 * Math.abs(blame[i]))}px`;
       add("span", `${blame[i].toFixed(2)}  ${engine.atoms[i]}`, row);
     }
   }
@@ -229,7 +241,11 @@ function detail() {
 // ---------------------------------------------------------------- the operator
 
 function steps() {
-  return Math.max(4, Math.min(200, Math.max(...view.level, 0) + 4));
+  const wanted = Math.max(4, Math.min(200, Math.max(...view.level, 0) + 4));
+  if (engine.strata.length < 2) return wanted;
+  // Later strata run anew for each number of steps: keep the work of a toggle in bounds.
+  const size = engine.strata.reduce((n, stratum) => n + stratum.model.body_rule.length + stratum.atom.length, 0);
+  return Math.max(4, Math.min(wanted, Math.floor(Math.sqrt(1e8 / size))));
 }
 
 function runOperator() {
@@ -345,6 +361,7 @@ for (const name of engine.atoms.slice(0, 5000)) {
   option.value = name;
   byId("atom-names").append(option);
 }
+byId("negation-key").hidden = engine.definite;
 byId("window-text").textContent = DATA.window.text;
 listFacts();
 learned();
