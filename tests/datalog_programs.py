@@ -94,7 +94,7 @@ def instance(line: str, substitution: dict[str, str]) -> tuple[str, set[str], se
 
 
 @st.composite
-def stratified_programs(draw: st.DrawFn) -> lg.Program | lg.StratifiedProgram:
+def stratified_programs(draw: st.DrawFn) -> lg.Program:
     """A small ground program; an atom negates only earlier letters, so that it is stratified."""
     lines = []
     for _ in range(draw(st.integers(0, 4))):

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import latentgamma as lg
 from latentgamma import LatentGamma, Program
-from latentgamma._logic.compilation import paused_collector
+from latentgamma._program.compilation import paused_collector
 from latentgamma.distributed import (
     AtomShardedRules,
     ProgramShard,

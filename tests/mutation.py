@@ -198,7 +198,7 @@ def replace_code(path: Path, text: str, mutated: str) -> None:
     # A loop is compiled again, and not taken from a file: its key does not cover all of the code.
     from numba.core.dispatcher import Dispatcher
 
-    from latentgamma._logic.compilation import compile_loop
+    from latentgamma._program.compilation import compile_loop
 
     compile_loop.cache_clear()
     keep = Dispatcher.enable_caching

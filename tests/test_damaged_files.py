@@ -136,11 +136,11 @@ def test_tensors_that_do_not_fit_a_model_with_negation_are_refused(tmp_path: Pat
     changes += [
         ("extra", torch.zeros(1)),
         ("9.offset", torch.zeros(1)),
-        ("program.negated", torch.zeros(len(tensors["program.negated"]))),
+        ("program.body_negated", torch.zeros(len(tensors["program.body_negated"]))),
         ("program.body_indices", tensors["program.body_indices"] + 99),
         ("program.head_indices", tensors["program.head_indices"] - 1),
         ("program.names", tensors["program.names"] | 0x80),
-        ("program.negated", ~tensors["program.negated"]),
+        ("program.body_negated", ~tensors["program.body_negated"]),
     ]
     for name, tensor in changes:
         changed = {key: value for key, value in tensors.items() if key != name}

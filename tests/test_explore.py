@@ -108,7 +108,7 @@ def compute(page: str, script: str, tmp_path: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def with_negation(seed: int) -> lg.StratifiedProgram:
+def with_negation(seed: int) -> lg.Program:
     """A random program in which only atoms before the head are negated."""
     rng = np.random.default_rng(seed)
     rules = [lg.Rule(("a3",), frozenset(), frozenset({"a1"}))]
@@ -118,10 +118,10 @@ def with_negation(seed: int) -> lg.StratifiedProgram:
         negated = {i for i in body if i < head and rng.random() < 0.5}
         names = frozenset(f"a{i}" for i in body if i not in negated)
         rules.append(lg.Rule((f"a{head}",), names, frozenset(f"a{i}" for i in negated)))
-    return lg.datalog.stratify(rules, [f"a{i}" for i in range(9)])
+    return lg.Program.from_rules(rules, [f"a{i}" for i in range(9)])
 
 
-def fewest_changes(program: lg.Program | lg.StratifiedProgram, row: np.ndarray) -> np.ndarray:
+def fewest_changes(program: lg.Program, row: np.ndarray) -> np.ndarray:
     """For each atom the fewest facts to change for it to hold, by trying all; M + 1 if none do."""
     roots = program.mask(program.underivable)
     free = np.flatnonzero(roots & ~row if program.definite else roots | row)
@@ -132,7 +132,7 @@ def fewest_changes(program: lg.Program | lg.StratifiedProgram, row: np.ndarray) 
     return np.where(holds, chosen.sum(1)[:, None], program.M + 1).min(0)
 
 
-def min_max(program: lg.Program | lg.StratifiedProgram, value: np.ndarray) -> np.ndarray:
+def min_max(program: lg.Program, value: np.ndarray) -> np.ndarray:
     """The min/max closure of values 0 to 3, where 3 is true, stratum by stratum."""
     value = value.copy()
     for stratum in program.strata:

@@ -44,7 +44,8 @@ def assert_read_only(program):
 def use(program):
     """Fill every cache of a program."""
     for name in dir(program):
-        getattr(program, name)
+        if program.definite or name != "body_indices":
+            getattr(program, name)
     for stratum in program.strata:
         assert_read_only([stratum, stratum.derived])
         if not program.definite:

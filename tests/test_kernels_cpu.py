@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.func import functional_call
 
 import latentgamma as lg
-from latentgamma._logic.compilation import paused_collector
 from latentgamma._model.constrained_parameters import raw_above
 from latentgamma._model.kernels import (
     compilation,
@@ -35,6 +34,7 @@ from latentgamma._model.kernels.selection import kernel_for
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.rules import Literals
 from latentgamma._model.sparse_rules import SparseRules
+from latentgamma._program.compilation import paused_collector
 from latentgamma._program.program import Program
 from latentgamma._simd import compiled, exp_minus_abs, group, log, put_group
 from random_models import random_model, random_states

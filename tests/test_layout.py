@@ -93,7 +93,7 @@ def test_such_an_import_would_be_seen() -> None:
 
 def test_the_public_names_are_the_ones_promised() -> None:
     promised = """
-        parse load save Program StratifiedProgram Rule datalog generators step closure closures
+        parse load save Program Rule datalog generators step closure closures
         pack unpack random_planes Closure depth_bound derivation Derivation why_not WhyNot
         equivalent oracle Constants LatentGamma Trajectory certify Certificate tolerance
         gradient_report GradientReport Layer Categorical Inference LikelyProof shortcuts

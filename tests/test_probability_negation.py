@@ -128,7 +128,7 @@ def check_programs(seeds: range) -> tuple[int, int]:
                 slope = float((ends[0] - ends[1])[atoms] @ weight.numpy()) / 2
                 for found in slopes:
                     assert float(found @ torch.tensor(change)) == pytest.approx(slope, abs=1e-8)
-        passed += len(atoms) * isinstance(program, lg.StratifiedProgram)
+        passed += len(atoms) * (not program.definite)
         subtracting += len(ladder.circuit.subtracts)
     return passed, subtracting
 
@@ -146,7 +146,7 @@ def test_more_passes_with_negation_are_sums_over_worlds() -> None:
     assert subtracting > 3
 
 
-def if_then_else(n: int) -> lg.StratifiedProgram:
+def if_then_else(n: int) -> lg.Program:
     """A chain of decisions on groups and facts; each depends on the negation of the one before."""
     lines = ["d(0) :- g(0,0)."]
     for i in range(1, n):

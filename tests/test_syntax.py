@@ -14,7 +14,7 @@ from latentgamma._errors import ParseError
 from latentgamma._program import rule_text as syntax
 from latentgamma._program.fast_scanner import scan_rules
 from latentgamma._program.names import quote
-from latentgamma._program.rule_text import definite, read_rules
+from latentgamma._program.rule_text import read_rules
 from latentgamma.datalog.reading import read
 from random_programs import programs
 
@@ -261,7 +261,7 @@ GROUND = "ground the rules first"
 )
 def test_errors_name_the_construct_and_its_place(text: str, place: str, problem: str) -> None:
     with pytest.raises(ParseError, match=problem) as caught:
-        definite(read_rules(text, "rules.lp"))
+        read_rules(text, "rules.lp", negation=False)
     assert str(caught.value).startswith(f"rules.lp:{place}: ")
     assert scanned(text) is None
 

@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from latentgamma._program.files import save
     from latentgamma._program.program import Program
     from latentgamma._program.rules import Rule, Rules
-    from latentgamma._program.stratified import StratifiedProgram
     from latentgamma._progress import ProgressBar
     from latentgamma.datalog.reading import load, parse
 
@@ -124,7 +123,6 @@ _MODULES = {
     "save": "_program.files",
     "Program": "_program.program",
     "Rule": "_program.rules",
-    "StratifiedProgram": "_program.stratified",
     "parse": "datalog.reading",
     "Certificate": "_certificate.certificate",
     "certify": "_certificate.certify",
@@ -175,7 +173,6 @@ _MODULES = {
 __all__ = [
     # programs
     "Program",
-    "StratifiedProgram",
     "Rule",
     "Rules",
     "parse",

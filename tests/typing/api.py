@@ -8,7 +8,7 @@ import latentgamma as lg
 
 
 def symbols(path: str) -> frozenset[str]:
-    program: lg.Program | lg.StratifiedProgram = lg.load(path)
+    program: lg.Program = lg.load(path)
     rule: lg.Rule = program.rules[0]
     closed: lg.Closure = lg.closure(program, [rule.head])
     depth: int = closed.depth
@@ -21,7 +21,8 @@ def symbols(path: str) -> frozenset[str]:
 
 
 def layer(program: lg.Program) -> torch.Tensor:
-    model: lg.LatentGamma = lg.oracle(program, lg.Constants.paper(), form="sparse", gate="bump")
+    model = lg.oracle(program, lg.Constants.paper(), form="sparse", gate="bump")
+    assert isinstance(model, lg.LatentGamma)  # a program with negation gives a StratifiedModel
     state: torch.Tensor = model.state(["a"])
     run: lg.Trajectory = model.iterate(state, 3)
     certificate: lg.Certificate = lg.certify(model, program, depth=3).require()

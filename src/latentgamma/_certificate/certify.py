@@ -28,8 +28,7 @@ from latentgamma._certificate.window import window
 from latentgamma._errors import CertificateError, ModelError
 from latentgamma._logic.closure import closure
 from latentgamma._program.facts import FactSets, fact_masks
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_program
 
 # Differences that a message shows.
 _SHOWN_DIFFERENCES = 3
@@ -39,7 +38,7 @@ _SMALLER, _LEAST_TOLERANCE = 8, 1e-9
 
 def certify(
     model: Readable | ReadableStrata,
-    program: Program | StratifiedProgram,
+    program: Program,
     *,
     depth: int | None = None,
     facts: FactSets | None = None,
@@ -92,7 +91,7 @@ def certify(
 
 def tolerance(
     model: Readable | ReadableStrata,
-    program: Program | StratifiedProgram,
+    program: Program,
     *,
     steps: int | None = None,
     depth: int | None = None,
@@ -150,7 +149,7 @@ class _Certifier:
     def __init__(
         self,
         model: Readable | ReadableStrata,
-        program: Program | StratifiedProgram,
+        program: Program,
         depth: int | None,
         facts: FactSets | None,
         dtype: str | None = None,
@@ -161,7 +160,7 @@ class _Certifier:
                 "certify takes a model, such as lg.oracle(program), and then a program; "
                 f"the first is a {type(model).__name__}{other}"
             )
-        require_any_program(program, "certify")
+        require_program(program, "certify")
         if depth is not None and depth < 0:
             raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
         if facts is not None and depth is not None:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError, CertificateError
 from latentgamma._logic.depth import depth_bound
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import require_definite
+from latentgamma._program.program import Program, require_definite
 
 #: The gate of the operator.
 Gate: TypeAlias = Literal["sigmoid", "bump"]

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from latentgamma._certificate.constants import Constants
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import require_definite
+from latentgamma._program.program import Program, require_definite
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from latentgamma._certificate.step_bounds import Reading
 from latentgamma._certificate.upper_end import Worst, worst_cases
 from latentgamma._errors import ModelError
 from latentgamma._logic.equivalence import not_entailed
-from latentgamma._logic.stratification import negation_name
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
 from latentgamma._program.rules import Rule
-from latentgamma._program.stratified import StratifiedProgram
+from latentgamma._program.stratification import negation_name
 
 #: Names that a message shows, and characters of a rule.
 _SHOWN_NAMES, _SHOWN_CHARACTERS = 5, 100
@@ -108,9 +107,7 @@ class Part:
         return worst_cases(self.model.reading(program, rows, dtype=self.dtype))
 
 
-def parts_of(
-    model: Readable | ReadableStrata, program: Program | StratifiedProgram, dtype: str | None
-) -> list[Part]:
+def parts_of(model: Readable | ReadableStrata, program: Program, dtype: str | None) -> list[Part]:
     """The parts of a model, with the program's atoms and, where they match, its strata.
 
     Raises:
@@ -147,9 +144,7 @@ def parts_of(
     return found
 
 
-def _numbers(
-    atoms: tuple[str, ...] | None, program: Program | StratifiedProgram
-) -> npt.NDArray[np.int64]:
+def _numbers(atoms: tuple[str, ...] | None, program: Program) -> npt.NDArray[np.int64]:
     """The program's number of each atom of a model's state. (M,)."""
     if atoms is None or atoms == program.atoms:
         return np.arange(program.M)
@@ -160,13 +155,13 @@ def _numbers(
     return np.array([program.index[name] for name in atoms], np.int64)
 
 
-def _is_whole(literal: npt.NDArray[np.int64], program: Program | StratifiedProgram) -> bool:
+def _is_whole(literal: npt.NDArray[np.int64], program: Program) -> bool:
     """Whether the literals are the program's atoms in their order."""
     return len(literal) == program.M and np.array_equal(literal, 2 * np.arange(program.M))
 
 
 def literal_names(
-    literal: npt.NDArray[np.int64], program: Program | StratifiedProgram, taken: set[str]
+    literal: npt.NDArray[np.int64], program: Program, taken: set[str]
 ) -> tuple[str, ...]:
     """The names of literals; `taken` are those of all atoms."""
     atoms = program.atoms
@@ -215,9 +210,7 @@ def _writes_heads(rules: LiteralRules, written: Mask) -> bool:
 # ------------------------------------------------------------ whether two sequences of rules agree
 
 
-def differences(
-    parts: Sequence[Part], chosen: Sequence[Program], program: Program | StratifiedProgram
-) -> list[str]:
+def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Program) -> list[str]:
     """What prevents parts with these rules from having the closures of the program; or nothing.
 
     Two programs have the same closures if each implies the rules of the other, negated atoms
@@ -250,7 +243,7 @@ def differences(
 def _undecided(
     strata: Sequence[LiteralRules],
     written: Sequence[Mask | None],
-    program: Program | StratifiedProgram,
+    program: Program,
 ) -> str | None:
     """A literal that is used before its atom is decided, or derived in vain; None if there is none."""
     later = np.zeros(program.M, bool)  # atoms that later strata derive
@@ -271,7 +264,7 @@ def _undecided(
     return None
 
 
-def _joined(strata: Sequence[LiteralRules], program: Program | StratifiedProgram) -> LiteralRules:
+def _joined(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
     """The rules of all strata as one definite program over literals, with the names of these."""
     taken = set(program.atoms)
     literal = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.literal for one in strata)]))
@@ -296,7 +289,7 @@ def _joined(strata: Sequence[LiteralRules], program: Program | StratifiedProgram
     return LiteralRules(whole, literal)
 
 
-def _shown(rules: LiteralRules, rule: int, program: Program | StratifiedProgram) -> str:
+def _shown(rules: LiteralRules, rule: int, program: Program) -> str:
     """A rule over literals as text, cut where it is too long for a message."""
     body = rules.literal[rules.program.body_of(rule)].tolist()
     heads = rules.literal[rules.program.heads_of(rule)].tolist()

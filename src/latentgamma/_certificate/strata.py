@@ -12,7 +12,6 @@ from latentgamma._certificate.parts import Places
 from latentgamma._errors import CertificateError
 from latentgamma._logic.depth import depth_bound
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 #: How hard the constants are made, one after another, until the strata bear each other's values.
 _HARDNESS = (1.0, 1.25, 1.5, 2.0, 3.0)
@@ -22,7 +21,7 @@ _HARDNESS = (1.0, 1.25, 1.5, 2.0, 3.0)
 class ClosedStrata:
     """The closed form of each stratum of a program."""
 
-    program: Program | StratifiedProgram
+    program: Program
     parts: tuple[ClosedForm, ...]
 
     @property
@@ -37,7 +36,7 @@ class ClosedStrata:
 
 
 def closed_strata(
-    program: StratifiedProgram,
+    program: Program,
     constants: Constants | None = None,
     horizon: float = 10**6,
     *,

@@ -34,12 +34,12 @@ from latentgamma._cli.main import import_torch
 from latentgamma._cli.strata import certify_with_negation, run_with_negation
 from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
 from latentgamma._program.files import SUFFIXES, read_text
+from latentgamma._program.program import Program, require_definite
 from latentgamma._program.source_text import decode_text
-from latentgamma._program.stratified import require_definite
 from latentgamma.datalog.reading import read
 
 if TYPE_CHECKING:
-    from latentgamma import Constants, LatentGamma, Program, StratifiedProgram, Trajectory
+    from latentgamma import Constants, LatentGamma, Program, Trajectory
 
 #: `run` keeps every state; a run that needs more bytes is refused.
 _MOST_BYTES = 4 << 30
@@ -110,7 +110,7 @@ def certify(args: argparse.Namespace) -> int:
     """Print the certificate; return 0 if it holds up to the horizon, else 1."""
     _check_files(args)
     given = read_program(args)
-    if isinstance(given, lg.StratifiedProgram):
+    if not given.definite:
         return certify_with_negation(args, given)
     program = given
     paper = constants = None
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the values of every step; return 0."""
     _check_files(args)
     given = read_program(args)
-    if isinstance(given, lg.StratifiedProgram):
+    if not given.definite:
         return run_with_negation(args, given, read_facts(args, given))
     program = given
     if args.model:
@@ -209,9 +209,7 @@ def convert(args: argparse.Namespace) -> int:
 # -------------------------------------------------------------------- inputs
 
 
-def read_program(
-    args: argparse.Namespace, *, ground_anyway: bool = False
-) -> Program | StratifiedProgram:
+def read_program(args: argparse.Namespace, *, ground_anyway: bool = False) -> Program:
     """Return the program of RULES.
 
     Args:
@@ -240,7 +238,7 @@ def read_program(
         return lg.load(args.rules)
 
 
-def read_facts(args: argparse.Namespace, program: Program | StratifiedProgram) -> list[str]:
+def read_facts(args: argparse.Namespace, program: Program) -> list[str]:
     """Return the facts of --facts and --facts-file."""
     facts = [atom_name(program, name) for text in args.facts for name in split_facts(text)]
     for path in args.facts_file:
@@ -277,7 +275,9 @@ def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
     import_torch()
     import torch
 
-    return lg.oracle(
+    from latentgamma._model.oracle import definite_oracle
+
+    return definite_oracle(
         program,
         _constants(args, program, None),
         form=args.form or "auto",
@@ -350,7 +350,7 @@ def _gradients(
     return {row.atom: row.exact if kind == "exact" else row.proof for row in report.rows}
 
 
-def _rule_texts(program: Program | StratifiedProgram, rules: Sequence[int]) -> dict[str, str]:
+def _rule_texts(program: Program, rules: Sequence[int]) -> dict[str, str]:
     return {str(j): str(program.rules[j]) for j in rules}
 
 

@@ -11,7 +11,7 @@ from latentgamma._cli.checks import check_outputs
 from latentgamma._cli.commands import align_atoms, load_model, read_facts, read_program
 from latentgamma._cli.console import Screen, working
 from latentgamma._cli.main import import_torch
-from latentgamma._program.stratified import require_definite
+from latentgamma._program.program import require_definite
 
 
 def explore(args: argparse.Namespace) -> int:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from latentgamma._logic.derivation import Derivation
     from latentgamma._logic.why_not import WhyNot
     from latentgamma._program.program import Program
-    from latentgamma._program.stratified import StratifiedProgram
 
 #: A terminal shows at most this many names or rules; a pipe gets all of them.
 _MOST_NAMES = 400
@@ -100,7 +99,7 @@ def _show_tree(screen: Screen, tree: str) -> None:
         screen.console.print(Text.assemble(*parts), soft_wrap=True)
 
 
-def _show_rules(screen: Screen, program: Program | StratifiedProgram, rules: Sequence[int]) -> None:
+def _show_rules(screen: Screen, program: Program, rules: Sequence[int]) -> None:
     shown = rules[:_MOST_NAMES] if screen.terminal else rules
     if rules:
         screen.line()
@@ -176,7 +175,7 @@ def _margin_rows(certificate: Certificate) -> list[Cells]:
 class RunValues(NamedTuple):
     """The values of a run, and what they should be."""
 
-    program: Program | StratifiedProgram
+    program: Program
     states: npt.NDArray[np.float64]  # (T + 1, M)
     crossing: npt.NDArray[np.int64]  # (M,)
     expected: Closure

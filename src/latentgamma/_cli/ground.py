@@ -17,7 +17,7 @@ from latentgamma._cli.checks import UsageError, check_outputs
 from latentgamma._cli.console import Screen, write_output
 
 if TYPE_CHECKING:
-    from latentgamma import Program, StratifiedProgram
+    from latentgamma import Program
     from latentgamma.datalog.tables import Table
 
 
@@ -39,7 +39,7 @@ def wants_grounding(args: argparse.Namespace) -> bool:
     return bool(args.open or args.facts_table)
 
 
-def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program | StratifiedProgram:
+def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program:
     """Return the ground program of a prepared text, as the options say."""
     from latentgamma.datalog.grounding import MAX_RULES, MAX_SECONDS, ground_text, require_clingo
     from latentgamma.datalog.source import signatures
@@ -97,7 +97,7 @@ def ground(args: argparse.Namespace) -> int:
     if args.output:
         lg.save(program, args.output)
     if args.json:
-        strata = len(program.strata) if isinstance(program, lg.StratifiedProgram) else 1
+        strata = len(program.strata)
         Screen().json(
             {
                 "path": args.output,
@@ -113,7 +113,7 @@ def ground(args: argparse.Namespace) -> int:
     return 0
 
 
-def shown_atoms(args: argparse.Namespace, program: Program | StratifiedProgram) -> set[str] | None:
+def shown_atoms(args: argparse.Namespace, program: Program) -> set[str] | None:
     """Return the atoms that --show or the '#show' of the rules selects; None for all."""
     from latentgamma.datalog.interface import atoms_of
     from latentgamma.datalog.origin import Grounding

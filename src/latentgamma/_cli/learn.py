@@ -29,7 +29,7 @@ from latentgamma._learning.result import rule_lines, summary_lines
 from latentgamma._learning.wording import quantity
 from latentgamma._program.fact_text import atom_name, split_facts
 from latentgamma._program.files import is_rule_text
-from latentgamma._program.stratified import require_definite
+from latentgamma._program.program import require_definite
 
 if TYPE_CHECKING:
     from latentgamma._learning.history import HistoryEntry

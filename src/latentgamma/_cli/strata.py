@@ -13,13 +13,13 @@ from latentgamma._cli.formatting import RunValues, show_certificate, show_run
 from latentgamma._cli.main import import_torch
 
 if TYPE_CHECKING:
-    from latentgamma import StratifiedProgram
+    from latentgamma import Program
 
 #: A run computes the first t steps anew for each t; more than this would take too long.
 _MOST_STEPS = 2000
 
 
-def certify_with_negation(args: argparse.Namespace, program: StratifiedProgram) -> int:
+def certify_with_negation(args: argparse.Namespace, program: Program) -> int:
     """Print the certificate; return 0 if it holds up to the horizon, else 1."""
     _refuse(args, "model", "plot")
     try:
@@ -53,9 +53,7 @@ def certify_with_negation(args: argparse.Namespace, program: StratifiedProgram) 
     return 0 if success else 1
 
 
-def run_with_negation(
-    args: argparse.Namespace, program: StratifiedProgram, facts: list[str]
-) -> int:
+def run_with_negation(args: argparse.Namespace, program: Program, facts: list[str]) -> int:
     """Print the values after each number of steps in each stratum; return 0."""
     _refuse(args, "model", "gradient", "plot")
     if args.steps > _MOST_STEPS:
@@ -93,9 +91,7 @@ def run_with_negation(
     return 0
 
 
-def _closed_form(
-    args: argparse.Namespace, program: StratifiedProgram, horizon: int | None
-) -> ClosedStrata:
+def _closed_form(args: argparse.Namespace, program: Program, horizon: int | None) -> ClosedStrata:
     return closed_strata(
         program,
         _constants(args, program),
@@ -105,7 +101,7 @@ def _closed_form(
     )
 
 
-def _constants(args: argparse.Namespace, program: StratifiedProgram) -> lg.Constants | None:
+def _constants(args: argparse.Namespace, program: Program) -> lg.Constants | None:
     if args.constants == "paper":
         return lg.Constants.paper()
     if args.constants == "scaled":

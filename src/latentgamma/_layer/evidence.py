@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from latentgamma._errors import ModelError, StateError
-from latentgamma._logic.stratification import stratify
 from latentgamma._probability.ladder import Ladder
 from latentgamma._program.program import Program
 from latentgamma._program.rules import Rule
-from latentgamma._program.stratified import StratifiedProgram
 
 # Of a difference of joint probabilities, what is smaller than this times their sum is rounding.
 _ROUNDING = 1e-12
@@ -42,7 +40,7 @@ class Conditioning:
 
     def __init__(
         self,
-        program: Program | StratifiedProgram,
+        program: Program,
         outputs: list[int],
         evidence: Mapping[int, bool],
         *,
@@ -50,8 +48,8 @@ class Conditioning:
     ) -> None:
         true = [atom for atom, value in evidence.items() if value]
         false = [atom for atom, value in evidence.items() if not value]
-        self.program: Program | StratifiedProgram
-        if isinstance(program, StratifiedProgram) or (negation and false):
+        self.program: Program
+        if not program.definite or (negation and false):
             self.signs = torch.ones(1).double()
             bodies = [sorted({*output, *true}) for output in ((), *((a,) for a in outputs))]
             self.program, self.atoms = _with_negation(program, bodies, false)
@@ -108,7 +106,7 @@ class Conditioning:
 
 def plan_evidence(
     plan: Callable[..., Ladder],
-    program: Program | StratifiedProgram,
+    program: Program,
     outputs: list[int],
     evidence: Mapping[int, bool],
     method: str,
@@ -128,7 +126,7 @@ def plan_evidence(
     Raises:
         ModelError: if the method does not fit.
     """
-    signed = isinstance(program, StratifiedProgram)
+    signed = not program.definite
     if signed or method != "pass":
         joint = Conditioning(program, outputs, evidence, negation=True)
         ladder = plan(joint.program, outputs=joint.atoms, subtract=False)
@@ -145,7 +143,7 @@ def plan_evidence(
     return (differences, exact) if exact.exact else (joint, ladder)
 
 
-def _new_atoms(program: Program | StratifiedProgram, count: int) -> tuple[list[str], list[int]]:
+def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
     """Names that the program does not have, and their indices after its own atoms."""
     names = [f"and({n})" for n in range(count)]
     while set(names) & set(program.atoms):
@@ -154,8 +152,8 @@ def _new_atoms(program: Program | StratifiedProgram, count: int) -> tuple[list[s
 
 
 def _with_negation(
-    program: Program | StratifiedProgram, bodies: Sequence[Sequence[int]], negated: Sequence[int]
-) -> tuple[StratifiedProgram, list[int]]:
+    program: Program, bodies: Sequence[Sequence[int]], negated: Sequence[int]
+) -> tuple[Program, list[int]]:
     """The program with an atom for each body together with negated atoms, and these atoms."""
     names, added = _new_atoms(program, len(bodies))
     false = frozenset(program.atoms[i] for i in negated)
@@ -163,7 +161,7 @@ def _with_negation(
         Rule((name,), frozenset(program.atoms[i] for i in body), false)
         for name, body in zip(names, bodies, strict=True)
     ]
-    return stratify([*program.rules, *rules], (*program.atoms, *names)), added
+    return Program.from_rules([*program.rules, *rules], (*program.atoms, *names)), added
 
 
 def _with_conjunctions(

@@ -13,7 +13,7 @@ from torch import Tensor
 from latentgamma._errors import StateError
 from latentgamma._layer.explanation import Example, Explanation, explain_answer
 from latentgamma._layer.groups import UNNAMED, Group, batch_of_one
-from latentgamma._program.stratified import require_definite
+from latentgamma._program.program import require_definite
 
 if TYPE_CHECKING:
     from latentgamma._layer.layer import Layer

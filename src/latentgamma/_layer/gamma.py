@@ -19,7 +19,7 @@ from latentgamma._minmax.circuit import compile_circuit
 from latentgamma._minmax.closure import KernelChoice
 from latentgamma._model.certificate_cache import CertificateCache
 from latentgamma._model.module import LatentGamma
-from latentgamma._model.oracle import oracle
+from latentgamma._model.oracle import definite_oracle
 from latentgamma._model.stages import GateKind
 from latentgamma._program.program import Program
 
@@ -66,7 +66,7 @@ class GammaSemantics(nn.Module):
         self.circuit = compile_circuit(program, inputs, outputs, true=true)
 
         def operator(constants: Constants | None) -> LatentGamma:
-            made = oracle(program, constants, form="sparse", gate=gate, kernel=kernel)
+            made = definite_oracle(program, constants, form="sparse", gate=gate, kernel=kernel)
             return made.requires_grad_(False)
 
         self._program = program

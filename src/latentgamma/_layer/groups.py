@@ -16,7 +16,6 @@ from latentgamma._errors import ModelError, StateError, unknown_atoms
 from latentgamma._model.checks import STATE_DTYPES
 from latentgamma._program.facts import find_name
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 #: A name, or an array of names of any shape.
 AtomNames: TypeAlias = "str | Sequence[Any] | npt.NDArray[Any] | Categorical"
@@ -66,9 +65,7 @@ class Group:
         return repr(self.name) if self.name != UNNAMED else "the layer"
 
 
-def read_groups(
-    program: Program | StratifiedProgram, given: GroupsOfAtoms, what: str
-) -> tuple[Group, ...]:
+def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Group, ...]:
     """The groups that a user wrote down, `what` being "inputs" or "outputs".
 
     Raises:
@@ -93,7 +90,7 @@ def read_groups(
     return tuple(groups)
 
 
-def written_down(program: Program | StratifiedProgram, groups: Iterable[Group]) -> GroupsOfAtoms:
+def written_down(program: Program, groups: Iterable[Group]) -> GroupsOfAtoms:
     """The groups as a user writes them down: what `read_groups` reads."""
     named: dict[str, AtomNames] = {}
     for group in groups:
@@ -102,9 +99,7 @@ def written_down(program: Program | StratifiedProgram, groups: Iterable[Group]) 
     return named[UNNAMED] if UNNAMED in named else named  # noqa: SIM401
 
 
-def refuse_overlap(
-    program: Program | StratifiedProgram, groups: Iterable[Group], facts: Iterable[int]
-) -> None:
+def refuse_overlap(program: Program, groups: Iterable[Group], facts: Iterable[int]) -> None:
     """Raise a ModelError if an atom is fed twice, or is fed and given as well."""
     owner = dict.fromkeys(facts, "facts")
     for group in groups:

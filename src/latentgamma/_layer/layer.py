@@ -39,12 +39,7 @@ from latentgamma._model.stages import GateKind
 from latentgamma._model.zero_gradient import ZeroGradientWatch
 from latentgamma._probability.proofs import LikelyProof
 from latentgamma._program.facts import Facts, atom_index, fact_values
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import (
-    StratifiedProgram,
-    require_any_program,
-    require_definite,
-)
+from latentgamma._program.program import Program, require_definite, require_program
 
 Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
 
@@ -105,7 +100,7 @@ class Layer(nn.Module):
 
     def __init__(
         self,
-        program: Program | StratifiedProgram,
+        program: Program,
         inputs: GroupsOfAtoms,
         outputs: GroupsOfAtoms,
         *,
@@ -120,7 +115,7 @@ class Layer(nn.Module):
         gate: GateKind | None = None,
     ) -> None:
         super().__init__()
-        require_any_program(program, "Layer")
+        require_program(program, "Layer")
         self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
         self.kernel: KernelChoice = one_of("kernel", kernel, get_args(KernelChoice))
         self.program = program
@@ -602,9 +597,7 @@ def _reread_temperature(layer: Layer, _: object) -> None:
     layer.temperature = layer.temperature
 
 
-def _read_evidence(
-    program: Program | StratifiedProgram, evidence: Mapping[str, bool]
-) -> dict[int, bool]:
+def _read_evidence(program: Program, evidence: Mapping[str, bool]) -> dict[int, bool]:
     """The truth of the atoms of the evidence, by their index."""
     if not isinstance(evidence, Mapping):
         raise ModelError(

@@ -9,12 +9,11 @@ import numpy as np
 
 from latentgamma._display import Display, Displayed
 from latentgamma._layer.groups import Group
-from latentgamma._logic.dependency_graph import rule_order
 from latentgamma._minmax.circuit import CYCLE, FALSE, TRUE, Circuit
 from latentgamma._probability.ladder import Ladder
+from latentgamma._program.dependency_graph import rule_order
 from latentgamma._program.names import quote
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 SENTENCES = {
     "godel": "an atom is as true as its best proof, a proof as its weakest fact",
@@ -75,7 +74,7 @@ class Plan(Displayed):
 
 
 def plan_of(
-    program: Program | StratifiedProgram,
+    program: Program,
     inputs: Sequence[Group],
     outputs: Sequence[Group],
     circuit: Circuit,
@@ -111,7 +110,7 @@ def plan_of(
 
 
 def probability_plan(
-    program: Program | StratifiedProgram,
+    program: Program,
     inputs: Sequence[Group],
     outputs: Sequence[Group],
     ladder: Ladder,
@@ -142,9 +141,9 @@ def probability_plan(
     )
 
 
-def _cycles(program: Program | StratifiedProgram) -> int:
+def _cycles(program: Program) -> int:
     """How many sets of rules depend on themselves."""
-    parts = [program] if isinstance(program, Program) else [s.program for s in program.strata]
+    parts = [stratum.program for stratum in program.strata]
     return sum(int(rule_order(part).cyclic.sum()) for part in parts)
 
 

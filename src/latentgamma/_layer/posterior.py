@@ -69,13 +69,11 @@ def proofs_of(
     Raises:
         ModelError: if the program has negation, the budget is spent, or a number is not one.
     """
-    from latentgamma._program.program import Program
-
     for name, number in (("most", most), ("budget", budget)):
         if not isinstance(number, int) or number < 0:
             raise ModelError(f"{name} is a whole number from 0 on, not {number!r}")
     program = semantics.ladder.program
-    if not isinstance(program, Program):
+    if not program.definite:
         raise ModelError("likely proofs are for programs without negation")
     return likely_proofs(
         program,

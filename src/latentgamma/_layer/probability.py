@@ -21,7 +21,6 @@ from latentgamma._probability.fused_pass import LOG, LOG_ODDS, FusedPass, Watch,
 from latentgamma._probability.ladder import plan_ladder
 from latentgamma._probability.variables import Variables, check_variables
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 Method: TypeAlias = Literal["auto", "pass", "table", "sample"]
 
@@ -78,7 +77,7 @@ class ProbabilitySemantics(nn.Module):
 
     def __init__(
         self,
-        program: Program | StratifiedProgram,
+        program: Program,
         groups: Sequence[Group],
         constants: Mapping[int, float],
         outputs: Sequence[Group],

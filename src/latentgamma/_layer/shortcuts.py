@@ -15,8 +15,7 @@ from latentgamma._layer.groups import UNNAMED, Group, GroupsOfAtoms, read_groups
 from latentgamma._logic.closures import closures
 from latentgamma._probability.readings import Constraint, count_readings
 from latentgamma._program.facts import Mask
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_program
 
 #: The true values of an input for N examples: numbers of categories, or booleans.
 Truth: TypeAlias = "npt.ArrayLike | Mapping[str, npt.ArrayLike]"
@@ -111,7 +110,7 @@ class Shortcuts:
 
 
 def shortcuts(
-    program: Program | StratifiedProgram,
+    program: Program,
     inputs: GroupsOfAtoms,
     outputs: GroupsOfAtoms,
     examples: Truth,
@@ -151,7 +150,7 @@ def shortcuts(
         DataError: The examples do not fit the inputs, or an example has too many readings.
         ArgumentError: `some` or `budget` is not a whole number from 0 on.
     """
-    require_any_program(program, "shortcuts")
+    require_program(program, "shortcuts")
     for what, number in (("some", some), ("budget", budget)):
         if not isinstance(number, int) or number < 0:
             raise ArgumentError(f"{what} is a whole number from 0 on, not {number!r}")
@@ -188,7 +187,7 @@ def shortcuts(
 
 
 def _constraint(
-    program: Program | StratifiedProgram,
+    program: Program,
     groups: Sequence[Group],
     owner: Sequence[int],
     sizes: Sequence[int],

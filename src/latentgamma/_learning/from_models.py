@@ -15,7 +15,7 @@ import numpy.typing as npt
 from latentgamma._errors import DataError
 from latentgamma._learning.head_task import packed_words
 from latentgamma._learning.implications import Implication, remove_implied
-from latentgamma._logic.compilation import Cells, compile_loop
+from latentgamma._program.compilation import Cells, compile_loop
 from latentgamma._program.facts import Mask
 
 #: Closed sets that are enumerated at most; a table can have exponentially many.

@@ -165,9 +165,9 @@ def build_result(
     program = as_program(learned.rules, training.M, training.atoms)
     model = learned.model
     if model is None:
-        from latentgamma._model.oracle import oracle
+        from latentgamma._model.oracle import definite_oracle
 
-        model = oracle(program, device=options.device)
+        model = definite_oracle(program, device=options.device)
     certificate = certify(model, program)
     models = options.kind == "models"
     every_label = learned.method == "paper" or (closed and data.noise > 0)

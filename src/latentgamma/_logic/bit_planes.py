@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError
-from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
+from latentgamma._program.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._program.facts import Mask
 
 Planes: TypeAlias = npt.NDArray[np.uint64]

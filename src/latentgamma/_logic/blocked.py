@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-from latentgamma._logic.dependency_graph import rules_deriving
+from latentgamma._program.dependency_graph import rules_deriving
 from latentgamma._program.facts import Facts, Mask, atom_index, fact_mask
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Instance
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +38,7 @@ class Blocked:
         return f"{place} {joined}" if self.missing else f"{place} does not apply: {joined}"
 
 
-def complete_program(
-    program: Program | StratifiedProgram, facts: Facts
-) -> tuple[Program | StratifiedProgram, Mask]:
+def complete_program(program: Program, facts: Facts) -> tuple[Program, Mask]:
     """The program that proofs speak about, and its facts.
 
     A grounded program has had everything evaluated that does not depend on what is given; proofs
@@ -52,11 +47,11 @@ def complete_program(
     given = fact_mask(program, facts)
     if program.origin is None:
         return program, given
-    complete: Program | StratifiedProgram = program.origin.complete()
+    complete: Program = program.origin.complete()
     return complete, complete.mask(list(program.names(given)))
 
 
-def asked_atom(program: Program | StratifiedProgram, atom: str | int) -> str:
+def asked_atom(program: Program, atom: str | int) -> str:
     """The name of the atom; a grounded program may be asked about atoms that it cannot derive."""
     if isinstance(atom, str) and program.origin is not None:
         name = program.origin.atom_name(atom)
@@ -65,7 +60,7 @@ def asked_atom(program: Program | StratifiedProgram, atom: str | int) -> str:
     return program.atoms[atom_index(program, atom)]
 
 
-def instance_of(program: Program | StratifiedProgram, rule: int) -> Instance | None:
+def instance_of(program: Program, rule: int) -> Instance | None:
     """Where a rule of a complete program comes from, if that can be told."""
     if program.origin is None:
         return None
@@ -73,44 +68,27 @@ def instance_of(program: Program | StratifiedProgram, rule: int) -> Instance | N
     return program.origin.instance(written.heads[0], written.body, written.negated)
 
 
-def blocked_rules(
-    program: Program | StratifiedProgram, state: Mask, goal: int
-) -> tuple[Blocked, ...]:
+def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ...]:
     """An entry for each rule of an atom that is not derived."""
     names = program.atoms
     found = []
     for rule in rules_with_head(program, goal):
-        if isinstance(program, Program):
-            missing = [i for i in program.body_of(rule).tolist() if not state[i]]
-            holding: list[int] = []
-        else:
-            stratum, j = program.locate(rule)
-            body = stratum.program.body_of(j)
-            atoms, negated = stratum.atom[body], stratum.negated[body]
-            missing = atoms[~negated & ~state[atoms]].tolist()
-            holding = atoms[negated & state[atoms]].tolist()
+        literals = program.literals_of(rule).tolist()
         found.append(
             Blocked(
                 rule,
-                tuple(names[i] for i in missing),
-                tuple(names[i] for i in holding),
+                tuple(names[i] for i in literals if i >= 0 and not state[i]),
+                tuple(names[~i] for i in literals if i < 0 and state[~i]),
                 instance_of(program, rule),
             )
         )
     return tuple(found)
 
 
-def rules_with_head(program: Program | StratifiedProgram, goal: int) -> list[int]:
+def rules_with_head(program: Program, goal: int) -> list[int]:
     """The numbers of the rules that derive an atom."""
-    if isinstance(program, Program):
-        ends, rules = rules_deriving(program)
-        own: list[int] = rules[ends[goal] : ends[goal + 1]].tolist()
-        return own
-    found = []
-    for s, stratum in enumerate(program.strata):
-        for local in np.flatnonzero((stratum.atom == goal) & ~stratum.negated).tolist():
-            first = int(program.first_rule[s])
-            found += [first + j for j in rules_with_head(stratum.program, local)]
+    ends, rules = rules_deriving(program)
+    found: list[int] = rules[ends[goal] : ends[goal + 1]].tolist()
     return found
 
 

@@ -13,16 +13,18 @@ import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed
 from latentgamma._logic.bit_planes import pack, unpack
-from latentgamma._logic.dependency_graph import rules_deriving
 from latentgamma._logic.propagation import Levels, derive_levels
+from latentgamma._program.dependency_graph import rules_deriving
 from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_masks
 from latentgamma._program.immutable import read_only
 from latentgamma._program.names import quote
-from latentgamma._program.program import Indices, Offsets, Program, Stratum
-from latentgamma._program.stratified import (
-    StratifiedProgram,
-    require_any_program,
+from latentgamma._program.program import (
+    Indices,
+    Offsets,
+    Program,
+    Stratum,
     require_definite,
+    require_program,
 )
 
 # The most words that `step` keeps for all literals together: 32 MB.
@@ -55,7 +57,7 @@ class Closure(Displayed):
     2  animal
     """
 
-    program: Program | StratifiedProgram
+    program: Program
     state: Mask
     depth: int
     order: Indices
@@ -127,17 +129,15 @@ class Closure(Displayed):
 
 
 @overload
-def step(program: Program | StratifiedProgram, facts: npt.NDArray[Any]) -> Any: ...
+def step(program: Program, facts: npt.NDArray[Any]) -> Any: ...
 @overload
 def step(  # type: ignore[overload-overlap]
-    program: Program | StratifiedProgram,
+    program: Program,
     facts: str | int | Mapping[Any, Any] | Iterable[str] | Iterable[int] | Iterable[float] = (),
 ) -> frozenset[str]: ...
 @overload
-def step(program: Program | StratifiedProgram, facts: FactSets) -> Mask: ...
-def step(
-    program: Program | StratifiedProgram, facts: Facts | FactSets = ()
-) -> frozenset[str] | Mask:
+def step(program: Program, facts: FactSets) -> Mask: ...
+def step(program: Program, facts: Facts | FactSets = ()) -> frozenset[str] | Mask:
     """The facts and what follows from them at once: T_P applied to one fact set or many.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
@@ -185,7 +185,7 @@ def _step_planes(program: Program, planes: npt.NDArray[np.uint64]) -> npt.NDArra
     return after
 
 
-def closure(program: Program | StratifiedProgram, facts: Facts = ()) -> Closure:
+def closure(program: Program, facts: Facts = ()) -> Closure:
     """Everything that follows from the facts, and the step at which it does.
 
     The time is linear in the size of the program. Strata are closed one after another, and their
@@ -206,13 +206,13 @@ def closure(program: Program | StratifiedProgram, facts: Facts = ()) -> Closure:
         FactsError: if these are not facts of the program, or some are neither true nor false.
         ProgramError: if the first argument is not a program.
     """
-    require_any_program(program, "closure")
+    require_program(program, "closure")
     return closure_of_mask(program, fact_mask(program, facts))
 
 
-def closure_of_mask(program: Program | StratifiedProgram, given: Mask) -> Closure:
+def closure_of_mask(program: Program, given: Mask) -> Closure:
     """The closure of facts given as one boolean for each atom."""
-    if isinstance(program, StratifiedProgram):
+    if not program.definite:
         levels = _derive_by_strata(program, given)
     else:
         levels = derive_levels(program, given)
@@ -227,7 +227,7 @@ def stratum_facts(stratum: Stratum, known: Mask) -> Mask:
     return facts
 
 
-def _derive_by_strata(program: StratifiedProgram, given: Mask) -> Levels:
+def _derive_by_strata(program: Program, given: Mask) -> Levels:
     known = given.copy()
     order: list[npt.NDArray[Any]] = [np.flatnonzero(given)]
     offsets = [0, int(given.sum())]

@@ -19,17 +19,16 @@ from latentgamma._logic.bit_planes import (
     unpack_into,
     whole_number,
 )
-from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
-from latentgamma._logic.dependency_graph import (
+from latentgamma._logic.numpy_closures import close_with_numpy
+from latentgamma._logic.threads import processors, run_in_threads
+from latentgamma._program.compilation import Cells, compile_loop, worth_compiling
+from latentgamma._program.dependency_graph import (
     reorder_rows,
     rule_order,
     rules_using,
 )
-from latentgamma._logic.numpy_closures import close_with_numpy
-from latentgamma._logic.threads import processors, run_in_threads
 from latentgamma._program.facts import FactSets, Mask, fact_rows
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_program
 
 # The words of a tile: the columns of the planes that go through all rules together. Wide tiles
 # spread the cost of reading a rule; the state of a tile should stay in the second-level cache.
@@ -43,7 +42,7 @@ _BYTES_PER_THREAD = 1 << 22
 
 @overload
 def closures(
-    program: Program | StratifiedProgram,
+    program: Program,
     fact_sets: FactSets,
     *,
     packed: Literal[False] = ...,
@@ -51,7 +50,7 @@ def closures(
 ) -> Mask: ...
 @overload
 def closures(
-    program: Program | StratifiedProgram,
+    program: Program,
     fact_sets: Any,
     *,
     packed: Literal[True],
@@ -59,7 +58,7 @@ def closures(
     out: Any = ...,
 ) -> Any: ...
 def closures(
-    program: Program | StratifiedProgram,
+    program: Program,
     fact_sets: Any,
     *,
     packed: bool = False,
@@ -97,7 +96,7 @@ def closures(
         FactsError: if these are not fact sets of the program.
         ProgramError: if the first argument is not a program.
     """
-    require_any_program(program, "closures")
+    require_program(program, "closures")
     if threads is not None:
         threads = whole_number("threads", threads, 1)
     if out is not None and not packed:
@@ -113,9 +112,7 @@ def closures(
     return close_planes(program, planes, threads, out)
 
 
-def close_planes(
-    program: Program | StratifiedProgram, planes: Planes, threads: int, out: Planes | None
-) -> Planes:
+def close_planes(program: Program, planes: Planes, threads: int, out: Planes | None) -> Planes:
     """The closures of the fact sets in bit planes."""
     if len(planes) != program.M:
         raise FactsError(
@@ -129,7 +126,7 @@ def close_planes(
         raise ArgumentError("out is read-only; pass an array that can be written, or a copy")
     elif out is not planes and np.may_share_memory(out, planes):
         planes = planes.copy()  # a tile of the result may lie where another one is still to be read
-    if isinstance(program, StratifiedProgram):
+    if not program.definite:
         out[:] = planes
         for stratum in program.strata:
             facts = out[stratum.atom]
@@ -157,14 +154,14 @@ def close_planes(
     return out
 
 
-def _close_rows(program: Program | StratifiedProgram, rows: Mask, threads: int) -> Mask:
+def _close_rows(program: Program, rows: Mask, threads: int) -> Mask:
     """The closures of boolean rows: packed, closed and unpacked tile by tile."""
     N, M = rows.shape
     if not rows.size:
         return rows.copy()
     visits = program.size * (1 + N // (64 * _NUMPY_WORDS))
     small = not worth_compiling(visits + rows.size // BYTES_PER_LITERAL)
-    if small or isinstance(program, StratifiedProgram):
+    if small or not program.definite:
         return unpack(close_planes(program, pack(rows), threads, None), N)
     schedule = program.cached(_schedule)
     # Read-only on purpose: the loops are compiled once, whatever array the caller has.

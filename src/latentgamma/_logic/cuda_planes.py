@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentgamma._logic.compilation import Cells, compile_loop
-from latentgamma._logic.dependency_graph import reorder_rows, rule_order
+from latentgamma._program.compilation import Cells, compile_loop
+from latentgamma._program.dependency_graph import reorder_rows, rule_order
 from latentgamma._program.program import Program
 
 _SOURCE = r"""

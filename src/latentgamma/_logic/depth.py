@@ -25,15 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._logic.closure import closure_of_mask
-from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
-from latentgamma._logic.dependency_graph import (
+from latentgamma._program.compilation import Cells, compile_loop, worth_compiling
+from latentgamma._program.dependency_graph import (
     Rows,
     rule_order,
     rules_using,
     strong_components,
 )
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_program
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -41,7 +40,7 @@ _Numbers = npt.NDArray[np.int64]
 _LARGEST_EXACT = 256
 
 
-def depth_bound(program: Program | StratifiedProgram) -> int:
+def depth_bound(program: Program) -> int:
     """A number of steps of T_P within which every fact set reaches its closure.
 
     It is the longest path through the dependency graph, where a cycle counts with a bound on the
@@ -61,8 +60,8 @@ def depth_bound(program: Program | StratifiedProgram) -> int:
     Raises:
         ProgramError: if this is not a program.
     """
-    require_any_program(program, "depth_bound")
-    if isinstance(program, StratifiedProgram):
+    require_program(program, "depth_bound")
+    if not program.definite:
         return sum(depth_bound(stratum.program) for stratum in program.strata)
     return program.cached(_depth_bound)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,7 @@ from latentgamma._logic.closure import Closure, closure, closure_of_mask, stratu
 from latentgamma._program.facts import Facts, Mask
 from latentgamma._program.names import quote
 from latentgamma._program.origin import Instance
-from latentgamma._program.program import Indices, Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program, require_definite
+from latentgamma._program.program import Indices, Program, require_definite, require_program
 
 # A branch deeper than this goes on in a tree of its own, or a long chain would run off the page.
 _DEEPEST = 24
@@ -101,7 +99,7 @@ class Derivation(Displayed):
     (2, ['penguin'], (0, 1))
     """
 
-    program: Program | StratifiedProgram
+    program: Program
     atom: str
     depth: int
     steps: tuple[ProofStep, ...]
@@ -243,9 +241,7 @@ class Derivation(Displayed):
         return caption(self._display().title) + shown[self.atom]
 
 
-def derivation(
-    program: Program | StratifiedProgram, facts: Facts, atom: str | int
-) -> Derivation | None:
+def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | None:
     """A proof of least depth that the atom follows from the facts, or None if it does not.
 
     An atom that is given is its own proof, even where a rule derives it as well. The proof of a
@@ -267,7 +263,7 @@ def derivation(
         FactsError: if the program does not have these facts or this atom.
         ProgramError: if the first argument is not a program.
     """
-    require_any_program(program, "derivation")
+    require_program(program, "derivation")
     goal_name = asked_atom(program, atom)
     program, given = complete_program(program, facts)
     goal = program.index.get(goal_name)
@@ -277,21 +273,20 @@ def derivation(
     if not known.state[goal]:
         return None
     names, level = program.atoms, known.level.tolist()
-    reasons, bodies = _reasons_and_bodies(program, known, given)
+    reasons = _reasons(program, known, given)
     steps = []
     absent: dict[str, None] = {}
-    for i in sorted(_needed(reasons, bodies, goal), key=lambda i: (level[i], i)):
+    for i in sorted(atoms_needed(program, reasons, goal), key=lambda i: (level[i], i)):
         rule = int(reasons[i])
         if rule < 0:
             steps.append(ProofStep(names[i], None, ()))
             continue
-        premises, denied = bodies(rule)
+        literals = program.literals_of(rule).tolist()
+        premises = tuple(names[b] for b in literals if b >= 0)
         origin = instance_of(program, rule)
-        negated = [names[n] for n in denied] + list(origin.absent if origin else ())
+        negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
         absent.update(dict.fromkeys(negated))
-        steps.append(
-            ProofStep(names[i], rule, tuple(names[b] for b in premises), tuple(negated), origin)
-        )
+        steps.append(ProofStep(names[i], rule, premises, tuple(negated), origin))
     leaves = tuple(_absent(program, known, name) for name in absent)
     everything = program.names(given) if leaves else frozenset()
     return Derivation(program, names[goal], level[goal], tuple(steps), leaves, everything)
@@ -300,48 +295,35 @@ def derivation(
 # ------------------------------------------------------------------------ proofs
 
 
-#: The positive and the negated atoms in the body of a rule.
-_Bodies: TypeAlias = Callable[[int], tuple[list[int], list[int]]]
-
-
-def _reasons_and_bodies(
-    program: Program | StratifiedProgram, known: Closure, given: Mask
-) -> tuple[Indices, _Bodies]:
-    """For each atom the rule that derives it (−1: it is given or false), and the bodies of rules."""
-    if isinstance(program, Program):
-        return reasons_of(known), lambda rule: (program.body_of(rule).tolist(), [])
+def _reasons(program: Program, known: Closure, given: Mask) -> Indices:
+    """For each atom the rule that derives it, −1 where it is given or false. Shape (M,)."""
+    if program.definite:
+        return reasons_of(known)
     reasons = np.full(program.M, -1, np.int32)
     state = given.copy()
-    for s, stratum in enumerate(program.strata):
+    for stratum in program.strata:
         closed = closure_of_mask(stratum.program, stratum_facts(stratum, state))
         local = reasons_of(closed)
         derived = np.flatnonzero(local >= 0)
-        reasons[stratum.atom[derived]] = int(program.first_rule[s]) + local[derived]
+        reasons[stratum.atom[derived]] = stratum.rules[local[derived]]
         state[stratum.atom[derived]] = True
-
-    def bodies(rule: int) -> tuple[list[int], list[int]]:
-        stratum, j = program.locate(rule)
-        body = stratum.program.body_of(j)
-        negated = stratum.negated[body]
-        return stratum.atom[body[~negated]].tolist(), stratum.atom[body[negated]].tolist()
-
-    return reasons, bodies
+    return reasons
 
 
-def _needed(reasons: Indices, bodies: _Bodies, goal: int) -> set[int]:
+def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[int]:
     """The atoms of the proof that the reasons make up."""
     needed = {goal}
     stack = [goal]
     while stack:
         rule = int(reasons[stack.pop()])
         if rule >= 0:
-            fresh = set(bodies(rule)[0]) - needed
+            fresh = {i for i in program.literals_of(rule).tolist() if i >= 0} - needed
             needed |= fresh
             stack += fresh
     return needed
 
 
-def _absent(program: Program | StratifiedProgram, known: Closure, name: str) -> Absent:
+def _absent(program: Program, known: Closure, name: str) -> Absent:
     goal = program.index.get(name)
     blocked = () if goal is None else blocked_rules(program, known.state, goal)
     if blocked or program.origin is None:
@@ -366,11 +348,6 @@ def reasons_of(known: Closure) -> Indices:
     reasons = np.full(program.M, -1, np.int32)
     reasons[program.head_indices[first]] = rule[first]
     return reasons
-
-
-def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[int]:
-    """The atoms of the proof that the reasons make up."""
-    return _needed(reasons, lambda rule: (program.body_of(rule).tolist(), []), goal)
 
 
 def _step_values(step: ProofStep) -> dict[str, Any]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from latentgamma._errors import ProgramError
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 
-def differing_facts(
-    p: Program | StratifiedProgram, q: Program | StratifiedProgram
-) -> tuple[frozenset[str], str] | None:
+def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None:
     """A fact set whose closures differ and an atom in just one of them, or None if there is none.
 
     Raises:

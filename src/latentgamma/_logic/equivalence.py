@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._logic.closures import closures
-from latentgamma._program.program import Program
+from latentgamma._program.program import Program, require_program
 from latentgamma._program.rules import Rule
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 #: How many booleans one batch of closures may hold.
 _BATCH = 1 << 26
@@ -37,7 +36,7 @@ class Equivalence:
         return self.equal
 
 
-def equivalent(p: Program | StratifiedProgram, q: Program | StratifiedProgram) -> Equivalence:
+def equivalent(p: Program, q: Program) -> Equivalence:
     """Whether two programs have the same closure for every fact set, with a witness if not.
 
     Atoms are compared by name; an atom that only one program knows has no rules in the other.
@@ -63,8 +62,8 @@ def equivalent(p: Program | StratifiedProgram, q: Program | StratifiedProgram) -
         ProgramError: if an argument is not a program.
     """
     for program in (p, q):
-        require_any_program(program, "equivalent")
-    if isinstance(p, StratifiedProgram) or isinstance(q, StratifiedProgram):
+        require_program(program, "equivalent")
+    if not (p.definite and q.definite):
         from latentgamma._logic.difference_search import differing_facts
 
         found = differing_facts(p, q)

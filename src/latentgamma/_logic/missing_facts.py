@@ -11,9 +11,9 @@ import numpy.typing as npt
 from latentgamma._logic.bit_planes import unpack
 from latentgamma._logic.closure import Closure, closure_of_mask
 from latentgamma._logic.closures import closures
-from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
-from latentgamma._logic.dependency_graph import rules_deriving, rules_using
 from latentgamma._logic.derivation import atoms_needed, reasons_of
+from latentgamma._program.compilation import Cells, compile_loop, worth_compiling
+from latentgamma._program.dependency_graph import rules_deriving, rules_using
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Indices, Offsets, Program
 

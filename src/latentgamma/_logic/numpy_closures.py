@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from latentgamma._logic.bit_planes import Planes
-from latentgamma._logic.dependency_graph import Rows, rule_order
+from latentgamma._program.dependency_graph import Rows, rule_order
 from latentgamma._program.program import Program
 
 

@@ -10,12 +10,9 @@ from latentgamma._errors import ArgumentError, FactsError
 from latentgamma._logic.closures import close_planes
 from latentgamma._logic.cuda_planes import close_on_cuda
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 
-def close_tensor(
-    program: Program | StratifiedProgram, planes: Tensor, threads: int, out: Tensor | None
-) -> Tensor:
+def close_tensor(program: Program, planes: Tensor, threads: int, out: Tensor | None) -> Tensor:
     """The closures of the fact sets in bit planes, on the device of the planes.
 
     Args:
@@ -47,8 +44,8 @@ def close_tensor(
     return closed if out is None else out.copy_(closed)
 
 
-def _close_on_cuda(program: Program | StratifiedProgram, planes: Tensor) -> Tensor:
-    if isinstance(program, Program):
+def _close_on_cuda(program: Program, planes: Tensor) -> Tensor:
+    if program.definite:
         return close_on_cuda(program, planes)
     state = planes.clone()
     for stratum in program.strata:
@@ -62,6 +59,6 @@ def _close_on_cuda(program: Program | StratifiedProgram, planes: Tensor) -> Tens
     return state
 
 
-def _close_on_cpu(program: Program | StratifiedProgram, planes: Tensor, threads: int) -> Tensor:
+def _close_on_cpu(program: Program, planes: Tensor, threads: int) -> Tensor:
     words = planes.contiguous().numpy().view("uint64")
     return torch.from_numpy(close_planes(program, words, threads, None).view("int64"))

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
-from latentgamma._logic.dependency_graph import Rows, rules_using, stated_facts
+from latentgamma._program.compilation import Cells, compile_loop, worth_compiling
+from latentgamma._program.dependency_graph import Rows, rules_using, stated_facts
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Indices, Offsets, Program
 

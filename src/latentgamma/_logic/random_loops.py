@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from latentgamma._logic.compilation import Cells, compile_loop
 from latentgamma._logic.random_planes import GOLDEN, ODD, ROUNDS, mix
+from latentgamma._program.compilation import Cells, compile_loop
 
 _mix = compile_loop(mix)
 

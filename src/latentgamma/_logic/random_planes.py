@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError
 from latentgamma._logic.bit_planes import Planes, whole_number
-from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._logic.threads import processors, run_in_threads
+from latentgamma._program.compilation import Cells, compile_loop, worth_compiling
 
 #: Bits of U that are drawn for all words before the words that are still undecided go on alone.
 ROUNDS = 8

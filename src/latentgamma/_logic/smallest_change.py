@@ -9,8 +9,9 @@ import numpy as np
 
 from latentgamma._errors import ProgramError
 from latentgamma._logic.closure import closure_of_mask
+from latentgamma._program.dependency_graph import rules_deriving
 from latentgamma._program.facts import Mask
-from latentgamma._program.stratified import StratifiedProgram
+from latentgamma._program.program import Program
 
 #: Clingo proves the change smallest, or gives the best one it has found after so many seconds.
 _PATIENCE = 10.0
@@ -19,9 +20,7 @@ _PATIENCE = 10.0
 Literals: TypeAlias = tuple[list[int], list[int], list[int]]
 
 
-def smallest_change(
-    program: StratifiedProgram, given: Mask, goal: int
-) -> tuple[set[int], set[int]]:
+def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int], set[int]]:
     """The atoms to add to the facts, and the facts to withdraw, so that the goal follows.
 
     Only atoms that no rule derives are added, if that is possible; else others as well, and the
@@ -88,41 +87,26 @@ def _search(
             facts = {i for i in switch if model.is_true(switch[i])}
 
 
-def _relevant(program: StratifiedProgram, goal: int) -> tuple[list[int], list[Literals]]:
+def _relevant(program: Program, goal: int) -> tuple[list[int], list[Literals]]:
     """The atoms that the goal depends on, and their rules."""
-    wanted = np.zeros(program.M, np.bool_)
-    wanted[goal] = True
-    rules: list[Literals] = []
-    for stratum in reversed(program.strata):
-        part = stratum.program
-        # Within a stratum, backwards until nothing is new.
-        local = wanted[stratum.atom] & ~stratum.negated
-        rule_of = np.repeat(np.arange(part.R), part.body_sizes)
-        head_of = np.repeat(np.arange(part.R), part.head_sizes)
-        while True:
-            used = np.zeros(part.R, np.bool_)
-            used[head_of[local[part.head_indices]]] = True
-            more = local.copy()
-            more[part.body_indices[used[rule_of]]] = True
-            if (more == local).all():
-                break
-            local = more
-        wanted[stratum.atom[local]] = True
-        for j in np.flatnonzero(used).tolist():
-            body = part.body_of(j)
-            negated = stratum.negated[body]
-            rules.append(
-                (
-                    stratum.atom[part.heads_of(j)].tolist(),
-                    stratum.atom[body[~negated]].tolist(),
-                    stratum.atom[body[negated]].tolist(),
-                )
-            )
-    return np.flatnonzero(wanted).tolist(), rules
+    ends, rules_of = rules_deriving(program)
+    atoms, rules = {goal}, dict[int, Literals]()
+    stack = [goal]
+    while stack:
+        i = stack.pop()
+        for rule in rules_of[ends[i] : ends[i + 1]].tolist():
+            literals = program.literals_of(rule).tolist()
+            body, negated = [b for b in literals if b >= 0], [~b for b in literals if b < 0]
+            rules[rule] = (program.heads_of(rule).tolist(), body, negated)
+            fresh = {*body, *negated} - atoms
+            atoms |= fresh
+            stack += fresh
+    heads = {rule: [h for h in rules[rule][0] if h in atoms] for rule in rules}
+    return sorted(atoms), [(heads[rule], *rules[rule][1:]) for rule in sorted(rules)]
 
 
 def _reduced(
-    program: StratifiedProgram, given: Mask, goal: int, added: set[int], withdrawn: set[int]
+    program: Program, given: Mask, goal: int, added: set[int], withdrawn: set[int]
 ) -> tuple[set[int], set[int]]:
     """The change without parts of it, one at a time, that turn out not to be needed."""
     facts = given.copy()

@@ -19,8 +19,7 @@ from latentgamma._logic.missing_facts import find_missing_facts
 from latentgamma._logic.smallest_change import smallest_change
 from latentgamma._program.facts import Facts
 from latentgamma._program.names import quote
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_program
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class WhyNot(Displayed):
     it would with penguin
     """
 
-    program: Program | StratifiedProgram
+    program: Program
     atom: str
     blocked: tuple[Blocked, ...]
     missing: frozenset[str]
@@ -100,7 +99,7 @@ class WhyNot(Displayed):
         return f"WhyNot({self.atom!r}, missing {sorted(self.missing)!r}{without})"
 
 
-def why_not(program: Program | StratifiedProgram, facts: Facts, atom: str | int) -> WhyNot | None:
+def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
     """What keeps the atom from following from the facts, or None if it follows.
 
     Where a program has negation, clingo looks for the changes.
@@ -121,7 +120,7 @@ def why_not(program: Program | StratifiedProgram, facts: Facts, atom: str | int)
         FactsError: if the program does not have these facts or this atom.
         ProgramError: if the first argument is not a program.
     """
-    require_any_program(program, "why_not")
+    require_program(program, "why_not")
     name = asked_atom(program, atom)
     program, given = complete_program(program, facts)
     goal = program.index.get(name)
@@ -132,7 +131,7 @@ def why_not(program: Program | StratifiedProgram, facts: Facts, atom: str | int)
         return None
     blocked = blocked_rules(program, known.state, goal)
     names = program.atoms
-    if isinstance(program, StratifiedProgram):
+    if not program.definite:
         added, withdrawn = smallest_change(program, given, goal)
         return WhyNot(
             program,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._logic.closure import closure_of_mask
-from latentgamma._logic.dependency_graph import rule_order
+from latentgamma._program.dependency_graph import rule_order
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, TypeAlias, get_args, overload
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -18,8 +18,7 @@ from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind, is_bump
 from latentgamma._model.stratified import StratifiedModel
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_definite, require_program
 
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
 
@@ -27,34 +26,8 @@ Form: TypeAlias = Literal["auto", "dense", "sparse"]
 _DENSE_UP_TO = 1 << 9
 
 
-@overload
 def oracle(
     program: Program,
-    constants: Constants | None = None,
-    *,
-    form: Form = "auto",
-    gate: GateKind = "sigmoid",
-    gradient: Gradient = "exact",
-    head_sharing: HeadSharing = "equal",
-    kernel: KernelChoice = "auto",
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> LatentGamma: ...
-@overload
-def oracle(
-    program: StratifiedProgram,
-    constants: Constants | None = None,
-    *,
-    form: Form = "auto",
-    gate: GateKind = "sigmoid",
-    gradient: Gradient = "exact",
-    head_sharing: HeadSharing = "equal",
-    kernel: KernelChoice = "auto",
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> StratifiedModel: ...
-def oracle(
-    program: Program | StratifiedProgram,
     constants: Constants | None = None,
     *,
     form: Form = "auto",
@@ -73,8 +46,7 @@ def oracle(
     tensor([True, True, True])
 
     Args:
-        program: any definite program, several heads a rule and facts included; or a
-            `StratifiedProgram`.
+        program: any program.
         constants: by default `Constants.certified(program)`, under which the model is exact
             from step D to a million and beyond, for every fact set.
         form: "sparse" costs as much as the program has literals; "dense" gives every pair of
@@ -89,8 +61,8 @@ def oracle(
         device: the device of the model; by default torch's default device.
 
     Returns:
-        A `LatentGamma`; for a `StratifiedProgram`, a `StratifiedModel` with a `LatentGamma` for
-        each stratum.
+        A `LatentGamma`; for a program with negation, a `StratifiedModel` with a `LatentGamma`
+        for each stratum.
 
     Raises:
         ProgramError: if the first argument is not a program.
@@ -98,24 +70,41 @@ def oracle(
             memory.
         CertificateError: if no certified constants exist for this program and dtype.
     """
-    require_any_program(program, "oracle")
-    one_of("form", form, get_args(Form))
-    one_of("head_sharing", head_sharing, get_args(HeadSharing))
-    one_of("gate", gate, get_args(GateKind))
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not dtype.is_floating_point or dtype.itemsize < 2:
-        raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
-    name = str(dtype).removeprefix("torch.")
-    if isinstance(program, StratifiedProgram):
-        strata = closed_strata(program, constants, dtype=name, bump=is_bump(gate))
-        parts = [
-            oracle(
-                each.program, each.constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
-                kernel=kernel, dtype=dtype, device=device,
-            )
-            for each in strata.parts
-        ]  # fmt: skip
-        return StratifiedModel(parts, program)
+    require_program(program, "oracle")
+    if program.definite:
+        return definite_oracle(
+            program, constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
+            kernel=kernel, dtype=dtype, device=device,
+        )  # fmt: skip
+    _check_options(form, gate, head_sharing)
+    dtype, name = _state_dtype(dtype)
+    strata = closed_strata(program, constants, dtype=name, bump=is_bump(gate))
+    parts = [
+        definite_oracle(
+            each.program, each.constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
+            kernel=kernel, dtype=dtype, device=device,
+        )
+        for each in strata.parts
+    ]  # fmt: skip
+    return StratifiedModel(parts, program)
+
+
+def definite_oracle(
+    program: Program,
+    constants: Constants | None = None,
+    *,
+    form: Form = "auto",
+    gate: GateKind = "sigmoid",
+    gradient: Gradient = "exact",
+    head_sharing: HeadSharing = "equal",
+    kernel: KernelChoice = "auto",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> LatentGamma:
+    """The model of a definite program; the arguments are those of `oracle`."""
+    require_definite(program, "this model")
+    _check_options(form, gate, head_sharing)
+    dtype, name = _state_dtype(dtype)
     if constants is None:
         constants = Constants.certified(program, dtype=name, gate=gate)
     wide = dtype if dtype.itemsize >= 4 else torch.float32
@@ -140,6 +129,20 @@ def oracle(
             program=program,
         )
     return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
+
+
+def _check_options(form: Form, gate: GateKind, head_sharing: HeadSharing) -> None:
+    one_of("form", form, get_args(Form))
+    one_of("head_sharing", head_sharing, get_args(HeadSharing))
+    one_of("gate", gate, get_args(GateKind))
+
+
+def _state_dtype(dtype: torch.dtype | None) -> tuple[torch.dtype, str]:
+    """The dtype of the states, and its name."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point or dtype.itemsize < 2:
+        raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
+    return dtype, str(dtype).removeprefix("torch.")
 
 
 def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:

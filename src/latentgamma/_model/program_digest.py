@@ -11,25 +11,22 @@ from torch import Tensor, nn
 
 from latentgamma._errors import ModelError
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 
-def program_digest(program: Program | StratifiedProgram) -> Tensor:
+def program_digest(program: Program) -> Tensor:
     """32 bytes that differ for programs that differ in a rule, an atom or an order. (32,)."""
     digest = hashlib.blake2b(digest_size=32)
-    for stratum in program.strata:
-        rules = stratum.program
-        for array in (
-            rules.body_indptr,
-            rules.body_indices,
-            rules.head_indptr,
-            rules.head_indices,
-        ):
-            digest.update(np.ascontiguousarray(array, np.int64).tobytes())
-            digest.update(b"|")
-        for name in rules.atoms:
-            encoded = name.encode("utf-8", "surrogatepass")
-            digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    for array in (
+        program.body_indptr,
+        program.body_literals,
+        program.head_indptr,
+        program.head_indices,
+    ):
+        digest.update(np.ascontiguousarray(array, np.int64).tobytes())
+        digest.update(b"|")
+    for name in program.atoms:
+        encoded = name.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
 
 

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from latentgamma._atomic_write import atomic_write
 from latentgamma._errors import ModelError, ProgramError
-from latentgamma._logic.stratification import stratify_arrays
 from latentgamma._model.checks import STATE_DTYPES, one_of
 from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.module import Gradient, KernelChoice, LatentGamma, require_whole_model
@@ -28,8 +27,7 @@ from latentgamma._model.rules import AbstractRules, Literals
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.stages import GateKind
 from latentgamma._model.stratified import StratifiedModel
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
+from latentgamma._program.program import Program, atoms_of_literals
 
 _FORMAT = "latentgamma-model"
 #: Version 1 had no digest, no kernel among the options and no digest of the program.
@@ -85,7 +83,7 @@ def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
 
 def _strata(model: StratifiedModel) -> tuple[Tensors, dict[str, Any]]:
     """The tensors and the options of the models of all strata, and the whole program."""
-    tensors = _stratified_tensors(model.program)
+    tensors = _program_tensors(model.program)
     options = []
     for s, part in enumerate(model.parts):
         assert isinstance(part, LatentGamma)
@@ -223,7 +221,7 @@ def _stratified_model(tensors: Tensors, options: list[dict[str, Any]]) -> Strati
         else:
             whole[name] = tensor
     models = [_model(part, chosen) for part, chosen in zip(parts, options, strict=True)]
-    return StratifiedModel(models, _stratified_program(whole))
+    return StratifiedModel(models, _program(whole, None, negation=True))
 
 
 def _rules(parameters: Tensors, form: str) -> AbstractRules:
@@ -313,61 +311,29 @@ def _check_names(tensors: Tensors, expected: set[str]) -> None:
 
 def _program_tensors(program: Program) -> Tensors:
     """The program as index arrays, its names as one run of bytes."""
+    names = [name.encode("utf-8", "surrogatepass") for name in program.atoms]
     arrays: dict[str, npt.NDArray[Any]] = {
         "body_indptr": program.body_indptr,
-        "body_indices": program.body_indices,
+        "body_indices": atoms_of_literals(program.body_literals),
         "head_indptr": program.head_indptr,
         "head_indices": program.head_indices,
+        "names": np.frombuffer(b"".join(names), np.uint8),
+        "name_ends": np.cumsum([len(name) for name in names], dtype=np.int64),
     }
-    return _tensors(arrays, program.atoms)
-
-
-def _stratified_tensors(program: StratifiedProgram) -> Tensors:
-    """The rules of all strata over the atoms of the whole, with the sign of each literal."""
-    strata = program.strata
-    sizes = [size for stratum in strata for size in stratum.program.body_sizes]
-    empty = np.zeros(0, np.int32)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "body_indptr": np.cumsum([0, *sizes], dtype=np.int64),
-        "body_indices": np.concatenate([empty, *(s.atom[s.program.body_indices] for s in strata)]),
-        "negated": np.concatenate(
-            [empty.astype(np.bool_), *(s.negated[s.program.body_indices] for s in strata)]
-        ),
-        "head_indices": np.concatenate([empty, *(s.atom[s.program.head_indices] for s in strata)]),
-    }
-    return _tensors(arrays, program.atoms)
-
-
-def _tensors(arrays: dict[str, npt.NDArray[Any]], atoms: tuple[str, ...]) -> Tensors:
-    names = [name.encode("utf-8", "surrogatepass") for name in atoms]
-    arrays["names"] = np.frombuffer(b"".join(names), np.uint8)
-    arrays["name_ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
+    if not program.definite:
+        arrays["body_negated"] = program.body_literals < 0
     return {f"program.{key}": torch.from_numpy(np.array(array)) for key, array in arrays.items()}
 
 
-def _program(tensors: Tensors, M: int) -> Program:
-    part = _arrays(tensors, "body_indptr", "body_indices", "head_indptr", "head_indices")
+def _program(tensors: Tensors, M: int | None, *, negation: bool = False) -> Program:
+    keys = ["body_indptr", "body_indices", "head_indptr", "head_indices"]
+    part = _arrays(tensors, *keys, *["body_negated"] * negation)
     try:
         return Program.from_arrays(
-            part["body_indptr"], part["body_indices"],
-            part["head_indices"], part["head_indptr"], atoms=_atoms(part, M),
+            part["body_indptr"], part["body_indices"], part["head_indices"], part["head_indptr"],
+            body_negated=part.get("body_negated"),
+            atoms=_atoms(part, len(part["name_ends"]) if M is None else M),
         )  # fmt: skip
-    except ProgramError as error:
-        raise ModelError(f"the program does not fit: {error}") from None
-
-
-def _stratified_program(tensors: Tensors) -> StratifiedProgram:
-    part = _arrays(tensors, "body_indptr", "body_indices", "negated", "head_indices")
-    atoms = _atoms(part, len(part["name_ends"]))
-    bodies, ends, negated, heads = (
-        part[key] for key in ("body_indices", "body_indptr", "negated", "head_indices")
-    )
-    try:
-        # The checks of arrays that are no program; the rows of strata are sets.
-        Program.from_arrays(ends, bodies, heads, atoms=atoms)
-        if negated.dtype != np.bool_ or negated.shape != bodies.shape:
-            raise ModelError("the signs of the literals cannot be read")
-        return stratify_arrays(tuple(atoms), heads, ends, bodies, negated)
     except ProgramError as error:
         raise ModelError(f"the program does not fit: {error}") from None
 

@@ -18,7 +18,7 @@ from latentgamma._model.certificate_cache import CertificateCache
 from latentgamma._model.module import LatentGamma
 from latentgamma._model.runner import Memory
 from latentgamma._program.facts import Facts, FactSets, fact_values
-from latentgamma._program.stratified import StratifiedProgram
+from latentgamma._program.program import Program
 
 #: The buffers of a part: the atoms that it reads, which of them negated, and the places that are
 #: written.
@@ -45,7 +45,7 @@ class StratifiedModel(nn.Module):
         program: the program.
     """
 
-    def __init__(self, parts: Sequence[LatentGamma], program: StratifiedProgram) -> None:
+    def __init__(self, parts: Sequence[LatentGamma], program: Program) -> None:
         super().__init__()
         if [part.M for part in parts] != [stratum.program.M for stratum in program.strata]:
             raise ModelError("there must be one model for each stratum, with the stratum's atoms")

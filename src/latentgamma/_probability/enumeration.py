@@ -12,7 +12,6 @@ from torch import Tensor
 from latentgamma._logic.closures import closures
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 # Worlds that are closed together.
 _CHUNK = 1 << 16
@@ -70,7 +69,7 @@ class WorldTable:
 
 
 def world_table(
-    program: Program | StratifiedProgram,
+    program: Program,
     variables: Variables,
     used: Sequence[int],
     outputs: Sequence[int],

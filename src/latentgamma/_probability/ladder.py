@@ -28,7 +28,6 @@ from latentgamma._probability.sum_product import sum_product
 from latentgamma._probability.variables import Variables
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +38,7 @@ class Ladder:
     output has no sum-product pass.
     """
 
-    program: Program | StratifiedProgram
+    program: Program
     variables: Variables
     outputs: tuple[int, ...]
     true: tuple[int, ...]
@@ -240,7 +239,7 @@ def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tens
 
 
 def plan_ladder(
-    program: Program | StratifiedProgram,
+    program: Program,
     variables: Variables,
     outputs: Sequence[int],
     *,

@@ -11,7 +11,6 @@ from latentgamma._logic.closure import closure_of_mask
 from latentgamma._probability.variables import Variables
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 Body = tuple[int, ...]
 
@@ -46,7 +45,7 @@ class RelevantRules:
 
 
 def relevant_rules(
-    program: Program | StratifiedProgram,
+    program: Program,
     variables: Variables,
     outputs: Sequence[int],
     true: Sequence[int] = (),
@@ -106,7 +105,7 @@ def relevant_rules(
 
 
 def _possible_rules(
-    program: Program | StratifiedProgram, fed: Mask, true: Sequence[int]
+    program: Program, fed: Mask, true: Sequence[int]
 ) -> tuple[list[tuple[list[int], list[int]]], Mask, Mask]:
     """The rules that may fire, atoms that may be true, and atoms that are always true.
 
@@ -115,7 +114,7 @@ def _possible_rules(
     M = program.M
     certain = np.zeros(M, np.bool_)
     certain[list(true)] = True
-    if isinstance(program, Program):
+    if program.definite:
         possible = closure_of_mask(program, fed | certain).state
         certain = closure_of_mask(program, certain).state
         rules = [

@@ -25,14 +25,13 @@ from latentgamma._logic.closures import closures
 from latentgamma._probability.second_derivative import without_second_derivative
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 # Worlds that the gradient closes together.
 _WORLDS_AT_ONCE = 1 << 16
 
 
 def sampled_probabilities(
-    program: Program | StratifiedProgram,
+    program: Program,
     variables: Variables,
     outputs: Sequence[int],
     inputs: Tensor,
@@ -74,7 +73,7 @@ def draw_worlds(
 
 
 def close_worlds(
-    program: Program | StratifiedProgram,
+    program: Program,
     variables: Variables,
     drawn: Tensor,
     outputs: Sequence[int],
@@ -112,7 +111,7 @@ class _Estimate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        program: Program | StratifiedProgram,
+        program: Program,
         variables: Variables,
         outputs: Sequence[int],
         true: Sequence[int],

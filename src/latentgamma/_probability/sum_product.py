@@ -29,7 +29,6 @@ from latentgamma._probability.pass_circuit import SumProduct, build_circuit
 from latentgamma._probability.relevant_rules import Body, RelevantRules
 from latentgamma._probability.variables import Variables
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 
 # Pairs of bodies that the check compares before it gives up.
 _MOST_PAIRS = 2_000_000
@@ -40,7 +39,7 @@ class _RefusedError(Exception):
 
 
 def sum_product(
-    program: Program | StratifiedProgram,
+    program: Program,
     variables: Variables,
     rules: RelevantRules,
     outputs: Sequence[int],
@@ -75,9 +74,7 @@ def sum_product(
 class _Check:
     """The check of one program, with what it has already proved."""
 
-    def __init__(
-        self, program: Program | StratifiedProgram, variables: Variables, rules: RelevantRules
-    ) -> None:
+    def __init__(self, program: Program, variables: Variables, rules: RelevantRules) -> None:
         self._program = program
         self._variables = variables
         self._rules = rules

@@ -11,7 +11,6 @@ import numpy as np
 from latentgamma._errors import ModelError
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Indices, Program
-from latentgamma._program.stratified import StratifiedProgram
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Variables:
 
 
 def check_variables(
-    program: Program | StratifiedProgram, facts: Sequence[int], groups: Sequence[Sequence[int]]
+    program: Program, facts: Sequence[int], groups: Sequence[Sequence[int]]
 ) -> Variables:
     """Return the variables, checked.
 

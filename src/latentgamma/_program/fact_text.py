@@ -5,7 +5,7 @@ from __future__ import annotations
 from latentgamma._errors import FactsError
 from latentgamma._program.fact_arrays import Atoms
 from latentgamma._program.facts import find_name
-from latentgamma._program.rule_text import definite, read_rules
+from latentgamma._program.rule_text import read_rules
 from latentgamma._program.source_text import decode_text
 
 # Characters of the facts that a message shows.
@@ -97,7 +97,7 @@ def facts_in_file(program: Atoms, data: bytes, path: str) -> list[str]:
         return []
     if not names[0].partition("%")[0].rstrip().endswith("."):
         return [atom_name(program, line) for line in names]
-    stated = definite(read_rules(text, path))
+    stated = read_rules(text, path, negation=False)
     for j in stated.body_sizes.nonzero()[0][:1].tolist():
         raise FactsError(f"{path}: '{stated.rules[j]}' is a rule, not a fact; add it to the rules")
     return [name for name in stated.atoms if name in stated.facts]

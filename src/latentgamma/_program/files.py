@@ -10,10 +10,9 @@ from latentgamma._atomic_write import write_bytes
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._program.dimacs import read_dimacs, write_dimacs
 from latentgamma._program.json_format import read_json, write_json
-from latentgamma._program.program import Program
-from latentgamma._program.rule_text import SignedRules, read_rule_bytes
+from latentgamma._program.program import Program, require_program
+from latentgamma._program.rule_text import read_rule_bytes
 from latentgamma._program.source_text import decode_text
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 _RULE_TEXT = (".lp", ".pl", ".dl")
 #: The suffixes a program's file can have; each may be followed by .gz.
@@ -41,13 +40,17 @@ def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, st
         raise ProgramError(f"cannot read {shown!r}: {_reason(error)}") from None
 
 
-def read_signed(data: bytes, suffix: str, *, path: str) -> Program | SignedRules:
-    """The rules in these bytes, read as the suffix says; they may have negated atoms.
+def read_program(data: bytes, suffix: str, *, path: str) -> Program:
+    """The program in these bytes, read as the suffix says.
 
     Args:
         data: the content of a file.
         suffix: what its name would end in: .lp .pl .dl .cnf .json, or one of them and .gz.
         path: what an error calls it.
+
+    Raises:
+        ParseError: if they are not a program.
+        NotStratifiedError: if an atom depends on its own negation.
     """
     if not isinstance(data, bytes):
         raise ProgramError(f"read takes bytes, not {type(data).__name__}; use parse for text")
@@ -62,7 +65,7 @@ def read_signed(data: bytes, suffix: str, *, path: str) -> Program | SignedRules
     return read_json(text, path) if suffix == ".json" else read_dimacs(text, path)
 
 
-def save(program: Program | StratifiedProgram, path: str | os.PathLike[str]) -> None:
+def save(program: Program, path: str | os.PathLike[str]) -> None:
     """Write a program to a file that `latentgamma.load` reads back as the same program.
 
     >>> import tempfile
@@ -75,14 +78,14 @@ def save(program: Program | StratifiedProgram, path: str | os.PathLike[str]) -> 
     bird :- penguin.
 
     Args:
-        program: a `Program` or a `StratifiedProgram`.
+        program: any program.
         path: the file to write; its suffix gives the format, as in `load`.
 
     Raises:
         ProgramError: if the file cannot be written, its suffix is not that of a format, or the
             format cannot represent the program: DIMACS has no negation as failure.
     """
-    require_any_program(program, "save")
+    require_program(program, "save")
     shown = _path_text(path, "save")
     suffix = _find_suffix(shown)
     data = dumps(program, suffix.removesuffix(".gz")).encode()
@@ -94,7 +97,7 @@ def save(program: Program | StratifiedProgram, path: str | os.PathLike[str]) -> 
         raise ProgramError(f"cannot write {shown!r}: {_reason(error)}") from None
 
 
-def dumps(program: Program | StratifiedProgram, suffix: str = ".lp") -> str:
+def dumps(program: Program, suffix: str = ".lp") -> str:
     """The text of a program as a file with this suffix has it.
 
     >>> print(dumps(Program.from_rules([("bird", ["penguin"])]), ".cnf"), end="")
@@ -110,7 +113,7 @@ def dumps(program: Program | StratifiedProgram, suffix: str = ".lp") -> str:
     if suffix == ".json":
         return write_json(program)
     if suffix == ".cnf":
-        if isinstance(program, StratifiedProgram):
+        if not program.definite:
             raise ProgramError("DIMACS has no negation as failure; write .lp or .json")
         return write_dimacs(program)
     raise ProgramError(f"dumps writes text, and {suffix} is compressed; use save")

@@ -19,35 +19,26 @@ import numpy as np
 
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._program.program import Program
-from latentgamma._program.rule_text import SignedRules
 from latentgamma._program.source_text import error_at
-from latentgamma._program.stratified import StratifiedProgram
 
 _VERSION = 1
 _KEYS = ("latentgamma", "kind", "atoms", "rules")
 _RULE = object()  # stands in a list for a rule that has been stored
 
 
-def write_json(program: Program | StratifiedProgram) -> str:
+def write_json(program: Program) -> str:
     """The program as a JSON text, one rule to a line."""
     names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
     rules = []
-    if isinstance(program, StratifiedProgram):
-        for rule in program.rules:
-            head = ", ".join([names[program.index[name]] for name in rule.heads])
-            body = ", ".join([names[i] for i in sorted(program.index[name] for name in rule.body)])
-            denied = ", ".join(
-                [names[i] for i in sorted(program.index[name] for name in rule.negated)]
-            )
-            negated = f', "not": [{denied}]' if denied else ""
-            rules.append(f'{{"head": [{head}], "body": [{body}]{negated}}}')
-    else:
-        heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
-        bodies, body_ends = program.body_indices.tolist(), program.body_indptr.tolist()
-        for j in range(program.R):
-            head = ", ".join([names[i] for i in heads[head_ends[j] : head_ends[j + 1]]])
-            body = ", ".join([names[i] for i in bodies[body_ends[j] : body_ends[j + 1]]])
-            rules.append(f'{{"head": [{head}], "body": [{body}]}}')
+    heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
+    bodies, body_ends = program.body_literals.tolist(), program.body_indptr.tolist()
+    for j in range(program.R):
+        literals = bodies[body_ends[j] : body_ends[j + 1]]
+        head = ", ".join([names[i] for i in heads[head_ends[j] : head_ends[j + 1]]])
+        body = ", ".join([names[i] for i in literals if i >= 0])
+        denied = ", ".join([names[~i] for i in literals if i < 0])
+        negated = f', "not": [{denied}]' if denied else ""
+        rules.append(f'{{"head": [{head}], "body": [{body}]{negated}}}')
     separator = ",\n  "
     text = (
         f'{{"latentgamma": {_VERSION}, "kind": "program",\n'
@@ -63,8 +54,8 @@ def write_json(program: Program | StratifiedProgram) -> str:
     return text
 
 
-def read_json(text: str, path: str) -> Program | SignedRules:
-    """The rules of a JSON text."""
+def read_json(text: str, path: str) -> Program:
+    """The program of a JSON text."""
     return _JsonReader(text, path).found
 
 
@@ -138,7 +129,7 @@ class _JsonReader:
         self.head_ends.append(len(self.heads))
         self.body_ends.append(len(self.bodies))
 
-    def _build(self, top: Any) -> Program | SignedRules:
+    def _build(self, top: Any) -> Program:
         atoms = None
         rules = top
         if isinstance(top, dict):
@@ -161,18 +152,19 @@ class _JsonReader:
                     f"rules[{j}] must be an object with 'head' and 'body', not {_shown(rule)}"
                 )
         heads, bodies = np.array(self.heads, np.int32), np.array(self.bodies, np.int32)
+        negated = None
+        if self.negative:
+            negated = np.zeros(len(bodies), np.bool_)
+            negated[self.negative] = True
         names = list(self.index)
         if atoms is not None:
             place = self._places(atoms)
             order = np.array([place[name] for name in names], np.int32)
             heads, bodies, names = order[heads], order[bodies], atoms
         body_ends, head_ends = np.array(self.body_ends), np.array(self.head_ends)
-        if not self.negative:
-            return Program.from_arrays(body_ends, bodies, heads, head_ends, atoms=names)
-        negated = np.zeros(len(bodies), np.bool_)
-        negated[self.negative] = True
-        error = self._error("a rule has 'not', and negation is not part of a definite program")
-        return SignedRules(tuple(names), body_ends, bodies, negated, head_ends, heads, error)
+        return Program.from_arrays(
+            body_ends, bodies, heads, head_ends, body_negated=negated, atoms=names
+        )
 
     def _places(self, atoms: Any) -> dict[str, int]:
         if not isinstance(atoms, list):

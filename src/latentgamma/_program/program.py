@@ -1,4 +1,4 @@
-"""What a program is: atoms, and rules as index arrays."""
+"""What a program is: atoms, rules as index arrays, and strata."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed
-from latentgamma._errors import ProgramError, unknown_atoms
-from latentgamma._program.atoms_of_program import AtomsOfProgram
-from latentgamma._program.facts import Mask
+from latentgamma._errors import FactsError, ProgramError, unknown_atoms
+from latentgamma._program.facts import Facts, FactSets, Mask, fact_mask, fact_values
 from latentgamma._program.immutable import Immutable, read_only
 from latentgamma._program.names import quote, rule_text
 from latentgamma._program.origin import Origin
@@ -23,6 +22,7 @@ from latentgamma._program.program_arguments import (
     check_name,
     names_of_rule,
     numbered_as_read,
+    sorted_literals,
     sorted_rows,
 )
 from latentgamma._program.rules import Rule, Rules
@@ -36,13 +36,20 @@ _SHOWN_RULES = 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Program(Displayed, AtomsOfProgram, Immutable):
-    """A definite Horn program: a tuple of atoms, and rules over their indices.
+class Program(Displayed, Immutable):
+    """A stratified logic program: a tuple of atoms, and rules over their indices.
 
     Build one with `latentgamma.parse`, `latentgamma.load`, `Program.from_rules` or
-    `Program.from_arrays`. The rules lie in two compressed-row structures: the body of
-    rule j is `body_indices[body_indptr[j]:body_indptr[j + 1]]`, sorted and without
-    repetition, and its heads likewise. A rule with an empty body is a fact of the program.
+    `Program.from_arrays`. Rules keep the order in which they were given. They lie in two
+    compressed-row structures: the body of rule j is
+    `body_literals[body_indptr[j]:body_indptr[j + 1]]`, sorted and without repetition, and its
+    heads likewise in `head_indices`. A literal is the index i of an atom, or `~i` (that is
+    −1 − i) for its negation; positive literals come first. A rule with an empty body is a fact
+    of the program.
+
+    A program without negation is `definite`. Otherwise no atom may depend on its own negation, so
+    that every fact set has one answer: `strata` are definite programs that are closed one after
+    another, and none negates an atom that it or a later one derives.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> program.M, program.R, program.k, program.rho_max
@@ -54,7 +61,7 @@ class Program(Displayed, AtomsOfProgram, Immutable):
 
     atoms: tuple[str, ...]
     body_indptr: Offsets = field(metadata={"shape": "(R + 1,)"})
-    body_indices: Indices
+    body_literals: Indices
     head_indptr: Offsets = field(metadata={"shape": "(R + 1,)"})
     head_indices: Indices
     #: The text it was grounded from, if it was: equal programs may differ in it.
@@ -72,9 +79,11 @@ class Program(Displayed, AtomsOfProgram, Immutable):
         b, c :- a.
         d :- b, c.
         a.
+        >>> print(Program.from_rules([Rule(("fly",), frozenset({"bird"}), frozenset({"penguin"}))]))
+        fly :- bird, not penguin.
 
         Args:
-            rules: `Rule`s, or pairs (head or heads, body) of names.
+            rules: `Rule`s, which may have negated atoms, or pairs (head or heads, body) of names.
             atoms: the order of the atoms; it may name some that no rule uses. By default they
                 are numbered as they appear, heads before bodies.
 
@@ -82,7 +91,8 @@ class Program(Displayed, AtomsOfProgram, Immutable):
             The program.
 
         Raises:
-            ProgramError: if a rule has no head or a negated atom, or a name is not a string.
+            ProgramError: if a rule has no head, a name is not a string, or an atom depends on
+                its own negation; the message shows the cycle.
             FactsError: if a rule has an atom that `atoms` does not name.
         """
         index: dict[str, int] = {}
@@ -95,17 +105,15 @@ class Program(Displayed, AtomsOfProgram, Immutable):
         heads: list[int] = []
         body_indptr, head_indptr = [0], [0]
         for rule in rules:
-            rule_heads, rule_body = names_of_rule(rule)
+            rule_heads, rule_body, negated = names_of_rule(rule)
             if not rule_heads:
-                raise ProgramError(
-                    "a rule needs a head; constraints are not part of a definite program"
-                )
-            for names, into, indptr in (
-                (rule_heads, heads, head_indptr),
-                (rule_body, bodies, body_indptr),
-            ):
+                raise ProgramError("a rule needs a head; constraints are not part of a program")
+            for names, into in ((rule_heads, heads), (rule_body, bodies)):
                 into.extend(sorted({index.setdefault(check_name(n), len(index)) for n in names}))
-                indptr.append(len(into))
+            denied = {index.setdefault(check_name(name), len(index)) for name in negated}
+            bodies.extend(~i for i in sorted(denied))
+            head_indptr.append(len(heads))
+            body_indptr.append(len(bodies))
         if declared is not None and len(index) > declared:
             extra = list(index)[declared:]
             raise unknown_atoms(extra, list(index)[:declared], what="rules")
@@ -125,6 +133,7 @@ class Program(Displayed, AtomsOfProgram, Immutable):
         head_indices: npt.ArrayLike,
         head_indptr: npt.ArrayLike | None = None,
         *,
+        body_negated: npt.ArrayLike | None = None,
         atoms: Sequence[str] | int | None = None,
     ) -> Program:
         """The program of these compressed rows, without a Python object for each rule.
@@ -144,6 +153,7 @@ class Program(Displayed, AtomsOfProgram, Immutable):
             body_indices: the atoms of the bodies.
             head_indices: the atoms of the heads.
             head_indptr: where the heads of each rule start; by default every rule has one head.
+            body_negated: for each of `body_indices` whether it is negated; by default none is.
             atoms: the names, or their number (they are then called a0, a1, …); by default as
                 many as are used.
 
@@ -151,9 +161,10 @@ class Program(Displayed, AtomsOfProgram, Immutable):
             The program.
 
         Raises:
-            ProgramError: if these are not compressed rows, or use an atom that is not there.
+            ProgramError: if these are not compressed rows, use an atom that is not there, or an
+                atom depends on its own negation.
         """
-        bodies, body_ptr = sorted_rows("body", body_indices, body_indptr)
+        bodies, body_ptr = sorted_literals(body_indices, body_indptr, body_negated)
         head_count = np.size(head_indices)
         default = np.arange(head_count + 1) if head_indptr is None else head_indptr
         heads, head_ptr = sorted_rows("head", head_indices, default)
@@ -163,8 +174,10 @@ class Program(Displayed, AtomsOfProgram, Immutable):
             )
         if np.any(np.diff(head_ptr) == 0):
             j = int(np.argmax(np.diff(head_ptr) == 0))
-            raise ProgramError(f"rule {j} has no head; a definite rule has at least one")
-        used = 1 + max(int(bodies.max(initial=-1)), int(heads.max(initial=-1)))
+            raise ProgramError(f"rule {j} has no head; a rule has at least one")
+        used = 1 + max(
+            int(bodies.max(initial=-1)), int(heads.max(initial=-1)), -1 - int(bodies.min(initial=0))
+        )
         names = atom_names(used if atoms is None else atoms)
         if used > len(names):
             raise ProgramError(f"the rules use atom index {used - 1}, but there are {len(names)}")
@@ -175,14 +188,26 @@ class Program(Displayed, AtomsOfProgram, Immutable):
         cls,
         atoms: tuple[str, ...],
         body_indptr: Offsets,
-        body_indices: Indices,
+        body_literals: Indices,
         head_indptr: Offsets,
         head_indices: Indices,
     ) -> Program:
-        """A program of rows known to be sorted sets; it takes ownership of the arrays."""
-        return cls(atoms, body_indptr, body_indices, head_indptr, head_indices)
+        """A program of rows known to be sorted sets; it takes ownership of the arrays.
+
+        Raises:
+            NotStratifiedError: if an atom depends on its own negation.
+        """
+        program = cls(atoms, body_indptr, body_literals, head_indptr, head_indices)
+        if not program.definite:
+            _ = program._levels  # stratified, or an error
+        return program
 
     # ---------------------------------------------------------------- what it consists of
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+        return len(self.atoms)
 
     @property
     def R(self) -> int:
@@ -202,7 +227,7 @@ class Program(Displayed, AtomsOfProgram, Immutable):
     @property
     def size(self) -> int:
         """The number of literals: what linear time is linear in."""
-        return len(self.body_indices) + len(self.head_indices)
+        return len(self.body_literals) + len(self.head_indices)
 
     @property
     def rules(self) -> Rules:
@@ -211,7 +236,7 @@ class Program(Displayed, AtomsOfProgram, Immutable):
 
     @cached_property
     def body_sizes(self) -> Offsets:
-        """k_j, the number of body atoms of each rule. Shape (R,)."""
+        """k_j, the number of literals in the body of each rule. Shape (R,)."""
         return read_only(np.diff(self.body_indptr))
 
     @cached_property
@@ -226,8 +251,9 @@ class Program(Displayed, AtomsOfProgram, Immutable):
 
     @cached_property
     def uses_per_atom(self) -> Offsets:
-        """The number of bodies each atom occurs in. Shape (M,)."""
-        return read_only(np.bincount(self.body_indices, minlength=self.M))
+        """How often each atom occurs in bodies, negated or not. Shape (M,)."""
+        atoms = atoms_of_literals(self.body_literals)
+        return read_only(np.bincount(atoms, minlength=self.M))
 
     @cached_property
     def facts(self) -> frozenset[str]:
@@ -235,19 +261,37 @@ class Program(Displayed, AtomsOfProgram, Immutable):
         own = np.repeat(self.body_sizes == 0, self.head_sizes)
         return frozenset(self.atoms[i] for i in self.head_indices[own])
 
-    @property
+    @cached_property
     def definite(self) -> bool:
         """Whether no rule has a negated atom."""
-        return True
+        return bool(self.body_literals.min(initial=0) >= 0)
+
+    @property
+    def body_indices(self) -> Indices:
+        """The atoms of the bodies of a definite program: its `body_literals`.
+
+        Raises:
+            ProgramError: if the program has negation, so that no code can overlook the signs.
+        """
+        if not self.definite:
+            require_definite(self, "reading body_indices")
+        return self.body_literals
 
     @property
     def strata(self) -> tuple[Stratum, ...]:
         """The definite programs it consists of, in the order in which they are closed.
 
-        A definite program has one stratum, itself. It is made when it is read: kept with the
-        program, the two would keep each other alive.
+        A definite program has one stratum, itself.
+
+        >>> from latentgamma import parse
+        >>> for stratum in parse("fly :- bird, not penguin. bird :- penguin.").strata:
+        ...     print(stratum.program)
+        bird :- penguin.
+        fly :- bird, 'not penguin'.
         """
-        return (Stratum(self, *self._identity),)
+        if self.definite:  # made when it is read: kept here, the two would keep each other alive
+            return (Stratum(self, *self._identity),)
+        return self._strata
 
     @cached_property
     def _identity(self) -> tuple[Indices, Mask, Indices]:
@@ -257,14 +301,40 @@ class Program(Displayed, AtomsOfProgram, Immutable):
             read_only(np.arange(self.R, dtype=np.int32)),
         )
 
+    @cached_property
+    def _levels(self) -> Indices:
+        from latentgamma._program.stratification import levels_of  # which imports this module
+
+        return levels_of(self)
+
+    @cached_property
+    def _strata(self) -> tuple[Stratum, ...]:
+        from latentgamma._program.stratification import divide
+
+        return divide(self, self._levels)
+
+    def literals_of(self, rule: int) -> Indices:
+        """The literals of one rule's body: i for an atom, `~i` for the negation of one.
+
+        Args:
+            rule: the index of the rule, from 0 to R − 1.
+
+        Returns:
+            The literals, int32, the positive ones first; empty for a fact.
+        """
+        return self.body_literals[self.body_indptr[rule] : self.body_indptr[rule + 1]]
+
     def body_of(self, rule: int) -> Indices:
-        """The atom indices of one rule's body.
+        """The atom indices of one rule's body, in a definite program.
 
         Args:
             rule: the index of the rule, from 0 to R − 1.
 
         Returns:
             The indices in ascending order, int32; empty for a fact.
+
+        Raises:
+            ProgramError: if the program has negation; see `literals_of`.
         """
         return self.body_indices[self.body_indptr[rule] : self.body_indptr[rule + 1]]
 
@@ -286,10 +356,97 @@ class Program(Displayed, AtomsOfProgram, Immutable):
             index: the index of the rule, from 0 to R − 1.
 
         Returns:
-            A `Rule` with the names of its heads and of its body.
+            A `Rule` with the names of its heads, of its body and of its negated atoms.
         """
-        heads, body = self.heads_of(index), self.body_of(index)
-        return Rule(tuple(self.atoms[i] for i in heads), frozenset(self.atoms[i] for i in body))
+        names, body = self.atoms, self.literals_of(index).tolist()
+        return Rule(
+            tuple(names[i] for i in self.heads_of(index)),
+            frozenset(names[i] for i in body if i >= 0),
+            frozenset(names[~i] for i in body if i < 0),
+        )
+
+    # ---------------------------------------------------------------- atoms and facts
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The index of each atom's name."""
+        return {name: i for i, name in enumerate(self.atoms)}
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Atoms that rules use and none derives: where facts come in."""
+        return self._atoms_where((self.rules_per_head == 0) & (self.uses_per_atom > 0))
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Atoms that occur in no body."""
+        return self._atoms_where(self.uses_per_atom == 0)
+
+    @property
+    def underivable(self) -> tuple[str, ...]:
+        """Atoms that no rule derives: R_i = 0. The paper calls them sinks."""
+        return self._atoms_where(self.rules_per_head == 0)
+
+    def _atoms_where(self, mask: Mask) -> tuple[str, ...]:
+        return tuple(self.atoms[i] for i in np.flatnonzero(mask))
+
+    def mask(self, facts: Facts = ()) -> Mask:
+        """One boolean for each atom, from one fact set in any form.
+
+        >>> from latentgamma import parse
+        >>> parse("bird :- penguin.").mask(["penguin"])
+        array([False,  True])
+
+        Args:
+            facts: names, indices, one value for each atom, or a dictionary from names to values.
+
+        Returns:
+            A new boolean array of shape (M,).
+
+        Raises:
+            FactsError: if these are not facts of this program, or a value is neither 0 nor 1.
+        """
+        return fact_mask(self, facts).copy()
+
+    def state(self, facts: Facts | FactSets = ()) -> npt.NDArray[np.float64]:
+        """The values of one fact set or of many, between 0 and 1.
+
+        >>> from latentgamma import parse
+        >>> program = parse("bird :- penguin.")
+        >>> program.state(["penguin"])
+        array([0., 1.])
+        >>> program.state({"penguin": 0.7})
+        array([0. , 0.7])
+
+        Args:
+            facts: a fact set as in `mask`, whose values may be between 0 and 1, or several of them.
+
+        Returns:
+            A float64 array of shape (M,), or (N, M) for several fact sets.
+
+        Raises:
+            FactsError: if these are not facts of this program, or a value lies outside [0, 1].
+        """
+        return fact_values(self, facts)
+
+    def names(self, state: npt.ArrayLike) -> frozenset[str]:
+        """The names of the atoms above one half in a state, or true in a boolean one.
+
+        Args:
+            state: one value for each atom, shape (M,).
+
+        Returns:
+            A set of names.
+
+        Raises:
+            FactsError: if the shape is not (M,).
+        """
+        values = np.asarray(state)
+        if isinstance(state, (set, frozenset)):
+            raise FactsError("names takes a state, one value for each atom; this is a set already")
+        if values.shape != (self.M,):
+            raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
+        return frozenset(self._atoms_where(values if values.dtype.kind == "b" else values > 0.5))
 
     # ---------------------------------------------------------------- value semantics
 
@@ -320,7 +477,7 @@ class Program(Displayed, AtomsOfProgram, Immutable):
         return {}
 
     def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.body_indptr, self.body_indices, self.head_indptr, self.head_indices
+        return self.body_indptr, self.body_literals, self.head_indptr, self.head_indices
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Program):
@@ -339,7 +496,9 @@ class Program(Displayed, AtomsOfProgram, Immutable):
     def __str__(self) -> str:
         names = [quote(name) for name in self.atoms]
         lines = [] if self._numbered_as_read() else [f"#external {name}." for name in names]
-        heads, bodies = self.head_indices.tolist(), self.body_indices.tolist()
+        heads, bodies = self.head_indices.tolist(), self.body_literals.tolist()
+        if not self.definite:  # so that names[~i] is the negation of names[i]
+            names += [f"not {name}" for name in reversed(names)]
         head_ends, body_ends = self.head_indptr.tolist(), self.body_indptr.tolist()
         for j in range(self.R):
             rule_heads = heads[head_ends[j] : head_ends[j + 1]]
@@ -354,11 +513,12 @@ class Program(Displayed, AtomsOfProgram, Immutable):
         shift = np.repeat(self.body_indptr[:-1], self.head_sizes)
         read[np.arange(len(self.head_indices)) + shift] = self.head_indices
         shift = np.repeat(self.head_indptr[1:], self.body_sizes)
-        read[np.arange(len(self.body_indices)) + shift] = self.body_indices
+        read[np.arange(len(self.body_literals)) + shift] = atoms_of_literals(self.body_literals)
         return numbered_as_read(read, self.M)
 
     def __repr__(self) -> str:
-        return f"Program(M={self.M}, R={self.R}, k={self.k}, rho_max={self.rho_max})"
+        strata = "" if self.definite else f", strata={len(self.strata)}"
+        return f"Program(M={self.M}, R={self.R}, k={self.k}, rho_max={self.rho_max}{strata})"
 
     def _display(self) -> Display:
         shown = [str(rule) for rule in self.rules[:_SHOWN_RULES]]
@@ -386,9 +546,30 @@ class Stratum(Immutable):
         return read_only(np.flatnonzero(self.program.rules_per_head))
 
 
-def require_program(value: object, function: str) -> None:
-    """Raise a `ProgramError` that says how to make a program, unless this is one."""
+def atoms_of_literals(literals: Indices) -> Indices:
+    """The atoms of literals, whatever their signs."""
+    if literals.min(initial=0) >= 0:
+        return literals
+    return np.where(literals < 0, ~literals, literals)
+
+
+def require_program(value: object, function: str) -> Program:
+    """The program; a `ProgramError` that says how to make one if this is something else."""
     if isinstance(value, Program):
-        return
+        return value
     hint = "; make one with lg.parse(text) or lg.load(path)" if isinstance(value, str) else ""
     raise ProgramError(f"{function} takes a Program, not {type(value).__name__}{hint}")
+
+
+def require_definite(value: object, function: str) -> Program:
+    """The program, which must not have negation."""
+    program = require_program(value, function)
+    if not program.definite:
+        first = int(
+            np.searchsorted(program.body_indptr, np.argmax(program.body_literals < 0), "right")
+        )
+        raise ProgramError(
+            f"{function} takes a definite program, but this one has negation: its first rule with "
+            f"'not' is rule {first - 1}, '{program.rules[first - 1]}'"
+        )
+    return program

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,20 +22,16 @@ def check_name(name: object) -> str:
     return name
 
 
-def names_of_rule(rule: Rule | Pair) -> tuple[Iterable[str], Iterable[str]]:
-    """The names of the heads and of the body of a rule."""
+def names_of_rule(rule: Rule | Pair) -> tuple[Iterable[str], Iterable[str], Iterable[str]]:
+    """The names of the heads, of the body and of the negated atoms of a rule."""
     if isinstance(rule, Rule):
-        if rule.negated:
-            raise ProgramError(
-                f"'{rule}' has a negated atom, and a Program is definite; use datalog.stratify"
-            )
-        return rule.heads, sorted(rule.body)
+        return rule.heads, sorted(rule.body), sorted(rule.negated)
     try:
         heads, body = rule
     except (TypeError, ValueError):
         raise ProgramError(f"a rule is a pair (head or heads, body), not {rule!r}") from None
     # Keep the order in which a list names new atoms; a set has none, so sort it.
-    return _name_list(heads), _name_list(body)
+    return _name_list(heads), _name_list(body), ()
 
 
 def _name_list(names: str | Iterable[str]) -> list[str]:
@@ -62,6 +58,32 @@ def sorted_rows(
     what: str, indices: npt.ArrayLike, indptr: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """The compressed rows as sorted sets, checked."""
+    return _sorted_sets(*_checked_rows(what, indices, indptr))
+
+
+def sorted_literals(
+    indices: npt.ArrayLike, indptr: npt.ArrayLike, negated: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """The compressed rows of bodies as sorted sets of literals, positive ones first, checked."""
+    flat, ptr = _checked_rows("body", indices, indptr)
+    if negated is None:
+        return _sorted_sets(flat, ptr)
+    signs = np.asarray(negated)
+    if signs.shape != flat.shape or (signs.size and signs.dtype != np.bool_):
+        raise ProgramError(
+            f"body_negated must be one boolean for each of the {flat.size} body_indices, not "
+            f"{signs.dtype} of shape {signs.shape}"
+        )
+    # As unsigned numbers with the sign in the highest bit, literals sort as they should.
+    high = np.uint32(1 << 31)
+    ordered, ptr = _sorted_sets(flat.astype(np.uint32) | signs.astype(np.uint32) * high, ptr)
+    atoms = (ordered & ~high).astype(np.int32)
+    return np.where(ordered >= high, ~atoms, atoms), ptr
+
+
+def _checked_rows(
+    what: str, indices: npt.ArrayLike, indptr: npt.ArrayLike
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     given, ptr = np.asarray(indices), np.asarray(indptr)
     for name, array in ((f"{what}_indices", given), (f"{what}_indptr", ptr)):
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
@@ -76,9 +98,14 @@ def sorted_rows(
         )
     if given.size and (given.min() < 0 or given.max() > np.iinfo(np.int32).max):
         raise ProgramError(f"{what}_indices must lie in 0…{np.iinfo(np.int32).max}")
-    flat = given.astype(np.int32)
+    return given.astype(np.int32), ptr
+
+
+def _sorted_sets(
+    flat: npt.NDArray[Any], ptr: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     row = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-    rising = (np.diff(flat) > 0) | (np.diff(row) > 0)
+    rising = (flat[1:] > flat[:-1]) | (np.diff(row) > 0)
     if np.all(rising):
         return flat, ptr
     order = np.lexsort((flat, row))

@@ -5,7 +5,7 @@
               | "#external" atom "." | "#show" anything "."
     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
     body      = literal { "," literal }
-    literal   = [ "not" ] atom           "not" after ":-" only; see `StratifiedProgram`
+    literal   = [ "not" ] atom           "not" after ":-" only
     atom      = word | number | term | quoted name       (see `latentgamma._program.names`)
 
 `<-` is another way to write `:-`, and `->` to write `=>`. Comments are `% …` to the end of
@@ -19,14 +19,12 @@ from __future__ import annotations
 import codecs
 import re
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentgamma._errors import ParseError
-from latentgamma._program.facts import Mask
 from latentgamma._program.names import FLAT, UnreadableName, read_name
-from latentgamma._program.program import Indices, Offsets, Program
+from latentgamma._program.program import Program
 from latentgamma._program.source_text import decode_text, error_at, normalize_text
 from latentgamma._program.syntax_errors import Expected, explain_error
 
@@ -59,41 +57,30 @@ _ARROWS = (_ARROW, _REVERSED)
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
 
-class SignedRules(NamedTuple):
-    """Rules of which some have negated atoms, as compressed rows."""
+def read_rules(text: str, path: str, *, negation: bool = True) -> Program:
+    """The program of a text of rules.
 
-    atoms: tuple[str, ...]
-    body_indptr: Offsets
-    body_indices: Indices
-    #: Which of the atoms in the bodies are negated.
-    negated: Mask
-    head_indptr: Offsets
-    head_indices: Indices
-    #: For where negation is not taken: the error at the first one.
-    error: ParseError
+    Args:
+        text: what to read.
+        path: what an error calls it.
+        negation: whether bodies may have `not`.
 
-
-def definite(found: Program | SignedRules) -> Program:
-    """The program, which must be definite."""
-    if isinstance(found, SignedRules):
-        raise found.error
-    return found
-
-
-def read_rules(text: str, path: str) -> Program | SignedRules:
-    """The rules of a text, which need not be definite."""
+    Raises:
+        ParseError: if the text is not a program.
+        NotStratifiedError: if an atom depends on its own negation.
+    """
     if len(text) >= LARGE:
         try:
-            return read_rule_bytes(text.encode(), path)
+            return read_rule_bytes(text.encode(), path, negation=negation)
         except UnicodeEncodeError:  # lone surrogates, which only the careful reader takes
             pass
-    return _read_rules(normalize_text(text, path), path)
+    return _read_rules(normalize_text(text, path), path, negation)
 
 
-def read_rule_bytes(data: bytes, path: str) -> Program | SignedRules:
-    """The rules of a text in UTF-8; a large one is read by compiled code."""
+def read_rule_bytes(data: bytes, path: str, *, negation: bool = True) -> Program:
+    """The program of a text in UTF-8; a large one is read by compiled code."""
     if len(data) < LARGE:
-        return _read_rules(decode_text(data, path), path)
+        return _read_rules(decode_text(data, path), path, negation)
     from latentgamma._program.fast_scanner import (
         scan_rules,  # compiled code is loaded for large texts only
     )
@@ -101,7 +88,7 @@ def read_rule_bytes(data: bytes, path: str) -> Program | SignedRules:
     unmarked = data.removeprefix(codecs.BOM_UTF8)
     scanned = scan_rules(unmarked)
     if scanned is None:
-        return _read_rules(decode_text(data, path), path)
+        return _read_rules(decode_text(data, path), path, negation)
     program, rest = scanned
     if rest is None:
         return program
@@ -109,20 +96,22 @@ def read_rule_bytes(data: bytes, path: str) -> Program | SignedRules:
     at, token_end = (  # in the text, where every line end is one character
         len(unmarked[:n].decode()) - unmarked.count(b"\r", 0, n) for n in (rest.at, rest.token_end)
     )
-    return _read_rules(text, path, (program, rest._replace(at=at, token_end=token_end)))
+    rest = rest._replace(at=at, token_end=token_end)
+    return _read_rules(text, path, negation, (program, rest))
 
 
 def _read_rules(
-    text: str, path: str = "<text>", scanned: tuple[Program, Rest] | None = None
-) -> Program | SignedRules:
-    """The rules of a prepared text, read token by token: it knows all forms and all errors.
+    text: str, path: str, negation: bool, scanned: tuple[Program, Rest] | None = None
+) -> Program:
+    """The program of a prepared text, read token by token: it knows all forms and all errors.
 
     Args:
         text: what to read.
         path: what an error calls it.
+        negation: whether bodies may have `not`.
         scanned: what compiled code has read of it, and where it has stopped.
     """
-    reader = _RuleReader(text, path)
+    reader = _RuleReader(text, path, negation)
     if scanned is not None:
         reader.resume(*scanned)
     return reader.read()
@@ -134,15 +123,13 @@ class _RuleReader:
     There is a method for each kind of token. It returns whether such a token may stand here.
     """
 
-    def __init__(self, text: str, path: str) -> None:
-        self.text, self.path = text, path
+    def __init__(self, text: str, path: str, negation: bool) -> None:
+        self.text, self.path, self.negation = text, path, negation
         self.at = 0  # where the next token may start
         self.token_end = 0  # where the token before ends, comments aside
         self.index: dict[str, int] = {}
         self.heads, self.bodies = array("i"), array("i")
         self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
-        self.negative = array("q")  # the places in `bodies` of negated atoms
-        self.first_not = -1  # where the first negation stands
         self.start_statement()
 
     def start_statement(self) -> None:
@@ -168,7 +155,7 @@ class _RuleReader:
             self.left = dict.fromkeys(names[i] for i in rest.heads.tolist())
             self.right = dict.fromkeys(names[i] for i in np.unique(rest.body).tolist())
 
-    def read(self) -> Program | SignedRules:
+    def read(self) -> Program:
         methods = {
             _ATOM: self.read_atom,
             _COMMA: self.read_comma,
@@ -199,13 +186,7 @@ class _RuleReader:
             )
         body_ends, bodies = np.array(self.body_ends, np.int64), np.array(self.bodies, np.int32)
         head_ends, heads = np.array(self.head_ends, np.int64), np.array(self.heads, np.int32)
-        atoms = tuple(self.index)
-        if not self.negative:
-            return Program._from_sorted_rows(atoms, body_ends, bodies, head_ends, heads)
-        negated = np.zeros(len(bodies), np.bool_)
-        negated[self.negative] = True
-        error = explain_error(self.text, self.first_not, "condition", self.path)
-        return SignedRules(atoms, body_ends, bodies, negated, head_ends, heads, error)
+        return Program._from_sorted_rows(tuple(self.index), body_ends, bodies, head_ends, heads)
 
     def read_atom(self, token: re.Match[str]) -> bool:
         return self.add_atom(token[_ATOM], token.end())
@@ -270,17 +251,15 @@ class _RuleReader:
             self.bodies.extend(sorted([index.setdefault(name, len(index)) for name in body]))
             if self.denied:
                 numbers = sorted([index.setdefault(name, len(index)) for name in self.denied])
-                self.negative.extend(range(len(self.bodies), len(self.bodies) + len(numbers)))
-                self.bodies.extend(numbers)
+                self.bodies.extend([~number for number in numbers])
             self.body_ends.append(len(self.bodies))
         self.start_statement()
         self.at = self.token_end = token.end()
         return True
 
     def read_not(self, token: re.Match[str]) -> bool:
-        if self.arrow != _ARROW or self.last not in {_ARROW, _COMMA}:
+        if not self.negation or self.arrow != _ARROW or self.last not in {_ARROW, _COMMA}:
             return False
-        self.first_not = token.start(_NOT) if self.first_not < 0 else self.first_not
         self.last, self.sign = _NOT, "not"
         self.at = self.token_end = token.end()
         return True

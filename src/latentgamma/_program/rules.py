@@ -12,7 +12,7 @@ from latentgamma._program.names import quote, rule_text
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: when every atom of the body is true, so is every head.
+    """One rule: when every atom of the body is true and no negated one is, every head is true.
 
     >>> print(Rule(("bird",), frozenset({"penguin"})))
     bird :- penguin.
@@ -20,8 +20,7 @@ class Rule:
     Attributes:
         heads: the atoms that follow.
         body: the atoms that must be true.
-        negated: the atoms that must not be derivable; only a rule of a `StratifiedProgram` has
-            any.
+        negated: the atoms that must not follow.
     """
 
     heads: tuple[str, ...]

@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-from latentgamma._logic.stratification import stratify
 from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.datalog.interface import inputs, outputs
 
-__all__ = ["GroundingWarning", "ground", "inputs", "outputs", "stratify"]
+__all__ = ["GroundingWarning", "ground", "inputs", "outputs"]

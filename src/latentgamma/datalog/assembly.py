@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.stratification import stratify_arrays
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.source import CANDIDATE
 
 Numbers = npt.NDArray[np.int32]
 
 
-def assembled(output: Output) -> Program | StratifiedProgram:
+def assembled(output: Output) -> Program:
     """The program of clingo's output; its atoms are numbered as the printed rules have them.
 
     Raises:
@@ -44,9 +42,14 @@ def assembled(output: Output) -> Program | StratifiedProgram:
     atoms = (*facts, *fresh)
     ends: npt.NDArray[np.int64] = np.concatenate((np.zeros(F + 1, np.int64), np.cumsum(counts)))
     all_heads = np.concatenate((np.arange(F, dtype=np.int32), place[heads]))
-    if (bodies < 0).any():
-        return stratify_arrays(atoms, all_heads, ends, place[np.abs(bodies)], bodies < 0)
-    return Program.from_arrays(ends, place[bodies], all_heads, atoms=atoms)
+    negated = bodies < 0
+    return Program.from_arrays(
+        ends,
+        place[np.abs(bodies)],
+        all_heads,
+        body_negated=negated if negated.any() else None,
+        atoms=atoms,
+    )
 
 
 def _without_nameless(

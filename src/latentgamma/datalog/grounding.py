@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from latentgamma._errors import ParseError, ProgramError
-from latentgamma._logic.stratification import NotStratifiedError
 from latentgamma._program.files import read_text
 from latentgamma._program.program import Program
 from latentgamma._program.source_text import normalize_text
-from latentgamma._program.stratified import StratifiedProgram
+from latentgamma._program.stratification import NotStratifiedError
 from latentgamma.datalog.assembly import assembled
 from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.grounder import GroundingFailed
@@ -58,7 +57,7 @@ def ground(
     facts: Mapping[str, Table] | None = None,
     max_rules: int = MAX_RULES,
     max_seconds: float = MAX_SECONDS,
-) -> Program | StratifiedProgram:
+) -> Program:
     """The ground program of Datalog rules: variables, constants, strings, comparisons, arithmetic.
 
     What follows whatever the open facts are is evaluated: it becomes a fact of the program.
@@ -85,7 +84,7 @@ def ground(
         max_seconds: stop after so many seconds.
 
     Returns:
-        A `Program`, or a `StratifiedProgram` if a ground rule has negation.
+        The program; it is `definite` if no ground rule has negation.
 
     Raises:
         ParseError: if the text is not Datalog; the message shows the place.
@@ -112,7 +111,7 @@ def ground_text(
     tables: tuple[tuple[Signature, str], ...] = (),
     max_rules: int = MAX_RULES,
     max_seconds: float = MAX_SECONDS,
-) -> Program | StratifiedProgram:
+) -> Program:
     """The ground program of a prepared text."""
     source = read_source(text, path, open_predicates)
     _refuse_open_aggregates(source)

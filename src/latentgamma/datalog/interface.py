@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.origin import Grounding
 from latentgamma.datalog.scanner import Signature, signature_of
 
 
-def inputs(program: Program | StratifiedProgram) -> tuple[str, ...]:
+def inputs(program: Program) -> tuple[str, ...]:
     """The atoms that can be given: open facts of a grounded program, else the roots.
 
     >>> from latentgamma.datalog import ground
@@ -26,7 +25,7 @@ def inputs(program: Program | StratifiedProgram) -> tuple[str, ...]:
     return program.roots
 
 
-def outputs(program: Program | StratifiedProgram) -> tuple[str, ...]:
+def outputs(program: Program) -> tuple[str, ...]:
     """The atoms of the predicates that `#show` names; without it, those that rules derive.
 
     >>> from latentgamma.datalog import ground
@@ -49,9 +48,7 @@ def outputs(program: Program | StratifiedProgram) -> tuple[str, ...]:
     )
 
 
-def atoms_of(
-    program: Program | StratifiedProgram, predicates: tuple[Signature, ...]
-) -> tuple[str, ...]:
+def atoms_of(program: Program, predicates: tuple[Signature, ...]) -> tuple[str, ...]:
     """The atoms of some predicates, in the order of the program."""
     wanted = set(predicates)
     return tuple(name for name in program.atoms if signature_of(name) in wanted)

@@ -13,7 +13,6 @@ from typing import Any
 from latentgamma._errors import ParseError
 from latentgamma._program.origin import Instance
 from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram
 from latentgamma.datalog.assembly import assembled
 from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.grounder import run_clingo
@@ -90,12 +89,12 @@ class Grounding:
         """The text, read again."""
         return read_source(self.text, self.path, self.open)
 
-    def complete(self) -> Program | StratifiedProgram:
+    def complete(self) -> Program:
         """The same program with every body as it was written."""
         return self._complete
 
     @cached_property
-    def _complete(self) -> Program | StratifiedProgram:
+    def _complete(self) -> Program:
         output = self.run(self.source, max_rules=2**31, max_seconds=86_400.0, complete=True)
         return replace(assembled(output), origin=self)
 

@@ -6,13 +6,12 @@ import os
 import re
 
 from latentgamma._errors import ParseError, ProgramError
-from latentgamma._logic.stratification import NotStratifiedError, stratified_rules
 from latentgamma._program import files
 from latentgamma._program.names import quote
 from latentgamma._program.program import Program
-from latentgamma._program.rule_text import SignedRules, read_rules
+from latentgamma._program.rule_text import read_rules
 from latentgamma._program.source_text import decode_text, error_at, normalize_text
-from latentgamma._program.stratified import StratifiedProgram
+from latentgamma._program.stratification import NotStratifiedError
 from latentgamma.datalog.grounding import ground_text, has_clingo
 
 # Strings and comments, or something that only rules with variables have.
@@ -28,7 +27,7 @@ _sign_of_datalog = re.compile(
 )
 
 
-def parse(text: str, *, path: str = "<text>") -> Program | StratifiedProgram:
+def parse(text: str, *, path: str = "<text>") -> Program:
     """The program that a text of rules describes.
 
     Rules with variables are grounded by clingo, as `datalog.ground` does where nothing is open.
@@ -47,7 +46,7 @@ def parse(text: str, *, path: str = "<text>") -> Program | StratifiedProgram:
         path: what an error calls the text.
 
     Returns:
-        A `Program`, or a `StratifiedProgram` if a rule has `not`.
+        The program; it is `definite` if no rule has `not`.
 
     Raises:
         ParseError: if the text is not a program; the message shows the place.
@@ -56,17 +55,18 @@ def parse(text: str, *, path: str = "<text>") -> Program | StratifiedProgram:
     if not isinstance(text, str):
         raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
     try:
-        found = read_rules(text, path)
+        return read_rules(text, path)
     except ParseError as error:
         return _grounded(text, path, error)
-    return _as_program(found, text, path)
+    except NotStratifiedError as error:
+        raise _at_the_negation(error, text, path) from None
 
 
 def load(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002 - what everybody calls it
-) -> Program | StratifiedProgram:
+) -> Program:
     """The program in a file. A model is loaded by `LatentGamma.load`.
 
     >>> import tempfile
@@ -85,7 +85,7 @@ def load(
             and ".gz".
 
     Returns:
-        A `Program`, or a `StratifiedProgram` if it has negation.
+        The program; it is `definite` if no rule has `not`.
 
     Raises:
         ProgramError: if the file cannot be read, its name does not say how, or the program is
@@ -96,7 +96,7 @@ def load(
     return read(data, suffix, path=shown)
 
 
-def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program | StratifiedProgram:
+def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
     """The program in these bytes, read as the suffix says.
 
     Args:
@@ -105,14 +105,14 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program 
         path: what an error calls it.
     """
     try:
-        found = files.read_signed(data, suffix, path=path)
+        return files.read_program(data, suffix, path=path)
     except ParseError as error:
         text = _rule_text(data, suffix, path)
         if not text:
             raise
         return _grounded(text, path, error)
-    text = _rule_text(data, suffix, path) if isinstance(found, SignedRules) else ""
-    return _as_program(found, text, path)
+    except NotStratifiedError as error:
+        raise _at_the_negation(error, _rule_text(data, suffix, path), path) from None
 
 
 def _rule_text(data: bytes, suffix: str, path: str) -> str:
@@ -122,19 +122,15 @@ def _rule_text(data: bytes, suffix: str, path: str) -> str:
     return decode_text(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
 
 
-def _as_program(found: Program | SignedRules, text: str, path: str) -> Program | StratifiedProgram:
-    if isinstance(found, Program):
-        return found
-    try:
-        return stratified_rules(found)
-    except NotStratifiedError as error:
-        place = re.search(rf"\bnot\s+{re.escape(quote(error.negated))}(?!\w)", text)
-        if place:
-            raise error_at(text, place.start(), error.problem, path) from None
-        raise ParseError(error.problem, path=path) from None
+def _at_the_negation(error: NotStratifiedError, text: str, path: str) -> ParseError:
+    """The error with the place in the text where the atom is negated."""
+    place = re.search(rf"\bnot\s+{re.escape(quote(error.negated))}(?!\w)", text)
+    if place:
+        return error_at(text, place.start(), error.problem, path)
+    return ParseError(error.problem, path=path)
 
 
-def _grounded(text: str, path: str, error: ParseError) -> Program | StratifiedProgram:
+def _grounded(text: str, path: str, error: ParseError) -> Program:
     """The program of a text that the reader of ground rules refused, if it has variables."""
     if not any(found["sign"] for found in _sign_of_datalog.finditer(text)):
         raise error

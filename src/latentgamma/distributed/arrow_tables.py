@@ -14,15 +14,14 @@ import numpy as np
 from latentgamma._errors import DataError, unknown_atoms
 from latentgamma._logic.bit_planes import Planes
 from latentgamma._logic.closures import closures
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_program
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def close_table(
-    program: Program | StratifiedProgram,
+    program: Program,
     table: Any,
     *,
     atoms: Sequence[str] | None = None,
@@ -58,7 +57,7 @@ def close_table(
             value.
         ProgramError: the first argument is not a program.
     """
-    require_any_program(program, "close_table")
+    require_program(program, "close_table")
     import pyarrow as pa
 
     if isinstance(table, pa.RecordBatch):
@@ -80,7 +79,7 @@ def close_table(
 
 
 def check_columns_of(
-    program: Program | StratifiedProgram,
+    program: Program,
     columns: Sequence[str],
     atoms: Iterable[str] | None,
     keep: Sequence[str],

@@ -23,8 +23,7 @@ from latentgamma._atomic_write import atomic_write, write_text
 from latentgamma._errors import ArgumentError, DataError, DistributedError, LatentGammaError
 from latentgamma._logic.threads import processors
 from latentgamma._program.files import dumps
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
+from latentgamma._program.program import Program, require_program
 from latentgamma.distributed.arrow_tables import check_columns_of, close_table
 
 #: The file that says what the parts in a folder were computed from.
@@ -65,7 +64,7 @@ class _TablePart:
 
 
 def close_parquet(
-    program: Program | StratifiedProgram,
+    program: Program,
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     folder: str | os.PathLike[str],
     *,
@@ -101,7 +100,7 @@ def close_parquet(
         ProgramError: the first argument is not a program.
         DistributedError: the executor lost a worker for good. Call again to resume.
     """
-    require_any_program(program, "close_parquet")
+    require_program(program, "close_parquet")
     if executor is not None and not isinstance(executor, Executor):
         raise ArgumentError(
             f"executor must be a concurrent.futures.Executor, such as RayExecutor(), not "
@@ -164,7 +163,7 @@ def _spread(
 
 
 def _close_part(
-    program: Program | StratifiedProgram,
+    program: Program,
     part: _TablePart,
     *,
     atoms: Sequence[str] | None,
@@ -217,7 +216,7 @@ def _source_files(source: Any) -> list[Path]:
 
 
 def _parts(
-    program: Program | StratifiedProgram,
+    program: Program,
     files: list[Path],
     folder: Path,
     atoms: Sequence[str] | None,
@@ -260,7 +259,7 @@ def _parts(
 
 
 def _about(
-    program: Program | StratifiedProgram,
+    program: Program,
     files: list[Path],
     atoms: Sequence[str] | None,
     keep: Sequence[str],

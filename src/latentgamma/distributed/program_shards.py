@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from latentgamma._errors import ArgumentError, ParseError, ProgramError
 from latentgamma._program.files import is_rule_text
 from latentgamma._program.program import Program, require_program
-from latentgamma._program.rule_text import definite, read_rule_bytes
+from latentgamma._program.rule_text import read_rule_bytes
 from latentgamma.distributed.collectives import Ranks, ranks_of
 from latentgamma.distributed.partition import even_ranges
 
@@ -226,7 +226,7 @@ def _blocks(file: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, bytes]
 
 def _read_block(block: bytes, shown: str) -> Program:
     try:
-        return definite(read_rule_bytes(block, shown))
+        return read_rule_bytes(block, shown, negation=False)
     except ParseError as error:
         raise ProgramError(
             f"{error}\n(a file is read in parts here: it takes ground rules without negation, each of "

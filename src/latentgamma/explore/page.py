@@ -11,9 +11,8 @@ import numpy as np
 
 from latentgamma._errors import ModelError
 from latentgamma._program.facts import Facts, fact_mask
-from latentgamma._program.program import Program
+from latentgamma._program.program import Program, require_program
 from latentgamma._program.rules import Rule
-from latentgamma._program.stratified import StratifiedProgram, require_any_program
 
 if TYPE_CHECKING:
     from latentgamma._model.module import LatentGamma
@@ -25,7 +24,7 @@ _MOST_LITERALS = 400_000
 
 
 def render(
-    program: Program | StratifiedProgram,
+    program: Program,
     *,
     facts: Facts = (),
     model: LatentGamma | StratifiedModel | None = None,
@@ -52,7 +51,7 @@ def render(
     >>> page.startswith("<!doctype html>")
     True
     """
-    require_any_program(program, "explore.render")
+    require_program(program, "explore.render")
     if program.M > _MOST_ATOMS or program.size > _MOST_LITERALS:
         raise ModelError(
             f"a page shows up to {_MOST_ATOMS} atoms and {_MOST_LITERALS} literals, but this "
@@ -88,9 +87,7 @@ def render(
     return page
 
 
-def _operator_data(
-    program: Program | StratifiedProgram, model: LatentGamma | StratifiedModel | None
-) -> dict[str, Any]:
+def _operator_data(program: Program, model: LatentGamma | StratifiedModel | None) -> dict[str, Any]:
     """The operator of each stratum, the certified window, and what a given model learned."""
     from latentgamma._certificate.certify import certify
     from latentgamma._model.oracle import oracle
@@ -179,9 +176,7 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
     }
 
 
-def _learned(
-    program: Program | StratifiedProgram, model: LatentGamma | StratifiedModel
-) -> dict[str, Any]:
+def _learned(program: Program, model: LatentGamma | StratifiedModel) -> dict[str, Any]:
     """The rules that a model applies beside those of the program."""
     from latentgamma._learning.extraction import extract
     from latentgamma._logic.equivalence import equivalent

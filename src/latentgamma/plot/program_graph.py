@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from latentgamma._errors import ProgramError, unknown_atoms
-from latentgamma._program.program import Program
-from latentgamma._program.stratified import require_definite
+from latentgamma._program.program import Program, require_definite
 from latentgamma.plot.figure import (
     BLUE,
     FONT_SIZE,

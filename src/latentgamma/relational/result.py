@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from latentgamma._display import Display, Displayed
 from latentgamma._errors import DataError
 from latentgamma._learning.wording import listing, quantity
-from latentgamma._program.stratified import require_definite
 from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.relational.differences import Alternative, compare
 from latentgamma.relational.problem import Problem, read_facts
@@ -19,7 +18,7 @@ from latentgamma.relational.programs import ClauseProgram, derived_atoms
 if TYPE_CHECKING:
     from latentgamma._certificate.certificate import Certificate
     from latentgamma._model.module import LatentGamma
-    from latentgamma._program.program import Program
+    from latentgamma._program.program import Program, require_definite
 
 _MOST_LISTED = 10
 #: Descriptions whose lengths differ by less have the same length.
@@ -139,9 +138,9 @@ class RelationalResult(Displayed):
     @cached_property
     def model(self) -> LatentGamma | None:
         """The network of the ground program."""
-        from latentgamma._model.oracle import oracle
+        from latentgamma._model.oracle import definite_oracle
 
-        return None if self.program is None else oracle(self.program)
+        return None if self.program is None else definite_oracle(self.program)
 
     @cached_property
     def certificate(self) -> Certificate | None:

@@ -21,7 +21,7 @@ from latentgamma._errors import DataError
 from latentgamma._logic.closure import closure
 from latentgamma._logic.closures import closures
 from latentgamma._model.module import LatentGamma
-from latentgamma._model.oracle import oracle
+from latentgamma._model.oracle import definite_oracle
 from latentgamma._program.facts import Mask
 from latentgamma._program.program import Program
 from latentgamma.validation.printed import EXAMPLES
@@ -50,7 +50,7 @@ class Case:
     def oracle(self, kind: str, device: Device, dtype: torch.dtype = torch.float32) -> LatentGamma:
         """The dense model, with the paper's or the certified constants."""
         constants = constants_of(kind, self.program)
-        return oracle(self.program, constants, form="dense", dtype=dtype, device=device)
+        return definite_oracle(self.program, constants, form="dense", dtype=dtype, device=device)
 
 
 def case_of(name: str, seed: int, examples: int = EXAMPLES) -> Case:

@@ -11,7 +11,7 @@ from latentgamma import generators
 from latentgamma._certificate.certify import certify
 from latentgamma._certificate.closed_form import HeadSharing
 from latentgamma._logic.closures import closures
-from latentgamma._model.oracle import oracle
+from latentgamma._model.oracle import definite_oracle
 from latentgamma._program.program import Program
 from latentgamma.validation.cases import (
     GRAPHS,
@@ -160,10 +160,12 @@ def multi_head(
     def job(item: tuple[HeadSharing, str]) -> MultiHeadRow:
         sharing, kind = item
         constants = constants_of(kind, program)
-        model = oracle(program, constants, head_sharing=sharing, form="dense", device=device)
+        model = definite_oracle(
+            program, constants, head_sharing=sharing, form="dense", device=device
+        )
         states = model.iterate(state_of(facts, model), STEPS).states.cpu().numpy()
         exact = ((states > 0.5) == wanted).all(-1)  # (T + 1, R)
-        small = oracle(
+        small = definite_oracle(
             mixed, constants_of(kind, mixed), head_sharing=sharing, form="dense", device=device
         )
         reached = small(small.state(["b"]), steps=STEPS)[mixed.index["x"]]

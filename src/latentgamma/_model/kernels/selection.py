@@ -11,11 +11,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from latentgamma._logic.compilation import paused_collector
 from latentgamma._model.kernels.interface import Kernel
 from latentgamma._model.rules import AbstractRules
 from latentgamma._model.sparse_rules import SparseRules
 from latentgamma._model.tracing import are_plain
+from latentgamma._program.compilation import paused_collector
 
 #: Programs with fewer atoms, rules and literals than this do without compiled code, and without
 #: the second that loading it takes. The size of a batch has no say in it: an example's value

@@ -7,14 +7,16 @@ between atoms and rules is a pair (offsets, members) of compressed rows, as in `
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._logic.compilation import Cells, compile_loop, worth_compiling
+from latentgamma._program.compilation import Cells, compile_loop, worth_compiling
 from latentgamma._program.facts import Mask
-from latentgamma._program.program import Indices, Offsets, Program
+
+if TYPE_CHECKING:
+    from latentgamma._program.program import Indices, Offsets, Program
 
 
 class Rows(NamedTuple):
@@ -64,11 +66,11 @@ def rule_order(program: Program) -> RuleOrder:
 
 
 def _rules_using(program: Program) -> Rows:
-    return _invert(Rows(program.body_indptr, program.body_indices), program.M)
+    return invert_rows(Rows(program.body_indptr, program.body_indices), program.M)
 
 
 def _rules_deriving(program: Program) -> Rows:
-    return _invert(Rows(program.head_indptr, program.head_indices), program.M)
+    return invert_rows(Rows(program.head_indptr, program.head_indices), program.M)
 
 
 def _stated_facts(program: Program) -> npt.NDArray[np.int64]:
@@ -76,7 +78,7 @@ def _stated_facts(program: Program) -> npt.NDArray[np.int64]:
     return np.unique(program.head_indices[stated]).astype(np.int64)
 
 
-def _invert(rows: Rows, count: int) -> Rows:
+def invert_rows(rows: Rows, count: int) -> Rows:
     """The rows that each of `count` members occurs in, rising."""
     offsets, members = rows
     if not worth_compiling(len(members)):
@@ -92,10 +94,13 @@ def _invert(rows: Rows, count: int) -> Rows:
 
 
 def _rule_order(program: Program) -> RuleOrder:
-    M, R = program.M, program.R
-    component, finish = strong_components(
-        rules_using(program), Rows(program.head_indptr, program.head_indices)
-    )
+    return order_rules(rules_using(program), Rows(program.head_indptr, program.head_indices))
+
+
+def order_rules(uses: Rows, heads: Rows) -> RuleOrder:
+    """The rules in topological order; see `strong_components` for the arguments."""
+    M, R = len(uses.offsets) - 1, len(heads.offsets) - 1
+    component, finish = strong_components(uses, heads)
     rules = np.lexsort((-finish[M:], -component[M:]))
     on_cycle = (np.bincount(component, minlength=1) > 1)[component[M:][rules]]
     # Rules on no cycle share a block until a cycle comes between them.
@@ -127,7 +132,7 @@ def strong_components(
 
 
 def reorder_rows(
-    offsets: Offsets, members: Indices, rows: npt.NDArray[np.int64]
+    offsets: Offsets, members: Indices, rows: npt.NDArray[np.integer[Any]]
 ) -> tuple[npt.NDArray[np.int64], Indices]:
     """These compressed rows in another order."""
     sizes = np.diff(offsets)[rows]
