@@ -45,8 +45,11 @@ class Status(Enum):
 
 
 def is_window(t_min: float, t_max: float) -> bool:
-    """Whether these are the ends of a window: t_min steps can be taken, and t_max are no fewer."""
-    return math.isfinite(t_min) and t_min <= t_max
+    """Whether these are the ends of a window: t_min steps can be taken, and t_max are no fewer.
+
+    A window of no steps at all, which every model has on the fact sets that are closed, is none.
+    """
+    return math.isfinite(t_min) and t_min <= t_max and t_max >= 1
 
 
 @dataclass(frozen=True, repr=False)

@@ -163,10 +163,10 @@ def _proved(
         if given >= 0.5:
             return Proved(math.inf, -1.0, last, tuple(upper))
         t_min = max(t_min, lower_end(reading, depth, given, goal=1.0 - handed_on))
-        upper.append(upper_end(worst, given, limit=handed_on))
-        t_max = min(t_max, upper[-1].t_max)
         if count > 1 and not is_window(t_min, t_max):
             break
+        upper.append(upper_end(worst, given, limit=handed_on))
+        t_max = min(t_max, upper[-1].t_max)
     return Proved(t_min, t_max, last, tuple(upper))
 
 
