@@ -31,7 +31,7 @@ def flat_values(group: Group, tensor: Tensor, *, from_logits: bool) -> Tensor:
     _check(group, tensor, from_logits=from_logits)
     if from_logits:
         tensor = held_log_odds(categorical_log_odds(tensor) if group.categorical else tensor)
-    return tensor.reshape(len(tensor), len(group.atoms))
+    return tensor.reshape(tensor.shape[0], len(group.atoms))
 
 
 def _check(group: Group, tensor: Tensor, *, from_logits: bool) -> None:

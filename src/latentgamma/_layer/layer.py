@@ -337,11 +337,11 @@ class Layer(nn.Module):
             constants = torch.logit(constants) if self.from_logits else constants
             constants = constants.to(parts[0].dtype)
             constants = held_log_odds(constants) if self.from_logits else constants
-            parts.append(constants.expand(len(parts[0]), -1))
+            parts.append(constants.expand(parts[0].shape[0], -1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def _shaped(self, group: Group, part: Tensor, *, logits: bool, are_log_odds: bool) -> Tensor:
-        shape = (len(part), *group.shape)
+        shape = (part.shape[0], *group.shape)
         shaped = part if part.shape == shape else part.reshape(shape)
         if logits and group.categorical:
             return torch.log_softmax(shaped, -1)
@@ -501,7 +501,7 @@ class Layer(nn.Module):
         sizes = [len(group.atoms) for group in self.inputs]
         parts = torch.split(found[:, : sum(sizes)], sizes, dim=1)
         results = {
-            group.name: part.reshape(len(part), *group.shape)
+            group.name: part.reshape(part.shape[0], *group.shape)
             for group, part in zip(self.inputs, parts, strict=True)
         }
         return results if isinstance(given, Mapping) else next(iter(results.values()))

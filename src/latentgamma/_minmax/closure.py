@@ -106,7 +106,7 @@ def _has_kernel(inputs: Tensor, cycles: int) -> bool:
 def _pick(values: Tensor, outputs: Tensor) -> Tensor:
     """The values of the outputs; of a constant one, any. (B, N) -> (B, O)."""
     if not values.shape[1]:
-        return values.new_zeros(len(values), len(outputs))
+        return values.new_zeros(values.shape[0], len(outputs))
     return values.index_select(1, outputs.clamp(min=0).long())
 
 

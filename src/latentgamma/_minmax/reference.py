@@ -78,8 +78,10 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 def _reduced(values: Tensor, nodes: _Nodes, start: float, how: str) -> Tensor:
     """The least or greatest of the children's values. (B, E) -> (B, count)."""
-    rows = nodes.row.expand(len(values), -1)
-    return values.new_full((len(values), nodes.count), start).scatter_reduce(1, rows, values, how)
+    rows = nodes.row.expand(values.shape[0], -1)
+    return values.new_full((values.shape[0], nodes.count), start).scatter_reduce(
+        1, rows, values, how
+    )
 
 
 class _Hard:
@@ -87,7 +89,7 @@ class _Hard:
 
     def __init__(self, circuit: Circuit, inputs: Tensor) -> None:
         more = circuit.nodes - circuit.inputs
-        self.values = torch.cat([inputs, inputs.new_full((len(inputs), more), NEVER)], 1)
+        self.values = torch.cat([inputs, inputs.new_full((inputs.shape[0], more), NEVER)], 1)
         self._ranks = torch.zeros(self.values.shape, dtype=torch.int64, device=inputs.device)
 
     def stage(self, nodes: _Nodes, *, minima: bool) -> None:
@@ -138,7 +140,7 @@ class _Hard:
     def _shared(self, value: Tensor, child: Tensor, tied: Tensor, nodes: _Nodes) -> Tensor:
         """These values, with a gradient that goes to the tied children in equal shares."""
         share = tied.to(value.dtype)
-        rows = nodes.row.expand(len(value), -1)
+        rows = nodes.row.expand(value.shape[0], -1)
         count = torch.zeros_like(value).scatter_add(1, rows, share).clamp(min=1)
         share = share / count[:, nodes.row]
         return value.scatter_add(1, rows, share * (child - child.detach()))
@@ -153,7 +155,7 @@ class _Smooth:
 
     def __init__(self, circuit: Circuit, inputs: Tensor, temperature: float) -> None:
         more = circuit.nodes - circuit.inputs
-        self.values = torch.cat([inputs, inputs.new_full((len(inputs), more), NEVER)], 1)
+        self.values = torch.cat([inputs, inputs.new_full((inputs.shape[0], more), NEVER)], 1)
         self._temperature = temperature
 
     def stage(self, nodes: _Nodes, *, minima: bool) -> None:
@@ -177,7 +179,7 @@ class _Smooth:
     def _steps(self, minima: _Nodes, maxima: _Nodes) -> Tensor:
         """After how many steps the hard closure rests, from the same values. (B, 1)."""
         values = self.values.detach()
-        needed = torch.zeros(len(values), 1, dtype=torch.int64, device=values.device)
+        needed = torch.zeros(values.shape[0], 1, dtype=torch.int64, device=values.device)
         for step in range(maxima.count):
             least = _reduced(values[:, minima.child], minima, torch.inf, "amin")
             within = values.index_copy(1, minima.place, least)
@@ -195,7 +197,7 @@ class _Smooth:
         child = values[:, nodes.child]
         least = _reduced(child.detach(), nodes, torch.inf, "amin")
         terms = torch.exp((least[:, nodes.row] - child) / self._temperature)
-        rows = nodes.row.expand(len(values), -1)
+        rows = nodes.row.expand(values.shape[0], -1)
         total = torch.zeros_like(least).scatter_add(1, rows, terms)
         return least - self._temperature * torch.log(total)
 
@@ -204,7 +206,7 @@ class _Smooth:
         own = torch.where(nodes.has_own, values[:, nodes.own], NEVER)
         greatest = torch.maximum(own, _reduced(child, nodes, NEVER, "amax")).detach()
         terms = torch.exp((child - greatest[:, nodes.row]) / self._temperature)
-        rows = nodes.row.expand(len(values), -1)
+        rows = nodes.row.expand(values.shape[0], -1)
         first = torch.where(nodes.has_own, torch.exp((own - greatest) / self._temperature), 0)
         total = first.scatter_add(1, rows, terms)
         return greatest + self._temperature * torch.log(total)
