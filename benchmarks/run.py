@@ -27,7 +27,6 @@ BENCHMARKS = {
     "scale": ("forward", "scale", "from ten thousand to ten million rules"),
     "sweep": ("sweep", "rows", "where dense wins: dense, CSR and kernel by size"),
     "startup": ("startup", "rows", "a fresh process, and compiled kernels"),
-    "instructions": ("instructions", "rows", "the CPU kernels compiled for older processors"),
     "memory": ("forward", "memory", "peak memory of forward and backward"),
     "gpu": ("gpu", "rows", "the layer on a CUDA device"),
     "learn": ("learn", "rows", "rules from observations"),
@@ -54,7 +53,7 @@ def main() -> int:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[variable] = str(given.threads)
     sys.path.insert(0, str(Path(__file__).parent))
-    if given.name not in ("startup", "instructions"):  # they compile in processes of their own
+    if given.name != "startup":  # it compiles in processes of its own
         compile_kernels()
     module, function, _ = BENCHMARKS[given.name]
     rows = getattr(importlib.import_module(module), function)()

@@ -179,15 +179,6 @@ def about_startup(rows: list[Row]) -> list[str]:
     ]
 
 
-def about_instructions(rows: list[Row]) -> list[str]:
-    older = [row["against_this_processor"] for row in rows if row["target"] != "this processor"]
-    return [
-        "The same kernels, compiled for older processors and run on this one. They take"
-        f" {min(older):.2g} to {max(older):.2g} times as long: reading literals from the caches sets"
-        " the pace, not the width of the vectors."
-    ]
-
-
 def about_learn(rows: list[Row]) -> list[str]:
     aims = [row for row in rows if "must hold" in row and row["holds"] != ""]
     missed = [f"{row['must hold']} ({row['method']})" for row in aims if not row["holds"]]
@@ -253,7 +244,6 @@ FINDINGS = {
     "peers": about_peers,
     "sweep": about_sweep,
     "startup": about_startup,
-    "instructions": about_instructions,
     "learn": about_learn,
 }
 
