@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from collections.abc import Iterable
@@ -105,3 +106,113 @@ def stratified_programs(draw: st.DrawFn) -> lg.Program:
             body += [f"not {chr(97 + i)}" for i in denied]
         lines.append(f"{chr(97 + head)} :- {', '.join(body)}." if body else f"{chr(97 + head)}.")
     return lg.parse("\n".join(lines))
+
+
+#: Numbers whose sums and products are near the ends of 32 bits, or far from them.
+NUMBERS = (0, 1, -1, 2, 3, -7, 46340, 46341, -46341, 65536, 2**30, -(2**30), 2**31 - 1, -(2**31))
+_COMPARISONS = {
+    "<": int.__lt__,
+    "<=": int.__le__,
+    ">": int.__gt__,
+    "!=": int.__ne__,
+    "=": int.__eq__,
+}
+
+
+class Overflows(Exception):  # noqa: N818 - a value of the reference, not an error
+    """A value does not fit in 32 bits."""
+
+
+class Undefined(Exception):  # noqa: N818 - as above
+    """Division by zero: clingo leaves the instance out."""
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 2) -> str:
+    """An expression of X and Y, which Python reads as clingo does, divisions aside."""
+    if depth == 0 or draw(st.integers(0, 2)) == 0:
+        return draw(st.sampled_from(("X", "Y", "1", "3", "(-2)", "50000")))
+    if draw(st.integers(0, 5)) == 0:
+        return f"(-{draw(expressions(depth=depth - 1))})"
+    operator = draw(st.sampled_from(("+", "-", "*", "*", "/", "**")))
+    left = draw(expressions(depth=depth - 1))
+    right = (
+        draw(st.sampled_from(("0", "2", "3")))
+        if operator == "**"
+        else draw(expressions(depth=depth - 1))
+    )
+    return f"({left}{operator}{right})"
+
+
+def exact_value(expression: str, values: dict[str, int]) -> int:
+    """The value of an expression, by Python's own reading of it."""
+
+    def compute(node: ast.expr) -> int:
+        if isinstance(node, ast.Name):
+            return values[node.id]
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.UnaryOp):
+            found = -compute(node.operand)
+        else:
+            left, right = compute(node.left), compute(node.right)
+            if isinstance(node.op, ast.Div):
+                if right == 0:
+                    raise Undefined
+                found = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+            else:
+                operator = {ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__,
+                            ast.Pow: int.__pow__}[type(node.op)]  # fmt: skip
+                found = operator(left, right)
+        if not -(2**31) <= found < 2**31:
+            raise Overflows
+        return found
+
+    return compute(ast.parse(expression, mode="eval").body)
+
+
+@st.composite
+def arithmetic_rules(
+    draw: st.DrawFn,
+) -> tuple[list[int], list[int], str, list[tuple[str, str, str]]]:
+    """Numbers for q and r, the argument of the head, and comparisons of the body."""
+    numbers = st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=4, unique=True)
+    compared = st.tuples(
+        expressions(depth=1), st.sampled_from(list(_COMPARISONS)), expressions(depth=1)
+    )
+    return draw(numbers), draw(numbers), draw(expressions()), draw(st.lists(compared, max_size=2))
+
+
+def arithmetic_answer(
+    q: list[int], r: list[int], head: str, comparisons: list[tuple[str, str, str]]
+) -> set[str]:
+    """The atoms that `p(head) :- q(X), r(Y), comparisons.` derives.
+
+    Raises:
+        Overflows: if a value does not fit for some X and Y that no comparison excludes.
+        Undefined: if, for some of them, one value does not fit and another is not defined.
+    """
+    found = set()
+    for x, y in itertools.product(q, r):
+        values = {"X": x, "Y": y}
+        outcomes = []
+        for left, operator, right in comparisons:
+            try:
+                sides = exact_value(left, values), exact_value(right, values)
+                outcomes.append(_COMPARISONS[operator](*sides))
+            except (Overflows, Undefined) as error:
+                outcomes.append(error)
+        if any(outcome is False for outcome in outcomes):
+            continue
+        try:
+            outcomes.append(exact_value(head, values))
+        except (Overflows, Undefined) as error:
+            outcomes.append(error)
+        kinds = {type(outcome) for outcome in outcomes} & {Overflows, Undefined}
+        if len(kinds) == 2:
+            raise Undefined
+        if Overflows in kinds:
+            raise Overflows
+        if not kinds:
+            found.add(f"p({outcomes[-1]})")
+    return found

@@ -20,7 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import latentgamma as lg
-from datalog_programs import instance, stable_model, statements, stratified_programs, texts
+from datalog_programs import (
+    NUMBERS,
+    Overflows,
+    Undefined,
+    arithmetic_answer,
+    arithmetic_rules,
+    instance,
+    stable_model,
+    statements,
+    stratified_programs,
+    texts,
+)
 from latentgamma.datalog import GroundingWarning, clingo_run, ground
 from latentgamma.datalog.grounder import run_clingo
 from latentgamma.datalog.tables import constant
@@ -439,6 +450,101 @@ def test_equivalence_is_decided(one, other) -> None:
         left, right = (closed(program, set(found.witness)) for program in (one, other))
         assert found.atom in left ^ right
     assert lg.equivalent(one, lg.parse(str(one)))
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@settings(max_examples=250, deadline=None)
+@given(arithmetic_rules())
+def test_arithmetic_is_exact_or_refused(parts) -> None:
+    q, r, head, comparisons = parts
+    body = [f"{left} {operator} {right}" for left, operator, right in comparisons]
+    text = f"p({head}) :- {', '.join(['q(X)', 'r(Y)', *body])}.\n"
+    text += statements([*(f"q({n})" for n in q), *(f"r({n})" for n in r)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GroundingWarning)
+        try:
+            expected = arithmetic_answer(*parts)
+        except Overflows:
+            with pytest.raises(lg.ParseError, match=r"<text>:1:[0-9]+: .*not fit in 32 bits"):
+                ground(text)
+        except Undefined:
+            pass
+        else:
+            try:
+                found = ground(text).facts
+            except lg.ParseError as error:
+                # The division was done before a comparison could exclude it.
+                if "divided by -1" not in str(error):
+                    raise
+            else:
+                assert {atom for atom in found if atom.startswith("p(")} == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(NUMBERS)), max_size=5, unique=True),
+    st.booleans(),
+)
+def test_sums_are_exact_or_refused(rows, grouped: bool) -> None:
+    text = "s(G,S) :- g(G), S = #sum{ W : w(G,W) }.\ng(a;b).\n"
+    totals = {g: sum(n for name, n in rows if name == g) for g in "ab"}
+    if not grouped:
+        text = "s(S) :- S = #sum{ W,G : w(G,W) }.\n"
+        totals = {"": sum(n for _, n in rows)}
+    text += "#defined w/2.\n" + statements(f"w({g},{n})" for g, n in rows)
+    if all(-(2**31) <= total < 2**31 for total in totals.values()):
+        expected = {f"s({g},{total})" if g else f"s({total})" for g, total in totals.items()}
+        assert {atom for atom in ground(text).facts if atom[0] == "s"} == expected
+    else:
+        with pytest.raises(lg.ParseError, match=r"<text>:1:[0-9]+: .*not fit in 32 bits"):
+            ground(text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(-(2**33), 2**33) | st.sampled_from(NUMBERS), st.sampled_from(["{}", "- {}"]))
+def test_numbers_of_the_text_fit_or_are_refused(number: int, form: str) -> None:
+    for text in (f"q({number}). p(X) :- q(X).", f"p(X) :- X = {form.format(abs(number))}."):
+        written = -abs(number) if "-" in form and "= -" in text else abs(number)
+        written = number if text.startswith("q") else written
+        if -(2**31) <= written < 2**31:
+            assert f"p({written})" in ground(text).facts
+        else:
+            with pytest.raises(lg.ParseError, match="does not fit in 32 bits") as caught:
+                ground(text)
+            at = text.index(str(abs(number))) + 1
+            assert (caught.value.line, caught.value.column) == (1, at)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "problem"),
+    [
+        ("q(0). q(4294967296). p :- q(X), X > 0.", 9, "4294967296 does not fit"),
+        ("q(100000). p(X*X) :- q(X).", 14, "'X.X' is 10000000000 with X=100000"),
+        ("p(X/Y) :- q(X), r(Y). q(-2147483648). r(-1).", 3, "-2147483648 divided by -1"),
+        ("p(X\\Y) :- q(X), r(Y). q(-2147483648). r(-1).", 3, "-2147483648 divided by -1"),
+        ("#const n = 65536*65536. p(X) :- q(X), X < n. q(1).", 12, "is 4294967296"),
+        ("s(X) :- w(Y), Y = X-1. w(2147483647).", 19, "'X' is 2147483648"),
+        ("n(1). n(X*2) :- n(X).", 9, "'X.2' is 2147483648 with X=1073741824"),
+        ("p(0x1FFFFFFFF) :- q(X). q(1).", 3, "does not fit"),
+        ("w(1). s(S) :- S = #min{ X : w(X), X > 1 }.", 7, r"s\(#sup\) would hold.*least of no values"),
+        ("w(1). s(S) :- S = #max{ X : w(X), X > 1 }.", 7, r"s\(#inf\) would hold.*largest"),
+        ("p :- 1 { q(X) : r(X*X) }. q(50000). r(-1794967296).", 19, "'X.X' is 2500000000"),
+        ("p :- q(X), r(X*X). q(50000). r(-1794967296).", 14, "'X.X' is 2500000000"),
+        ("p :- q(X*X) : r(X). q(1). r(X) :- t(X). t(50000).", 8, "'X.X' is 2500000000"),
+        ("p(#sup). q(X) :- p(X).", 1, r"p\(#sup\) would hold"),
+    ],
+)  # fmt: skip
+def test_numbers_that_do_not_fit(text: str, column: int, problem: str) -> None:
+    with pytest.raises(lg.ParseError, match=problem) as caught:
+        ground(text)
+    assert (caught.value.line, caught.value.column) == (1, column)
+
+
+def test_an_empty_minimum_can_be_excluded() -> None:
+    text = 's(S) :- S = #min{ X : w(X), X > 1 }, S != #sup. w(1). t("#sup").'
+    assert ground(text).facts == {"w(1)", 't("#sup")'}
 
 
 # ---------------------------------------------------------------- wrong input

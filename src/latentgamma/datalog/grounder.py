@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,10 @@ class GroundingFailed(Exception):  # noqa: N818 - never leaves the package, whic
     def __init__(self, messages: Sequence[str]) -> None:
         self.messages = messages
         super().__init__("".join(messages))
+
+
+class DivisionCrash(ProgramError):  # noqa: N818 - never leaves the package, as above
+    """A division that does not fit in 32 bits has ended clingo's process."""
 
 
 def run_clingo(
@@ -93,6 +98,10 @@ def _ground_in_child(
         for stream in (child.stdin, child.stdout, child.stderr):
             if stream is not None:
                 stream.close()
+    if child.returncode == -signal.SIGFPE:
+        raise DivisionCrash(
+            "a division here is 2147483648, which does not fit in 32 bits: -2147483648 divided by -1"
+        )
     if child.returncode:
         raise ProgramError(_crash(child.returncode, said.decode(errors="replace")))
     return Output(**pickle.loads(data))

@@ -16,8 +16,9 @@ from latentgamma._program.source_text import normalize_text
 from latentgamma._program.stratification import NotStratifiedError
 from latentgamma.datalog.assembly import assembled
 from latentgamma.datalog.clingo_run import Output
-from latentgamma.datalog.grounder import GroundingFailed
+from latentgamma.datalog.grounder import DivisionCrash, GroundingFailed
 from latentgamma.datalog.origin import Grounding
+from latentgamma.datalog.overflow import check_arithmetic
 from latentgamma.datalog.scanner import Signature, ground_statements, signature_of
 from latentgamma.datalog.source import (
     CANDIDATE,
@@ -29,12 +30,15 @@ from latentgamma.datalog.source import (
     walk,
 )
 from latentgamma.datalog.tables import Table, table_facts
+from latentgamma.datalog.work_bound import may_crash
 
 #: More ground rules than this are refused unless the caller asks for more.
 MAX_RULES = 20_000_000
 #: Grounding is stopped after so many seconds unless the caller allows more.
 MAX_SECONDS = 600.0
 
+_extreme = re.compile(r"#(?:sup|inf)\b")
+_string = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _remark = re.compile(r"<\w+>:([0-9]+):([0-9]+)[-0-9:]*: info: (.*?):\n  (.*)\n")
 
 
@@ -117,6 +121,7 @@ def ground_text(
     _refuse_open_aggregates(source)
     grounding = Grounding(text, path, source.open, tables)
     output = _run(grounding, source, max_rules=max_rules, max_seconds=max_seconds)
+    _refuse_extremes(source, output)
     _warn(source, output, {given for given, _ in tables})
     # An open atom without a name is a fact of the text as well.
     inputs = tuple(output.names[atom] for atom in output.externals if atom in output.names)
@@ -156,9 +161,23 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: float) -> Output:
     try:
-        return grounding.run(source, max_rules=max_rules, max_seconds=max_seconds)
+        output = grounding.run(source, max_rules=max_rules, max_seconds=max_seconds)
+        overflow = check_arithmetic(
+            source,
+            output,
+            lambda rules: grounding.run(
+                source, max_rules=max_rules, max_seconds=max_seconds, more=rules
+            ),
+        )
+        if overflow is not None:
+            raise overflow
+        return output
     except GroundingFailed as failure:
         raise clingo_error(source, failure.messages) from None
+    except ParseError:
+        raise
+    except DivisionCrash as error:
+        raise source.error_of(_division(source), str(error)) from None
     except ProgramError as error:
         endless = _endless_rule(source)
         if endless is None:
@@ -186,13 +205,34 @@ def _refuse_open_aggregates(source: Source) -> None:
             )
 
 
+def _refuse_extremes(source: Source, output: Output) -> None:
+    """Raise a ParseError if an atom has '#sup' or '#inf', the least or the largest of no values."""
+    if "#" not in source.scanned.unchecked:
+        return
+    for atom in (*output.facts, *output.names.values()):
+        found = _extreme.search(_string.sub("", atom)) if "#" in atom else None
+        if found:
+            name = atom.partition("(")[0].removeprefix(CANDIDATE)
+            heads = (r for r in source.rules if signature(_head(r))[0] == name)
+            raise source.error_of(
+                _head(next(heads, source.rules[0])).symbol,
+                f"{atom} would hold, but '{found[0]}' is not a value: it stands for the "
+                f"{'least' if found[0] == '#sup' else 'largest'} of no values; exclude it in the "
+                f"body, for example by 'X != {found[0]}'",
+            )
+
+
+def _head(rule: Any) -> Any:
+    return rule.atom if rule.ast_type.name == "External" else rule.head.atom
+
+
 def _dependent_on_open(source: Source) -> set[Signature]:
     """The predicates whose facts may depend on what is given when asking."""
     found = set(source.open)
     uses: list[tuple[Signature, set[Signature]]] = []
     for rule in source.rules:
         if rule.ast_type.name == "External":
-            found.add(signature(rule.atom))
+            found.add(signature(_head(rule)))
             continue
         body = {
             signature(n) for b in rule.body for n in walk(b) if n.ast_type.name == "SymbolicAtom"
@@ -241,6 +281,12 @@ def _endless_rule(source: Source) -> Any:
         if any(node.ast_type.name == "BinaryOperation" for node in walk(rule.head)):
             return rule.head
     return max(rules, key=lambda rule: len(rule.body), default=None)
+
+
+def _division(source: Source) -> Any:
+    """The first division of the text by something that may be negative."""
+    divisions = (n for rule in source.rules for n in walk(rule) if may_crash(n))
+    return next(divisions, source.rules[0])
 
 
 def _warn(source: Source, output: Output, tables: set[Signature]) -> None:

@@ -72,10 +72,16 @@ class Grounding:
         return texts
 
     def run(
-        self, source: Source, *, max_rules: int, max_seconds: float, complete: bool = False
+        self,
+        source: Source,
+        *,
+        max_rules: int,
+        max_seconds: float,
+        complete: bool = False,
+        more: str = "",
     ) -> Output:
-        """What clingo makes of the text and the tables, within limits."""
-        texts = self.clingo_texts(source)
+        """What clingo makes of the text, the tables and more rules, within limits."""
+        texts = [*self.clingo_texts(source), more]
         return run_clingo(
             texts,
             max_rules=max_rules,

@@ -26,7 +26,7 @@ _fact = re.compile(rf"({_STRING})|(?:^|(?<=\.))({_BLANKS})({_ATOM})(?={_BLANKS}{
 _ground_statement = re.compile(rf"{_BLANKS}({_ATOM}){_BLANKS}({_BODY}){_END}", re.ASCII).match
 _literal = re.compile(rf"(not[ \t\n]++)?+({_ATOM})", re.ASCII)
 _blank_or_string = re.compile(rf"({_STRING})|[ \t\n]++", re.ASCII)
-_argument = re.compile(_CONSTANT, re.ASCII)
+_mark = re.compile(rf"{_STRING}|[(),]")
 _statement = re.compile(rf'(?:[^."]++|{_STRING}|\.\.)*+\.').match
 _not_blank = re.compile(r"[^ \t\n]").search
 _special = re.compile(
@@ -41,6 +41,14 @@ _special = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 ).match
+#: The largest number that clingo knows.
+MOST = 2**31 - 1
+_long_number = re.compile(r"[0-9][0-9a-fA-FobxOBX]{8}").search
+_number = re.compile(
+    rf"{_STRING}|(?<!\w)(0x[0-9a-fA-F]++|0o[0-7]++|0b[01]++|[1-9][0-9]*+)", re.ASCII
+)
+# A minus that is not between two operands.
+_negative = re.compile(r"(?:^|[^\w)|\s])\s*-\s*$", re.ASCII).search
 _escape = re.compile(r"""\\(?:[\\"n]|(?P<unknown>.))""", re.DOTALL)
 _block_marks = {
     "%*": re.compile(r"%\*|\*%"),
@@ -100,8 +108,24 @@ def scan(text: str, path: str) -> Scanned:
         pieces += [text[copied:start], _blank(text, start, at)]
         copied = at
     cleaned = "".join((*pieces, text[copied:])) if pieces else text
+    if _long_number(cleaned):
+        _check_numbers(cleaned, path)
     ground = _ground_parts(cleaned)
     return Scanned(cleaned, blanked(cleaned, ground), tuple(inputs), ground)
+
+
+def _check_numbers(text: str, path: str) -> None:
+    """Refuse numbers of more than 32 bits, which clingo wraps without a word."""
+    for found in _number.finditer(text):
+        if not found[1] or (value := int(found[1], 0)) <= MOST:
+            continue
+        if value == MOST + 1 and _negative(text, max(0, found.start() - 100), found.start()):
+            continue
+        problem = (
+            f"{found[1]} does not fit in 32 bits ({-MOST - 1} to {MOST}); if it is a name, write it "
+            f'as a string, "{found[1]}"'
+        )
+        raise error_at(text, found.start(), problem, path)
 
 
 def _check_escapes(text: str, start: int, end: int, path: str) -> None:
@@ -171,13 +195,37 @@ def ground_statements(
 
 
 def signature_of(atom: str) -> Signature:
-    """The predicate of a ground atom without function terms.
+    """The predicate of a ground atom.
 
     >>> signature_of('edge(a,"b, c")')
     ('edge', 2)
     """
-    name, bracket, arguments = atom.partition("(")
-    return name, len(_argument.findall(arguments)) if bracket else 0
+    name, arguments = arguments_of(atom)
+    return name, len(arguments)
+
+
+def arguments_of(atom: str) -> tuple[str, list[str]]:
+    """The predicate and the arguments of a ground atom as clingo prints it.
+
+    >>> arguments_of('edge(f(a,b),"b, c")')
+    ('edge', ['f(a,b)', '"b, c"'])
+    """
+    name, bracket, rest = atom.partition("(")
+    if not bracket:
+        return atom, []
+    if '"' not in rest and "(" not in rest:
+        return name, rest[:-1].split(",")
+    found: list[str] = []
+    start = depth = 0
+    for mark in _mark.finditer(rest):
+        if mark[0] == "(":
+            depth += 1
+        elif mark[0] == ")" and depth:
+            depth -= 1
+        elif mark[0] in {",", ")"} and not depth:
+            found.append(rest[start : mark.start()])
+            start = mark.end()
+    return name, found
 
 
 def _closed_up(atom: str) -> str:

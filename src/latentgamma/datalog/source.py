@@ -61,6 +61,8 @@ class Source:
     left_out: tuple[tuple[int, int], ...]
     #: The values that '#const' gives to names.
     constants: dict[str, Any]
+    #: The nodes of '#const'.
+    definitions: tuple[Any, ...] = ()
 
     def extent(self, node: Any) -> tuple[int, int]:
         """Where a node of clingo's tree stands in the scanned text."""
@@ -119,6 +121,7 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
     opened = {*open_predicates, *scanned.inputs}
     left_out = []
     constants = {}
+    definitions: list[Any] = []
     for node in statements:
         kind = node.ast_type.name
         if node.location.begin.filename != "<string>":
@@ -139,6 +142,7 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
             _check_rule(blank, node)
             rules.append(node)
         elif kind == "Definition":
+            definitions.append(node)
             constants[node.name] = clingo.parse_term(str(node.value))
         elif kind not in {"Defined", "Comment"}:
             raise blank.error_of(node, f"this statement {_NEITHER}; leave it out")
@@ -151,6 +155,7 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
         frozenset(opened),
         tuple(left_out),
         constants,
+        tuple(definitions),
     )
 
 

@@ -46,11 +46,25 @@ def rules_in_process(source: Source, texts: Sequence[str]) -> int:
                 if length is None:
                     return 0
                 values += length
+            elif may_crash(node):
+                return 0
             arithmetic |= kind in {"BinaryOperation", "UnaryOperation"}
         most = max(most, len(variables - {"_"}) + anonymous)
     limit = _RULES_WITH_ARITHMETIC if arithmetic else _RULES
     values += limit if arithmetic else 0
     return limit if len(source.rules) * values**most <= _MOST_TUPLES else 0
+
+
+def may_crash(node: Any) -> bool:
+    """Whether this is a division that may end clingo's process: the least number by -1.
+
+    Its result does not fit in 32 bits, and the processor raises an exception.
+    """
+    if node.ast_type.name != "BinaryOperation" or int(node.operator_type) not in {6, 7}:
+        return False
+    right = node.right
+    known = right.ast_type.name == "SymbolicTerm" and right.symbol.type.name == "Number"
+    return not (known and right.symbol.number >= 0)
 
 
 def _length(interval: Any, source: Source) -> int | None:

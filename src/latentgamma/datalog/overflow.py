@@ -1,0 +1,580 @@
+"""Whether clingo's arithmetic stayed within 32 bits.
+
+Clingo computes with 32 bits and wraps without a word. After grounding, every operation is evaluated
+once more with Python's integers, on the ranges of the values that occur. If no operation can leave
+the 32 bits on these ranges, none did. Otherwise the rule in question is grounded once more to list
+the values of its variables, and its operations are evaluated on each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from latentgamma._errors import ParseError
+from latentgamma.datalog.clingo_run import Output
+from latentgamma.datalog.scanner import MOST, Signature, arguments_of
+from latentgamma.datalog.source import Source, signature, walk
+
+LEAST = -MOST - 1
+_FULL = (LEAST, MOST)
+_CHECK = "__check_"
+_OPERATIONS = {"BinaryOperation", "UnaryOperation"}
+
+#: The least and the largest of some integers; None for no integer at all.
+Range: TypeAlias = "tuple[int, int] | None"
+#: The values of variables, as clingo writes them.
+Binding: TypeAlias = "dict[str, str]"
+#: The ranges of variables.
+Ranges: TypeAlias = "dict[str, Range]"
+
+_integer = re.compile(r"-?[0-9]+").fullmatch
+
+
+class _Excess(NamedTuple):
+    """An operation whose value may be outside of the 32 bits."""
+
+    node: Any
+    value: tuple[int, int]
+    #: The variable that has this value, if it is not the operation itself.
+    variable: str = ""
+
+
+class _Scope(NamedTuple):
+    """Terms that are computed for all values of the variables with which some literals hold."""
+
+    literals: list[Any]
+    terms: list[Any]
+    #: An aggregate whose elements these are.
+    total: Any = None
+
+
+@dataclass
+class _Column:
+    """What is known of the integers in one place of a predicate."""
+
+    atoms: int = 0
+    low: int = MOST
+    high: int = LEAST
+    #: The sums of the integers above zero, and below.
+    gain: int = 0
+    loss: int = 0
+
+    def add(self, value: int) -> None:
+        self.low, self.high = min(self.low, value), max(self.high, value)
+        self.gain += max(value, 0)
+        self.loss += min(value, 0)
+
+    @property
+    def range(self) -> Range:
+        return (self.low, self.high) if self.low <= self.high else None
+
+
+@dataclass
+class _Arithmetic:
+    """The evaluation of terms with integers of any size."""
+
+    constants: dict[str, Any]
+    columns: dict[tuple[Signature, int], _Column] = field(default_factory=dict)
+
+    def value(self, term: Any, values: Ranges, excess: list[_Excess]) -> Range:
+        """The range of a term; operations that may not fit are added to `excess`."""
+        kind = term.ast_type.name
+        if kind == "Variable":
+            return values.get(term.name, _FULL)
+        if kind == "SymbolicTerm":
+            symbol = self.constants.get(str(term.symbol), term.symbol)
+            return (symbol.number,) * 2 if symbol.type.name == "Number" else None
+        if kind in {"Pool", "Function"}:
+            parts = [self.value(part, values, excess) for part in term.arguments]
+            return _union(parts) if kind == "Pool" else None
+        if kind not in {*_OPERATIONS, "Interval"}:
+            return None
+        if str(term) == f"-{LEAST}":  # written -2147483648; clingo has wrapped what is after '-'
+            return LEAST, LEAST
+        operands = [term.argument] if kind == "UnaryOperation" else [term.left, term.right]
+        ranges = [self.value(operand, values, excess) for operand in operands]
+        known = [part for part in ranges if part is not None]
+        if len(known) < len(operands):
+            return None
+        if kind == "Interval":
+            low, high = known[0][0], known[1][1]
+            return (low, high) if low <= high else None
+        if kind == "UnaryOperation":
+            found = _unary(int(term.operator_type), *known)
+        else:
+            found = _binary(int(term.operator_type), *known)
+        if found is not None and (found[0] < LEAST or found[1] > MOST):
+            excess.append(_Excess(term, found))
+            return _FULL
+        return found
+
+    def values(self, literals: Iterable[Any], known: Ranges, excess: list[_Excess]) -> Ranges:
+        """The ranges of the variables that the literals bind, starting from those that are known."""
+        literals = list(literals)
+        values = dict(known)
+        for literal in literals:
+            if _is_atom(literal) and literal.sign == 0:
+                self._bind(literal.atom, values, known, excess)
+        compared = [n for n in literals if _is_kind(n, "Comparison") and not n.sign]
+        for _ in range(len(compared) + 1):
+            for node in literals:
+                if _is_kind(node, "BodyAggregate") and not node.sign:
+                    guard = node.atom.left_guard
+                    if guard and guard.comparison == 5 and guard.term.ast_type.name == "Variable":
+                        values.setdefault(guard.term.name, self.total(node.atom, values))
+            for left, operator, right in _comparisons(compared):
+                for term, sign, other in (
+                    (left, operator, right),
+                    (right, _MIRRORED[operator], left),
+                ):
+                    found = self.value(other, values, [])
+                    if sign == _EQ and _variables(other) <= values.keys():
+                        values.update(self._solved(term, found, values, excess))
+                    _narrow(term, sign, found, other, values)
+        return values
+
+    def _bind(self, atom: Any, values: Ranges, known: Ranges, excess: list[_Excess]) -> None:
+        """Add the ranges that the arguments of an atom give to variables."""
+        members = atom.symbol.arguments if atom.symbol.ast_type.name == "Pool" else [atom.symbol]
+        # A variable has a value from each atom, but from only one member of a pool.
+        join = _both if len(members) == 1 else lambda one, other: _union([one, other])
+        for member in members:
+            for place, term in enumerate(member.arguments):
+                column = self.columns.get((signature(atom), place), _Column())
+                for name, found in self._solved(term, column.range, known, excess).items():
+                    values[name] = join(values[name], found) if name in values else found
+
+    def _solved(self, term: Any, found: Range, bound: Ranges, excess: list[_Excess]) -> Ranges:
+        """The variable of a term and its range where the term has these values, unless bound."""
+        inverse = _inverse(term, found, self.constants)
+        if inverse is None or inverse[0] in bound:
+            return {}
+        name, own = inverse
+        if own is not None and (own[0] < LEAST or own[1] > MOST):
+            excess.append(_Excess(term, own, name))
+            own = _FULL
+        return {name: own}
+
+    def total(self, aggregate: Any, values: Ranges) -> Range:
+        """The range of an aggregate; that of a sum need not fit."""
+        function = int(aggregate.function)
+        ranges: list[Range] = []
+        low = high = count = 0
+        for element in aggregate.elements:
+            inner = self.values(element.condition, values, [])
+            atoms = 1
+            columns = []
+            for literal in element.condition:
+                if _is_atom(literal) and literal.sign == 0:
+                    arguments = getattr(literal.atom.symbol, "arguments", ())
+                    own = [
+                        self.columns.get((signature(literal.atom), n), _Column())
+                        for n in range(len(arguments))
+                    ]
+                    atoms *= own[0].atoms if own else 1
+                    columns += list(zip(arguments, own, strict=True))
+            count += atoms
+            weight = self.value(element.terms[0], inner, []) if element.terms else None
+            ranges.append(weight)
+            if weight is None:
+                continue
+            name = getattr(element.terms[0], "name", None)
+            sums = [c for term, c in columns if getattr(term, "name", "") == name]
+            if name and len(columns) and len(sums) == 1 and atoms == sums[0].atoms:
+                low, high = low + sums[0].loss, high + sums[0].gain
+            else:
+                low += min(0, weight[0]) * atoms
+                high += max(0, weight[1]) * atoms
+        if function == 0:
+            return 0, min(count, MOST)
+        return (low if function == 1 else 0, high) if function in {1, 2} else _union(ranges)
+
+
+def check_arithmetic(
+    source: Source, output: Output, ground_more: Callable[[str], Output]
+) -> ParseError | None:
+    """The error at the first operation whose value does not fit in 32 bits, or None.
+
+    Args:
+        source: the text, read.
+        output: what clingo has made of it.
+        ground_more: grounds the program with some more rules.
+    """
+    arithmetic = _Arithmetic(source.constants)
+    for definition in source.definitions:
+        excess: list[_Excess] = []
+        arithmetic.value(definition.value, {}, excess)
+        if excess:
+            return _error(source, excess[0], {})
+    scopes = [scope for rule in source.rules for scope in _scopes(rule)]
+    if not scopes:
+        return None
+    wanted = {
+        signature(node)
+        for scope in scopes
+        for part in (*scope.literals, *([] if scope.total is None else [scope.total]))
+        for node in walk(part)
+        if node.ast_type.name == "SymbolicAtom"
+    }
+    _collect(arithmetic, _atoms(output), wanted)
+    suspects = [scope for scope in scopes if _excess(arithmetic, scope, {})]
+    if not suspects:
+        return None
+    lines: list[str] = []
+    checks: list[tuple[_Scope, list[tuple[str, list[str]]]]] = []
+    for scope in suspects:
+        listed = []
+        for names, body in _check_rules(scope):
+            name = f"{_CHECK}{len(lines)}"
+            arguments = f"({','.join(names)})" if names else ""
+            lines.append(f"{name}{arguments}{' :- ' * bool(body)}{'; '.join(body)}.\n")
+            listed.append((name, names))
+        checks.append((scope, listed))
+    rows: dict[str, list[list[str]]] = {}
+    for atom in _atoms(ground_more("".join(lines))):
+        if atom.startswith(_CHECK):
+            name, values = arguments_of(atom)
+            rows.setdefault(name, []).append(values)
+    for scope, listed in checks:
+        bindings = [
+            [dict(zip(names, row, strict=True)) for row in rows.get(name, ())]
+            for name, names in listed
+        ]
+        error = _first_excess(arithmetic, source, scope, bindings)
+        if error is not None:
+            return error
+    return None
+
+
+# ------------------------------------------------------------------------ rules
+
+
+def _scopes(rule: Any) -> Iterator[_Scope]:
+    """The places of a rule where something is computed."""
+    head = rule.atom if rule.ast_type.name == "External" else rule.head.atom
+    body = list(rule.body)
+    atoms = [n.atom for n in body if _is_atom(n)]
+    terms = [term for atom in (head, *atoms) for term in _terms(atom)]
+    for node in body:
+        if _is_kind(node, "BodyAggregate") or _is_kind(node, "Aggregate"):
+            guards = (node.atom.left_guard, node.atom.right_guard)
+            terms += [guard.term for guard in guards if guard is not None]
+    if any(_computes(n) for n in (*terms, *(n for n in body if _is_kind(n, "Comparison")))):
+        yield _Scope(body, terms)
+    for node in body:
+        others = [n for n in body if n is not node]
+        if _is_kind(node, "BodyAggregate"):
+            for element in node.atom.elements:
+                conditions = list(element.condition)
+                inner = [t for c in conditions if _is_atom(c) for t in _terms(c.atom)]
+                if any(_computes(n) for n in (*element.terms, *conditions)):
+                    yield _Scope([*others, *conditions], [*element.terms, *inner])
+            if int(node.atom.function) in {1, 2}:
+                yield _Scope(others, [], node.atom)
+        counted = list(node.atom.elements) if _is_kind(node, "Aggregate") else []
+        for conditional in [node] if node.ast_type.name == "ConditionalLiteral" else counted:
+            if _computes(conditional):
+                parts = [conditional.literal, *conditional.condition]
+                inner = [t for c in parts if _is_atom(c) for t in _terms(c.atom)]
+                # What is counted binds variables as well.
+                yield _Scope([*others, *parts[not counted :]], inner)
+
+
+def _excess(arithmetic: _Arithmetic, scope: _Scope, known: Ranges) -> list[_Excess]:
+    """The operations of a scope that may not fit, for these values of its variables."""
+    excess: list[_Excess] = []
+    values = arithmetic.values(scope.literals, known, excess)
+    if _excluded(arithmetic, scope.literals, values, excess):
+        return []
+    for term in scope.terms:
+        arithmetic.value(term, values, excess)
+    total = None if scope.total is None else arithmetic.total(scope.total, values)
+    if total is not None and (total[0] < LEAST or total[1] > MOST):
+        excess.append(_Excess(scope.total, total))
+    return excess
+
+
+def _excluded(
+    arithmetic: _Arithmetic, literals: Iterable[Any], values: Ranges, excess: list[_Excess]
+) -> bool:
+    """Whether a comparison fails for these values, so that nothing else matters."""
+    for literal in literals:
+        if not _is_kind(literal, "Comparison"):
+            continue
+        for left, operator, right in _comparisons([literal]):
+            found: list[_Excess] = []
+            sides = [arithmetic.value(term, values, found) for term in (left, right)]
+            if not found and not literal.sign and _never(sides[0], operator, sides[1]):
+                return True
+            excess += found
+    return False
+
+
+def _check_rules(scope: _Scope) -> Iterator[tuple[list[str], list[str]]]:
+    """The variables of a scope, and the literals that bind them without computing anything.
+
+    There is one such rule, or for a sum one for each of its elements.
+    """
+    body = [n for n in scope.literals if _is_atom(n) and n.sign == 0]
+    bound = {name for n in body for name in _variables(n)}
+    rest = [n for n in scope.literals if n not in body and not _computes(n)]
+    outer = {
+        name for n in scope.literals for name in _variables(n) if not _is_kind(n, "BodyAggregate")
+    }
+    while True:
+        for literal in rest:
+            assigned = _assigned(literal) - bound
+            needed = _variables(literal)
+            if _is_kind(literal, "BodyAggregate") or literal.ast_type.name == "ConditionalLiteral":
+                needed &= outer
+            if needed - assigned <= bound:
+                body.append(literal)
+                bound |= assigned
+                rest.remove(literal)
+                break
+        else:
+            break
+    elements = [[]] if scope.total is None else [list(e.condition) for e in scope.total.elements]
+    for conditions in elements:
+        kept = [n for n in conditions if not _computes(n) or (_is_atom(n) and n.sign == 0)]
+        inner = {name for n in kept if _is_atom(n) and n.sign == 0 for name in _variables(n)}
+        yield sorted(bound | inner), [str(literal) for literal in (*body, *kept)]
+
+
+def _first_excess(
+    arithmetic: _Arithmetic, source: Source, scope: _Scope, bindings: list[list[Binding]]
+) -> ParseError | None:
+    if scope.total is not None:
+        return _sums(arithmetic, source, scope, bindings)
+    for binding in bindings[0]:
+        excess = _excess(arithmetic, scope, _points(binding))
+        if excess:
+            return _error(source, excess[0], binding)
+    return None
+
+
+def _sums(
+    arithmetic: _Arithmetic, source: Source, scope: _Scope, bindings: list[list[Binding]]
+) -> ParseError | None:
+    """The error of a sum that does not fit, for some values of the variables around it."""
+    groups: dict[tuple[tuple[str, str], ...], dict[tuple[str, ...], int]] = {}
+    outer = {name for n in scope.literals for name in _variables(n)}
+    for element, rows in zip(scope.total.elements, bindings, strict=True):
+        for binding in rows:
+            known = _points(binding)
+            literals = [*scope.literals, *element.condition]
+            values = arithmetic.values(literals, known, [])
+            weight = arithmetic.value(element.terms[0], values, [])
+            if weight is None or _excluded(arithmetic, literals, values, []):
+                continue
+            if int(scope.total.function) == 2 and weight[0] < 0:
+                continue
+            group = tuple((name, value) for name, value in binding.items() if name in outer)
+            row = tuple(
+                binding.get(getattr(term, "name", ""), str(arithmetic.value(term, values, [])))
+                for term in element.terms
+            )
+            groups.setdefault(group, {})[row] = weight[0]
+    for group, terms in groups.items():
+        total = sum(terms.values())
+        if not LEAST <= total <= MOST:
+            return _error(source, _Excess(scope.total, (total, total)), dict(group))
+    return None
+
+
+def _error(source: Source, excess: _Excess, binding: Binding) -> ParseError:
+    names = _variables(excess.node)
+    given = ", ".join(f"{name}={binding[name]}" for name in sorted(names) if name in binding)
+    low, high = excess.value
+    value = f"{low}" if low == high else f"between {low} and {high}"
+    text = excess.variable or str(excess.node)
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1]
+    return source.error_of(
+        excess.node,
+        f"'{text}' is {value}{' with ' * bool(given)}{given}, which does not fit in 32 bits "
+        f"({LEAST} to {MOST})",
+    )
+
+
+# ------------------------------------------------------------------------ terms and literals
+
+
+def _is_kind(literal: Any, kind: str) -> bool:
+    return bool(literal.ast_type.name == "Literal" and literal.atom.ast_type.name == kind)
+
+
+def _is_atom(literal: Any) -> bool:
+    return _is_kind(literal, "SymbolicAtom")
+
+
+def _terms(atom: Any) -> Iterator[Any]:
+    """The arguments of a symbolic atom."""
+    members = atom.symbol.arguments if atom.symbol.ast_type.name == "Pool" else [atom.symbol]
+    for member in members:
+        yield from member.arguments
+
+
+def _computes(node: Any) -> bool:
+    return any(part.ast_type.name in _OPERATIONS for part in walk(node))
+
+
+def _variables(node: Any) -> set[str]:
+    names = {part.name for part in walk(node) if part.ast_type.name == "Variable"}
+    return names - {"_"}
+
+
+def _assigned(literal: Any) -> set[str]:
+    """The variable that an equation gives a value, if it does."""
+    if literal.ast_type.name != "Literal" or literal.sign:
+        return set()
+    if literal.atom.ast_type.name == "Comparison" and len(literal.atom.guards) == 1:
+        guard, terms = literal.atom.guards[0], [literal.atom.term, literal.atom.guards[0].term]
+    elif literal.atom.ast_type.name == "BodyAggregate" and literal.atom.left_guard:
+        guard, terms = literal.atom.left_guard, [literal.atom.left_guard.term]
+    else:
+        return set()
+    names = [term.name for term in terms if term.ast_type.name == "Variable"]
+    return set(names[:1]) if guard.comparison == 5 else set()
+
+
+def _comparisons(literals: Iterable[Any]) -> Iterator[tuple[Any, int, Any]]:
+    """Each two terms that are compared, with the number of the operator."""
+    for literal in literals:
+        left = literal.atom.term
+        for guard in literal.atom.guards:
+            yield left, int(guard.comparison), guard.term
+            left = guard.term
+
+
+_GT, _LT, _LE, _GE, _NE, _EQ = range(6)
+_MIRRORED = {_GT: _LT, _LT: _GT, _LE: _GE, _GE: _LE, _NE: _NE, _EQ: _EQ}
+
+
+def _narrow(term: Any, operator: int, other: Range, written: Any, values: Ranges) -> None:
+    """Cut the range of a variable by a comparison with what needs no computation."""
+    if term.ast_type.name != "Variable" or term.name == "_":
+        return
+    own = values.get(term.name)
+    if own is None or other is None or operator == _NE or _computes(written):
+        return
+    low, high = own
+    if operator in {_LT, _LE, _EQ}:
+        high = min(high, other[1] - (operator == _LT))
+    if operator in {_GT, _GE, _EQ}:
+        low = max(low, other[0] + (operator == _GT))
+    values[term.name] = (low, high) if low <= high else None
+
+
+def _never(left: Range, operator: int, right: Range) -> bool:
+    """Whether a comparison fails for all values in these ranges."""
+    if left is None or right is None:
+        return False  # names and strings are compared as well
+    below, above = left[1] < right[0], left[0] > right[1]
+    same = left == right and left[0] == left[1]
+    return {
+        _GT: left[1] <= right[0],
+        _LT: left[0] >= right[1],
+        _LE: above,
+        _GE: below,
+        _NE: same,
+        _EQ: below or above,
+    }[operator]
+
+
+def _inverse(term: Any, found: Range, constants: dict[str, Any]) -> tuple[str, Range] | None:
+    """The variable of an argument, and its range where the argument has these values."""
+    kind = term.ast_type.name
+    if kind == "Variable":
+        return None if term.name == "_" else (term.name, found)
+    if kind != "BinaryOperation":
+        return None
+    number = _Arithmetic(constants)
+    left, right = (number.value(t, {}, []) for t in (term.left, term.right))
+    operator = int(term.operator_type)
+    name = next((t.name for t in (term.left, term.right) if t.ast_type.name == "Variable"), None)
+    constant = right if term.left.ast_type.name == "Variable" else left
+    if name is None or constant is None or constant[0] != constant[1]:
+        return None
+    if found is None:
+        return name, None
+    if operator == 3:
+        return name, (found[0] - constant[0], found[1] - constant[0])
+    if operator == 4 and term.left.ast_type.name == "Variable":
+        return name, (found[0] + constant[0], found[1] + constant[0])
+    if operator == 4:
+        return name, (constant[0] - found[1], constant[0] - found[0])
+    return None
+
+
+def _union(ranges: Iterable[Range]) -> Range:
+    known = [part for part in ranges if part is not None]
+    return (min(a for a, _ in known), max(b for _, b in known)) if known else None
+
+
+def _both(one: Range, other: Range) -> Range:
+    if one is None or other is None:
+        return None
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else None
+
+
+def _unary(operator: int, a: tuple[int, int]) -> Range:
+    ends = [{0: -x, 1: ~x, 2: abs(x)}[operator] for x in a]
+    low = 0 if operator == 2 and a[0] <= 0 <= a[1] else min(ends)
+    return low, max(ends)
+
+
+def _binary(operator: int, a: tuple[int, int], b: tuple[int, int]) -> Range:
+    """A range that holds all values of the operation; a single value for single values."""
+    single = a[0] == a[1] and b[0] == b[1]
+    if operator <= 2:
+        found = {0: a[0] ^ b[0], 1: a[0] | b[0], 2: a[0] & b[0]}[operator]
+        return (found, found) if single else _FULL
+    if operator <= 5:
+        compute = {3: int.__add__, 4: int.__sub__, 5: int.__mul__}[operator]
+        ends = [compute(x, y) for x in a for y in b]
+        return min(ends), max(ends)
+    if operator == 8:
+        # Beyond an exponent of 64 the value is out of range by far; a negative one gives 0 or 1.
+        if single:
+            found = a[0] ** min(b[0], 64 + b[0] % 2) if b[0] >= 0 else 0
+            return found, found
+        size = max(1, *map(abs, a)) ** min(max(b[1], 0), 64)
+        return -size, size
+    if a[0] == LEAST and b[0] <= -1 <= b[1]:
+        return 0, MOST + 1  # the one division that does not fit; it ends clingo's process
+    if single:
+        if b[0] == 0:
+            return None
+        quotient = abs(a[0]) // abs(b[0]) * (1 if (a[0] < 0) == (b[0] < 0) else -1)
+        found = quotient if operator == 6 else a[0] - quotient * b[0]
+        return found, found
+    size = min(MOST, max(map(abs, a)))
+    return -size, size
+
+
+def _points(binding: Binding) -> Ranges:
+    return {name: (int(value),) * 2 if _integer(value) else None for name, value in binding.items()}
+
+
+def _atoms(output: Output) -> Iterator[str]:
+    yield from output.facts
+    yield from output.names.values()
+
+
+def _collect(arithmetic: _Arithmetic, atoms: Iterable[str], wanted: set[Signature]) -> None:
+    """Read the integers in the atoms of some predicates."""
+    names = {name for name, _ in wanted}
+    for atom in atoms:
+        if atom.partition("(")[0] not in names:
+            continue
+        name, arguments = arguments_of(atom)
+        for place, argument in enumerate(arguments):
+            column = arithmetic.columns.setdefault(((name, len(arguments)), place), _Column())
+            column.atoms += 1
+            if _integer(argument):
+                column.add(int(argument))
