@@ -281,6 +281,7 @@ class Pair(NamedTuple):
     model: Model
     text: Text  # of the program
     own: bool = False  # whether it is the model's own program, so that it should be certified
+    tolerance: float = 0.0
 
 
 def pairs(seed: int) -> Iterator[Pair]:
@@ -290,6 +291,7 @@ def pairs(seed: int) -> Iterator[Pair]:
     model = model_of(text, rng, plain=seed % _PLAIN_ORACLE_EVERY == 0)
     yield Pair("the same", model, text, own=True)
     yield Pair("permuted", model, permuted(text, rng), own=True)
+    yield Pair("soft inputs", model, permuted(text, rng), tolerance=float(rng.uniform(0, 0.2)))
     names = fresh_names(text)
     if not isinstance(model.model, lg.LatentGamma):
         again = lg.StratifiedModel(list(model.model.parts), names.program())
@@ -315,10 +317,16 @@ class Outcome(NamedTuple):
     wrong: bool
 
 
+def below(tolerance: float, dtype: torch.dtype) -> float:
+    """The largest tolerance up to this one that the dtype can store, and 1 minus it, too."""
+    spacing = torch.finfo(dtype).eps
+    return float(np.floor(tolerance / spacing) * spacing)
+
+
 def outcome(pair: Pair, device: str = "cpu") -> Outcome:
     """Whether the model is certified against the program, and wrongly so."""
     try:
-        certificate = lg.certify(pair.model.model, pair.text.program())
+        certificate = lg.certify(pair.model.model, pair.text.program(), tolerance=pair.tolerance)
     except lg.ModelError:
         return Outcome(False, False)
     if not certificate.holds:
@@ -330,12 +338,14 @@ def outcome(pair: Pair, device: str = "cpu") -> Outcome:
     expected = pair.text.closures()
     wrong = not np.array_equal(pair.model.closures()[number][:, place], expected)
     if pair.model.runs and not wrong:
-        given = np.zeros_like(facts)
-        given[:, place] = facts
+        low = below(pair.tolerance, pair.model.model.dtype)
+        given = np.zeros(facts.shape)
+        given[:, place] = np.where(facts, 1 - low, low)
         for steps in {int(certificate.t_min), int(min(certificate.t_max, certificate.t_min + 20))}:
             with torch.no_grad():
                 model = pair.model.model.to(device)
-                after = (model(model.state(given), steps) > 0.5).cpu().numpy()
+                state = torch.from_numpy(given).to(device, model.dtype)
+                after = (model(state, steps) > 0.5).cpu().numpy()
             wrong |= not np.array_equal(after[:, place], expected)
     return Outcome(True, bool(wrong))
 

@@ -119,20 +119,15 @@ def parts_of(model: Readable | ReadableStrata, program: Program, dtype: str | No
         models, places = list(strata_model.parts), list(strata_model.places)
     else:
         everything = np.arange(program.M)
-        models, places = (
-            [model],
-            [Places(everything, np.zeros(program.M, bool), everything)],
-        )
-    taken = set(program.atoms)
+        models = [model]
+        places = [Places(everything, np.zeros(program.M, bool), everything)]
     strata = program.strata if len(program.strata) == len(models) else [None] * len(models)
     found = []
     for one, (atom, negated, places_written), stratum in zip(models, places, strata, strict=True):
         literal = 2 * number[atom] + negated
         written = np.zeros(len(literal), bool)
         written[places_written] = True
-        names = (
-            program.atoms if _is_whole(literal, program) else literal_names(literal, program, taken)
-        )
+        names = _names(literal, program)
         _check_places(literal, written, names)
         rules = None
         if stratum is not None:
@@ -155,16 +150,12 @@ def _numbers(atoms: tuple[str, ...] | None, program: Program) -> npt.NDArray[np.
     return np.array([program.index[name] for name in atoms], np.int64)
 
 
-def _is_whole(literal: npt.NDArray[np.int64], program: Program) -> bool:
-    """Whether the literals are the program's atoms in their order."""
-    return len(literal) == program.M and np.array_equal(literal, 2 * np.arange(program.M))
-
-
-def literal_names(
-    literal: npt.NDArray[np.int64], program: Program, taken: set[str]
-) -> tuple[str, ...]:
-    """The names of literals; `taken` are those of all atoms."""
+def _names(literal: npt.NDArray[np.int64], program: Program) -> tuple[str, ...]:
+    """The names of literals."""
     atoms = program.atoms
+    if np.array_equal(literal, 2 * np.arange(program.M)):
+        return atoms
+    taken = set(atoms)
     return tuple(
         negation_name(atoms[x // 2], taken) if x % 2 else atoms[x // 2] for x in literal.tolist()
     )
@@ -266,7 +257,6 @@ def _undecided(
 
 def _joined(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
     """The rules of all strata as one definite program over literals, with the names of these."""
-    taken = set(program.atoms)
     literal = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.literal for one in strata)]))
     place = [np.searchsorted(literal, one.literal) for one in strata]
     programs = [one.program for one in strata]
@@ -284,7 +274,7 @@ def _joined(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
         np.concatenate(joined("body_indices")),
         np.concatenate(joined("head_indices")),
         ends("head_indptr"),
-        atoms=literal_names(literal, program, taken),
+        atoms=_names(literal, program),
     )
     return LiteralRules(whole, literal)
 
