@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from latentgamma._errors import ArgumentError, CertificateError
 from latentgamma._logic.depth import depth_bound
-from latentgamma._program.program import Program, require_definite
+from latentgamma._program.program import Program, require_definite, require_program
 
 #: The gate of the operator.
 Gate: TypeAlias = Literal["sigmoid", "bump"]
@@ -84,17 +84,19 @@ class Constants:
         """The constants of the paper's remarks on scaling, for a program of any size.
 
         Args:
-            program: the program, of which the sizes M, k and ρ_max count.
+            program: the program, of which the sizes M, k and ρ_max count; with negation, the
+                largest ones of its strata.
             c: the part of the sharpness that does not depend on the program.
 
         Returns:
             Constants without a certificate: `certify` says where they are exact.
         """
-        M, k = max(1, program.M), max(1, program.k)
+        parts = [stratum.program for stratum in require_program(program, "Constants.scaled").strata]
+        M, k = max(1, *(part.M for part in parts)), max(1, *(part.k for part in parts))
         return cls(
             body=math.log(4 * k * M),
             head=math.log(M) + 10.0,
-            sharpness=2.0 * math.log(program.rho_max + 2) + c,
+            sharpness=2.0 * math.log(max(part.rho_max for part in parts) + 2) + c,
             confidence=0.95,
             gain=5.0,
             gate=5.0,
@@ -108,13 +110,18 @@ class Constants:
         every fact set, from step D to beyond step 10²⁰.
 
         Args:
-            program: a program, or an object that has its sizes.
+            program: a definite program, or an object that has its sizes.
             hardness: a positive number. Below 1 the gates are softer and nothing is proved: use
                 `certify`.
 
         Returns:
             The constants for these sizes.
+
+        Raises:
+            ProgramError: the program has negation.
         """
+        if isinstance(program, Program):
+            require_definite(program, "Constants.closed_form")
         M, k, rho = max(1, program.M), max(1, program.k), max(1, program.rho_max)
         sharpness = 2.0 * math.log(rho + 2) + 10.0 * hardness
         amplitude = 2.2 * math.log(k * (2.0 * math.log(rho + 2) + 10.0)) + 12.0

@@ -34,7 +34,7 @@ from latentgamma._cli.main import import_torch
 from latentgamma._cli.strata import certify_with_negation, run_with_negation
 from latentgamma._program.fact_text import atom_name, facts_in_file, split_facts
 from latentgamma._program.files import SUFFIXES, read_text
-from latentgamma._program.program import Program, require_definite
+from latentgamma._program.program import Program
 from latentgamma._program.source_text import decode_text
 from latentgamma.datalog.reading import read
 
@@ -57,7 +57,7 @@ def closure(args: argparse.Namespace) -> int:
     with working("computing the closure"):
         closed = lg.closure(program, facts)
     if args.plot:
-        lg.plot.program(require_definite(program, "--plot"), args.plot, highlight=closed)
+        lg.plot.program(program, args.plot, highlight=closed)
     screen = Screen()
     only = shown_atoms(args, program)
     atoms = [name for name in closed if only is None or name in only]

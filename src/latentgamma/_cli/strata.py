@@ -105,8 +105,7 @@ def _constants(args: argparse.Namespace, program: Program) -> lg.Constants | Non
     if args.constants == "paper":
         return lg.Constants.paper()
     if args.constants == "scaled":
-        largest = max(program.strata, key=lambda stratum: stratum.program.M)
-        return lg.Constants.scaled(largest.program)
+        return lg.Constants.scaled(program)
     return None
 
 

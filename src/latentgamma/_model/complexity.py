@@ -21,10 +21,11 @@ from latentgamma._errors import ProgramError
 from latentgamma._model.checks import one_of
 from latentgamma._model.dense_rules import DenseRules
 from latentgamma._model.module import LatentGamma, require_whole_model
+from latentgamma._model.stratified import StratifiedModel
 from latentgamma._program.program import Program
 
 
-def parameter_count(what: LatentGamma | Program, form: str | None = None) -> int:
+def parameter_count(what: LatentGamma | StratifiedModel | Program, form: str | None = None) -> int:
     """The number of scalar parameters of a model, or of the oracle of a program.
 
     >>> from latentgamma import generators
@@ -36,14 +37,20 @@ def parameter_count(what: LatentGamma | Program, form: str | None = None) -> int
         form: "dense" or "sparse"; by default the model's own, and "dense" for a program.
 
     Returns:
-        Dense, 2RM + 3R + M, as the paper counts; sparse, one per literal and 5R + M. The two
-        numbers that all rules share, gain and gate, are not counted.
+        Dense, 2RM + 3R + M, as the paper counts; sparse, one per literal and 5R + M; with
+        negation, the sum over the strata. The two numbers that all rules share, gain and gate,
+        are not counted.
 
     Raises:
         ModelError: if there is no such form, or the model has only a part of its rules.
     """
     if form is not None:
         one_of("form", form, ("dense", "sparse"))
+    if isinstance(what, StratifiedModel):
+        parts = [part for part in what.parts if isinstance(part, LatentGamma)]
+        return sum(parameter_count(part, form) for part in parts)
+    if isinstance(what, Program) and not what.definite:
+        return sum(parameter_count(stratum.program, form) for stratum in what.strata)
     R, M = what.R, what.M
     if isinstance(what, LatentGamma):
         require_whole_model(what, "parameter_count")

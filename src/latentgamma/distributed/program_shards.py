@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from latentgamma._errors import ArgumentError, ParseError, ProgramError
 from latentgamma._program.files import is_rule_text
-from latentgamma._program.program import Program, require_program
+from latentgamma._program.program import Program, require_definite
 from latentgamma._program.rule_text import read_rule_bytes
 from latentgamma.distributed.collectives import Ranks, ranks_of
 from latentgamma.distributed.partition import even_ranges
@@ -52,11 +52,11 @@ class ProgramShard:
         """The shard with these rules; all processes have the same atoms in the same order.
 
         Raises:
-            ProgramError: this is not a program, or the processes have different atoms.
+            ProgramError: this is not a definite program, or the processes have different atoms.
             ArgumentError: the mesh does not have one dimension.
             DistributedError: a process has stopped or does not answer.
         """
-        require_program(rules, "ProgramShard.of")
+        require_definite(rules, "ProgramShard.of")
         ranks = ranks_of(mesh)
         counts = ranks.counts(rules.R, rules.M)
         digest = hashlib.blake2b(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from latentgamma._program.program import Program
@@ -30,6 +30,7 @@ class _Link:
     high: int
     arrow: int
     forwards: bool
+    negated: bool
 
 
 def layered_layout(
@@ -52,12 +53,12 @@ def layered_layout(
     links: list[_Link] = []
     for j, body, heads in rules:
         if len(body) == 1 and len(heads) == 1:
-            links.append(_linked(j, body[0], heads[0], layer, 1))
+            links.append(_linked(j, _atom(body[0]), heads[0], layer, 1, negated=body[0] < 0))
             continue
         node = junctions[j] = len(layer)
         layer.append(min(layer[i] for i in heads) - 1)
         width.append(0.0)
-        links += [_linked(j, i, node, layer, 0) for i in body]
+        links += [_linked(j, _atom(i), node, layer, 0, negated=i < 0) for i in body]
         links += [_linked(j, node, i, layer, 1) for i in heads]
     real = len(layer)
     chains = _passing(links, layer, width)
@@ -77,7 +78,7 @@ def layered_layout(
                 points.append((x[layer[node]] - width[node] / 2, y[node]))
             if place < len(chain) - 1:
                 points.append((x[layer[node]] + width[node] / 2, y[node]))
-        edges.append(Edge(link.rule, tuple(points), link.arrow))
+        edges.append(Edge(link.rule, tuple(points), link.arrow, link.negated))
     right = max((x[number] + column[number] / 2 for number in x), default=0.0)
     high = max([y[node] + space[node] / 2 for node in linked], default=0.0)
     drawn = GraphLayout(
@@ -125,15 +126,15 @@ def _shelved(
 
 
 def _raised(edge: Edge, up: float) -> Edge:
-    return Edge(edge.rule, tuple((x, y + up) for x, y in edge.points), edge.arrow)
+    return replace(edge, points=tuple((x, y + up) for x, y in edge.points))
 
 
 def _rules_to_draw(program: Program) -> list[tuple[int, list[int], list[int]]]:
-    """The rules that say something, each once: facts are drawn at their atom."""
+    """The rules that say something, each once, as literals and heads: facts are drawn at their atom."""
     seen = set()
     rules = []
     for j in range(program.R):
-        body = program.body_of(j).tolist()
+        body = program.literals_of(j).tolist()
         held = set(body)
         heads = [i for i in program.heads_of(j).tolist() if i not in held]
         key = tuple(body), tuple(heads)
@@ -149,7 +150,7 @@ def _levels(M: int, rules: list[tuple[int, list[int], list[int]]]) -> list[int]:
     derived = [False] * M
     for _, body, heads in rules:
         for i in body:
-            following[i] += heads
+            following[_atom(i)] += heads
         for i in heads:
             derived[i] = True
     state = [0] * M  # 0 new, 1 on the path, 2 done
@@ -182,10 +183,17 @@ def _levels(M: int, rules: list[tuple[int, list[int], list[int]]]) -> list[int]:
     return level
 
 
-def _linked(rule: int, start: int, end: int, layer: list[int], arrow: int) -> _Link:
+def _atom(literal: int) -> int:
+    return ~literal if literal < 0 else literal
+
+
+def _linked(
+    rule: int, start: int, end: int, layer: list[int], arrow: int, *, negated: bool = False
+) -> _Link:
     if layer[start] < layer[end]:
-        return _Link(rule, start, end, arrow, True)
-    return _Link(rule, end, start, -arrow, False)  # it closes a cycle, and is drawn backwards
+        return _Link(rule, start, end, arrow, True, negated)
+    # It closes a cycle, and is drawn backwards.
+    return _Link(rule, end, start, -arrow, False, negated)
 
 
 def _passing(links: list[_Link], layer: list[int], width: list[float]) -> list[list[int]]:
@@ -194,13 +202,13 @@ def _passing(links: list[_Link], layer: list[int], width: list[float]) -> list[l
     Links that leave one node in one direction share their way as far as it goes.
     """
     few = sum(layer[a.high] - layer[a.low] - 1 for a in links) <= _MOST_WAYPOINTS
-    shared: dict[tuple[int, bool, int], int] = {}
+    shared: dict[tuple[int, bool, bool, int], int] = {}
     chains = []
     for link in links:
         start = link.low if link.forwards else link.high
         chain = [link.low]
         for number in range(layer[link.low] + 1, layer[link.high]) if few else ():
-            place = shared.setdefault((start, link.forwards, number), len(layer))
+            place = shared.setdefault((start, link.forwards, link.negated, number), len(layer))
             if place == len(layer):
                 layer.append(number)
                 width.append(0.0)

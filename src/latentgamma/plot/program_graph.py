@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from latentgamma._errors import ProgramError, unknown_atoms
-from latentgamma._program.program import Program, require_definite
+from latentgamma._program.program import Program, require_program
 from latentgamma.plot.figure import (
     BLUE,
     FONT_SIZE,
@@ -32,6 +32,7 @@ from latentgamma.plot.wrapping import GraphLayout, Point
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
     from matplotlib.path import Path as Curve
 
@@ -54,16 +55,18 @@ class _Drawing:
     scale: float
 
     def fires(self, rule: int) -> bool:
-        """Whether all atoms of a rule are highlighted."""
-        members = (*self.program.body_of(rule).tolist(), *self.program.heads_of(rule).tolist())
-        return self.highlighted.issuperset(members)
+        """Whether all atoms of a rule are highlighted, and none that it negates."""
+        literals = self.program.literals_of(rule).tolist()
+        members = [i for i in literals if i >= 0] + self.program.heads_of(rule).tolist()
+        denied = [~i for i in literals if i < 0]
+        return self.highlighted.issuperset(members) and self.highlighted.isdisjoint(denied)
 
 
 def program(program: Program, path: OutputPath = None, *, highlight: Iterable[str] = ()) -> Figure:
     """The dependency graph of a program, in layers from left to right.
 
-    A line leads from a body to its head; the lines of a rule with several body atoms or several
-    heads meet in a dot. A long graph is wrapped: where a line leaves a row on the right, it
+    A line leads from a body to its head, dashed from a negated atom; the lines of a rule with
+    several body atoms or several heads meet in a dot. A long graph is wrapped: where a line leaves a row on the right, it
     continues in the next row on the left. A large program is drawn without names.
 
     >>> import latentgamma as lg
@@ -72,20 +75,20 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
     '3 atoms, 2 rules'
 
     Args:
-        program: a definite program.
+        program: any program.
         path: the file to save the picture to, with the suffix of a picture format, or None.
-        highlight: the names of atoms to highlight, for example a `Closure`; rules between them
-            are highlighted too.
+        highlight: the names of atoms to highlight, for example a `Closure`; rules that hold
+            where just these atoms do are highlighted too.
 
     Returns:
         The matplotlib figure.
 
     Raises:
         FactsError: `highlight` has a name that the program does not have.
-        ProgramError: the program has negation, or is too large to draw.
+        ProgramError: this is not a program, or it is too large to draw.
         ArgumentError: matplotlib cannot write a file with this suffix.
     """
-    program = require_definite(program, "plot.program")
+    require_program(program, "plot.program")
     chosen = set(highlight)
     if unknown := chosen - program.index.keys():
         raise unknown_atoms(unknown, program.atoms, what="highlight")
@@ -202,15 +205,18 @@ def _draw_rules(axes: Axes, drawing: _Drawing, *, labelled: bool, on: bool) -> N
     colour, width = (BLUE, 1.4) if on else (GREY, 0.8)
     scale, layout = drawing.scale, drawing.layout
     edges = [edge for edge in layout.edges if drawing.fires(edge.rule) is on]
-    # Edges share segments; drawn once, all lines have the same opacity.
-    segments = dict.fromkeys(pair for edge in edges for pair in pairwise(edge.points))
-    curves = [_curve(start, end) for start, end in segments if start != end]
-    if curves:
-        axes.add_patch(
-            PathPatch(Curve.make_compound_path(*curves), fill=False, edgecolor=colour,
-                      linewidth=width * scale, alpha=1.0 if labelled else 0.35, zorder=1 + on,
-                      clip_on=False)
-        )  # fmt: skip
+    for negated in (False, True):
+        # Edges share segments; drawn once, all lines have the same opacity.
+        segments = dict.fromkeys(
+            pair for edge in edges if edge.negated is negated for pair in pairwise(edge.points)
+        )
+        curves = [_curve(start, end) for start, end in segments if start != end]
+        if curves:
+            axes.add_patch(
+                PathPatch(Curve.make_compound_path(*curves), fill=False, edgecolor=colour,
+                          linewidth=width * scale, alpha=1.0 if labelled else 0.35, zorder=1 + on,
+                          linestyle="--" if negated else "-", clip_on=False)
+            )  # fmt: skip
     for edge in edges if labelled else ():
         if edge.arrow > 0:
             _draw_arrow(axes, edge.points[-1], edge.points[-2], colour, scale)
@@ -273,11 +279,12 @@ def _box_style(program: Program, i: int, highlighted: frozenset[int]) -> tuple[s
     return face, line, 1.8 if stated else 0.9
 
 
-def _legend(program: Program, chosen: set[str], label: str) -> list[Patch]:
-    """The styles of boxes that occur, and their meaning."""
+def _legend(program: Program, chosen: set[str], label: str) -> list[Patch | Line2D]:
+    """The styles of boxes and lines that occur, and their meaning."""
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    entries = []
+    entries: list[Patch | Line2D] = []
     if chosen:
         entries.append(Patch(facecolor=SKY, edgecolor=BLUE, label=label))
     if not chosen.issuperset(program.underivable):
@@ -285,4 +292,6 @@ def _legend(program: Program, chosen: set[str], label: str) -> list[Patch]:
     if program.facts:
         stated = Patch(facecolor=PAPER, edgecolor=INK, linewidth=1.8, label="stated as a fact")
         entries.append(stated)
+    if not program.definite:
+        entries.append(Line2D([], [], color=GREY, linewidth=0.8, linestyle="--", label="negated"))
     return entries

@@ -17,11 +17,13 @@ class Edge:
     """A line from an atom to a rule's junction or head, by the points it passes.
 
     `arrow` is +1 where the line points at its last point, −1 at its first, 0 nowhere.
+    `negated` says whether the rule needs the atom not to follow.
     """
 
     rule: int
     points: tuple[Point, ...]
     arrow: int
+    negated: bool
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def wrapped(
             parts[-1].append(end)
         for n, part in enumerate(parts):
             arrow = edge.arrow if n == (len(parts) - 1 if edge.arrow > 0 else 0) else 0
-            edges.append(Edge(edge.rule, tuple(map(place, part)), arrow))
+            edges.append(Edge(edge.rule, tuple(map(place, part)), arrow, edge.negated))
     return GraphLayout(
         tuple(place(point) if i in linked else point for i, point in enumerate(layout.atoms)),
         {j: place(point) for j, point in layout.junctions.items()},
