@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from pairs import DTYPES, soft
+from truth import every_fact_set, plain
 
 import latentgamma as lg
-from latentgamma._program.program import Program
+from latentgamma import Program
 from random_programs import random_program
-
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,10 @@ class Case:
     tolerance: float = 0.0
 
 
-def every_fact_set(M: int) -> np.ndarray:
-    """All 2^M fact sets. (2^M, M)."""
-    return (np.arange(2**M)[:, None] >> np.arange(M) & 1).astype(bool)
-
-
 def small(rng: np.random.Generator, most: int = 5) -> Program:
     """A program whose fact sets can be enumerated."""
     M = int(rng.integers(1, most + 1))
     return random_program(rng, M, int(rng.integers(1, 2 * M + 2)), body=4)
-
-
-def soft(rng: np.random.Generator) -> lg.Constants:
-    """Constants near the edge, so that windows are short."""
-    low = [1.0, 2.0, 1.0, 0.3, 1.0, 1.05]
-    return lg.Constants(*rng.uniform(low, [12.0, 25.0, 20.0, 0.99, 30.0, 8.0]).tolist())
 
 
 def built(
@@ -87,7 +76,7 @@ def trained_case(rng: np.random.Generator) -> Case:
     dtype = DTYPES[int(rng.integers(2))]
     model = built(rng, program, soft(rng), dtype=dtype, gate="sigmoid")
     model = shake(model, float(rng.uniform(0, 0.5)), rng)
-    wanted = torch.from_numpy(lg.closures(program, facts)).to(dtype)
+    wanted = torch.from_numpy(plain(program).closures(facts)[0]).to(dtype)
     optimiser = torch.optim.Adam(model.parameters(), lr=float(10 ** rng.uniform(-2, -0.5)))
     for _ in range(int(rng.integers(2, 12))):
         optimiser.zero_grad()
@@ -112,7 +101,7 @@ def extreme_case(rng: np.random.Generator) -> Case:
     model = built(rng, program, constants)
     with torch.no_grad():
         sharpness = model.sharpness.double()
-        sums = torch.from_numpy(program.body_sizes).double() * torch.sigmoid(
+        sums = torch.tensor(program.body_sizes).double() * torch.sigmoid(
             torch.tensor(constants.body, dtype=torch.float64)
         )
         wanted = torch.from_numpy(rng.uniform(-5, 40, program.R))
