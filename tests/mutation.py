@@ -1,11 +1,15 @@
 """Mutation testing: change one operator or number at a time and see whether a test fails.
 
     python tests/mutation.py closure derivation --sample 60 --seed 3
+    python tests/mutation.py --package certificate --comparisons
+    python tests/mutation.py --total 20                              # drawn from all modules
 
-The tests of a module are its doctests and the files listed in `TESTS`, without the slow ones. They
-are collected once. Then each mutant gets a forked process, in which its functions have the changed
-code, and runs the tests that reach the changed statement, those first that killed other mutants.
-A mutant is killed when a test fails, the process crashes, or a test takes far longer than before.
+Modules are found in `src`. The tests of a module are its doctests and the test files that use it:
+the names that a file takes from the package say which modules it uses, and the imports between
+modules how far that is from the module. The nearest files are collected once. Then each mutant gets
+a forked process, in which its functions have the changed code, and runs the tests that reach the
+changed statement, those first that killed other mutants. A mutant is killed when a test fails, the
+process crashes, or a test takes far longer than before.
 Not mutated: messages, annotations, and tuning values, which are the module's constants named
 `_LIKE_THIS`.
 """
@@ -14,7 +18,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
+import functools
 import gc
 import importlib
 import inspect
@@ -42,36 +48,15 @@ from _pytest.runner import runtestprotocol
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "latentgamma"
 
-#: The modules that are mutated, and the test files that must notice.
-TESTS = {
-    "_logic/closure": "closure bit_planes",
-    "_logic/closures": "closure bit_planes",
-    "_logic/derivation": "proof datalog",
-    "_logic/missing_facts": "proof",
-    "_logic/why_not": "proof datalog",
-    "_certificate/certify": "certificate",
-    "_certificate/rounding": "rounding step_bounds",
-    "_certificate/closed_sets": "closed_sets",
-    "_certificate/upper_end": "certificate_ends",
-    "_certificate/lower_end": "certificate_ends",
-    "_certificate/constants": "constants",
-    "_certificate/step_bounds": "step_bounds",
-    "_model/rules": "rules_contract",
-    "_model/dense_rules": "rules_contract",
-    "_model/sparse_rules": "rules_contract",
-    "_model/stages": "rules_contract",
-    "_model/module": "operator gradient fixed_model",
-}
-
-#: Words in the names of tests that take long and are left out. Compiled kernels and sharded models
-#: have code of their own, and are left out where the operator is mutated.
-LONG = ["inside_the_window", "adversary", "exact_when_run", "from_the_depth_to_the_horizon",
-        "hundred_thousand", "thousands_of_small", "long_sums", "few_digits"]  # fmt: skip
-
-COMPARISONS = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+COMPARISONS: dict[type, tuple[type, ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.In: (ast.NotIn,), ast.NotIn: (ast.In,),
+    ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
 }  # fmt: skip
+#: Functions and methods that are exchanged with each other.
+EXTREMES = {"min": "max", "amin": "amax", "argmin": "argmax", "minimum": "maximum"}
+EXTREMES |= {large: small for small, large in EXTREMES.items()}
 ARITHMETIC = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Mod: ast.Add,
     ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
@@ -79,27 +64,38 @@ ARITHMETIC = {
 }  # fmt: skip
 LOGIC = {ast.And: ast.Or, ast.Or: ast.And}
 
+#: Line, description and text.
+Mutant = tuple[int, str, str]
 
-def replacement(node: ast.AST) -> ast.AST | None:
-    """Return the changed copy of a node, or None where there is nothing to change."""
-    new = copy.deepcopy(node)
-    if isinstance(new, ast.Compare) and type(new.ops[0]) in COMPARISONS:
-        new.ops[0] = COMPARISONS[type(new.ops[0])]()
+
+def replacements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield changed copies of a node."""
+    new: Any = copy.deepcopy(node)
+    if isinstance(new, ast.Compare):
+        for i, old in enumerate(new.ops):
+            for other in COMPARISONS[type(old)]:
+                changed = copy.deepcopy(new)
+                changed.ops[i] = other()
+                yield changed
+    elif isinstance(new, ast.Call) and isinstance(new.func, (ast.Name, ast.Attribute)):
+        field = "id" if isinstance(new.func, ast.Name) else "attr"
+        if (other_name := EXTREMES.get(getattr(new.func, field))) is not None:
+            setattr(new.func, field, other_name)
+            yield new
     elif isinstance(new, (ast.BinOp, ast.AugAssign)) and type(new.op) in ARITHMETIC:
         new.op = ARITHMETIC[type(new.op)]()
+        yield new
     elif isinstance(new, ast.BoolOp):
         new.op = LOGIC[type(new.op)]()
+        yield new
     elif isinstance(new, ast.UnaryOp) and isinstance(new.op, (ast.Not, ast.USub)):
-        return new.operand
-    elif isinstance(new, ast.Constant) and isinstance(new.value, bool):
-        new.value = not new.value
-    elif isinstance(new, ast.Constant) and isinstance(new.value, int):
-        new.value += 1
-    elif isinstance(new, ast.Constant) and isinstance(new.value, float):
-        new.value = new.value * 1.5 or 1.0
-    else:
-        return None
-    return new
+        yield new.operand
+    elif isinstance(new, ast.Constant) and isinstance(new.value, (bool, int, float)):
+        if isinstance(new.value, bool):
+            new.value = not new.value
+        else:
+            new.value = new.value + 1 if isinstance(new.value, int) else new.value * 1.5 or 1.0
+        yield new
 
 
 def is_tuning(node: ast.AST) -> bool:
@@ -126,15 +122,17 @@ def places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
             # A union of types is written with |, as is one of sets.
             if isinstance(part, ast.BinOp) and "None" in ast.unparse(part):
                 continue
-            if (new := replacement(part)) is not None:
+            for new in replacements(part):
                 yield node, field, i if isinstance(value, list) else None, new
             yield from places(part)
 
 
-def mutants(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield line, description and text of every mutant of a module."""
+def mutants(text: str, *, comparisons: bool = False) -> Iterator[Mutant]:
+    """Yield line, description and text of every mutant of a module, or of its comparisons alone."""
     tree = ast.parse(text)
     for parent, field, i, new in list(places(tree)):
+        if comparisons and not isinstance(new, (ast.Compare, ast.Call)):
+            continue
         siblings = getattr(parent, field)
         old = siblings if i is None else siblings[i]
         if i is None:
@@ -198,9 +196,9 @@ def replace_code(path: Path, text: str, mutated: str) -> None:
     # A loop is compiled again, and not taken from a file: its key does not cover all of the code.
     from numba.core.dispatcher import Dispatcher
 
-    from latentgamma._program.compilation import compile_loop
-
-    compile_loop.cache_clear()
+    for module in list(sys.modules.values()):
+        if (compile_loop := vars(module).get("compile_loop")) is not None:
+            compile_loop.cache_clear()
     keep = Dispatcher.enable_caching
 
     def enable_caching(self: Any) -> None:
@@ -258,6 +256,11 @@ def run_item(item: pytest.Item, following: pytest.Item | None) -> bool:
     return not any(report.failed for report in reports)
 
 
+def too_long(*_: object) -> None:
+    """End the test that runs."""
+    raise TimeoutError("this test takes too long for mutation testing")
+
+
 class Trace:
     """The lines of a file that are run, before and in a test."""
 
@@ -288,8 +291,11 @@ class Trace:
 class Mutation:
     """A pytest plugin: in place of running the tests, it runs them for each mutant."""
 
-    def __init__(self, name: str, path: Path, options: argparse.Namespace, out: TextIO) -> None:
+    def __init__(
+        self, name: str, path: Path, chosen: list[Mutant], options: argparse.Namespace, out: TextIO
+    ) -> None:
         self.name, self.path, self.options, self.out = name, path, options, out
+        self.chosen = chosen
         self.items: list[pytest.Item] = []
         self.seconds: dict[int, float] = {}
         self.lines: dict[int, set[int]] = {}
@@ -299,11 +305,6 @@ class Mutation:
         self.items = session.items
         text = self.path.read_text(encoding="utf-8")
         tree = ast.parse(text)
-        found = list(mutants(text))
-        random.Random(self.options.seed).shuffle(found)
-        if self.options.only:
-            found = [one for one in found if re.search(self.options.only, f"{one[0]} {one[1]}")]
-        found = found[: self.options.sample]
         self.measure(session)
         # The same code, put in place like that of a mutant, must pass.
         quick = [i for i, seconds in self.seconds.items() if seconds < 1]
@@ -312,7 +313,7 @@ class Mutation:
             sys.exit(f"{self.name}: without any change the tests end with: {verdict}")
         loops = set(re.findall(r"compile_loop\((\w+)\)", text))
         killed = 0
-        for line, what, mutated in found:
+        for line, what, mutated in self.chosen:
             changes = code_changes(self.path, text, mutated)
             if changes is None:
                 verdict = self.run_afresh(text, mutated)
@@ -327,7 +328,7 @@ class Mutation:
                 verdict = self.run(tests[: max(1, enough)], text, mutated)
             killed += not verdict.startswith("SURVIVED")
             print(f"{self.name}:{line} {verdict}: {what}", file=self.out, flush=True)
-        print(f"{self.name}: {killed} of {len(found)} killed", file=self.out, flush=True)
+        print(f"{self.name}: {killed} of {len(self.chosen)} killed", file=self.out, flush=True)
         return True
 
     def measure(self, session: pytest.Session) -> None:
@@ -337,18 +338,23 @@ class Mutation:
         if child == 0:
             trace = Trace(self.path)
             session.config.pluginmanager.register(trace)
+            signal.signal(signal.SIGALRM, too_long)
+            first = time.monotonic()
             for i, item in enumerate(self.items):
+                if time.monotonic() - first > self.options.measure:
+                    break
                 trace.setup, trace.lines = set(), set()
                 began = time.monotonic()
+                signal.alarm(self.options.longest)
                 sys.settrace(trace)
                 passed = run_item(item, self.items[i + 1] if i + 1 < len(self.items) else None)
                 sys.settrace(None)
+                signal.alarm(0)
                 seconds = time.monotonic() - began
                 send(pipe, [i, passed, seconds, sorted(trace.setup), sorted(trace.lines)])
             os._exit(0)
         for i, passed, seconds, setup, lines in receive(child, pipe, lambda message: 900.0):
-            if not passed:  # also because it is traced
-                print(f"{self.items[i].name} fails without a change", file=self.out, flush=True)
+            if not passed:  # also because it is traced, or takes too long
                 continue
             self.seconds[i], self.lines[i] = seconds, {*setup, *lines}
             # What a fixture has made may be checked by any test of the file.
@@ -356,7 +362,8 @@ class Mutation:
         for i, lines in self.lines.items():
             lines |= in_setup[str(self.items[i].path)]
         total = sum(self.seconds.values())
-        print(f"{self.name}: {len(self.items)} tests, {total:.0f} s", file=self.out, flush=True)
+        told = f"{self.name}: {len(self.seconds)} of {len(self.items)} tests, {total:.0f} s"
+        print(told, file=self.out, flush=True)
 
     def run(self, tests: list[int], text: str, mutated: str) -> str:
         """What becomes of a mutant when these tests run."""
@@ -405,41 +412,138 @@ class Mutation:
             self.path.write_text(text, encoding="utf-8")
 
 
-OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "-m", "not slow",
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header",
            "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]  # fmt: skip
+
+
+# ------------------------------------------------------------------------ modules and their tests
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """The files of all modules of the package by their names without the package's."""
+    return {
+        ".".join(path.relative_to(SOURCES).with_suffix("").parts): path
+        for path in sorted(SOURCES.rglob("*.py"))
+    }
+
+
+@functools.cache
+def used_by(path: Path) -> Counter[str]:
+    """How often a file uses each module, by importing it or by a public name that it defines."""
+    package = importlib.import_module(SOURCES.name)
+    known = modules()
+    found: Counter[str] = Counter()
+
+    def public(name: str) -> None:
+        with contextlib.suppress(Exception):
+            value = getattr(package, name)
+            found[getattr(value, "__module__", None) or value.__name__] += 1
+
+    aliases = {SOURCES.name}
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found.update(one.name for one in node.names)
+            aliases |= {one.asname or "" for one in node.names if one.name == SOURCES.name}
+        elif isinstance(node, ast.ImportFrom) and node.module == SOURCES.name:
+            for one in node.names:
+                public(one.name)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update([node.module, *(f"{node.module}.{one.name}" for one in node.names)])
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in aliases:
+            public(node.attr)
+    total: Counter[str] = Counter()
+    for one, count in found.items():
+        name = one.removeprefix(f"{SOURCES.name}.")
+        total.update({each: count for each in (name, f"{name}.__init__") if each in known})
+    return total
+
+
+def test_files(name: str, most: int) -> list[Path]:
+    """The test files that use a module, those first that use it, or what needs it, the most."""
+    needs = {one: set(used_by(path)) for one, path in modules().items()}
+    steps, edge = {name: 0}, {name}
+    while edge:
+        edge = {one for one, below in needs.items() if below & edge and one not in steps}
+        steps |= dict.fromkeys(edge, max(steps.values()) + 1)
+    scores = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        # A folder inside of tests is one test with several modules.
+        beside = path.parent.glob("*.py") if path.parent != ROOT / "tests" else [path]
+        used = sum((used_by(one) for one in beside), Counter())
+        near = sum(count * 4.0 ** -steps[one] for one, count in used.items() if one in steps)
+        if near:
+            scores[path] = near / (sum(used.values()) + 10)
+    return sorted(scores, key=lambda path: (-scores[path], path))[:most]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", help="names of modules; by default all")
+    parser.add_argument("--package", help="modules whose package has this in its name")
+    parser.add_argument("--comparisons", action="store_true", help="comparisons, min and max only")
     parser.add_argument("--sample", type=int, help="mutants per module; by default all")
+    parser.add_argument("--total", type=int, help="mutants of all modules together; by default all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--files", type=int, default=5, help="test files per module")
+    parser.add_argument("--slow", action="store_true", help="with the tests that are marked slow")
     parser.add_argument("--seconds", type=float, default=math.inf, help="of tests for a mutant")
+    parser.add_argument(
+        "--longest", type=int, default=20, help="seconds of a test, or it is left out"
+    )
+    parser.add_argument("--measure", type=float, default=300.0, help="seconds of tests per module")
     parser.add_argument("--only", help="a regular expression for 'line change'")
+    parser.add_argument("--list", action="store_true", help="show the mutants and the test files")
     options = parser.parse_args()
+    known = modules()
+    names = [name for name in known if name.rpartition(".")[2] in options.modules]
+    if missing := set(options.modules) - {name.rpartition(".")[2] for name in names}:
+        parser.error(f"no module is called {', '.join(sorted(missing))}")
+    names = names or [name for name in known if not options.modules]
+    if options.package:
+        names = [name for name in names if options.package in name.rpartition(".")[0]]
+    generator = random.Random(options.seed)
+    drawn: list[tuple[str, Mutant]] = []
+    for name in names:
+        text = known[name].read_text(encoding="utf-8")
+        found = list(mutants(text, comparisons=options.comparisons))
+        generator.shuffle(found)
+        if options.only:
+            found = [one for one in found if re.search(options.only, f"{one[0]} {one[1]}")]
+        drawn += [(name, one) for one in found[: options.sample]]
+    if options.total is not None:
+        drawn = generator.sample(drawn, min(options.total, len(drawn)))
     copied = ROOT / "out" / "mutation"
     shutil.copytree(ROOT / "src", copied, dirs_exist_ok=True)
-    for name in options.modules or [name.rpartition("/")[2] for name in TESTS]:
-        (full,) = (one for one in TESTS if one.rpartition("/")[2] == name)
+    for name in sorted({name for name, _ in drawn}):
+        chosen = [one for other, one in drawn if other == name]
+        files = test_files(name, options.files)
+        if options.list:
+            print(f"{name}: {len(chosen)} mutants; {' '.join(path.stem for path in files)}")
+            continue
         if (child := os.fork()) == 0:
-            mutate_module(full, copied, options)
+            mutate_module(name, copied, chosen, files, options)
             os._exit(0)
         os.waitpid(child, 0)
 
 
-def mutate_module(name: str, copied: Path, options: argparse.Namespace) -> None:
-    """Run the mutants of one module whose sources lie in a folder."""
+def mutate_module(
+    name: str, copied: Path, chosen: list[Mutant], files: list[Path], options: argparse.Namespace
+) -> None:
+    """Run mutants of one module whose sources lie in a folder."""
+    for one in [one for one in sys.modules if one.partition(".")[0] == SOURCES.name]:
+        del sys.modules[one]  # they were imported from the sources that are not mutated
     sys.path[:0] = [str(copied), str(ROOT / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
-    for imported in ("torch", "numba", "rich.table", "latentgamma"):
-        importlib.import_module(imported)
-    path = copied / "latentgamma" / f"{name}.py"
-    tests = [str(ROOT / "tests" / f"test_{file}.py") for file in TESTS[name].split()]
+    for one in ("torch", "numba", "rich.table", SOURCES.name):
+        importlib.import_module(one)
+    path = copied / SOURCES.name / Path(*name.split(".")).with_suffix(".py")
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    left_out = [*LONG, *(["compiled", "sharded"] if name.startswith("_model/") else [])]
-    chosen = ["-k", " and ".join(f"not {word}" for word in left_out)]
-    plugin = Mutation(name, path, options, out)
-    pytest.main([*OPTIONS, *chosen, str(path), *tests], plugins=[plugin])
+    plugin = Mutation(name, path, chosen, options, out)
+    marks = [] if options.slow else ["-m", "not slow"]
+    pytest.main([*OPTIONS, *marks, str(path), *map(str, files)], plugins=[plugin])
 
 
 if __name__ == "__main__":
