@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import latentgamma as lg
 from latentgamma.relational import kinship, tasks
 from latentgamma.relational.bodies import BodySearch, Examples
+from latentgamma.relational.budget import Budget
 from latentgamma.relational.clauses import Clause, canonical, clause_bits, clause_text
 from latentgamma.relational.instances import body_bindings, instances
 from latentgamma.relational.problem import read_problem
@@ -47,8 +47,7 @@ def test_bindings_are_those_of_enumeration(seed: int) -> None:
         body.append((number, tuple(rng.randrange(variables) for _ in range(arity))))
     used = sorted({v for _, literal in body for v in literal})
     keep = rng.sample(used, rng.randint(1, len(used)))
-    found = body_bindings(tuple(body), keep, relations)
-    assert found is not None
+    found = body_bindings(tuple(body), keep, relations, Budget(60))
     rows = set(zip(*(column.tolist() for column in found[0]), strict=True))
     facts = [{tuple(row) for row in relation.rows.tolist()} for relation in relations]
     expected = set()
@@ -90,11 +89,11 @@ def test_the_candidates_are_all_bodies_that_no_shorter_safe_one_contains(seed: i
         positive = [("t", str(p[0][0]), str(p[0][1]))]
     problem = read_problem(background, positive, None, None)
     target = problem.targets[0]
-    examples = Examples.of(problem, target, 1000, 0)
+    examples = Examples.of(problem, target, 1000, 0, unlabelled=True)
     search = BodySearch(problem, target, problem.relations, [0, 1], [target.relation], examples)
     found = set()
     for _ in range(2):
-        clauses, complete = search.next_level(4, time.process_time() + 60)
+        clauses, complete = search.next_level(4, Budget(60))
         assert complete
         found |= {clause.body for clause in clauses}
     true = {tuple(row[1:]) for row in positive}
@@ -517,9 +516,9 @@ def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -
     shortest = Selection.shortest
     calls = []
 
-    def once(self, deadline):
-        calls.append(deadline)
-        return shortest(self, deadline) if len(calls) == 1 else None
+    def once(self):
+        calls.append(self)
+        return shortest(self) if len(calls) == 1 else None
 
     monkeypatch.setattr(Selection, "shortest", once)
     result = lg.relational.fit(one.background, one.positive, max_body=3)
@@ -544,11 +543,12 @@ def test_a_tuple_without_a_label_does_not_refute_a_rule() -> None:
     problem = read_problem(CHAIN, [("t", 0), ("t", 4)], [("t", 3)], None)
     succ, t = problem.names.index("succ"), problem.names.index("t")
     clause = Clause(t, 1, ((succ, (1, 2)), (succ, (2, 0)), (t, (1,))))
-    found = instances(clause, 1.0, problem, problem.targets[0], problem.relations, [t])
+    found = instances(clause, 1.0, problem, problem.targets[0], problem.relations, [t], Budget(60))
     assert found is not None
 
 
 def test_instances_whose_head_is_in_their_body_are_left_out() -> None:
     problem = read_problem({"p": [("a", "b"), ("c", "d")]}, [("t", "a")], None, None)
     clause = Clause(1, 1, ((0, (0, 1)), (0, (2, 1)), (1, (2,))))  # t(X) :- p(X,Y), p(Z,Y), t(Z).
-    assert instances(clause, 1.0, problem, problem.targets[0], problem.relations, [1]) is None
+    target = problem.targets[0]
+    assert instances(clause, 1.0, problem, target, problem.relations, [1], Budget(60)) is None

@@ -270,8 +270,8 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --relational, the largest number of variables in a rule; by default 6"
     )  # fmt: skip
     add("--time-limit", type=_count, metavar="SECONDS",
-        help="with --relational, the processor time after which the best program so far is "
-             "returned; by default 60"
+        help="with --relational, the time after which the best program so far is returned; "
+             "by default 60"
     )  # fmt: skip
     add("--delimiter", metavar="C",
         help="what separates the cells of a table in text: a character, or tab; by default the "

@@ -1,14 +1,14 @@
-"""Candidate clauses: bodies that cover a positive example and no negative one.
+"""Candidate clauses: bodies that cover no negative example, and some other tuple.
 
-Bodies grow by one literal at a time. A body that covers no positive example is dropped; one that
-covers no negative example is a candidate and is not made longer, since each longer body derives
-less. So only bodies that cover examples of both kinds grow.
+Bodies grow by one literal at a time. A body that covers negative examples only is dropped. One that
+covers positive examples only is a candidate and is not made longer, since each longer body derives
+less. A tuple without a label may be needed by a recursive rule, or lead to a negative example: a
+body that covers one is kept, and grows also where it is a candidate.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma.relational.budget import ROWS_OF_A_BODY, Budget, OutOfBudget
 from latentgamma.relational.clauses import Body, Clause, canonical, readable_order
 from latentgamma.relational.problem import Problem, Target
 from latentgamma.relational.relations import (
     FACT,
+    POSSIBLE,
     Bindings,
     Ints,
     Relation,
@@ -32,27 +34,34 @@ from latentgamma.relational.relations import (
 
 #: Rows of a table of bindings; a body with more is left out, and the result says so.
 MOST_ROWS = 2_000_000
+#: Literals of targets in a body.
+MOST_RECURSIVE = 2
 #: Tables that are kept, so that bodies with the same start share its joins.
 _KEPT = 48
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The labelled tuples that bodies are tested on.
+    """The tuples that bodies are tested on.
 
     Attributes:
         codes: of the tuples.
         positive: whether each is positive.
-        every_positive: whether no positive example was left out.
+        negative: whether each is negative; the others have no label.
+        complete: whether no tuple was left out that rules may derive.
     """
 
     codes: Ints
     positive: np.ndarray
-    every_positive: bool
+    negative: np.ndarray
+    complete: bool
 
     @staticmethod
-    def of(problem: Problem, target: Target, most: int, seed: int) -> Examples:
-        """Return the positive and negative examples; many negatives are sampled."""
+    def of(problem: Problem, target: Target, most: int, seed: int, *, unlabelled: bool) -> Examples:
+        """Return the positive and negative examples, and tuples without a label if asked for.
+
+        Many are sampled.
+        """
         rng = np.random.default_rng(seed)
         positive = target.positive
         if len(positive) > most:
@@ -68,11 +77,18 @@ class Examples:
             negative = np.setdiff1d(encode(columns, len(problem.constants), 2 * most), known)
         if len(negative) > 4 * most:
             negative = np.sort(rng.choice(negative, 4 * most, replace=False))
-        return Examples(
-            np.concatenate([positive, negative]),
-            np.concatenate([np.ones(len(positive), bool), np.zeros(len(negative), bool)]),
-            len(positive) == len(target.positive),
-        )
+        other = negative[:0]
+        if unlabelled:
+            other = problem.unlabelled(target)
+            if len(other) > most:
+                other = np.sort(rng.choice(other, most, replace=False))
+        labelled = len(positive) + len(negative)
+        complete = labelled == problem.label_count(target)
+        if unlabelled:
+            complete &= labelled + len(other) + len(target.given) == problem.tuples(target)
+        kind = np.repeat([1, -1, 0], [len(positive), len(negative), len(other)])
+        codes = np.concatenate([positive, negative, other])
+        return Examples(codes, kind == 1, kind == -1, complete)
 
 
 class BodySearch:
@@ -121,27 +137,26 @@ class BodySearch:
         self._allowed = numbers
 
     def next_level(
-        self, variables: int, deadline: float, must_use: frozenset[int] = frozenset()
+        self, variables: int, budget: Budget, must_use: frozenset[int] = frozenset()
     ) -> tuple[list[Clause], bool]:
         """Return the candidates with one more literal, and whether all bodies were tried.
 
         Args:
             variables: the largest number of variables.
-            deadline: when to stop, by `time.process_time`.
+            budget: of work and time.
             must_use: predicates of which a candidate needs one.
         """
         self.literals += 1
         found: list[Clause] = []
         grown: list[Body] = []
         complete = True
-        for parent in self.frontier:
-            if time.process_time() > deadline:
-                complete = False
-                break
-            table = self.table(parent)
-            if table is None:
-                continue
-            self._extend(parent, table, variables, must_use, found, grown)
+        try:
+            for parent in self.frontier:
+                table = self.table(parent, budget)
+                if table is not None:
+                    self._extend(parent, table, variables, must_use, found, grown, budget)
+        except OutOfBudget:
+            complete = False
         self.frontier = grown
         return found, complete
 
@@ -157,9 +172,10 @@ class BodySearch:
         must_use: frozenset[int],
         found: list[Clause],
         grown: list[Body],
+        budget: Budget,
     ) -> None:
         positive = self.examples.positive[table.example]
-        negative = ~positive
+        negative = self.examples.negative[table.example]
         types = self.variable_types(parent)
         bound = {v for _, literal in parent for v in literal}
         head = set(range(self.target.arity))
@@ -167,13 +183,16 @@ class BodySearch:
             body = canonical((*parent, (number, literal)), self.target.arity)
             if body in self._seen:
                 continue
+            budget.spend(ROWS_OF_A_BODY + len(table.truth))
             truth = self.truth(number, literal, table)
-            if not truth[positive].any():
+            if not truth[~negative].any():
                 self._seen.add(body)
                 continue
             fresh = max(literal) >= len(types) if literal else False
             new_head = bool((head & set(literal)) - bound)
-            if not fresh and not new_head and np.array_equal(truth, table.truth):
+            # Tuples without a label are true only if some rule derives them.
+            certain = number not in self.recursive or not (truth == POSSIBLE).any()
+            if not fresh and not new_head and certain and np.array_equal(truth, table.truth):
                 continue  # the literal excludes nothing
             self._seen.add(body)
             unsafe = bool((truth[negative] == FACT).any())
@@ -181,8 +200,8 @@ class BodySearch:
                 clause = Clause(self.target.relation, self.target.arity, body)
                 if not must_use or clause.uses(must_use):
                     found.append(clause)
-                if not (truth[negative] > 0).any():
-                    continue  # else it may derive a negative example from tuples without a label
+                if not truth[~positive].any():
+                    continue  # it derives positive examples only, and a longer body fewer of them
             grown.append((*parent, (number, literal)))
 
     def truth(self, number: int, literal: tuple[int, ...], table: Bindings) -> Truth:
@@ -200,7 +219,7 @@ class BodySearch:
         recursive = sum(number in self.recursive for number, _ in parent)
         for number in self._allowed:
             relation = self.relations[number]
-            if number in self.recursive and recursive >= 2:
+            if number in self.recursive and recursive >= MOST_RECURSIVE:
                 continue
             if number in self.exclusive and (used & self.exclusive) - {number}:
                 continue
@@ -236,18 +255,20 @@ class BodySearch:
             types.update(zip(literal, self.relations[number].types, strict=True))
         return [types[v] for v in range(len(types))]
 
-    def table(self, body: Body) -> Bindings | None:
+    def table(self, body: Body, budget: Budget) -> Bindings | None:
         """Return the ways in which a body can hold for the examples; None if there are too many."""
         if not body:
             return self._start
         if body in self._tables:
             self._tables.move_to_end(body)
             return self._tables[body]
-        before = self.table(body[:-1])
+        before = self.table(body[:-1], budget)
         table = None
         if before is not None:
             number, literal = body[-1]
+            budget.spend(ROWS_OF_A_BODY + len(before.truth))
             table = join(self.relations[number], literal, before, MOST_ROWS)
+            budget.count(0 if table is None else len(table.truth))
             if table is None:
                 self.too_large += 1
             elif _repeats(table, len(before.columns)):

@@ -6,6 +6,7 @@ The bodies are one triple or two in a row, each in either direction: `h(X,Y) :- 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ import numpy.typing as npt
 from latentgamma._errors import ArgumentError, DataError
 from latentgamma._learning.wording import quantity
 from latentgamma.datalog.tables import constant
-from latentgamma.relational.instances import body_bindings
+from latentgamma.relational.budget import Budget
+from latentgamma.relational.instances import TooManyRows, body_bindings
 from latentgamma.relational.relations import Ints, Relation
 
 #: The confidence is support / (instances + this), so that rare bodies count less.
@@ -88,14 +90,18 @@ class ChainRules:
             yield ((r, back),), np.unique(rows[:, int(back)] * n + rows[:, int(not back)])
         if max_length < 2:
             return
+        budget = Budget(math.inf)
         for (r, r_back), (s, s_back) in ((one, other) for one in steps for other in steps):
             body = (
                 (r, (2, 0) if r_back else (0, 2)),
                 (s, (1, 2) if s_back else (2, 1)),
             )
-            found = body_bindings(body, (0, 1), self._tables, _MOST_PAIRS)
-            if found is not None and len(found[1]):
-                first, last = found[0]
+            try:
+                columns, truth = body_bindings(body, (0, 1), self._tables, budget, _MOST_PAIRS)
+            except TooManyRows:
+                continue
+            if len(truth):
+                first, last = columns
                 yield ((r, r_back), (s, s_back)), first * n + last
 
     def _counts(self, codes: Ints) -> Ints:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from latentgamma.relational.budget import Budget, OutOfBudget
 from latentgamma.relational.clauses import Literal
-from latentgamma.relational.programs import ClauseProgram, derived_atoms
+from latentgamma.relational.instances import TooManyRows, body_bindings
+from latentgamma.relational.programs import ClauseProgram
+from latentgamma.relational.relations import Ints, Relation, decode, encode
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,10 @@ class Alternative:
 
 
 def compare(
-    programs: Sequence[tuple[ClauseProgram, float]], targets: Sequence[tuple[int, int]], most: int
+    programs: Sequence[tuple[ClauseProgram, float]],
+    targets: Sequence[tuple[int, int]],
+    most: int,
+    budget: Budget,
 ) -> tuple[list[Alternative], int]:
     """Return the programs that differ from the first one and from each other.
 
@@ -48,43 +56,100 @@ def compare(
         programs: with their description lengths; the first is the learned one.
         targets: the number and arity of each target.
         most: the largest number of alternatives.
+        budget: of work and time; programs after its end are not compared.
 
     Returns:
         The alternatives, the shortest first, and the number of programs without a difference.
     """
-    collected: dict[tuple[tuple[Literal, ...], Literal], tuple[str, ...]] = {}
+    learned = programs[0][0]
+    collected: dict[tuple[tuple[Literal, ...], Literal], None] = {}
     for program, _ in programs:
-        for facts, atom in program.instances([number for number, _ in targets]):
-            collected.setdefault((facts, atom), program.names)
-    tests = sorted(collected, key=lambda test: len(test[0]))
-    background: dict[str, list[tuple[str, ...]]] = {}
-    asked = []
-    for number, (facts, (head, arguments)) in enumerate(tests):
-        names = collected[facts, (head, arguments)]
-        for predicate, literal in facts:
-            cells = tuple(f"c{number}_{v}" for v in literal)
-            background.setdefault(f"{names[predicate]}/{len(cells)}", []).append(cells)
-        asked.append((names[head], *(f"c{number}_{v}" for v in arguments)))
-    first = programs[0][0]
-    shown = [f"{first.names[number]}/{arity}" for number, arity in targets]
-    answers = []
-    for program, _ in programs:
-        atoms = derived_atoms(program.text, background, shown)
-        answers.append(tuple(atom in atoms for atom in asked))
-    seen = {answers[0]}
+        collected.update(dict.fromkeys(program.instances([number for number, _ in targets])))
+    tests = _Tests(sorted(collected, key=lambda test: len(test[0])))
     alternatives: list[Alternative] = []
-    same = sum(answer == answers[0] for answer in answers[1:])
-    for (program, bits), answer in zip(programs[1:], answers[1:], strict=True):
-        if answer in seen or len(alternatives) >= most:
-            continue
-        seen.add(answer)
-        at = next(i for i, (a, b) in enumerate(zip(answer, answers[0], strict=True)) if a != b)
-        facts, (head, arguments) = tests[at]
-        names = collected[tests[at]]
-        text = ", ".join(_atom(names[p], literal) for p, literal in facts)
-        asked_for = _atom(names[head], arguments)
-        alternatives.append(Alternative(program.text, bits, text, asked_for, answer[at]))
+    same = 0
+    try:
+        answer = tests.answers(learned, budget)
+        seen = {answer.tobytes()}
+        for program, bits in programs[1:]:
+            if len(alternatives) >= most:
+                break
+            try:
+                other = tests.answers(program, budget)
+            except TooManyRows:
+                continue
+            different = np.flatnonzero(answer != other)
+            same += not len(different)
+            if other.tobytes() in seen:
+                continue
+            seen.add(other.tobytes())
+            facts, (head, arguments) = tests.tests[different[0]]
+            text = ", ".join(_atom(learned.names[p], literal) for p, literal in facts)
+            asked = _atom(learned.names[head], arguments)
+            derives = bool(other[different[0]])
+            alternatives.append(Alternative(program.text, bits, text, asked, derives))
+    except (OutOfBudget, TooManyRows):
+        pass
     return alternatives, same
+
+
+class _Tests:
+    """Small sets of facts, each with an atom that is asked about.
+
+    Every literal gets the number of its test as one more argument, so that all tests are evaluated
+    at once, and none sees the facts of another.
+    """
+
+    def __init__(self, tests: Sequence[tuple[tuple[Literal, ...], Literal]]) -> None:
+        variables = [v for facts, atom in tests for _, literal in (*facts, atom) for v in literal]
+        self._n = max([len(tests), 1, *(v + 1 for v in variables)])
+        # The codes of tuples are integers of 64 bits.
+        self.tests = [test for test in tests if all(map(self._fits, (*test[0], test[1])))]
+        self._facts: dict[int, list[tuple[int, ...]]] = {}
+        for number, (facts, _) in enumerate(self.tests):
+            for predicate, literal in facts:
+                self._facts.setdefault(predicate, []).append((number, *literal))
+
+    def _fits(self, literal: Literal) -> bool:
+        return bool(self._n ** (1 + len(literal[1])) < 2**62)
+
+    def answers(self, program: ClauseProgram, budget: Budget) -> np.ndarray:
+        """Return whether a program derives the atom of each test from its facts.
+
+        Raises:
+            TooManyRows: a rule has too many instances.
+            OutOfBudget: the work or the time is used up.
+        """
+        arities = {p: len(v) for clause in program.clauses for p, v in clause.body}
+        arities |= {clause.head: clause.arity for clause in program.clauses}
+        if not all(self._fits((p, (0,) * arity)) for p, arity in arities.items()):
+            raise TooManyRows
+        relations = [self._relation((), 0)] * (1 + max(arities))
+        for predicate, arity in arities.items():
+            relations[predicate] = self._relation(self._facts.get(predicate, ()), arity)
+        derived = {clause.head: np.empty(0, np.int64) for clause in program.clauses}
+        grows = True
+        while grows:
+            grows = False
+            for clause in program.clauses:
+                body = tuple((p, (0, *(v + 1 for v in literal))) for p, literal in clause.body)
+                columns, truth = body_bindings(body, range(clause.arity + 1), relations, budget)
+                codes = np.union1d(derived[clause.head], encode(columns, self._n, len(truth)))
+                if len(codes) > len(derived[clause.head]):
+                    grows = True
+                    derived[clause.head] = codes
+                    rows = decode(codes, self._n, clause.arity + 1)
+                    relations[clause.head] = self._relation(rows, clause.arity)
+        answer = np.zeros(len(self.tests), bool)
+        for number, (_, (head, arguments)) in enumerate(self.tests):
+            if head in derived:
+                code = encode([np.array([v]) for v in (number, *arguments)], self._n, 1)
+                answer[number] = np.isin(code, derived[head])[0]
+        return answer
+
+    def _relation(self, rows: Sequence[Sequence[int]] | Ints, arity: int) -> Relation:
+        table = np.unique(np.array(rows, np.int64).reshape(-1, arity + 1), axis=0)
+        return Relation("", table, self._n, (0,) * (arity + 1))
 
 
 def _atom(name: str, arguments: Sequence[int]) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from typing import Any, Literal
 
 from latentgamma._errors import ArgumentError
 from latentgamma._learning.journal import Compute, Journal, compute_now
+from latentgamma._version import __version__
 from latentgamma.datalog.grounding import require_clingo
+from latentgamma.relational.budget import Budget
 from latentgamma.relational.gradient import gradient_search
 from latentgamma.relational.noisy_search import noisy_search
 from latentgamma.relational.problem import read_problem
@@ -60,11 +61,12 @@ def fit(
         method: "search" enumerates clauses and chooses among them; "gradient" trains the choice;
             "auto" is "search".
         seed: the seed of everything random.
-        time_limit: in seconds of processor time; the best program so far is then returned.
+        time_limit: in seconds, for the whole call; the best program so far is then returned, and
+            `timed_out` is True. A call that ends before the limit has the same result every time.
         alternatives: the largest number of alternatives.
         progress: called with a `SearchStep` after each stage, for example an `lg.ProgressBar()`.
         checkpoint: a file to keep finished levels of the search in; a call with the same examples
-            and options resumes from there. The file is not deleted. For method "search" with
+            and options, of the same release, resumes from there. The file is not deleted. For method "search" with
             clean labels.
 
     Returns:
@@ -95,47 +97,49 @@ def fit(
     )
     _check_others(noise, method, time_limit)
     _refuse_without_effect(noise, method, invent, checkpoint)
+    budget = Budget(time_limit)
     problem = read_problem(background, positive, negative, target, noise=bool(noise))
     widest = max(target.arity for target in problem.targets)
     if max_variables < widest:
         raise ArgumentError(
             f"a target has {widest} arguments, but max_variables is {max_variables}"
         )
-    start = time.process_time()
     history: list[SearchStep] = []
 
     def report(stage: str, candidates: int, explained: float) -> None:
-        step = SearchStep(stage, candidates, explained, time.process_time() - start)
+        step = SearchStep(stage, candidates, explained, budget.seconds)
         history.append(step)
         if progress is not None:
             progress(step)
 
+    share = None if noise == "auto" else float(noise)
+    estimate: float | None = None
     if method == "gradient":
-        share = None if noise == "auto" else float(noise)
-        found, wrong = gradient_search(problem, options, share, start + time_limit, report)
-        seconds = time.process_time() - start
+        found, wrong = gradient_search(problem, options, share, budget, report)
         estimate = (share or wrong) if noise else None
-        return build_result(
-            problem, found, options, tuple(history), seconds, noise=estimate, method="gradient"
-        )
-    if noise:
-        share = None if noise == "auto" else float(noise)
-        found, wrong = noisy_search(problem, options, share, start + time_limit, report)
-        return build_result(
-            problem,
-            found,
-            options,
-            tuple(history),
-            time.process_time() - start,
-            noise=share or wrong,
-        )
-    about = {"data": problem.digest, "relational": [*astuple(options)]}
-    with contextlib.ExitStack() as stack:
-        compute: Compute = compute_now
-        if checkpoint is not None:
-            compute = stack.enter_context(Journal(checkpoint, about)).compute
-        found = search(problem, options, start + time_limit, report, compute)
-    return build_result(problem, found, options, tuple(history), time.process_time() - start)
+    elif noise:
+        found, wrong = noisy_search(problem, options, share, budget, report)
+        estimate = share or wrong
+    else:
+        about = {
+            "data": problem.digest,
+            "release": __version__,
+            "relational": [*astuple(options)],
+        }
+        with contextlib.ExitStack() as stack:
+            compute: Compute = compute_now
+            if checkpoint is not None:
+                compute = stack.enter_context(Journal(checkpoint, about)).compute
+            found = search(problem, options, budget, report, compute)
+    return build_result(
+        problem,
+        found,
+        options,
+        tuple(history),
+        budget,
+        noise=estimate,
+        method="gradient" if method == "gradient" else "search",
+    )
 
 
 def _check_options(

@@ -7,12 +7,12 @@ length, with the mean of the other samples as the baseline. The candidates are t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from latentgamma._learning.wording import quantity
+from latentgamma.relational.budget import Budget
 from latentgamma.relational.instances import Candidate, Hypotheses
 from latentgamma.relational.noisy_bodies import LabelCost, NoisyCandidates
 from latentgamma.relational.noisy_search import NOISY_SLACK, SetScorer
@@ -45,7 +45,7 @@ def gradient_search(
     problem: Problem,
     options: SearchOptions,
     noise: float | None,
-    deadline: float,
+    budget: Budget,
     report: Report,
 ) -> tuple[Found, float]:
     """Return the best set of candidates that was sampled, and the share of labels it gets wrong.
@@ -54,33 +54,33 @@ def gradient_search(
         problem: the examples.
         options: the limits.
         noise: the share of wrong labels; 0 for none, None to estimate it.
-        deadline: when to stop.
+        budget: of work and time.
         report: called after each stage.
     """
     found = Found(relations=list(problem.relations))
     labels = sum(problem.label_count(target) for target in problem.targets)
     if noise == 0:
-        candidates, found = covering_candidates(problem, options, deadline, report)
+        candidates, found = covering_candidates(problem, options, budget, report)
         candidates = _screened(candidates)
         if found.unexplained:
             return found, 0.0
         cost: LabelCost | _NoneWrong = _NoneWrong()
     else:
         cost = LabelCost(labels, noise)
-        source = NoisyCandidates(problem, options, cost, deadline)
+        source = NoisyCandidates(problem, options, cost, budget)
         candidates = next(source.rounds(), [])
         found.relations, found.definitions = source.relations, source.definitions
     if not candidates:
         return found, 0.0
     hypotheses = Hypotheses(problem, candidates)
     bits = {number: one.relation.bits for number, one in found.definitions.items()}
-    scorer = SetScorer(hypotheses, cost, bits, options.invent)
+    scorer = SetScorer(hypotheses, cost, bits, options.invent, budget)
     empty = float(scorer.total([()])[0])
     for start in range(_STARTS):
-        best_bits, best = _train(scorer, len(candidates), [options.seed, start], deadline)
+        best_bits, best = _train(scorer, len(candidates), [options.seed, start], budget)
         wrong = scorer.wrong([best])[0]
         explains = bool(best) and best_bits < empty and (noise != 0 or not wrong)
-        if explains or time.process_time() > deadline:
+        if explains or budget.over:
             break
     report(f"sampled sets of {quantity(len(candidates), 'candidate')}", len(candidates), 1.0)
     found.candidates = list(candidates)
@@ -129,7 +129,7 @@ def _screened(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _train(
-    scorer: SetScorer, count: int, seed: list[int], deadline: float
+    scorer: SetScorer, count: int, seed: list[int], budget: Budget
 ) -> tuple[float, tuple[int, ...]]:
     """Return the best set that was sampled, with its description length."""
     rng = np.random.default_rng(seed if seed[1] else seed[0])
@@ -137,7 +137,7 @@ def _train(
     speed, scale = np.zeros(count), np.zeros(count)
     best: tuple[float, tuple[int, ...]] = (float(scorer.total([()])[0]), ())
     for step in range(1, _STEPS + 1):
-        if time.process_time() > deadline:
+        if budget.over:
             break
         share = 1 / (1 + np.exp(-odds))
         used = rng.random((_SAMPLES, count)) < share

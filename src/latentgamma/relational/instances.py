@@ -14,6 +14,7 @@ import numpy as np
 from latentgamma._logic.closures import closures
 from latentgamma._program.program import Program
 from latentgamma.relational.bodies import MOST_ROWS
+from latentgamma.relational.budget import ROWS_OF_A_BODY, Budget
 from latentgamma.relational.clauses import Body, Clause
 from latentgamma.relational.problem import Problem, Target
 from latentgamma.relational.relations import (
@@ -60,10 +61,23 @@ class Candidate:
         return (self.clause.head, self.definitions, self.heads.tobytes(), numbers, *parts)
 
 
+class TooManyRows(Exception):  # noqa: N818 - never leaves the package
+    """A body has more instances than are looked at."""
+
+
 def body_bindings(
-    body: Body, keep: Sequence[int], relations: Sequence[Relation], most_rows: int = MOST_ROWS
-) -> tuple[list[Ints], Truth] | None:
-    """Return the distinct values of some variables for which a body holds; None if too many."""
+    body: Body,
+    keep: Sequence[int],
+    relations: Sequence[Relation],
+    budget: Budget,
+    most_rows: int = MOST_ROWS,
+) -> tuple[list[Ints], Truth]:
+    """Return the distinct values of some variables for which a body holds.
+
+    Raises:
+        TooManyRows: there are more than `most_rows` on the way.
+        OutOfBudget: the work or the time is used up.
+    """
     table = Bindings((), np.full(1, FACT, np.uint8), np.zeros(1, np.int64))
     left = sorted(body, key=lambda literal: len(relations[literal[0]].rows))
     known: set[int] = set()
@@ -72,9 +86,11 @@ def body_bindings(
         # A literal without new variables only removes rows.
         chosen = min(linked, key=lambda literal: len(set(literal[1]) - known))
         left.remove(chosen)
+        budget.spend(ROWS_OF_A_BODY + len(table.truth))
         joined = join(relations[chosen[0]], chosen[1], table, most_rows)
         if joined is None:
-            return None
+            raise TooManyRows
+        budget.count(len(joined.truth))
         known |= set(chosen[1])
         needed = set(keep) | {v for _, literal in left for v in literal}
         table = _distinct(joined, needed, relations[chosen[0]].constants)
@@ -108,21 +124,23 @@ def instances(
     target: Target,
     relations: Sequence[Relation],
     learned: Iterable[int],
+    budget: Budget,
     *,
     noisy: bool = False,
 ) -> Candidate | None:
-    """Return the clause with its instances; None if it derives a negative example, or too many.
+    """Return the clause with its instances; None if it derives a negative example, or nothing.
 
     Instances whose head is in their own body, or is given, derive nothing and are left out.
+
+    Raises:
+        TooManyRows: there are too many instances.
+        OutOfBudget: the work or the time is used up.
     """
     learned = set(learned)
     literals = [literal for literal in clause.body if literal[0] in learned]
     head = list(range(clause.arity))
     keep = sorted({*head, *(v for _, literal in literals for v in literal)})
-    found = body_bindings(clause.body, keep, relations)
-    if found is None:
-        return None
-    columns, truth = found
+    columns, truth = body_bindings(clause.body, keep, relations, budget)
     at = {variable: columns[place] for place, variable in enumerate(keep)}
     n, rows = len(problem.constants), len(truth)
     heads = encode([at[v] for v in head], n, rows)

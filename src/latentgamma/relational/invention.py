@@ -7,14 +7,14 @@ definitions with the same extension the shortest is kept.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from latentgamma.relational.budget import Budget, OutOfBudget
 from latentgamma.relational.clauses import Body, Clause, canonical, clause_bits
-from latentgamma.relational.instances import body_bindings
+from latentgamma.relational.instances import TooManyRows, body_bindings
 from latentgamma.relational.problem import Problem
 from latentgamma.relational.relations import Ints, Relation, decode, encode
 
@@ -45,7 +45,7 @@ def definitions(
     relations: Sequence[Relation],
     usable: Sequence[int],
     first_number: int,
-    deadline: float,
+    budget: Budget,
     *,
     must_use: frozenset[int] = frozenset(),
 ) -> list[Definition]:
@@ -56,7 +56,7 @@ def definitions(
         relations: all relations so far, by number.
         usable: the relations that definitions may use.
         first_number: the number of the first invented predicate.
-        deadline: when to stop.
+        budget: of work and time; when it is used up, the definitions so far are returned.
         must_use: if not empty, a definition uses one of these.
     """
     n = len(problem.constants)
@@ -87,20 +87,20 @@ def definitions(
         if key not in found or bits < found[key][0]:
             found[key] = (bits, codes, clauses, needs)
 
-    for types in _head_types(relations, usable):
-        if time.process_time() > deadline:
-            break
-        short, long = _clauses(types, relations, usable, n)
-        for clause, codes in long:
-            add(types, codes, (clause,))
-        for (one, a), (other, b) in itertools.combinations(short, 2):
-            add(types, np.union1d(a, b), (one, other))
-        for (one, a), step in itertools.product(short, _steps(types, relations, usable)):
-            if time.process_time() > deadline:
-                break
-            closed = _closed(types, a, step, relations, n)
-            if closed is not None:
-                add(types, closed, (one, Clause(-1, len(types), step)))
+    try:
+        for types in _head_types(relations, usable):
+            short, long = _clauses(types, relations, usable, n, budget)
+            for clause, codes in long:
+                add(types, codes, (clause,))
+            for (one, a), (other, b) in itertools.combinations(short, 2):
+                budget.spend(len(a) + len(b))
+                add(types, np.union1d(a, b), (one, other))
+            for (one, a), step in itertools.product(short, _steps(types, relations, usable)):
+                closed = _closed(types, a, step, relations, n, budget)
+                if closed is not None:
+                    add(types, closed, (one, Clause(-1, len(types), step)))
+    except OutOfBudget:
+        pass
     ordered = sorted(found.items(), key=lambda item: item[1][0])[:_MOST_DEFINITIONS]
     result = []
     for number, ((types, _), (bits, codes, clauses, needs)) in enumerate(ordered, first_number):
@@ -132,7 +132,11 @@ def _arguments(relation: Relation, types: Sequence[int], most: int) -> Iterator[
 
 
 def _clauses(
-    types: tuple[int, ...], relations: Sequence[Relation], usable: Sequence[int], n: int
+    types: tuple[int, ...],
+    relations: Sequence[Relation],
+    usable: Sequence[int],
+    n: int,
+    budget: Budget,
 ) -> tuple[list[tuple[Clause, Ints]], list[tuple[Clause, Ints]]]:
     """Return the clauses of one and of two literals with their extensions."""
     arity = len(types)
@@ -144,7 +148,7 @@ def _clauses(
         for literal in _arguments(relations[u], types, arity + 1):
             body: Body = ((u, literal),)
             if head <= set(literal):
-                short += _extension(body, arity, relations, n)
+                short += _extension(body, arity, relations, n, budget)
             kinds = dict(zip(literal, relations[u].types, strict=True))
             more = [*types, *(kinds[v] for v in sorted(kinds) if v >= arity)]
             for w in usable:
@@ -154,15 +158,16 @@ def _clauses(
                         continue
                     seen.add(pair)
                     if head <= {*literal, *second}:
-                        long += _extension(pair, arity, relations, n)
+                        long += _extension(pair, arity, relations, n, budget)
     return short, long
 
 
 def _extension(
-    body: Body, arity: int, relations: Sequence[Relation], n: int
+    body: Body, arity: int, relations: Sequence[Relation], n: int, budget: Budget
 ) -> list[tuple[Clause, Ints]]:
-    found = body_bindings(body, range(arity), relations, _MOST_ROWS)
-    if found is None:
+    try:
+        found = body_bindings(body, range(arity), relations, budget, _MOST_ROWS)
+    except TooManyRows:
         return []
     codes = np.unique(encode(found[0], n, len(found[1])))
     return [(Clause(-1, arity, body), codes)] if len(codes) else []
@@ -191,7 +196,12 @@ def _steps(
 
 
 def _closed(
-    types: tuple[int, ...], start: Ints, step: Body, relations: Sequence[Relation], n: int
+    types: tuple[int, ...],
+    start: Ints,
+    step: Body,
+    relations: Sequence[Relation],
+    n: int,
+    budget: Budget,
 ) -> Ints | None:
     """Return the least extension that has the first clause's tuples and is closed under the step."""
     codes = start
@@ -199,8 +209,11 @@ def _closed(
     body = tuple((own if p < 0 else p, literal) for p, literal in step)
     while True:
         relation = Relation("", decode(codes, n, len(types)), n, types)
-        found = body_bindings(body, range(len(types)), [*relations, relation], _MOST_ROWS)
-        if found is None:
+        try:
+            found = body_bindings(
+                body, range(len(types)), [*relations, relation], budget, _MOST_ROWS
+            )
+        except TooManyRows:
             return None
         more = np.union1d(codes, encode(found[0], n, len(found[1])))
         if len(more) == len(codes):

@@ -7,20 +7,22 @@ bits of the description; the best of each length become candidates, and the most
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from latentgamma.relational.bodies import BodySearch, Examples
+from latentgamma.relational.budget import ROWS_OF_A_BODY, Budget, OutOfBudget
 from latentgamma.relational.clauses import Body, Clause, canonical, clause_bits
-from latentgamma.relational.instances import Candidate, instances
+from latentgamma.relational.instances import Candidate, TooManyRows, instances
 from latentgamma.relational.invention import Definition, definitions
 from latentgamma.relational.problem import Problem, Target
-from latentgamma.relational.relations import Relation, decode
+from latentgamma.relational.relations import Bindings, Relation, decode
 from latentgamma.relational.search import SearchOptions, most_variables
 
+#: The share of the time that may be spent on bodies.
+_BODY_SHARE = 0.45
 #: Bodies that grow at each level.
 _BEAM = 120
 #: Of each number of literals, the recursive and the other clauses that are candidates.
@@ -38,8 +40,6 @@ _MOST_LITERALS = 500_000
 _MOST_EXAMPLES = 600
 #: Bodies of three literals are always scored; longer ones as long as the rows so far are below this.
 _MOST_ROWS = 40_000_000
-#: Rows that take as long as the rest of the work for a body.
-_ROWS_OF_A_BODY = 10_000
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class NoisyCandidates:
         problem: the examples.
         options: the limits.
         cost: of wrong labels.
-        deadline: when to stop, by `time.process_time`.
+        budget: of work and time.
 
     Attributes:
         relations: all relations by number, with the invented ones.
@@ -94,12 +94,13 @@ class NoisyCandidates:
     """
 
     def __init__(
-        self, problem: Problem, options: SearchOptions, cost: LabelCost, deadline: float
+        self, problem: Problem, options: SearchOptions, cost: LabelCost, budget: Budget
     ) -> None:
         self.relations = list(problem.relations)
         self.definitions: dict[int, Definition] = {}
         self.literals = 0
-        self._problem, self._options, self._deadline = problem, options, deadline
+        self._problem, self._options, self._budget = problem, options, budget
+        self._growth = budget.part(share=_BODY_SHARE)
         self._learned = [target.relation for target in problem.targets]
         self._background = [r for r in range(len(self.relations)) if r not in self._learned]
         recursive = options.recursive and problem.lists_every_tuple
@@ -116,9 +117,8 @@ class NoisyCandidates:
         while self.literals < self._options.max_body:
             self.literals += 1
             for bodies in self._bodies:
-                bodies.grow(self.literals, self._deadline)
-            out_of_time = time.process_time() > self._deadline
-            more = any(bodies.frontier for bodies in self._bodies) and not out_of_time
+                bodies.grow(self.literals, self._growth)
+            more = any(bodies.frontier for bodies in self._bodies) and not self._growth.over
             few = sum(bodies.rows for bodies in self._bodies) < _MOST_ROWS
             if more and (self.literals < 3 or few) and self.literals < self._options.max_body:
                 continue
@@ -128,7 +128,9 @@ class NoisyCandidates:
                 return
 
     def _seeker(self, target: Target, allowed: Sequence[int]) -> BodySearch:
-        examples = Examples.of(self._problem, target, _MOST_EXAMPLES, self._options.seed)
+        examples = Examples.of(
+            self._problem, target, _MOST_EXAMPLES, self._options.seed, unlabelled=False
+        )
         return BodySearch(
             self._problem,
             target,
@@ -142,7 +144,7 @@ class NoisyCandidates:
     def _with_invented(self, cost: LabelCost) -> list[Clause]:
         """Return the best clauses of up to two literals with an invented predicate."""
         made = definitions(
-            self._problem, self.relations, self._background, len(self.relations), self._deadline
+            self._problem, self.relations, self._background, len(self.relations), self._growth
         )
         for one in made:
             self.relations.append(one.relation)
@@ -153,11 +155,11 @@ class NoisyCandidates:
             bodies = _Bodies(
                 self._problem, seeker, cost, self._options, self._predicates, self.definitions
             )
-            bodies.grow(1, self._deadline)
+            bodies.grow(1, self._growth)
             bodies.frontier.sort(key=lambda entry: -entry[0])
             del bodies.frontier[_INVENTED_GROW:]
             seeker.allow([*self._background, *sorted(self.definitions)])
-            bodies.grow(2, self._deadline)
+            bodies.grow(2, self._growth)
             found += sorted(bodies.found, reverse=True)[:_INVENTED]
         return [one.clause for one in found]
 
@@ -178,7 +180,15 @@ class NoisyCandidates:
         lengths = {clause: clause_bits(clause, self._predicates) for clause in clauses}
         for clause in sorted(lengths, key=lambda one: (one.uses(learned), lengths[one])):
             bits = lengths[clause]
-            one = instances(clause, bits, problem, targets[clause.head], full, learned, noisy=True)
+            target = targets[clause.head]
+            try:
+                one = instances(
+                    clause, bits, problem, target, full, learned, self._budget, noisy=True
+                )
+            except TooManyRows:
+                continue
+            except OutOfBudget:
+                break
             if one is None or len(one.heads) > _MOST_INSTANCES:
                 continue
             one.definitions = tuple(sorted({p for p, _ in clause.body if p in self.definitions}))
@@ -231,35 +241,49 @@ class _Bodies:
         self._definitions = definitions or {}
         self._widest = max(relation.arity for relation in seeker.relations)
 
-    def grow(self, level: int, deadline: float) -> None:
-        """Score the bodies with one more literal."""
-        seeker, arity = self._seeker, self._seeker.target.arity
-        limit = most_variables(level, arity, self._widest, self._options.max_variables)
+    def grow(self, level: int, budget: Budget) -> None:
+        """Score the bodies with one more literal; when the budget is used up, those so far count."""
+        seeker = self._seeker
+        limit = most_variables(
+            level, seeker.target.arity, self._widest, self._options.max_variables
+        )
         grown: list[tuple[float, Body]] = []
-        for _, parent in self.frontier:
-            if time.process_time() > deadline:
-                break
-            table = seeker.table(parent)
-            if table is None:
-                continue
-            types = seeker.variable_types(parent)
-            bound = {v for _, literal in parent for v in literal}
-            for number, literal in seeker.literals_for(parent, types, limit):
-                self.rows += _ROWS_OF_A_BODY
-                body = canonical((*parent, (number, literal)), arity)
-                if body in self._seen:
-                    continue
-                self._seen.add(body)
-                truth = seeker.truth(number, literal, table) > 0
-                self.rows += len(truth)
-                covered = np.zeros(len(seeker.examples.codes), bool)
-                covered[table.example[truth]] = True
-                complete = set(range(arity)) <= bound | set(literal)
-                promise = self._score(body, covered, complete=complete)
-                if promise is not None:
-                    grown.append((promise, (*parent, (number, literal))))
+        try:
+            for _, parent in self.frontier:
+                table = seeker.table(parent, budget)
+                if table is not None:
+                    self._extend(parent, table, limit, grown, budget)
+        except OutOfBudget:
+            pass
         grown.sort(key=lambda entry: -entry[0])
         self.frontier = grown[:_BEAM]
+
+    def _extend(
+        self,
+        parent: Body,
+        table: Bindings,
+        variables: int,
+        grown: list[tuple[float, Body]],
+        budget: Budget,
+    ) -> None:
+        seeker, arity = self._seeker, self._seeker.target.arity
+        types = seeker.variable_types(parent)
+        bound = {v for _, literal in parent for v in literal}
+        for number, literal in seeker.literals_for(parent, types, variables):
+            self.rows += ROWS_OF_A_BODY
+            body = canonical((*parent, (number, literal)), arity)
+            if body in self._seen:
+                continue
+            budget.spend(ROWS_OF_A_BODY + len(table.truth))
+            self.rows += len(table.truth)
+            self._seen.add(body)
+            truth = seeker.truth(number, literal, table) > 0
+            covered = np.zeros(len(seeker.examples.codes), bool)
+            covered[table.example[truth]] = True
+            complete = set(range(arity)) <= bound | set(literal)
+            promise = self._score(body, covered, complete=complete)
+            if promise is not None:
+                grown.append((promise, (*parent, (number, literal))))
 
     def _score(self, body: Body, covered: np.ndarray, *, complete: bool) -> float | None:
         """Keep a clause that has every variable of its head; return the promise of its body."""

@@ -8,21 +8,19 @@ rule, and improved by adding, dropping and exchanging one rule at a time.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from latentgamma._learning.wording import quantity
+from latentgamma.relational.budget import Budget, OutOfBudget
 from latentgamma.relational.instances import Hypotheses
 from latentgamma.relational.noisy_bodies import LabelCost, NoisyCandidates
 from latentgamma.relational.problem import Problem
 from latentgamma.relational.search import Found, Report, SearchOptions
 from latentgamma.relational.selection import Choice
 
-#: The share of the time that may be spent on bodies.
-_BODY_SHARE = 0.45
 #: Sets of candidates that are improved, and rounds of it.
 _KEPT_SETS = 12
 _MOST_ROUNDS = 12
@@ -43,22 +41,21 @@ def noisy_search(
     problem: Problem,
     options: SearchOptions,
     noise: float | None,
-    deadline: float,
+    budget: Budget,
     report: Report,
 ) -> tuple[Found, float]:
     """Return the program with the shortest description, and the share of labels it gets wrong."""
     labels = sum(problem.label_count(target) for target in problem.targets)
     cost = LabelCost(labels, noise)
-    now = time.process_time()
-    source = NoisyCandidates(problem, options, cost, now + _BODY_SHARE * (deadline - now))
+    source = NoisyCandidates(problem, options, cost, budget)
     found = Found(relations=source.relations, definitions=source.definitions)
     definition_bits = {n: one.relation.bits for n, one in source.definitions.items()}
     wrong = 0
     for candidates in source.rounds():
         found.candidates, found.literals = candidates, source.literals
         hypotheses = Hypotheses(problem, candidates)
-        scorer = SetScorer(hypotheses, cost, definition_bits, options.invent)
-        ranked = scorer.search(deadline)
+        scorer = SetScorer(hypotheses, cost, definition_bits, options.invent, budget)
+        ranked = scorer.search()
         best_bits, best = ranked[0]
         wrong = scorer.wrong([best])[0]
         report(
@@ -73,7 +70,9 @@ def noisy_search(
                 if bits <= best_bits + NOISY_SLACK and chosen
             ]
             return found, wrong / labels
-    found.notes.append("no program describes the labels in fewer bits than a list of them")
+    found.notes.append(
+        "no program was found that describes the labels in fewer bits than a list of them"
+    )
     return found, 0.0
 
 
@@ -86,8 +85,9 @@ class SetScorer:
         cost: WrongLabelCost,
         definitions: Mapping[int, float],
         most_invented: int,
+        budget: Budget,
     ) -> None:
-        self._hypotheses, self._cost = hypotheses, cost
+        self._hypotheses, self._cost, self._budget = hypotheses, cost, budget
         self._definitions, self._most_invented = definitions, most_invented
         self._rules = np.array([one.bits for one in hypotheses.candidates])
         self._negative = np.setdiff1d(hypotheses.negative, hypotheses.given)
@@ -121,29 +121,28 @@ class SetScorer:
         extra = max(0, len(used) - self._most_invented)
         return sum(self._definitions[d] for d in used) + _EXTRA_BITS * extra
 
-    def search(self, deadline: float) -> list[tuple[float, tuple[int, ...]]]:
+    def search(self) -> list[tuple[float, tuple[int, ...]]]:
         """Return the sets of candidates that were scored, the shortest descriptions first."""
         count = len(self._rules)
-        self.total([(), *((n,) for n in range(count))])
-        pairs = list(itertools.combinations(range(count), 2))
-        for start in range(0, len(pairs), 512):
-            if time.process_time() > deadline:
-                break
-            self.total(pairs[start : start + 512])
-        beam = self.ranked(_KEPT_SETS)
-        for _ in range(_MOST_ROUNDS):
-            if time.process_time() > deadline:
-                break
-            moves = [move for _, chosen in beam for move in _moves(chosen, count)]
-            for start in range(0, len(moves), 512):
-                if time.process_time() > deadline:
+        self.total([()])
+        try:
+            self._score([(n,) for n in range(count)])
+            self._score(list(itertools.combinations(range(count), 2)))
+            beam = self.ranked(_KEPT_SETS)
+            for _ in range(_MOST_ROUNDS):
+                self._score([move for _, chosen in beam for move in _moves(chosen, count)])
+                better = self.ranked(_KEPT_SETS)
+                if better == beam:
                     break
-                self.total(moves[start : start + 512])
-            better = self.ranked(_KEPT_SETS)
-            if better == beam:
-                break
-            beam = better
+                beam = better
+        except OutOfBudget:
+            pass
         return self.ranked(100)
+
+    def _score(self, sets: Sequence[tuple[int, ...]]) -> None:
+        for start in range(0, len(sets), 512):
+            self._budget.spend(self._hypotheses.program.R)
+            self.total(sets[start : start + 512])
 
     def ranked(self, most: int) -> list[tuple[float, tuple[int, ...]]]:
         """Return the sets that were scored, the shortest descriptions first."""

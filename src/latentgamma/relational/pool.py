@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from latentgamma.relational.budget import Budget, OutOfBudget
 from latentgamma.relational.clauses import Clause, clause_bits
-from latentgamma.relational.instances import Candidate, instances
+from latentgamma.relational.instances import Candidate, TooManyRows, instances
 from latentgamma.relational.invention import Definition
 from latentgamma.relational.problem import Problem
 from latentgamma.relational.relations import Relation
@@ -18,7 +18,11 @@ MOST_CANDIDATES = 4_000
 
 
 class CandidatePool:
-    """The candidates so far, one for each set of instances."""
+    """The candidates so far, one for each set of instances.
+
+    Attributes:
+        too_large: the number of clauses with too many instances, which were left out.
+    """
 
     def __init__(
         self,
@@ -33,26 +37,47 @@ class CandidatePool:
         self._by_key: dict[tuple[object, ...], Candidate] = {}
         self.labelled = problem.labelled
         self.definitions: dict[int, Definition] = {}
+        self.too_large = 0
 
     @property
-    def candidates(self) -> list[Candidate]:
-        """The candidates, shortest first."""
-        ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
-        return _undominated(ordered) if self.labelled else ordered
+    def size(self) -> int:
+        """The number of candidates that are compared."""
+        return min(len(self._by_key), MOST_CANDIDATES)
 
-    def add(self, clauses: Sequence[Clause], deadline: float) -> tuple[list[Clause], bool]:
+    @property
+    def cut(self) -> bool:
+        """Whether there are more candidates than are compared."""
+        return len(self._by_key) > MOST_CANDIDATES
+
+    def candidates(self, budget: Budget) -> list[Candidate]:
+        """Return the candidates, shortest first.
+
+        Raises:
+            OutOfBudget: the work or the time is used up.
+        """
+        ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
+        return _undominated(ordered, budget) if self.labelled else ordered
+
+    def add(self, clauses: Sequence[Clause], budget: Budget) -> tuple[list[Clause], bool]:
         """Add clauses, the shortest first.
 
         Returns:
-            Those that derive a negative example or too much, and whether there was time for all.
+            Those that derive a negative example or nothing, and whether all were added.
         """
         refused: list[Clause] = []
         for clause in sorted(clauses, key=lambda c: clause_bits(c, self.predicates)):
-            if time.process_time() > deadline:
-                return refused, False
             bits = clause_bits(clause, self.predicates)
             target = self._targets[clause.head]
-            one = instances(clause, bits, self.problem, target, self.relations, self.learned)
+            try:
+                one = instances(
+                    clause, bits, self.problem, target, self.relations, self.learned, budget
+                )
+            except OutOfBudget:
+                return refused, False
+            except TooManyRows:
+                self.too_large += 1
+                refused.append(clause)
+                continue
             if one is None:
                 refused.append(clause)
                 continue
@@ -71,7 +96,7 @@ class CandidatePool:
         return refused, True
 
 
-def _undominated(candidates: list[Candidate]) -> list[Candidate]:
+def _undominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]:
     """Return the candidates that no shorter one without recursion covers completely."""
     kept: list[Candidate] = []
     covers: dict[tuple[int, tuple[int, ...]], list[np.ndarray]] = {}
@@ -84,6 +109,7 @@ def _undominated(candidates: list[Candidate]) -> list[Candidate]:
         cover = np.zeros(len(codes[head]), bool)
         cover[np.searchsorted(codes[head], one.heads)] = True
         rivals = [c for d in {(), one.definitions} for c in covers.get((head, d), [])]
+        budget.spend(len(rivals) * len(cover) // 16)  # bytes, and no lookups
         if rivals and not (cover & ~np.array(rivals)).any(axis=1).all():
             continue
         kept.append(one)

@@ -124,6 +124,13 @@ class Problem:
         rows = 1 if not columns else len(columns[0])
         return encode(columns, len(self.constants), rows)
 
+    def unlabelled(self, target: Target) -> Ints:
+        """Return the codes of the tuples without a label; none if there are too many to list."""
+        if target.negative is None or self.tuples(target) > _MOST_POSSIBLE:
+            return target.positive[:0]
+        known = np.concatenate([target.positive, target.negative, target.given])
+        return np.setdiff1d(self.every_tuple(target), known)
+
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
         """The background and the targets; a target's rows are the labels."""
@@ -138,10 +145,7 @@ class Problem:
                 continue
             target = targets[number]
             codes = np.union1d(target.positive, target.given)
-            possible = codes[:0]
-            if target.negative is not None and self.tuples(target) <= _MOST_POSSIBLE:
-                possible = np.setdiff1d(self.every_tuple(target), codes)
-                possible = np.setdiff1d(possible, target.negative)
+            possible = self.unlabelled(target)
             truth = np.concatenate(
                 [np.full(len(codes), FACT, np.uint8), np.full(len(possible), POSSIBLE, np.uint8)]
             )

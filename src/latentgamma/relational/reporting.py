@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from latentgamma._learning.wording import quantity
+from latentgamma.relational.bodies import MOST_RECURSIVE
+from latentgamma.relational.budget import Budget
 from latentgamma.relational.clauses import Clause, clause_bits, clause_text
 from latentgamma.relational.differences import Alternative, compare
 from latentgamma.relational.instances import Hypotheses
@@ -27,7 +29,7 @@ def build_result(
     found: Found,
     options: SearchOptions,
     history: tuple[SearchStep, ...],
-    seconds: float,
+    budget: Budget,
     *,
     noise: float | None = None,
     method: str = "search",
@@ -52,7 +54,7 @@ def build_result(
     wrong: tuple[str, ...] = ()
     if found.choices:
         program = _program(problem, found, found.choices[0])
-        others, same = _alternatives(problem, found, options.alternatives)
+        others, same = _alternatives(problem, found, options.alternatives, budget)
         if same:
             notes.append(
                 f"{quantity(same, 'other form')} of the program gave the same answers on every "
@@ -66,6 +68,11 @@ def build_result(
     else:
         by_relation = {target.relation: target for target in problem.targets}
         missing = tuple(problem.atom(by_relation[r], c) for r, c in found.unexplained)
+    if budget.timed_out:
+        notes.append(
+            "the time limit ended the search; another call, or a longer time_limit, may find "
+            "another program"
+        )
     labels = sum(problem.label_count(target) for target in problem.targets)
     return RelationalResult(
         text="" if program is None else program.text,
@@ -77,48 +84,70 @@ def build_result(
         accuracy=None if program is None else 1 - (len(missing) + len(wrong)) / max(1, labels),
         bits=found.choices[0].bits if found.choices else 0.0,
         notes=tuple(notes),
-        reason=_why(found, options, noise)
+        reason=_why(problem, found, options, noise)
         if found.choices
-        else _why_nothing(found, options, noise),
+        else _why_nothing(problem, found, options, noise, timed_out=budget.timed_out),
         history=history,
         method=method,
         noise=noise or 0.0,
-        seconds=seconds,
+        seconds=budget.seconds,
+        timed_out=budget.timed_out,
         problem=problem,
         clauses=program,
     )
 
 
-def _why(found: Found, options: SearchOptions, noise: float | None) -> str:
+def _why(problem: Problem, found: Found, options: SearchOptions, noise: float | None) -> str:
     if noise is not None:
         return "the shortest description of rules and wrong labels that was found"
     if found.shortest:
-        bodies = quantity(found.literals, "literal")
-        variables = min(ALL_VARIABLES, options.max_variables)
-        aside = ", invented predicates aside," if options.invent else ""
-        return (
-            f"no set of rules with bodies of up to {bodies} and {variables} variables{aside} has a "
-            "shorter description"
-        )
+        return f"no set of {_language(problem, options, found.literals)} has a shorter description"
     return "the shortest description that was found"
 
 
-def _why_nothing(found: Found, options: SearchOptions, noise: float | None) -> str:
+def _why_nothing(
+    problem: Problem,
+    found: Found,
+    options: SearchOptions,
+    noise: float | None,
+    *,
+    timed_out: bool,
+) -> str:
     if noise is not None:
-        return "no rules describe the labels in fewer bits than a list of the positive examples"
-    tried = f"bodies of up to {quantity(found.literals, 'literal')} were all tried"
-    if found.unexplained:
-        count = quantity(len(found.unexplained), "positive example")
-        why = f"no rule without a negative example derives {count}; {tried}"
-    else:
-        why = f"no set of rules derives every positive example and no negative one; {tried}"
+        return "no rules were found that describe the labels in fewer bits than a list of the positive examples"
+    why = "no set of rules was found that derives every positive example and no negative one"
+    if found.excluded:
+        language = _language(problem, options, found.excluded)
+        why = f"no set of {language} derives every positive example and no negative one"
+        if found.unexplained:
+            count = quantity(len(found.unexplained), "positive example")
+            why = f"no rule without a negative example derives {count}: {why}"
     remedies = []
-    if found.literals < options.max_body:
+    if timed_out:
         remedies.append("a longer time_limit")
     if not options.invent:
         remedies.append("invent=1")
     remedies.append('noise="auto" if labels may be wrong')
     return f"{why}; try {', or '.join(remedies)}"
+
+
+def _language(problem: Problem, options: SearchOptions, literals: int) -> str:
+    """Return which rules were all tried."""
+    limits = []
+    if any(target.arity > 1 for target in problem.targets):
+        limits.append("distinct variables in the head")
+    if len(problem.domains) > 1:
+        limits.append("variables of one type")
+    if not options.recursive:
+        limits.append("no recursion")
+    elif literals > MOST_RECURSIVE:
+        limits.append(f"at most {MOST_RECURSIVE} literals of targets in a body")
+    if options.invent:
+        limits.append("no invented predicate")
+    bodies = quantity(literals, "literal")
+    variables = quantity(min(ALL_VARIABLES, options.max_variables), "variable")
+    aside = f" ({', '.join(limits)})" if limits else ""
+    return f"rules with bodies of up to {bodies} and {variables}{aside}"
 
 
 def _program(
@@ -136,7 +165,9 @@ def _program(
     )
 
 
-def _alternatives(problem: Problem, found: Found, most: int) -> tuple[list[Alternative], int]:
+def _alternatives(
+    problem: Problem, found: Found, most: int, budget: Budget
+) -> tuple[list[Alternative], int]:
     """Return programs that explain the examples as well, and differ on other facts."""
     best = found.choices[0]
     programs = [(_program(problem, found, best), best.bits)]
@@ -149,7 +180,7 @@ def _alternatives(problem: Problem, found: Found, most: int) -> tuple[list[Alter
     programs += [(_program(problem, found, one), one.bits) for one in found.choices[1:]]
     programs[1:] = sorted(programs[1:], key=lambda pair: pair[1])[:_MOST_COMPARED]
     targets = [(target.relation, target.arity) for target in problem.targets]
-    return compare(programs, targets, most)
+    return compare(programs, targets, most, budget)
 
 
 def _evidence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from latentgamma._display import Display, Displayed
 from latentgamma._errors import DataError
 from latentgamma._learning.wording import listing, quantity
+from latentgamma._program.program import Program, require_definite
 from latentgamma.datalog.grounding import GroundingWarning, ground
+from latentgamma.relational.budget import Budget
 from latentgamma.relational.differences import Alternative, compare
 from latentgamma.relational.problem import Problem, read_facts
 from latentgamma.relational.programs import ClauseProgram, derived_atoms
@@ -18,7 +21,6 @@ from latentgamma.relational.programs import ClauseProgram, derived_atoms
 if TYPE_CHECKING:
     from latentgamma._certificate.certificate import Certificate
     from latentgamma._model.module import LatentGamma
-    from latentgamma._program.program import Program, require_definite
 
 _MOST_LISTED = 10
 #: Descriptions whose lengths differ by less have the same length.
@@ -52,7 +54,7 @@ class SearchStep:
         stage: what was finished.
         candidates: the number of candidate rules.
         explained: the share of positive examples that some candidate derives.
-        seconds: of processor time since the start.
+        seconds: since the start of the call.
     """
 
     stage: str
@@ -97,7 +99,8 @@ class RelationalResult(Displayed):
         history: the course of the search.
         method: the method that was used.
         noise: the share of wrong labels that was assumed or estimated.
-        seconds: the processor time of the search.
+        seconds: the time of the call.
+        timed_out: whether the time limit ended the search; another call may then find more or less.
         problem: the examples.
         clauses: the rules as clauses; None if no program was found.
     """
@@ -116,6 +119,7 @@ class RelationalResult(Displayed):
     method: str
     noise: float
     seconds: float
+    timed_out: bool
     problem: Problem
     clauses: ClauseProgram | None
 
@@ -203,7 +207,7 @@ class RelationalResult(Displayed):
             return Agreement(True, f"the programs of {methods} are the same")
         numbers = [(target.relation, target.arity) for target in self.problem.targets]
         programs = [(self.clauses, self.bits), (other.clauses, other.bits)]
-        different, _ = compare(programs, numbers, 1)
+        different, _ = compare(programs, numbers, 1, Budget(math.inf))
         if not different:
             return Agreement(
                 True,
@@ -248,6 +252,7 @@ class RelationalResult(Displayed):
             "reason": self.reason,
             "notes": list(self.notes),
             "seconds": self.seconds,
+            "timed_out": self.timed_out,
             "certificate": None if self.certificate is None else self.certificate.to_dict(),
             "history": [
                 {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from latentgamma._learning.journal import Compute, compute_now
 from latentgamma._learning.wording import quantity
 from latentgamma.relational.bodies import BodySearch, Examples
+from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget, OutOfBudget
 from latentgamma.relational.clauses import Clause, as_body, clause_bits
 from latentgamma.relational.instances import Candidate, Hypotheses
 from latentgamma.relational.invention import Definition, definitions
@@ -23,17 +24,18 @@ MOST_EXAMPLES = 3_000
 ALL_VARIABLES = 4
 #: Literals in a body that uses an invented predicate.
 _INVENTED_BODY = 2
-#: Once a program is found, shorter ones are sought for this share of the time so far, or these
-#: seconds.
-_MORE_SHARE, _MORE_SECONDS = 1.0, 1.0
-#: Seconds for two invented predicates, which take longer.
-_SECOND_SECONDS = 20.0
+#: Of the time, the share for bodies; of what is then left, the share for the choice among them.
+_BODY_SHARE, _CHOICE_SHARE = 0.8, 0.7
+#: Once a program is found, shorter ones are sought with as much work as so far, or these rows.
+_MORE_ROWS = ROWS_OF_A_SECOND
+#: Rows for two invented predicates, which take longer, and the share of them for definitions.
+_SECOND_ROWS, _DEFINITION_SHARE = 20 * ROWS_OF_A_SECOND, 0.7
 #: First predicates on which a second one is built, and definitions of it for each.
 _MOST_BASES, _MOST_SECOND = 20, 60
 #: Alternatives may be longer than the shortest program by this share, and by these bits.
 _SLACK_SHARE, _SLACK_BITS = 0.35, 6.0
-#: Seconds for the alternatives.
-_ALTERNATIVE_SECONDS = 4.0
+#: Rows for the alternatives, and the share of the time that is left.
+_ALTERNATIVE_ROWS, _ALTERNATIVE_SHARE = 4 * ROWS_OF_A_SECOND, 0.5
 
 Report = Callable[[str, int, float], None]
 
@@ -49,6 +51,7 @@ class Found:
         relations: all relations by number.
         literals: bodies of up to so many literals were all tried.
         shortest: whether no program in that language is shorter.
+        excluded: no program has bodies of up to so many literals.
         unexplained: the relation and code of positive examples that no candidate derives.
         notes: what was left out.
     """
@@ -59,6 +62,7 @@ class Found:
     relations: list[Relation] = field(default_factory=list)
     literals: int = 0
     shortest: bool = False
+    excluded: int = 0
     unexplained: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -124,112 +128,123 @@ def _start(
 def search(
     problem: Problem,
     options: SearchOptions,
-    deadline: float,
+    budget: Budget,
     report: Report,
     compute: Compute = compute_now,
 ) -> Found:
     """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
-    start, time_limit = time.process_time(), deadline
     found, seekers, pool = _start(problem, options)
+    bodies = budget.part(share=_BODY_SHARE)
+    best: Choice | None = None
     invented = False
     level = 0
     while level < options.max_body:
         level += 1
-        complete = True
-        for seeker in seekers:
-            limit = _limit(level, seeker, options)
-            clauses, whole = _level(seeker, level, limit, deadline, compute)
-            complete &= whole and not seeker.too_large
-            refused, all_added = pool.add(clauses, deadline)
-            complete &= all_added
-            seeker.grow(refused)
-        best = _choose(found, pool, options, deadline)
-        report(
-            f"bodies of {quantity(level, 'literal')}", len(pool.candidates), _share(found, problem)
-        )
+        complete = _add_level(seekers, pool, level, options, bodies, compute)
         if complete and found.literals == level - 1:
             found.literals = level
-        now = time.process_time()
+        best = _choose(found, pool, options, budget)
+        report(f"bodies of {quantity(level, 'literal')}", pool.size, _share(found, problem))
         if best is not None:
-            most = longest_alternative(best.bits)
-            if most <= _least_bits(level + 1, problem, pool.predicates):
+            if longest_alternative(best.bits) <= _least_bits(level + 1, problem, pool.predicates):
                 break
-            deadline = min(deadline, now + max(_MORE_SECONDS, _MORE_SHARE * (now - start)))
+            more = max(_MORE_ROWS, budget.work)
+            bodies = bodies.part(rows=more)
         enough = best is not None or level >= 3
         if options.invent and not invented and enough:
             invented = True
-            until = deadline if options.invent == 1 else min(time_limit, now + _SECOND_SECONDS)
+            until = bodies if options.invent == 1 else budget.part(rows=_SECOND_ROWS)
             _invent(found, pool, problem, options, until, report)
-            best = _choose(found, pool, options, max(until, time.process_time() + 3.0))
-        if now > deadline:
+            best = _choose(found, pool, options, budget)
+        if bodies.over:
             break
     if best is not None:
-        enough = found.literals >= 1 and len(pool.candidates) < MOST_CANDIDATES
-        enough &= all(seeker.examples.every_positive for seeker in seekers)
-        found.shortest = best.shortest and enough and pool.labelled
-        _alternatives(found, pool, options, time_limit)
-    for seeker in seekers:
-        if seeker.too_large:
-            found.notes.append(
-                f"{quantity(seeker.too_large, 'body', 'bodies')} of {seeker.target.name} with too "
-                "many instances were left out"
-            )
-    if len(pool.candidates) >= MOST_CANDIDATES:
-        found.notes.append(f"only the {MOST_CANDIDATES:,} shortest candidate rules were compared")
+        found.shortest = best.shortest and found.literals >= 1 and not pool.cut
+        _alternatives(found, pool, options, budget)
+    _note_what_was_left_out(found, seekers, pool)
     return found
 
 
 def covering_candidates(
-    problem: Problem, options: SearchOptions, deadline: float, report: Report
+    problem: Problem, options: SearchOptions, budget: Budget, report: Report
 ) -> tuple[list[Candidate], Found]:
     """Return the candidates of the first level at which they derive every positive example."""
     found, seekers, pool = _start(problem, options)
+    bodies = budget.part(share=_BODY_SHARE)
     for level in range(1, options.max_body + 1):
-        for seeker in seekers:
-            limit = _limit(level, seeker, options)
-            clauses, whole = seeker.next_level(limit, deadline)
-            refused, _ = pool.add(clauses, deadline)
-            seeker.grow(refused)
+        complete = _add_level(seekers, pool, level, options, bodies)
+        if complete and found.literals == level - 1:
+            found.literals = level
         if level == 3 and options.invent:
-            _invent(found, pool, problem, options, deadline, report)
-        hypotheses = Hypotheses(problem, pool.candidates)
-        derived = hypotheses.models([range(len(pool.candidates))])[0][hypotheses.positive]
-        missing = hypotheses.positive[~derived]
-        found.unexplained = [(t.relation, c) for t, c in map(hypotheses.atom, missing.tolist())]
-        found.literals += whole
-        stage = f"bodies of {quantity(level, 'literal')}"
-        report(stage, len(pool.candidates), _share(found, problem))
-        if not found.unexplained or time.process_time() > deadline:
+            _invent(found, pool, problem, options, bodies, report)
+        found.candidates = []
+        with contextlib.suppress(OutOfBudget):
+            _compare_with_examples(found, pool, budget)
+        report(f"bodies of {quantity(level, 'literal')}", pool.size, _share(found, problem))
+        if not found.unexplained or bodies.over:
             break
-    return pool.candidates, found
+    _note_what_was_left_out(found, seekers, pool)
+    return found.candidates, found
+
+
+def _add_level(
+    seekers: Sequence[BodySearch],
+    pool: CandidatePool,
+    level: int,
+    options: SearchOptions,
+    budget: Budget,
+    compute: Compute = compute_now,
+) -> bool:
+    """Add the candidates with one more literal; return whether all bodies of it were tried."""
+    complete = True
+    for seeker in seekers:
+        clauses, whole = _level(seeker, level, _limit(level, seeker, options), budget, compute)
+        refused, all_added = pool.add(clauses, budget)
+        seeker.grow(refused)
+        complete &= whole and all_added and seeker.examples.complete and not seeker.too_large
+    return complete and not pool.too_large and not pool.cut
+
+
+def _note_what_was_left_out(
+    found: Found, seekers: Sequence[BodySearch], pool: CandidatePool
+) -> None:
+    too_large = pool.too_large + sum(seeker.too_large for seeker in seekers)
+    if too_large:
+        bodies = quantity(too_large, "body", "bodies")
+        found.notes.append(f"{bodies} with too many instances were left out")
+    if not all(seeker.examples.complete for seeker in seekers):
+        found.notes.append("bodies were tested on a sample of the tuples")
+    if pool.cut:
+        found.notes.append(f"only the {MOST_CANDIDATES:,} shortest candidate rules were compared")
 
 
 def _level(
-    seeker: BodySearch, level: int, variables: int, deadline: float, compute: Compute
+    seeker: BodySearch, level: int, variables: int, budget: Budget, compute: Compute
 ) -> tuple[list[Clause], bool]:
     """Return the candidates of a level, from an earlier run if it finished the level."""
     target = seeker.target
     partial: list[Clause] = []
+    before = budget.work
 
     def work() -> list[object]:
-        clauses, whole = seeker.next_level(variables, deadline)
+        clauses, whole = seeker.next_level(variables, budget)
         if not whole:
             partial.extend(clauses)
-            raise _OutOfTime
-        return [[clause.body for clause in clauses], seeker.frontier, seeker.too_large]
+            raise OutOfBudget
+        bodies = [clause.body for clause in clauses]
+        return [bodies, seeker.frontier, seeker.too_large, budget.work - before]
 
     try:
-        bodies, frontier, too_large = compute(f"{target.name}/{target.arity} level {level}", work)
-    except _OutOfTime:
+        name = f"{target.name}/{target.arity} level {level}"
+        bodies, frontier, too_large, rows = compute(name, work)
+    except OutOfBudget:
         return partial, False
+    # A resumed run counts the work of the earlier one, and so ends where that one would have ended.
+    budget.count(before + rows - budget.work)
     seeker.literals = level
     seeker.frontier = [as_body(body) for body in frontier]
     seeker.too_large = too_large
     return [Clause(target.relation, target.arity, as_body(body)) for body in bodies], True
-
-
-class _OutOfTime(Exception):  # noqa: N818 - never leaves the module
-    """A level was not finished, so it is not saved."""
 
 
 def _seekers(
@@ -247,60 +262,75 @@ def _seekers(
             relations,
             allowed,
             learned,
-            Examples.of(problem, target, MOST_EXAMPLES, options.seed),
+            Examples.of(problem, target, MOST_EXAMPLES, options.seed, unlabelled=options.recursive),
             exclusive,
         )
         for target in problem.targets
     ]
 
 
-def _choose(
-    found: Found, pool: CandidatePool, options: SearchOptions, deadline: float
-) -> Choice | None:
-    """Return the shortest choice among the candidates so far, and note what none derives."""
-    candidates = pool.candidates
+def _compare_with_examples(found: Found, pool: CandidatePool, budget: Budget) -> Hypotheses:
+    """Return the program of all candidates so far, and note which examples none derives."""
+    candidates = pool.candidates(budget)
+    budget.spend(sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates))
     hypotheses = Hypotheses(pool.problem, candidates)
     derived = hypotheses.models([range(len(candidates))])[0]
     missing = hypotheses.positive[~derived[hypotheses.positive]]
     found.unexplained = [
         (target.relation, code) for target, code in map(hypotheses.atom, missing.tolist())
     ]
-    if len(missing):
-        return None
-    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
-    selection = Selection(hypotheses, bits, options.invent)
-    seconds = max(1.0, min(10.0, deadline - time.process_time()))
-    choice = selection.shortest(time.process_time() + seconds)
-    before = found.choices[0] if found.choices else None
+    found.candidates = candidates
+    return hypotheses
+
+
+def _choose(
+    found: Found, pool: CandidatePool, options: SearchOptions, budget: Budget
+) -> Choice | None:
+    """Return the shortest choice among the candidates so far, and note what none derives."""
+    before, candidates = found.choices[0] if found.choices else None, found.candidates
+    choice = None
+    try:
+        hypotheses = _compare_with_examples(found, pool, budget)
+        none = bool(found.unexplained)
+        if not none:
+            bits = {number: one.relation.bits for number, one in pool.definitions.items()}
+            part = budget.part(share=_CHOICE_SHARE)
+            selection = Selection(hypotheses, bits, options.invent, part)
+            choice = selection.shortest()
+            none = choice is None and selection.finished
+        if none and not pool.cut:
+            found.excluded = found.literals
+    except OutOfBudget:
+        pass
     if before is not None and (choice is None or choice.bits > before.bits + 1e-6):
-        # Out of time: the choice among fewer candidates stands, but is not proved to be shortest.
-        found.choices = [replace(before, shortest=False)]
+        # The choice among fewer candidates stands, but is not proved to be the shortest.
+        found.choices, found.candidates = [replace(before, shortest=False)], candidates
     elif choice is not None:
-        found.choices, found.candidates = [choice], candidates
+        found.choices = [choice]
     return found.choices[0] if found.choices else None
 
 
 def _alternatives(
-    found: Found, pool: CandidatePool, options: SearchOptions, time_limit: float
+    found: Found, pool: CandidatePool, options: SearchOptions, budget: Budget
 ) -> None:
     """Add the next shortest programs that do not contain an earlier one."""
-    hypotheses = Hypotheses(pool.problem, found.candidates)
-    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
-    selection = Selection(hypotheses, bits, options.invent)
-    now = time.process_time()
-    deadline = now + min(_ALTERNATIVE_SECONDS, max(0.5, time_limit - now))
     best = found.choices[0]
     most = longest_alternative(best.bits)
+    budget = budget.part(rows=_ALTERNATIVE_ROWS, share=_ALTERNATIVE_SHARE)
+    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
     choice: Choice | None = best
-    found.choices = [best]
-    while choice is not None and len(found.choices) <= options.alternatives:
-        selection.exclude(choice)
-        if time.process_time() > deadline:
-            break
-        choice = selection.shortest(deadline)
-        if choice is None or choice.bits > most:
-            break
-        found.choices.append(choice)
+    try:
+        hypotheses = Hypotheses(pool.problem, found.candidates)
+        selection = Selection(hypotheses, bits, options.invent, budget)
+        while choice is not None and len(found.choices) <= options.alternatives:
+            selection.exclude(choice)
+            budget.spend(0)
+            choice = selection.shortest()
+            if choice is None or choice.bits > most:
+                break
+            found.choices.append(choice)
+    except OutOfBudget:
+        pass
 
 
 def _invent(
@@ -308,23 +338,24 @@ def _invent(
     pool: CandidatePool,
     problem: Problem,
     options: SearchOptions,
-    deadline: float,
+    budget: Budget,
     report: Report,
 ) -> None:
     """Add candidates that use an invented predicate."""
     relations = found.relations
     background, learned = _known_relations(problem)
-    first = definitions(problem, relations, background, len(relations), deadline)
+    defining = budget.part(rows=_DEFINITION_SHARE * budget.rows_left)
+    first = definitions(problem, relations, background, len(relations), defining)
     _define(found, pool, first)
     if options.invent == 2:
         # The second predicate is defined by one of the first ones, and the background.
         for one in first[:_MOST_BASES]:
-            if time.process_time() > deadline - 0.3 * _SECOND_SECONDS:
+            if defining.over:
                 break
             usable = [*background, one.number]
             built = frozenset({one.number})
             found_now = definitions(
-                problem, relations, usable, len(relations), deadline, must_use=built
+                problem, relations, usable, len(relations), defining, must_use=built
             )
             _define(found, pool, found_now[:_MOST_SECOND])
     invented = sorted(found.definitions)
@@ -336,11 +367,11 @@ def _invent(
     for level in range(1, min(_INVENTED_BODY, options.max_body) + 1):
         for seeker in seekers:
             limit = min(_limit(level, seeker, options), seeker.target.arity + 1)
-            clauses, _ = seeker.next_level(limit, deadline, frozenset(invented))
-            pool.add(clauses, deadline)
+            clauses, _ = seeker.next_level(limit, budget, frozenset(invented))
+            pool.add(clauses, budget)
         report(
             f"invented predicates, bodies of {quantity(level, 'literal')}",
-            len(pool.candidates),
+            pool.size,
             _share(found, problem),
         )
 

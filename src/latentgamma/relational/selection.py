@@ -6,15 +6,19 @@ has every positive example and no negative one; clingo minimises the description
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from latentgamma.relational.budget import Budget
 from latentgamma.relational.instances import Candidate, Hypotheses
 
 #: Seconds between two looks at the clock.
 _WAIT = 0.05
+#: Conflicts after which a search ends without a proof.
+_MOST_CONFLICTS = 100_000
+#: Rows that take as long as a conflict, and as adding a literal of a rule.
+_ROWS_OF_A_CONFLICT, _ROWS_OF_A_LITERAL = 15_000, 100
 #: Bits are whole numbers for clingo: this many parts of a bit.
 _PARTS = 100
 
@@ -41,10 +45,21 @@ class Selection:
         hypotheses: the candidates and their instances.
         definitions: the description length of each invented predicate, by number.
         most_invented: the largest number of invented predicates.
+        budget: of work and time.
+
+    Attributes:
+        finished: whether the last search compared all sets.
+
+    Raises:
+        OutOfBudget: the work or the time is used up.
     """
 
     def __init__(
-        self, hypotheses: Hypotheses, definitions: dict[int, float], most_invented: int
+        self,
+        hypotheses: Hypotheses,
+        definitions: dict[int, float],
+        most_invented: int,
+        budget: Budget,
     ) -> None:
         import clingo
 
@@ -53,6 +68,8 @@ class Selection:
         )
         self._candidates: Sequence[Candidate] = hypotheses.candidates
         self._definitions = definitions
+        self._budget = budget
+        self.finished = False
         with self._control.backend() as backend:
             atoms: dict[int, int] = {}
 
@@ -70,6 +87,7 @@ class Selection:
             for number, one in enumerate(self._candidates):
                 heads, bodies = hypotheses.rules_of(number)
                 use = self._use[number]
+                budget.spend(_ROWS_OF_A_LITERAL * len(heads) * (1 + len(bodies)))
                 columns = [body.tolist() for body in bodies]
                 for row, head in enumerate(heads.tolist()):
                     backend.add_rule([atom(head)], [use, *(atom(c[row]) for c in columns)])
@@ -91,24 +109,29 @@ class Selection:
                 backend.add_weight_rule([], most_invented + 1, needed)
             backend.add_minimize(0, weights)
 
-    def shortest(self, deadline: float) -> Choice | None:
-        """Return the shortest set of candidates that was found; None if there is none."""
+    def shortest(self) -> Choice | None:
+        """Return the shortest set of candidates that was found; None if none was found."""
         found: list[tuple[int, ...]] = []
+        most = min(_MOST_CONFLICTS, self._budget.rows_left // _ROWS_OF_A_CONFLICT)
+        self._control.configuration.solve.solve_limit = str(int(most))  # type: ignore[union-attr]
 
         def keep(model: Any) -> None:
             found.append(tuple(n for n, use in enumerate(self._use) if model.is_true(use)))
 
         with self._control.solve(on_model=keep, async_=True) as handle:
             finished = handle.wait(_WAIT)
-            while not finished and time.process_time() < deadline:
+            while not finished and not self._budget.time_is_up:
                 finished = handle.wait(_WAIT)
             if not finished:
                 handle.cancel()
             result = handle.get()
+        conflicts = self._control.statistics["solving"]["solvers"]["conflicts"]
+        self._budget.count(_ROWS_OF_A_CONFLICT * conflicts)
+        self.finished = bool(finished and result.exhausted)
         if not found:
             return None
         chosen = found[-1]
-        return Choice(chosen, self.bits(chosen), bool(finished and result.exhausted))
+        return Choice(chosen, self.bits(chosen), self.finished)
 
     def exclude(self, choice: Choice) -> None:
         """Leave out every set that has all of these candidates."""

@@ -1,0 +1,100 @@
+"""The work of a search, which is counted, and the time limit of the whole call.
+
+Phases of a search end at a number of rows, so that a run and its repetition end at the same place.
+The clock only ends what would take longer than the time limit, and then the result says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: Rows that take as long as the rest of the work for one body.
+ROWS_OF_A_BODY = 10_000
+#: Rows that are looked at in about a second.
+ROWS_OF_A_SECOND = 100_000_000
+
+
+class OutOfBudget(Exception):  # noqa: N818 - never leaves the package
+    """The work or the time of a phase is used up; what it found so far counts."""
+
+
+@dataclass
+class _Call:
+    """What all phases of a call share."""
+
+    clock: Callable[[], float]
+    start: float
+    work: int = 0
+    timed_out: bool = False
+
+
+class Budget:
+    """The work and the time of a call; `part` returns that of a phase.
+
+    Args:
+        seconds: the time limit.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._call = _Call(clock, clock())
+        self._end, self._most = self._call.start + seconds, math.inf
+
+    def part(self, *, rows: float = math.inf, share: float = 1.0) -> Budget:
+        """Return the budget of a phase: so many more rows, and a share of the time that is left."""
+        phase = copy.copy(self)
+        phase._most = min(self._most, self.work + rows)
+        if math.isfinite(self._end):
+            now = self._call.clock()
+            phase._end = now + share * (self._end - now)
+        return phase
+
+    @property
+    def work(self) -> int:
+        """The rows that the call has looked at."""
+        return self._call.work
+
+    @property
+    def rows_left(self) -> float:
+        """The rows that this phase may still look at."""
+        return max(0, self._most - self.work)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the start of the call."""
+        return self._call.clock() - self._call.start
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time limit ended a phase of the call."""
+        return self._call.timed_out
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether the time of this phase is used up."""
+        up = self._call.clock() >= self._end
+        self._call.timed_out |= up
+        return up
+
+    @property
+    def over(self) -> bool:
+        """Whether the work or the time of this phase is used up."""
+        return self.work >= self._most or self.time_is_up
+
+    def count(self, rows: float) -> None:
+        """Count work that was done."""
+        self._call.work += int(rows)
+
+    def spend(self, rows: float) -> None:
+        """Count work that is about to be done.
+
+        Raises:
+            OutOfBudget: the work or the time of this phase is used up.
+        """
+        if self.over:
+            raise OutOfBudget
+        self.count(rows)
