@@ -173,6 +173,16 @@ def check_certificate(mesh: DeviceMesh, folder: Path) -> None:
             if each is model or each.rules.first == 0:
                 each.threshold[:1] += 0.3
     assert sharded.certificate() == model.certificate()
+    # Steps are counted under the rows that act, in every dtype, and all processes agree on them.
+    shortcut = lg.parse("b :- a. c :- a. c :- b.")
+    sharded = shard(lg.oracle(shortcut, form="sparse"), mesh)
+    dead = 1 - sharded.rules.first
+    if 0 <= dead < sharded.rules.R:
+        with torch.no_grad():
+            sharded.confidence_raw[dead] = -40.0
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        assert bool((sharded(sharded.state(["a"]).to(dtype)) > 0.5).all())
+    assert sharded.closure(["a"]) == {"a", "b", "c"}
 
 
 def check_training(mesh: DeviceMesh, folder: Path) -> None:
