@@ -188,11 +188,14 @@ class _Certifier:
             shown = "; ".join(others[:_SHOWN_DIFFERENCES])
             left = len(others) - _SHOWN_DIFFERENCES
             more = f"; and {left} more" if left > 0 else ""
+            # With negation, closures may be the same though rules do not follow from each other.
+            exact = self.program.definite and not any(self.negating)
+            verdict = "does not implement" if exact else "is not shown to implement"
             differs = replace(
                 found or self._window(chosen, tolerance, 0),
                 status=Status.DIFFERS,
                 differences=tuple(others),
-                message=f"the model does not implement this program: {shown}{more}. Certify it "
+                message=f"the model {verdict} this program: {shown}{more}. Certify it "
                 f"against its own rules, or train it further",
             )
             return differs, _readings(aligned or chosen)
