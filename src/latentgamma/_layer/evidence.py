@@ -73,6 +73,15 @@ class Conditioning:
         """Whether probabilities are subtracted: their rounding is divided by the evidence's."""
         return len(self.signs) > 1
 
+    def totals(self, joint: Tensor) -> Tensor:
+        """The probability of the evidence, and of each output together with it. (B, 1 + O).
+
+        Args:
+            joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
+        """
+        parts = joint.reshape(len(joint), len(self.signs), -1)  # (B, subsets, 1 + O)
+        return (parts * self.signs.to(joint.device)[:, None]).sum(1)
+
     def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
         """The probability of each output given the evidence.
 
@@ -86,10 +95,9 @@ class Conditioning:
         Raises:
             StateError: if the evidence has probability zero in an example.
         """
-        each = joint.shape[1] // len(self.signs)
-        parts = joint.reshape(len(joint), len(self.signs), each)  # (B, subsets, 1 + O)
-        total = (parts * self.signs.to(joint.device)[:, None]).sum(1)
-        rounding = _ROUNDING * parts[:, :, 0].detach().sum(1) if self.by_differences else 0.0
+        total = self.totals(joint)
+        evidence = joint[:, :: joint.shape[1] // len(self.signs)].detach()  # and each subset
+        rounding = _ROUNDING * evidence.sum(1) if self.by_differences else 0.0
         zero = total[:, 0].detach() <= rounding
         if bool(zero.any()):
             row = int(zero.nonzero()[0, 0])

@@ -1,27 +1,24 @@
-"""Why a layer answers as it does: proofs, and the inputs that would have to change."""
+"""What is said about an answer of a layer: its proof, and the inputs that would change it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-from latentgamma._logic.closure import closure
-from latentgamma._logic.derivation import Derivation, derivation
+from latentgamma._logic.derivation import Derivation
 from latentgamma._program.names import quote
 from latentgamma._program.program import Program
 
-#: How many inputs the printed text lists for each answer.
-_SHOWN = 8
+#: How many inputs the printed text lists of each kind.
+SHOWN = 8
 
 
 @dataclass(frozen=True)
 class InputShare:
-    """An input and what it has to do with an answer.
+    """An input and the derivative of an answer's log-odds in the log-odds of the input.
 
-    `gradient` is the derivative of the answer's log-odds in those of the input.
+    Where the input is one of a `Categorical`, the other values of its group keep their proportions.
     """
 
     atom: str
@@ -33,20 +30,63 @@ class InputShare:
 
 
 @dataclass(frozen=True)
+class InputChange:
+    """A change of one input from its value to another one.
+
+    Every value from `to` to `until` has the same effect; `to` is the nearest one. Where the input is
+    one of a `Categorical`, the other values of its group keep their proportions.
+
+    >>> print(InputChange("heat", 0.2, 0.83333336, 1.0))
+    heat from 0.2 to 0.834
+    """
+
+    atom: str
+    value: float
+    to: float
+    until: float
+    categorical: bool = False
+
+    def __str__(self) -> str:
+        group = ", the others of its group in proportion" if self.categorical else ""
+        to = repr(self.rounded).removesuffix(".0")
+        return f"{quote(self.atom)} from {self.value:.3g} to {to}{group}"
+
+    @property
+    def rounded(self) -> float:
+        """The value between `to` and `until` with the fewest decimals, and at least three."""
+        rises = self.until > self.to
+        for decimals in range(3, 17):
+            scaled = self.to * 10**decimals
+            shown = float(f"{math.ceil(scaled) if rises else math.floor(scaled)}e-{decimals}")
+            if min(self.to, self.until) <= shown <= max(self.to, self.until):
+                return shown
+        return self.to
+
+
+@dataclass(frozen=True)
 class Answer:
     """One output of one example: its value, its proof, and what would change it.
 
+    An output is true above one half. Of a `Categorical`, the atom with the greatest value is true,
+    the first of them where several are as great.
+
     Attributes:
-        atom: the output.
-        value: what the layer gives.
-        is_true: whether that counts as true: above one half, or the greatest of a `Categorical`.
-        expected: whether it should be true; None if nobody said.
-        proof: a proof from the inputs that count as true; where there is none, the proof that
-            comes nearest: its weakest input is as strong as possible. None if no inputs could
-            prove it.
-        changes: inputs that would have to rise (or to fall, if the answer is true) for the answer
-            to be the opposite. All of them together; none of them is superfluous.
-        gradients: the inputs with the largest gradients, largest first.
+        atom: The output.
+        value: What the layer gives.
+        is_true: Whether that counts as true.
+        expected: Whether it should be true; None if nobody said.
+        proof: With `"godel"` and `"gamma"` a proof whose weakest fact is as strong as possible:
+            with `"godel"` that is the value of the answer. With `"probability"` the likeliest
+            proof. None if there is none, or none was found.
+        changes: With `"godel"`, changes that together make the answer the opposite, and none can
+            be left out. With `"gamma"`, changes of which the certificate proves that, and with
+            fewer of them it does not.
+        alone: With `"probability"`, the least change of each input that alone makes the answer the
+            opposite, the smallest first. No change of an input that is missing here does.
+        gradients: The inputs with the largest gradients, largest first.
+        categorical: Whether it is an atom of a `Categorical`.
+        certified: Whether a certificate proves the effect of `changes`.
+        remarks: What else there is to say, in sentences.
     """
 
     program: Program = field(repr=False)
@@ -55,31 +95,56 @@ class Answer:
     is_true: bool
     expected: bool | None
     proof: Derivation | None
-    changes: tuple[InputShare, ...]
+    changes: tuple[InputChange, ...]
+    alone: tuple[InputChange, ...]
     gradients: tuple[InputShare, ...]
+    categorical: bool = False
+    certified: bool = False
+    proof_title: str = field(default="proof", repr=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_wrong(self) -> bool:
         """Whether it is not what was expected."""
         return self.expected is not None and self.expected != self.is_true
 
-    def __str__(self) -> str:
-        verdict = "true" if self.is_true else "false"
-        lines = [f"{quote(self.atom)} is {verdict}, at {self.value:.3g}"]
-        if self.is_wrong:
-            lines[0] += f", and should be {'false' if self.is_true else 'true'}"
-        if self.proof is None:
-            lines.append("no inputs prove it")
+    @property
+    def title(self) -> str:
+        """The answer in one line."""
+        if self.categorical:
+            verdict, should = (
+                ("is the answer", "not be") if self.is_true else ("is not the answer", "be")
+            )
+            verdict += " of its group"
         else:
-            lines.append("proof:" if self.is_true else "the proof that comes nearest:")
+            verdict, should = ("is true", "be false") if self.is_true else ("is false", "be true")
+        wrong = f", and should {should}" if self.is_wrong else ""
+        return f"{quote(self.atom)} {verdict}, at {self.value:.3g}{wrong}"
+
+    @property
+    def effect(self) -> str:
+        """What a change makes of it, as it follows "makes"."""
+        return opposite(is_true=self.is_true, categorical=self.categorical)
+
+    def __str__(self) -> str:
+        lines = [self.title]
+        if self.proof is not None:
+            lines.append(f"{self.proof_title}:")
             lines += [f"  {line}" for line in str(self.proof).splitlines()]
-        if self.changes:
-            direction = "fall below" if self.is_true else "rise above"
-            needed = f"to make it {'false' if self.is_true else 'true'}"
-            lines.append(f"{needed}, these would have to {direction} one half:")
-            lines += _listed(self.changes)
+        lines += self.remarks
+        effect = self.effect
+        if len(self.changes) == 1:
+            lines.append(f"this change makes {effect}{', as is proved' * self.certified}:")
+        elif self.certified and self.changes:
+            lines.append(f"these changes together make {effect}, which fewer are not proved to do:")
+        elif self.changes:
+            lines.append(f"these changes together make {effect}, and none can be left out:")
+        lines += _listed(self.changes)
+        if self.alone:
+            lines.append(f"each of these changes alone makes {effect}:")
+        lines += _listed(self.alone)
         if self.gradients:
-            lines.append("inputs with the largest gradients:")
+            lines.append("largest gradients, of its log-odds in those of the inputs:")
             lines += _listed(self.gradients)
         return "\n".join(lines)
 
@@ -105,119 +170,13 @@ class Explanation:
         raise KeyError(atom)
 
 
-def _listed(inputs: Sequence[InputShare]) -> list[str]:
-    lines = [f"  {share}" for share in inputs[:_SHOWN]]
-    return lines + [f"  … {len(inputs) - _SHOWN} more"] * (len(inputs) > _SHOWN)
+def opposite(*, is_true: bool, categorical: bool) -> str:
+    """What a change makes of an answer, as it follows "makes"."""
+    if categorical:
+        return "another atom the answer" if is_true else "it the answer"
+    return "it false" if is_true else "it true"
 
 
-@dataclass(frozen=True, eq=False)
-class Example:
-    """The inputs of one example, and what is given besides."""
-
-    program: Program
-    fed: npt.NDArray[np.int64]  # (I,) the atoms of the inputs
-    values: npt.NDArray[np.float64]  # (I,)
-    true: npt.NDArray[np.bool_]  # (I,) the inputs that count as true
-    given: npt.NDArray[np.bool_]  # (M,) what is true besides
-
-
-def explain_answer(
-    example: Example,
-    atom: int,
-    value: float,
-    slope: npt.NDArray[np.float64],
-    *,
-    is_true: bool,
-    expected: bool | None,
-) -> Answer:
-    """The explanation of one output.
-
-    Args:
-        example: the inputs.
-        atom: the index of the output.
-        value: what the layer gives.
-        slope: the derivatives of its log-odds in those of the inputs. (I,).
-        is_true: whether the value counts as true.
-        expected: whether it should.
-    """
-    program, names = example.program, example.program.atoms
-
-    def share(n: int) -> InputShare:
-        return InputShare(names[example.fed[n]], float(example.values[n]), float(slope[n]))
-
-    proof = _nearest_proof(example, atom)
-    derived = bool(closure(program, _facts(example, example.true)).state[atom])
-    changes = _to_withdraw(example, atom) if derived else _to_add(example, proof)
-    largest = sorted(range(len(slope)), key=lambda n: -abs(slope[n]))[:_SHOWN]
-    return Answer(
-        program,
-        names[atom],
-        value,
-        is_true,
-        expected,
-        proof,
-        tuple(share(n) for n in changes),
-        tuple(share(n) for n in largest if slope[n] != 0),
-    )
-
-
-def _facts(example: Example, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    mask = example.given.copy()
-    mask[example.fed[chosen]] = True
-    return mask
-
-
-def _order(example: Example) -> npt.NDArray[np.int64]:
-    """The inputs from the strongest to the weakest, those that count as true before the others."""
-    return np.lexsort((-example.values, ~example.true))
-
-
-def _nearest_proof(example: Example, atom: int) -> Derivation | None:
-    """A proof from as few of the weaker inputs as possible."""
-    order = _order(example)
-
-    def derives(count: int) -> bool:
-        chosen = np.zeros(len(order), np.bool_)
-        chosen[order[:count]] = True
-        return bool(closure(example.program, _facts(example, chosen)).state[atom])
-
-    if not derives(len(order)):
-        return None
-    true = int(example.true.sum())
-    low, high = (0, true) if derives(true) else (true, len(order))
-    if high > true:  # the least number of inputs, from the strongest on, that derives it
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if derives(middle) else (middle + 1, high)
-    chosen = np.zeros(len(order), np.bool_)
-    chosen[order[:high]] = True
-    return derivation(example.program, _facts(example, chosen), atom)
-
-
-def _to_add(example: Example, proof: Derivation | None) -> list[int]:
-    """The inputs of a proof that do not count as true."""
-    if proof is None:
-        return []
-    names = example.program.atoms
-    return [n for n, i in enumerate(example.fed) if names[i] in proof.facts and not example.true[n]]
-
-
-def _to_withdraw(example: Example, atom: int) -> list[int]:
-    """True inputs without which the atom does not follow, the weakest first."""
-    kept = example.true.copy()
-    withdrawn: list[int] = []
-    for n in _order(example)[::-1].tolist():
-        if not closure(example.program, _facts(example, kept)).state[atom]:
-            break
-        if kept[n]:
-            kept[n] = False
-            withdrawn.append(n)
-    if closure(example.program, _facts(example, kept)).state[atom]:
-        return []  # it follows from what is given besides
-    for n in list(withdrawn)[::-1]:  # put back what is not needed, the strongest first
-        kept[n] = True
-        if closure(example.program, _facts(example, kept)).state[atom]:
-            kept[n] = False
-        else:
-            withdrawn.remove(n)
-    return withdrawn
+def _listed(items: Sequence[InputShare | InputChange]) -> list[str]:
+    lines = [f"  {item}" for item in items[:SHOWN]]
+    return lines + [f"  … {len(items) - SHOWN} more"] * (len(items) > SHOWN)

@@ -251,21 +251,21 @@ class Layer(nn.Module):
         """
         if isinstance(self.rules, ProbabilitySemantics) and torch.compiler.is_compiling():
             # Compiled code of its own, and tables that are kept: a graph break.
-            return torch.compiler.disable(self._run)(given, logits)  # type: ignore[no-untyped-call]
-        return self._run(given, logits)
+            return torch.compiler.disable(self._run)(given, logits, self.training)  # type: ignore[no-untyped-call]
+        return self._run(given, logits, self.training)
 
-    def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool) -> Any:
+    def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool, training: bool) -> Any:
         """See `forward`."""
         tensors = tensors_of(self.inputs, given, self._temperature.device)
         if isinstance(self.rules, ProbabilitySemantics):
             if logits:
                 self.rules.check_logits()
-            watch = self._zero_gradient.warn if self.training else None
+            watch = self._zero_gradient.warn if training else None
             fused = self.rules.fused(tensors, self.from_logits, logits, watch)
             if fused is not None:
                 return self._results(fused, given, logits=logits, are_log_odds=logits)
         facts = self._flat(tensors)
-        hard = self._hard or not self.training
+        hard = self._hard or not training
 
         def run(facts: Tensor) -> Tensor:
             flat: Tensor = self.rules(
@@ -273,7 +273,7 @@ class Layer(nn.Module):
             )
             return flat
 
-        flat = self._zero_gradient(run, facts) if self.training else run(facts)
+        flat = self._zero_gradient(run, facts) if training else run(facts)
         return self._results(flat, given, logits=logits)
 
     def _results(
@@ -297,20 +297,37 @@ class Layer(nn.Module):
             return next(iter(results.values()))
         return results
 
-    def run_hard(self, facts: Tensor, *, logits: bool) -> Tensor:
-        """The flat outputs that `eval()` computes from flat inputs.
+    def evaluate(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """The values of all outputs that `eval()` gives, one group after another.
+
+        Args:
+            given: the inputs, as in `forward`.
+
+        Returns:
+            The outputs, shape (B, O).
+        """
+        found = self._run(given, logits=False, training=False)
+        parts = found.values() if isinstance(found, Mapping) else [found]
+        return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
+
+    def log_odds(self, facts: Tensor) -> Tensor:
+        """The log-odds of all outputs that `eval()` computes from flat inputs.
 
         Args:
             facts: what `flat_inputs` returned, shape (B, I).
-            logits: whether to return log-odds instead of values.
 
         Returns:
             The outputs one after another, shape (B, O).
         """
         flat: Tensor = self.rules(
-            facts, self._temperature, hard=True, from_logits=self.from_logits, logits=logits
+            facts, self._temperature, hard=True, from_logits=self.from_logits, logits=True
         )
-        return flat
+        return log_odds_of_log(flat) if isinstance(self.rules, ProbabilitySemantics) else flat
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the inputs that this layer takes."""
+        return self._temperature.device
 
     def flat_inputs(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
         """All inputs one after another, checked: values, or log-odds if they are given.
@@ -549,7 +566,20 @@ class Layer(nn.Module):
         return self.rules
 
     def explain(self, example: Tensor | Mapping[str, Tensor], expected: Any = None) -> Explanation:
-        """The proof of each output, and the inputs that would have to change to change it.
+        """The proof of each output, the changes of inputs that would change it, and its gradients.
+
+        What is said follows from the semantics, as `eval()` computes it:
+
+        - `"probability"`: for each input the least change that alone takes the answer over one
+          half, or that there is none. The probability is linear in each input, so it is solved for.
+        - `"godel"`: inputs that together take the answer over one half, and none can be left out.
+          The proof is one whose weakest fact is as strong as possible.
+        - `"gamma"`: the same, as far as the certificate proves it.
+
+        Of a `Categorical` output, the answer is the atom with the greatest value. Of a `Categorical`
+        input, a change of one value leaves the others their proportions. Every change that is
+        stated has been tried with the layer, or follows from its certificate. Gradients are
+        derivatives of log-odds in log-odds.
 
         Args:
             example: the inputs of one example, without the batch dimension.
@@ -563,20 +593,23 @@ class Layer(nn.Module):
 
         Raises:
             StateError: if the inputs or the expected outputs have a wrong shape.
-            ProgramError: if the program has negation.
 
         >>> import latentgamma as lg
-        >>> layer = Layer(lg.parse("alarm :- smoke, heat."), ["smoke", "heat"], "alarm")
+        >>> program = lg.parse("alarm :- smoke, heat.")
+        >>> layer = Layer(program, ["smoke", "heat"], "alarm")
         >>> print(layer.explain(torch.tensor([0.9, 0.2]), expected=torch.tensor(1.0)))
         alarm is false, at 0.2, and should be true
-        the proof that comes nearest:
+        best proof (weakest fact: heat, at 0.2):
           alarm  (rule 0)
           ├─ smoke  (given)
           └─ heat  (given)
-        to make it true, these would have to rise above one half:
+        this change makes it true:
+          heat from 0.2 to 0.501
+        largest gradients, of its log-odds in those of the inputs:
           heat at 0.2 (gradient +1)
-        inputs with the largest gradients:
-          heat at 0.2 (gradient +1)
+        >>> layer = Layer(program, ["smoke", "heat"], "alarm", semantics="probability")
+        >>> print(*layer.explain(torch.tensor([0.6, 0.7]))["alarm"].alone, sep="; ")
+        smoke from 0.6 to 0.715; heat from 0.7 to 0.834
         """
         return explain_example(self, example, expected)
 

@@ -224,6 +224,21 @@ class ProbabilitySemantics(nn.Module):
         found = found + (found.clamp(0, 1) - found).detach()
         return (_log(found) if logits else found).to(facts.dtype)
 
+    def joint(self, facts: Tensor, *, from_logits: bool) -> Tensor:
+        """The probability of the evidence, and of each output together with it. (B, 1 + O).
+
+        Without evidence the first is one. Both are linear in the distribution of each variable.
+
+        Args:
+            facts: the inputs as in `forward`, (B, I).
+            from_logits: whether they are log-odds.
+        """
+        values = self.in_order(facts, from_logits=from_logits).double()
+        if self._evidence is None:
+            found = self.ladder.probabilities(values)
+            return torch.cat((found.new_ones(len(found), 1), found), 1)
+        return self._evidence.totals(self.ladder.probabilities(self._normalised(values)))
+
     def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The probabilities of the outputs and their standard errors, each (B, O).
 

@@ -139,22 +139,18 @@ def explanation(answer: Answer, path: OutputPath = None) -> Figure:
         The matplotlib figure.
 
     Raises:
-        ProgramError: no inputs prove the atom, so there is nothing to draw, or the proof is too
+        ProgramError: the explanation has no proof to draw, or the proof is too
             large to draw.
         ArgumentError: matplotlib cannot write a file with this suffix.
     """
     if answer.proof is None:
-        raise ProgramError(f"no inputs prove {answer.atom!r}, so there is no proof to draw")
+        raise ProgramError(f"the explanation of {answer.atom!r} has no proof to draw")
     steps = answer.proof.steps
     rules = [((step.atom,), step.premises) for step in steps if step.rule is not None]
-    changes = {share.atom for share in answer.changes}
+    changes = {change.atom for change in (*answer.changes, *answer.alone)}
     used = Program.from_rules(rules, atoms=[step.atom for step in steps])
-    verdict = "true" if answer.is_true else "false"
-    title = f"{short_name(answer.atom, 50)} is {verdict}, at {answer.value:.3g}"
-    if answer.is_wrong:
-        title += f", and should be {'false' if answer.is_true else 'true'}"
-    label = "would have to fall" if answer.is_true else "would have to rise"
-    return save_figure(_draw(used, changes & set(used.atoms), label, title), path)
+    label = f"changes that make {answer.effect}"
+    return save_figure(_draw(used, changes & set(used.atoms), label, answer.title), path)
 
 
 def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:
