@@ -55,6 +55,17 @@ def sums(digits: int) -> lg.Layer:
     )
 
 
+def gradients(layer: lg.Layer, value: torch.Tensor, tensors: list[torch.Tensor]) -> list:
+    """The gradients; of the values of a group, only changes that keep their sum matter."""
+    grads = torch.autograd.grad(value.sum(), tensors)
+    if layer.from_logits:
+        return list(grads)
+    return [
+        grad - grad.mean(-1, keepdim=True) if group.categorical else grad
+        for grad, group in zip(grads, layer.inputs, strict=True)
+    ]
+
+
 def compare(layer: lg.Layer, given: dict[str, torch.Tensor], logits: bool) -> None:
     results = []
     for device in ("cpu", "cuda"):
@@ -70,7 +81,7 @@ def compare(layer: lg.Layer, given: dict[str, torch.Tensor], logits: bool) -> No
         )
         found = torch.where(found.abs() < 1e20, found, 0)
         weight = torch.linspace(1, 2, found.shape[1], device=device, dtype=found.dtype)
-        grads = torch.autograd.grad((found * weight).sum(), tensors)
+        grads = gradients(layer, found * weight, tensors)
         results.append([x.detach().cpu() for x in (found, *grads)])
     close = (
         {"rtol": 3e-4, "atol": 1e-5}
@@ -95,6 +106,44 @@ def test_groups_facts_and_constants(dtype: torch.dtype, logits: bool) -> None:
         if not from_logits:
             scores = {n: x.sigmoid() if n == "facts" else x.softmax(-1) for n, x in scores.items()}
         compare(mixed(from_logits), {n: x.to(dtype) for n, x in scores.items()}, logits)
+
+
+@pytest.mark.parametrize("scale", [10.0, 100.0, 700.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log_odds_of_what_is_almost_certain(dtype: torch.dtype, scale: float) -> None:
+    torch.manual_seed(0)
+    scores = {
+        "facts": scale * torch.rand(50, 3, dtype=torch.float64),
+        "g": scale * torch.randn(50, 4, dtype=torch.float64),
+        "h": scale * torch.randn(50, 3, 3, dtype=torch.float64),
+    }
+    layer = mixed(True)
+    results = []
+    for device in ("cpu", "cuda"):
+        layer = layer.to(device)
+        inputs = {n: x.to(device, dtype).requires_grad_() for n, x in scores.items()}
+        odds = layer(inputs, logits=True)["c"]
+        odds = torch.where(odds.abs() < 1e20, odds, 0)
+        results.append([odds, *torch.autograd.grad(odds.sum(), list(inputs.values()))])
+    assert (results[1][0] > min(scale, 40)).any()
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(
+            one,
+            other.cpu(),
+            rtol=1e-5 if dtype == torch.float32 else 1e-9,
+            atol=2e-4 if dtype == torch.float32 else 1e-9,
+        )
+
+
+def test_alternatives_that_are_almost_certain_have_their_slope() -> None:
+    layer = lg.Layer(
+        lg.parse("r :- a. r :- b."), ["a", "b"], "r", semantics="probability", from_logits=True
+    ).cuda()
+    x = torch.tensor([[20.0, 20.0], [700.0, 700.0]], dtype=torch.float64, device="cuda")
+    odds = layer(x.requires_grad_(), logits=True)
+    torch.testing.assert_close(odds.cpu(), torch.tensor([40.0, 1400.0], dtype=torch.float64))
+    (slope,) = torch.autograd.grad(odds.sum(), x)
+    torch.testing.assert_close(slope, torch.ones_like(slope))
 
 
 @pytest.mark.parametrize("digits", [1, 3, 20])
@@ -160,7 +209,7 @@ def test_one_output_has_its_gradient_from_the_same_launch(
             tensors = {n: x.to(device, dtype).requires_grad_() for n, x in given.items()}
             found = layer(tensors, logits=logits)
             weight = torch.linspace(-1, 2, batch, device=device, dtype=dtype)
-            grads = torch.autograd.grad((found.flatten() * weight).sum(), list(tensors.values()))
+            grads = gradients(layer, found.flatten() * weight, list(tensors.values()))
             results.append([x.detach().cpu() for x in (found, *grads)])
         for one, other in zip(*results, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

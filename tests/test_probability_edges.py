@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import latentgamma as lg
+from latentgamma._probability import pass_circuit
 
 MAJORITY = "o :- a, b. o :- b, c. o :- a, c."
 INPUTS = ["a", "b", "c"]
@@ -214,7 +215,8 @@ def test_rare_evidence_keeps_its_digits_within_the_budget(rare: float) -> None:
     )
 
 
-def test_beyond_the_budget_the_plan_names_differences() -> None:
+def test_beyond_the_budget_the_plan_names_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_circuit, "_MOST_CASES", 0)
     program = lg.Program.from_rules([("h", ["g0", "z0"]), ("h", ["g1", "z1"]), ("o", ["w"])])
     layer = lg.Layer(
         program,
@@ -298,12 +300,17 @@ def test_evidence_about_programs_with_negation(method: str) -> None:
     np.testing.assert_allclose(layer(p[None])[0], found / total, rtol=0, atol=tolerance)
 
 
-def test_a_pass_does_not_hide_that_evidence_is_impossible() -> None:
+@pytest.mark.parametrize("cases", [0, 1000])
+def test_a_pass_does_not_hide_that_evidence_is_impossible(
+    cases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pass_circuit, "_MOST_CASES", cases)
     program = lg.parse("h :- g0, x. h :- g1, y. s :- w, not h.")
     options = {"semantics": "probability", "evidence": {"h": False}}
     inputs = {"g": lg.Categorical(["g0", "g1"]), "c": ["x", "y", "w"]}
-    with pytest.raises(lg.ModelError, match="one minus a probability"):
-        lg.Layer(program, inputs, "w", inference=lg.Inference(method="pass"), **options)
+    if not cases:
+        with pytest.raises(lg.ModelError, match="one minus a probability"):
+            lg.Layer(program, inputs, "w", inference=lg.Inference(method="pass"), **options)
     layer = lg.Layer(program, inputs, "w", **options)
     given = {"g": torch.tensor([[0.3, 0.7]]), "c": torch.tensor([[1.0, 1.0, 0.5]])}
     with pytest.raises(lg.StateError, match="probability zero"):

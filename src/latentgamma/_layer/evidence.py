@@ -52,7 +52,7 @@ class Conditioning:
         if not program.definite or (negation and false):
             self.signs = torch.ones(1).double()
             bodies = [sorted({*output, *true}) for output in ((), *((a,) for a in outputs))]
-            self.program, self.atoms = _with_negation(program, bodies, false)
+            self.program, self.atoms = _with_negation(program, [(body, false) for body in bodies])
             return
         if len(false) > _MOST_FALSE:
             raise ModelError(
@@ -99,17 +99,32 @@ class Conditioning:
         evidence = joint[:, :: joint.shape[1] // len(self.signs)].detach()  # and each subset
         rounding = _ROUNDING * evidence.sum(1) if self.by_differences else 0.0
         zero = total[:, 0].detach() <= rounding
-        if bool(zero.any()):
+        if sampled and bool(zero.any()):
             row = int(zero.nonzero()[0, 0])
-            if sampled:
-                raise StateError(
-                    f"no sampled world of example {row} agrees with the evidence: raise worlds="
-                )
             raise StateError(
-                f"the evidence has probability zero in example {row}"
+                f"no sampled world of example {row} agrees with the evidence: raise worlds="
+            )
+        self._refuse_impossible(zero)
+        return total[:, 1:] / total[:, :1]
+
+    def log_condition(self, log_joint: Tensor) -> Tensor:
+        """The same from log-probabilities to log-probabilities, without differences.
+
+        Args:
+            log_joint: the log-probabilities of the conjunctions `atoms`, shape (B, atoms).
+
+        Raises:
+            StateError: if the evidence has probability zero in an example.
+        """
+        self._refuse_impossible(log_joint[:, 0].detach() == -torch.inf)
+        return log_joint[:, 1:] - log_joint[:, :1]
+
+    def _refuse_impossible(self, zero: Tensor) -> None:
+        if bool(zero.any()):
+            raise StateError(
+                f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
                 + (", or one too small for differences: raise budget=" * self.by_differences)
             )
-        return total[:, 1:] / total[:, :1]
 
 
 def plan_evidence(
@@ -151,6 +166,26 @@ def plan_evidence(
     return (differences, exact) if exact.exact else (joint, ladder)
 
 
+def plan_negations(
+    plan: Callable[..., Ladder],
+    program: Program,
+    outputs: list[int],
+    evidence: Mapping[int, bool],
+) -> Ladder:
+    """How the joint probabilities of the evidence and the negation of each output are computed.
+
+    Args:
+        plan: `plan_ladder` with its other arguments.
+        program: any program.
+        outputs: the indices of the atoms whose negations are wanted.
+        evidence: the atoms that are known, by index, and whether each is true.
+    """
+    true = [atom for atom, value in evidence.items() if value]
+    false = [atom for atom, value in evidence.items() if not value]
+    extended, atoms = _with_negation(program, [(true, [*false, atom]) for atom in outputs])
+    return plan(extended, outputs=atoms, subtract=False)
+
+
 def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
     """Names that the program does not have, and their indices after its own atoms."""
     names = [f"and({n})" for n in range(count)]
@@ -160,13 +195,12 @@ def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
 
 
 def _with_negation(
-    program: Program, bodies: Sequence[Sequence[int]], negated: Sequence[int]
+    program: Program, bodies: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> tuple[Program, list[int]]:
-    """The program with an atom for each body together with negated atoms, and these atoms."""
+    """The program with an atom for each body of true and false atoms, and these atoms."""
     names, added = _new_atoms(program, len(bodies))
-    false = frozenset(program.atoms[i] for i in negated)
     rules = [
-        Rule((name,), frozenset(program.atoms[i] for i in body), false)
+        Rule((name,), *(frozenset(program.atoms[i] for i in some) for some in body))
         for name, body in zip(names, bodies, strict=True)
     ]
     return Program.from_rules([*program.rules, *rules], (*program.atoms, *names)), added

@@ -31,7 +31,7 @@ from latentgamma._layer.input_values import flat_values
 from latentgamma._layer.log_odds import held_log_odds
 from latentgamma._layer.plan import Plan, plan_of, probability_plan
 from latentgamma._layer.posterior import input_posterior, proofs_of
-from latentgamma._layer.probability import Inference, ProbabilitySemantics, log_odds_of_log
+from latentgamma._layer.probability import Inference, ProbabilitySemantics
 from latentgamma._minmax.closure import KernelChoice
 from latentgamma._model.checks import one_of
 from latentgamma._model.program_digest import program_digest, refuse_other_program
@@ -263,7 +263,7 @@ class Layer(nn.Module):
             watch = self._zero_gradient.warn if training else None
             fused = self.rules.fused(tensors, self.from_logits, logits, watch)
             if fused is not None:
-                return self._results(fused, given, logits=logits, are_log_odds=logits)
+                return self._results(fused, given, logits=logits)
         facts = self._flat(tensors)
         hard = self._hard or not training
 
@@ -282,7 +282,6 @@ class Layer(nn.Module):
         given: Tensor | Mapping[str, Tensor],
         *,
         logits: bool = False,
-        are_log_odds: bool = False,
     ) -> Any:
         """The outputs (B, O) as tensors of their groups."""
         if len(self.outputs) == 1:
@@ -290,7 +289,7 @@ class Layer(nn.Module):
         else:
             parts = torch.split(flat, [len(group.atoms) for group in self.outputs], dim=1)
         results = {
-            group.name: self._shaped(group, part, logits=logits, are_log_odds=are_log_odds)
+            group.name: _shaped(group, part, logits=logits)
             for group, part in zip(self.outputs, parts, strict=True)
         }
         if UNNAMED in results or (len(results) == 1 and isinstance(given, Tensor)):
@@ -356,15 +355,6 @@ class Layer(nn.Module):
             constants = held_log_odds(constants) if self.from_logits else constants
             parts.append(constants.expand(parts[0].shape[0], -1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
-
-    def _shaped(self, group: Group, part: Tensor, *, logits: bool, are_log_odds: bool) -> Tensor:
-        shape = (part.shape[0], *group.shape)
-        shaped = part if part.shape == shape else part.reshape(shape)
-        if logits and group.categorical:
-            return torch.log_softmax(shaped, -1)
-        if logits and not are_log_odds and isinstance(self.rules, ProbabilitySemantics):
-            return log_odds_of_log(shaped)
-        return shaped
 
     # ------------------------------------------------------------ what it does
 
@@ -624,6 +614,12 @@ class Layer(nn.Module):
             for groups in (self.inputs, self.outputs)
         ]
         return f"semantics={self.semantics!r}, inputs={shapes[0]}, outputs={shapes[1]}"
+
+
+def _shaped(group: Group, part: Tensor, *, logits: bool) -> Tensor:
+    shape = (part.shape[0], *group.shape)
+    shaped = part if part.shape == shape else part.reshape(shape)
+    return torch.log_softmax(shaped, -1) if logits and group.categorical else shaped
 
 
 def _reread_temperature(layer: Layer, _: object) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, TypeAlias, final
 
 import numpy as np
@@ -13,12 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from latentgamma._errors import ModelError
-from latentgamma._layer.evidence import Conditioning, plan_evidence
+from latentgamma._layer.evidence import Conditioning, plan_evidence, plan_negations
 from latentgamma._layer.groups import Group
 from latentgamma._layer.input_values import group_tolerance
 from latentgamma._model.tracing import are_plain
 from latentgamma._probability.fused_pass import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
-from latentgamma._probability.ladder import plan_ladder
+from latentgamma._probability.ladder import Ladder, plan_ladder
+from latentgamma._probability.logarithms import (
+    LEAST_COMPLEMENT,
+    ROUNDED_COMPLEMENT,
+    log_odds_of_log,
+)
 from latentgamma._probability.variables import Variables, check_variables
 from latentgamma._program.program import Program
 
@@ -109,16 +114,23 @@ class ProbabilitySemantics(nn.Module):
             self._evidence, self.ladder = plan_evidence(
                 plan, program, read, evidence, inference.method
             )
+            self._plan_negations = partial(plan_negations, plan, program, read, evidence)
         else:
             self.ladder = plan(program, outputs=read)
         self._never = self._never_true(outputs) if self._evidence is None else None
-        self._fused = self._fuse(groups, constants, outputs) if self._can_be_fused() else None
+        categorical = [group.categorical for group in outputs for _ in group.atoms]
+        self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
+        self._fused: FusedPass | None = None
+        if self._evidence is None and len(self.ladder.passed) == len(self.ladder.outputs):
+            again = partial(self._fuse, groups, constants, outputs, complements=True)
+            self._fused = self._fuse(groups, constants, outputs, with_complements=again)
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self.register_buffer("_order", order, persistent=False)
         self._generators: dict[torch.device, torch.Generator] = {}
 
     _order: Tensor
+    _categorical: Tensor  # (O,) which outputs are read as log-probabilities
 
     def _never_true(self, outputs: Sequence[Group]) -> Group | None:
         """A `Categorical` output with atoms along its last axis of which none is ever true."""
@@ -136,16 +148,19 @@ class ProbabilitySemantics(nn.Module):
                 f"they have no log-probabilities; layer.plan() names outputs that are always false"
             )
 
-    def _can_be_fused(self) -> bool:
-        return self._evidence is None and len(self.ladder.passed) == len(self.ladder.outputs)
-
     def _fuse(
-        self, groups: Sequence[Group], constants: Mapping[int, float], outputs: Sequence[Group]
+        self,
+        groups: Sequence[Group],
+        constants: Mapping[int, float],
+        outputs: Sequence[Group],
+        *,
+        complements: bool = False,
+        with_complements: Callable[[], FusedPass] | None = None,
     ) -> FusedPass:
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
         return fuse_pass(
-            self.ladder.circuit,
+            self.ladder.with_complements if complements else self.ladder.circuit,
             [np.array([place[atom] for atom in group.atoms.tolist()]) for group in groups],
             [group.shape[-1] if group.categorical else 1 for group in groups],
             (
@@ -154,6 +169,7 @@ class ProbabilitySemantics(nn.Module):
             ),
             np.where(categorical, LOG, LOG_ODDS),
             outputs[0].shape if len(outputs) == 1 else (len(categorical),),
+            with_complements,
         )
 
     def fused(
@@ -190,7 +206,7 @@ class ProbabilitySemantics(nn.Module):
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
-        """The probabilities (B, O) of the outputs; with `logits` their logarithms.
+        """The probabilities (B, O) of the outputs; with `logits` log-odds or logarithms.
 
         Raises:
             ModelError: where `torch.func` transforms a pass or sampled worlds.
@@ -200,18 +216,40 @@ class ProbabilitySemantics(nn.Module):
                 "a sum-product pass and sampled worlds have no transforms of torch.func and no "
                 'forward-mode derivatives; lg.Inference(method="table") has'
             )
-        given = facts[:, self._order]
-        if logits and self._evidence is None:
-            given = given.double()
-            if from_logits:
-                logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
-            else:
-                logs, rest = _log(given), _log(1 - given)
-            return self._log_probabilities(logs, rest).to(facts.dtype)
+        given = facts[:, self._order].double()
+        if not logits:
+            return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
+        if from_logits:
+            logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
+        else:
+            kind = torch.float64 if facts.dtype == torch.float64 else torch.float32
+            logs = _log(given, torch.finfo(kind).tiny)
+            rest = _log(1 - given, ROUNDED_COMPLEMENT)
+        if self._evidence is None:
+            found = self.ladder.log_probabilities(
+                logs,
+                self.inference.worlds,
+                self._generator(logs.device),
+                log_complements=rest,
+            )
+            odds = self.ladder.log_odds(found, logs, rest)
+        elif self.by_differences or not self.ladder.exact:
+            value = self._probabilities(given, hard=hard, from_logits=from_logits)
+            found = _log(value, torch.finfo(torch.float64).tiny)
+            odds = log_odds_of_log(found)
+        else:
+            if not from_logits:  # the logarithms do not say which values are zero
+                self._probabilities(given.detach(), hard=hard, from_logits=False)
+            found, odds = self._given_evidence(self._evidence, self._log_normalised(logs), rest)
+        most = min(1e30, torch.finfo(facts.dtype).max / 2)
+        odds = odds + (odds.clamp(-most, most) - odds).detach()
+        return torch.where(self._categorical, found, odds).to(facts.dtype)
+
+    def _probabilities(self, given: Tensor, *, hard: bool, from_logits: bool) -> Tensor:
         # In float32 an atom with log-odds of 20 would be certain.
-        values = torch.sigmoid(given.double()) if from_logits else given
+        values = torch.sigmoid(given) if from_logits else given
         if self._evidence is not None:
-            values = self._normalised(values.double())
+            values = self._normalised(values)
         if hard and self.inference.error is not None and not torch.is_grad_enabled():
             found = self.estimate(values)[0]
         else:
@@ -221,8 +259,26 @@ class ProbabilitySemantics(nn.Module):
         if self._evidence is not None:
             found = self._evidence.condition(found, sampled=0 in self.ladder.sampled)
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
-        found = found + (found.clamp(0, 1) - found).detach()
-        return (_log(found) if logits else found).to(facts.dtype)
+        return found + (found.clamp(0, 1) - found).detach()
+
+    def _given_evidence(
+        self, evidence: Conditioning, logs: Tensor, rest: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The log-probabilities and the log-odds (B, O) of the outputs given the evidence."""
+        joint = self.ladder.log_probabilities(logs, log_complements=rest)
+        found = evidence.log_condition(joint)
+        odds = log_odds_of_log(found)
+        likely = found.detach() > np.log1p(-LEAST_COMPLEMENT)
+        if bool(likely.any()) and self._negations.exact:
+            none = self._negations.log_probabilities(logs, log_complements=rest)
+            pair = (joint[:, 1:] - none).nan_to_num(torch.nan, posinf=1e30)
+            odds = torch.where(likely, pair, odds)
+        return found, odds
+
+    @cached_property
+    def _negations(self) -> Ladder:
+        """How the evidence together with the negation of each output is computed."""
+        return self._plan_negations()
 
     def joint(self, facts: Tensor, *, from_logits: bool) -> Tensor:
         """The probability of the evidence, and of each output together with it. (B, 1 + O).
@@ -277,19 +333,18 @@ class ProbabilitySemantics(nn.Module):
         """The inverse of `in_order` for any numbers, one for each input."""
         return torch.empty_like(values).index_copy(1, self._order, values)
 
-    def _log_probabilities(self, logs: Tensor, log_complements: Tensor) -> Tensor:
-        return self.ladder.log_probabilities(
-            logs,
-            self.inference.worlds,
-            self._generator(logs.device),
-            log_complements=log_complements,
-        )
-
     def _normalised(self, values: Tensor) -> Tensor:
         """The probabilities of the inputs (B, I), those of a group divided by their sum."""
+        return self._by_group(values, lambda part: part / part.sum(1, keepdim=True))
+
+    def _log_normalised(self, logs: Tensor) -> Tensor:
+        """The same for logarithms."""
+        return self._by_group(logs, lambda part: part.log_softmax(1))
+
+    def _by_group(self, values: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         sizes = [len(group) for group in self.variables.groups]
         facts, *groups = torch.split(values, [len(self.variables.facts), *sizes], dim=1)
-        return torch.cat([facts, *(part / part.sum(1, keepdim=True) for part in groups)], 1)
+        return torch.cat([facts, *map(function, groups)], 1)
 
     def _generator(self, device: torch.device) -> torch.Generator | None:
         if self.inference.seed is None:
@@ -303,17 +358,6 @@ class ProbabilitySemantics(nn.Module):
         return {**self.__dict__, "_generators": {}}
 
 
-def _log(values: Tensor) -> Tensor:
-    """Log p with a finite slope also where p is 0."""
-    tiny = torch.finfo(torch.float64).tiny
-    return (values + (values.clamp(min=tiny) - values).detach()).log()
-
-
-def log_odds_of_log(logs: Tensor) -> Tensor:
-    """Log p − log(1 − p) from log p, with a finite value and slope where p is 0 or 1."""
-    least = max(-1e30, torch.finfo(logs.dtype).min / 2)
-    finite = logs.double().nan_to_num(torch.nan, neginf=least)
-    held = finite + (finite.clamp(max=-torch.finfo(torch.float64).eps / 8) - finite).detach()
-    near = (-torch.expm1(torch.where(held > -0.5, held, -1.0))).log()
-    far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())
-    return (held - torch.where(held > -0.5, near, far)).to(logs.dtype)
+def _log(values: Tensor, least: float) -> Tensor:
+    """The logarithm, with that of `least` and a finite slope where a value is smaller."""
+    return (values + (values.clamp(min=least) - values).detach()).log()

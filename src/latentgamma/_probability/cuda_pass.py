@@ -17,8 +17,9 @@ from latentgamma._probability.cuda_pass_kernels import (
     run_examples_backward,
     run_examples_with_gradient,
 )
-from latentgamma._probability.fused_pass import FusedPass, constant_outputs
+from latentgamma._probability.fused_pass import LOG, VALUE, FusedPass, constant_outputs
 from latentgamma._probability.log_pass import node_levels
+from latentgamma._probability.logarithms import ROUNDED_COMPLEMENT
 from latentgamma._probability.second_derivative import without_second_derivative
 
 Result = TypeVar("Result")
@@ -50,6 +51,16 @@ class CudaPass(NamedTuple):
     rows: int
     rules: int
     sizes: dict[str, int]  # of the tiles
+    negated: Tensor | None  # the columns whose complements follow as columns of their own
+
+    def columns_of(self, grad: Tensor) -> Tensor:
+        """The gradient of the columns without their complements."""
+        if self.negated is None:
+            return grad
+        own = self.columns - len(self.negated)
+        found = grad[:, :own]
+        found[:, self.negated] -= grad[:, own:]
+        return found
 
 
 def run_on_cuda(
@@ -74,30 +85,35 @@ def run_on_cuda(
     """
     device = tensors[0].device
     made = cuda_pass(plan, device)
-    kinds, fixed = _outputs(plan, device, logits)
+    reads = _reads(plan, device, logits)
     with torch.no_grad():
         given = [
             tensor.reshape(len(tensor), len(group.row))
             for tensor, group in zip(tensors, plan.groups, strict=True)
         ]
-        batch = len(given[0])
+        batch, dtype = len(given[0]), given[0].dtype
         if len(plan.constants.value):
-            given.append(_constants(plan, device, given[0].dtype, from_logits).expand(batch, -1))
+            given.append(_constants(plan, device, dtype, from_logits).expand(batch, -1))
         x = torch.cat(given, 1) if len(given) > 1 else given[0].contiguous()
-    out = x.new_empty(batch, len(kinds))
+        if made.negated is not None:
+            some = x[:, made.negated]
+            least = ROUNDED_COMPLEMENT if logits else 0.0
+            x = torch.cat((x, -some if from_logits else (1 - some).clamp(min=least)), 1)
+    # The difference of two logarithms is rounded once, to the dtype of the result.
+    out = x.new_empty(batch, len(reads.kinds), dtype=torch.float64 if logits else dtype)
     bad = out if from_logits else torch.zeros(1, dtype=torch.int32, device=device)
     wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
     learn = torch.is_grad_enabled() and bool(wanted)
-    launch = _Launch(made, kinds, from_logits, x)
-    if learn and len(kinds) == 1:
-        slope = launch.forward_and_slope(out, bad, tolerance)
+    launch = _Launch(made, reads.kinds, from_logits, x)
+    alone = reads.outputs == 1
+    if learn and alone:
+        above = reads.spread(x.new_ones(batch, 1))
+        slope = made.columns_of(launch.forward_and_slope(out, bad, tolerance, above))
     else:
         v = launch.forward(out, bad, tolerance)
     if not (from_logits or torch.cuda.is_current_stream_capturing()) and bool(bad):
         return None
-    if fixed is not None:
-        out[:, fixed[0]] = fixed[1].to(out.dtype)
-    result = out.view(batch, *plan.shape)
+    result = reads.join(out).to(dtype).view(batch, *plan.shape)
     if not learn:
         return result
 
@@ -105,13 +121,38 @@ def run_on_cuda(
     spans = [slice(ends[n], ends[n + 1]) for n in wanted]
 
     def gradients(above: Tensor) -> list[Tensor]:
-        above = above.reshape(batch, len(kinds))
-        if len(kinds) == 1:
+        above = above.reshape(batch, reads.outputs)
+        if alone:
             return [slope[:, span] * above for span in spans]
-        grad = launch.backward(v, above)
+        grad = made.columns_of(launch.backward(v, reads.spread(above)))
         return [grad[:, span] for span in spans]
 
     return _CudaFused.apply(result, gradients, *(tensors[n] for n in wanted))  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Reads(NamedTuple):
+    """What a launch reads: the outputs, and the logarithms of the negations of some of them."""
+
+    outputs: int
+    kinds: Tensor  # VALUE or LOG for each output and negation
+    negated: Tensor | None  # the outputs whose negation follows
+    fixed: tuple[Tensor, Tensor] | None  # the places and values of constant outputs
+
+    def join(self, out: Tensor) -> Tensor:
+        """The outputs, (B, outputs), from what was read."""
+        found = out[:, : self.outputs]
+        if self.negated is not None:
+            odds = found[:, self.negated] - out[:, self.outputs :]
+            found[:, self.negated] = odds.clamp(-1e30, 1e30)
+        if self.fixed is not None:
+            found[:, self.fixed[0]] = self.fixed[1].to(found.dtype)
+        return found
+
+    def spread(self, above: Tensor) -> Tensor:
+        """The gradient of what was read, from that of the outputs."""
+        if self.negated is None:
+            return above
+        return torch.cat((above, -above[:, self.negated]), 1)
 
 
 class _Launch(NamedTuple):
@@ -151,19 +192,22 @@ class _Launch(NamedTuple):
             )  # fmt: skip
         return grad
 
-    def forward_and_slope(self, out: Tensor, bad: Tensor, tolerance: float) -> Tensor:
-        """Fill the one output, and return its derivative by each column: one launch for both."""
+    def forward_and_slope(
+        self, out: Tensor, bad: Tensor, tolerance: float, above: Tensor
+    ) -> Tensor:
+        """Fill what is read, and return the gradient of the columns: one launch for both."""
         made, kinds, from_logits, x = self
-        size = 2 * made.rows + made.rules + 1
+        outputs = len(kinds)
+        size = 2 * made.rows + made.rules + outputs
         work = torch.empty(len(x) * size, dtype=torch.float64, device=x.device)
         slope = torch.empty_like(x)
         if len(x):
             run_examples_with_gradient[(len(x),)](
-                x, work, out, bad, x.new_ones(len(x), 1), slope, made.group_start,
+                x, work, out, bad, above.contiguous(), slope, made.group_start,
                 made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
                 made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
                 made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
-                made.chunks, 1, made.rows, made.rules, tolerance,
+                made.chunks, outputs, made.rows, made.rules, tolerance,
                 FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
             )  # fmt: skip
         return slope
@@ -204,17 +248,20 @@ def _once_per_plan(make: Callable[..., Result]) -> Callable[..., Result]:
 
 
 @_once_per_plan
-def _outputs(
-    plan: FusedPass, device: torch.device, logits: bool
-) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """What is read of each output, and the places and values of those that are constant."""
+def _reads(plan: FusedPass, device: torch.device, logits: bool) -> _Reads:
     kind, outputs = plan.kind(logits), plan.circuit.outputs
-    kinds = torch.from_numpy(kind.astype(np.int32)).to(device)
+    read = np.full(len(outputs) + len(plan.negations), LOG if logits else VALUE, np.int32)
     fixed = np.flatnonzero(outputs < 0)
-    if not len(fixed):
-        return kinds, None
     ends = constant_outputs(outputs[fixed], kind[fixed], np.dtype(np.float32))
-    return kinds, (torch.from_numpy(fixed).to(device), torch.from_numpy(ends).to(device))
+    with torch.inference_mode(False):  # these may be needed for a gradient later
+        return _Reads(
+            len(outputs),
+            torch.from_numpy(read).to(device),
+            torch.from_numpy(plan.negations).to(device) if len(plan.negations) else None,
+            (torch.from_numpy(fixed).to(device), torch.from_numpy(ends).to(device))
+            if len(fixed)
+            else None,
+        )
 
 
 @_once_per_plan
@@ -235,8 +282,11 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
     circuit = plan.circuit
     # The columns of the inputs in the order of the tensors, then the nodes by level.
     columns = np.concatenate([*(group.row for group in plan.groups), plan.constants.row])
+    none = np.concatenate([*(group.none for group in plan.groups), plan.constants.none])
+    negated = np.flatnonzero(none >= 0)
+    columns = np.concatenate([columns, none[negated]])
     widths = [group.width for group in plan.groups for _ in range(len(group.row) // group.width)]
-    widths += [1] * len(plan.constants.row)
+    widths += [1] * (len(plan.constants.row) + len(negated))
     level = node_levels(circuit)[circuit.inputs :]
     by_level = np.argsort(level, kind="stable")
     row = np.zeros(plan.rows, np.int64)
@@ -257,7 +307,8 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
         some = size > k
         body[some, k] = row[circuit.body[circuit.body_ptr[order[some]] + k]]
     # Where each row occurs: in rules, and in outputs after them.
-    outputs = np.where(circuit.outputs < 0, rows - 1, row[np.maximum(circuit.outputs, 0)])
+    read = np.concatenate((circuit.outputs, circuit.complements[plan.negations]))
+    outputs = np.where(read < 0, rows - 1, row[np.maximum(read, 0)])
     atom = np.concatenate((body.ravel(), outputs))
     user = np.concatenate(
         (np.repeat(np.arange(len(order)), K), len(order) + np.arange(len(outputs)))
@@ -302,6 +353,7 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
         rows=rows,
         rules=len(order),
         sizes={"K": K, "NB": NB, "RB": RB, "GB": max(_TILE // GW, 1), "GW": GW, "OB": 256},
+        negated=put(negated).long() if len(negated) else None,
     )
 
 

@@ -13,23 +13,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from latentgamma._probability.fused_pass import LEAST_COMPLEMENT, LOG, VALUE
+from latentgamma._probability.fused_pass import LOG
 
-READ_VALUE, READ_LOG = tl.constexpr(VALUE), tl.constexpr(LOG)
-FLOOR = tl.constexpr(LEAST_COMPLEMENT)
+READ_LOG = tl.constexpr(LOG)
 LARGE = tl.constexpr(1e300)
 TINY = tl.constexpr(2.2250738585072014e-308)
-LOWEST_ODDS = tl.constexpr(-1e30)
-
-
-@triton.jit
-def complement(logs):
-    """1 - exp(x) for x <= 0, with its digits also near 0."""
-    u = tl.exp(logs)
-    between = (u < 1.0) & (u > 0.0)
-    inside = tl.where(between, u, 0.5)
-    near = (1.0 - inside) * tl.where(between, logs, -0.6931471805599453) / tl.log(inside)
-    return tl.where(between, near, tl.where(u >= 1.0, -logs, 1.0))
 
 
 @triton.jit
@@ -103,11 +91,7 @@ def run_examples(x, v, out, bad, group_start, group_width, chunk_ptr, chunk_rule
         there = o < outputs
         logs = tl.load(ve + tl.load(out_row + o, mask=there, other=0), mask=there, other=0.0)
         kind = tl.load(out_kind + o, mask=there, other=0)
-        odds = tl.maximum(logs, LOWEST_ODDS)
-        odds = tl.minimum(odds, -FLOOR)
-        odds = odds - tl.log(complement(odds))
-        value = tl.where(kind == READ_LOG, logs, odds)
-        value = tl.where(kind == READ_VALUE, tl.minimum(tl.exp(logs), 1.0), value)
+        value = tl.where(kind == READ_LOG, logs, tl.minimum(tl.exp(logs), 1.0))
         value = tl.where(spoiled > 0, float("nan"), value)
         tl.store(out + e * outputs + o, value, mask=there)
 
@@ -127,9 +111,7 @@ def run_examples_backward(x, v, share, g, grad_out, grad, group_start, group_wid
         there = o < outputs
         logs = tl.load(ve + tl.load(out_row + o, mask=there, other=0), mask=there, other=0.0)
         kind = tl.load(out_kind + o, mask=there, other=0)
-        slope = 1.0 / tl.maximum(complement(tl.minimum(logs, 0.0)), FLOOR)
-        slope = tl.where(kind == READ_LOG, 1.0, slope)
-        slope = tl.where(kind == READ_VALUE, tl.exp(logs), slope)
+        slope = tl.where(kind == READ_LOG, 1.0, tl.exp(logs))
         above = tl.load(grad_out + e * outputs + o, mask=there, other=0.0).to(tl.float64)
         tl.store(se + rules + o, above * slope, mask=there)
     tl.debug_barrier()

@@ -31,6 +31,10 @@ class WorldTable:
     places: tuple[tuple[int, ...], ...]
     holds: Tensor  # (worlds, outputs), float64 zeros and ones
 
+    def complement(self) -> WorldTable:
+        """Return the table of the negations of the outputs."""
+        return WorldTable(self.places, 1 - self.holds)
+
     def probabilities(self, inputs: Tensor, complements: Tensor | None = None) -> Tensor:
         """Return the probability of each output, shape (B, outputs), in float64.
 
@@ -111,11 +115,3 @@ def world_table(
         for v in used
     )
     return WorldTable(places, torch.from_numpy(holds).double())
-
-
-def log_complement(logs: Tensor) -> Tensor:
-    """Return log(1 - exp(x)) of x <= 0, with a finite value and slope also at 0."""
-    held = logs + (logs.clamp(max=-torch.finfo(torch.float64).tiny) - logs).detach()
-    near = (-torch.expm1(torch.where(held > -0.5, held, -0.25))).log()
-    far = torch.log1p(-torch.where(held > -0.5, -1.0, held).exp())
-    return torch.where(held > -0.5, near, far)

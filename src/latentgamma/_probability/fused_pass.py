@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma._probability.logarithms import ROUNDED_COMPLEMENT
 from latentgamma._probability.pass_circuit import SumProduct
 from latentgamma._probability.passes import share_tiles
 from latentgamma._probability.second_derivative import without_second_derivative
@@ -26,8 +27,8 @@ from latentgamma._probability.second_derivative import without_second_derivative
 VALUE, LOG, LOG_ODDS = 0, 1, 2
 #: Probabilities below this are computed again in the log domain: factors may have underflowed.
 SMALLEST = 1e-200
-#: The least 1 - p that log-odds distinguish from 0.
-LEAST_COMPLEMENT = 2.0**-55
+#: Whether outputs were read: yes; some need the log domain; some need the node of their negation.
+FILLED, NEED_LOGARITHMS, NEED_COMPLEMENTS = 0, 1, 2
 
 #: Called where a gradient arrives and that of the inputs is zero.
 Watch = Callable[[], None]
@@ -78,6 +79,8 @@ class FusedPass:
         rows: the number of rows: one for each node, and for each input that no rule uses.
         logarithms: LOG or LOG_ODDS for each output: what is read of it if not its value.
         shape: the shape of the outputs of one example.
+        with_complements: makes the same pass with nodes for the negations of the outputs; None
+            where this is it.
     """
 
     circuit: SumProduct
@@ -86,14 +89,26 @@ class FusedPass:
     rows: int
     logarithms: np.ndarray
     shape: tuple[int, ...]
+    with_complements: Callable[[], FusedPass] | None
 
     def kind(self, logits: bool) -> np.ndarray:
         """Return VALUE, LOG or LOG_ODDS for each output."""
         return self.logarithms if logits else np.full_like(self.logarithms, VALUE)
 
     @cached_property
-    def _runs_on_cuda(self) -> bool:
-        return self.circuit.all_exclusive and _cuda() is not None
+    def _complemented(self) -> FusedPass | None:
+        return None if self.with_complements is None else self.with_complements()
+
+    @cached_property
+    def negations(self) -> np.ndarray:
+        """The outputs whose log-odds are read of their node and of that of their negation."""
+        return np.flatnonzero((self.logarithms == LOG_ODDS) & (self.circuit.complements >= 0))
+
+    def _runs_on_cuda(self, logits: bool) -> bool:
+        """Whether a kernel for CUDA devices has all that is read."""
+        odds = self.logarithms[self.circuit.outputs >= 0] == LOG_ODDS
+        known = not logits or len(self.negations) == odds.sum()
+        return known and not self.circuit.kind.any() and _cuda() is not None
 
     def run(
         self,
@@ -114,10 +129,11 @@ class FusedPass:
             watch: called in the backward pass if it finds nothing but zeros.
         """
         if tensors[0].is_cuda:
-            if not self._runs_on_cuda:
+            plan = self._complemented if logits and (self.logarithms == LOG_ODDS).any() else self
+            if plan is None or not plan._runs_on_cuda(logits):
                 return None
             return _cuda().run_on_cuda(  # type: ignore[no-any-return]
-                self, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance
+                plan, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance
             )
         kernels, kind = _kernels(), self.kind(logits)
         given = [_columns(tensor) for tensor in tensors]
@@ -129,7 +145,8 @@ class FusedPass:
             values[:, self.constants.none[some]] = 1 - self.constants.value[some, None]
         for x, (row, none, width) in zip(given, self.groups, strict=True):
             if not from_logits:
-                fine = kernels.load_values(x, width, row, none, values, tolerance)
+                least = ROUNDED_COMPLEMENT if logits else 0.0
+                fine = kernels.load_values(x, width, row, none, values, tolerance, least)
             elif width > 1:
                 fine = kernels.load_scores(x, width, row, values)
             else:
@@ -141,7 +158,18 @@ class FusedPass:
         fixed = self.circuit.outputs < 0
         if fixed.any():
             out[:, fixed] = constant_outputs(self.circuit.outputs[fixed], kind[fixed], out.dtype)
-        if kernels.read_outputs(values, self.circuit.outputs, kind, out):
+        read = kernels.read_outputs(
+            values, self.circuit.outputs, self.circuit.complements, kind, out
+        )
+        if read == NEED_COMPLEMENTS and self._complemented is not None:
+            return self._complemented.run(
+                tensors,
+                from_logits=from_logits,
+                logits=logits,
+                tolerance=tolerance,
+                watch=watch,
+            )
+        if read != FILLED:
             return None
         result = torch.from_numpy(out.reshape(batch, *self.shape))
         if not torch.is_grad_enabled():
@@ -188,7 +216,9 @@ class _Fused(torch.autograd.Function):
         tensors = ctx.saved_tensors
         grads = np.empty(values.shape)
         above = _columns(grad_out)
-        kernels.output_gradient(values, plan.circuit.outputs, kind, above, grads)
+        kernels.output_gradient(
+            values, plan.circuit.outputs, plan.circuit.complements, kind, above, grads
+        )
         share_tiles(kernels.gradient_tiles, plan.circuit, values, grads)
         found, moves = [], False
         for n, tensor in zip(wanted, tensors, strict=True):
@@ -210,10 +240,11 @@ class _Fused(torch.autograd.Function):
 
 def constant_outputs(outputs: np.ndarray, kind: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Return what is read of outputs that are certain (-1) or impossible (-2)."""
+    most = min(1e30, float(np.finfo(dtype).max) / 2)
     ends = {  # by kind: impossible, certain
         VALUE: (0.0, 1.0),
         LOG: (-np.inf, 0.0),
-        LOG_ODDS: (max(-1e30, float(np.finfo(dtype).min) / 2), -np.log(LEAST_COMPLEMENT)),
+        LOG_ODDS: (-most, most),
     }
     return np.array([ends[int(k)][int(n) + 2] for n, k in zip(outputs, kind, strict=True)])
 
@@ -225,6 +256,7 @@ def fuse_pass(
     constants: tuple[np.ndarray, np.ndarray],
     logarithms: np.ndarray,
     shape: tuple[int, ...],
+    with_complements: Callable[[], FusedPass] | None,
 ) -> FusedPass:
     """Return the pass with a row for each input.
 
@@ -235,6 +267,7 @@ def fuse_pass(
         constants: The places of inputs that are the same in every example, and their values.
         logarithms: LOG or LOG_ODDS for each output.
         shape: The shape of the outputs of one example.
+        with_complements: Makes the same pass with nodes for the negations of the outputs.
     """
     row: dict[int, int] = {}
     none: dict[int, int] = {}
@@ -264,4 +297,5 @@ def fuse_pass(
         rows,
         logarithms,
         shape,
+        with_complements,
     )

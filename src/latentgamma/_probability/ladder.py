@@ -10,17 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from latentgamma._errors import ModelError
-from latentgamma._probability.enumeration import WorldTable, log_complement, world_table
+from latentgamma._probability.enumeration import WorldTable, world_table
 from latentgamma._probability.fused_pass import SMALLEST
 from latentgamma._probability.log_pass import pass_log_values
-from latentgamma._probability.pass_circuit import SumProduct
+from latentgamma._probability.logarithms import (
+    LEAST_COMPLEMENT,
+    log_complement,
+    log_odds_of_log,
+)
+from latentgamma._probability.pass_circuit import UNKNOWN, SumProduct
 from latentgamma._probability.passes import pass_values
 from latentgamma._probability.relevant_rules import RelevantRules, relevant_rules
 from latentgamma._probability.sampling import sampled_probabilities
@@ -46,6 +51,7 @@ class Ladder:
     passed: tuple[int, ...]
     tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
     sampled: tuple[int, ...]
+    budget: int  # the most worlds of a table
     reasons: dict[int, str]
     certain: Mask  # (M,) atoms true in every world
     impossible: frozenset[int]  # outputs true in none
@@ -205,37 +211,114 @@ class Ladder:
             parts.append((rest, logs[:, rest]))
         return torch.where(small, _in_order(parts), logs)
 
+    def log_odds(
+        self,
+        logs: Tensor,
+        log_inputs: Tensor,
+        log_complements: Tensor,
+    ) -> Tensor:
+        """Return the log-odds of each output, (B, outputs), also where it is almost certain.
+
+        Args:
+            logs: What `log_probabilities` returned.
+            log_inputs: Log-probabilities of the input atoms, (B, n).
+            log_complements: The logarithm of one minus their probabilities.
+        """
+        odds = log_odds_of_log(logs)
+        likely = logs.detach() > math.log1p(-LEAST_COMPLEMENT)
+        if not logs.is_cuda and not bool(likely.any()):  # on a device that would be waited for
+            return odds
+        circuit, tables = self._complements
+        parts: list[tuple[Sequence[int], Tensor]] = [
+            (places, table.log_probabilities(log_inputs, log_complements))
+            for places, table in tables
+        ]
+        known = {place for places, _ in parts for place in places}
+        columns = [
+            n
+            for n, (place, node) in enumerate(zip(self.passed, circuit.complements, strict=True))
+            if node != UNKNOWN and place not in known
+        ]
+        if columns:
+            value = pass_log_values(circuit, _pass_inputs(circuit, log_inputs, log_complements))
+            value = _columns(value, _indices_on(circuit, value.device)[2], -torch.inf, 0.0)
+            if len(columns) < len(self.passed):
+                value = value[:, columns]
+            parts.append(([self.passed[n] for n in columns], value))
+        known.update(self.passed[n] for n in columns)
+        rest = [place for place in range(len(self.outputs)) if place not in known]
+        if rest:
+            likely[:, rest] = False
+            parts.append((rest, logs[:, rest]))
+        return torch.where(likely, -log_odds_of_log(_in_order(parts)), odds)
+
+    @cached_property
+    def with_complements(self) -> SumProduct:
+        """The pass with nodes for the negations of the outputs, where they need no difference."""
+        atoms = [self.outputs[place] for place in self.passed]
+        return sum_product(
+            self.program, self.variables, self._rules(atoms), atoms, complements=True
+        )[0]
+
+    @cached_property
+    def _complements(self) -> tuple[SumProduct, list[tuple[tuple[int, ...], WorldTable]]]:
+        """How the negations of the outputs are computed: by a pass, and by tables."""
+        circuit = self.with_complements
+        tables = [(places, table.complement()) for places, table in self.tables]
+        for place, node in zip(self.passed, circuit.complements.tolist(), strict=True):
+            if node == UNKNOWN:
+                atom = self.outputs[place]
+                used = sorted(_support(self.variables, self._rules([atom]), atom))
+                if _worlds(self.variables, used) <= self.budget:
+                    table = world_table(self.program, self.variables, used, [atom], self.true)
+                    tables.append(((place,), table.complement()))
+        return circuit, tables
+
+    def _rules(self, atoms: Sequence[int]) -> RelevantRules:
+        return relevant_rules(self.program, self.variables, atoms, self.true)
+
     @property
     def _needs_complements(self) -> bool:
         return bool(self.tables) or bool(self.circuit.input_negated.any())
 
     def _pass_inputs(self, values: Tensor, complements: Tensor | None) -> Tensor:
-        """The columns of the input nodes of the pass, in float64."""
-        used, _, negated = _indices_on(self.circuit, values.device)
-        given = values[:, used].double()
-        if not self.circuit.input_negated.any():
-            return given
-        rest = 1 - given if complements is None else complements[:, used].double()
-        return torch.where(negated, rest, given)
+        return _pass_inputs(self.circuit, values, complements)
 
     def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
         """The columns of the outputs of the pass."""
-        ends = [value.new_full((len(value), 1), end) for end in (impossible, certain)]
-        _, columns, _ = _indices_on(self.circuit, value.device)
-        return torch.cat((value, *ends), 1)[:, columns]
+        columns = _indices_on(self.circuit, value.device)[1]
+        return _columns(value, columns, impossible, certain)
+
+
+def _pass_inputs(circuit: SumProduct, values: Tensor, complements: Tensor | None) -> Tensor:
+    """The columns of the input nodes of a pass, in float64."""
+    used, _, _, negated = _indices_on(circuit, values.device)
+    given = values[:, used].double()
+    if not circuit.input_negated.any():
+        return given
+    rest = 1 - given if complements is None else complements[:, used].double()
+    return torch.where(negated, rest, given)
+
+
+def _columns(value: Tensor, columns: Tensor, impossible: float, certain: float) -> Tensor:
+    """These columns of the nodes followed by one that is impossible and one that is certain."""
+    ends = [value.new_full((len(value), 1), end) for end in (impossible, certain)]
+    return torch.cat((value, *ends), 1)[:, columns]
 
 
 @lru_cache(maxsize=16)
-def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The places of the inputs, the columns of the outputs, and the complements, on a device.
-
-    The columns refer to the nodes followed by one that is impossible and one that is certain.
-    """
-    columns = np.where(circuit.outputs < 0, circuit.nodes + 2 + circuit.outputs, circuit.outputs)
-    arrays = (circuit.input_places, columns)
+def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The places of inputs, the columns of outputs and negations, and whether inputs are negated."""
+    columns = [
+        np.where(nodes < 0, circuit.nodes + 2 + nodes, nodes)
+        for nodes in (circuit.outputs, circuit.complements)
+    ]
+    arrays = (circuit.input_places, *columns)
     with torch.inference_mode(False):  # these may be needed for a gradient later
-        places, outputs = (torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays)
-        return places, outputs, torch.from_numpy(circuit.input_negated).to(device)
+        places, outputs, complements = (
+            torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays
+        )
+        return places, outputs, complements, torch.from_numpy(circuit.input_negated).to(device)
 
 
 def plan_ladder(
@@ -309,6 +392,7 @@ def plan_ladder(
         passed,
         tables,
         tuple(sampled),
+        budget,
         reasons,
         rules.certain,
         frozenset(atom for atom in atoms if not rules.bodies.get(atom, (atom,))),
@@ -343,6 +427,8 @@ def _in_order(parts: Sequence[tuple[Sequence[int], Tensor]]) -> Tensor:
     """The columns of several parts, each at its place."""
     places = [place for some, _ in parts for place in some]
     columns = torch.cat([tensor for _, tensor in parts], 1)
+    if places == sorted(places):
+        return columns
     order = torch.tensor(np.argsort(places), device=columns.device)
     return columns[:, order]
 

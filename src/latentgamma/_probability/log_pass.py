@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma._probability.logarithms import log_complement
 from latentgamma._probability.pass_circuit import COMPLEMENT, INDEPENDENT, SumProduct
 from latentgamma._probability.second_derivative import without_second_derivative
 
@@ -40,12 +41,12 @@ class _LogPass(torch.autograd.Function):
             total.index_add_(0, level.node, (logs - shift[level.node]).exp())
             result = total.log() + shift
             if level.independent is not None:
-                none = torch.zeros_like(most).index_add_(0, level.node, _log_complement(logs))
+                none = torch.zeros_like(most).index_add_(0, level.node, log_complement(logs, 0.0))
                 # Where all bodies are this unlikely, their sum is right to the last digit.
                 likely = level.independent & (result > -100.0)
-                result = torch.where(likely, _log_complement(none), result)
+                result = torch.where(likely, log_complement(none, 0.0), result)
             if level.complement is not None:
-                result = torch.where(level.complement, _log_complement(result), result)
+                result = torch.where(level.complement, log_complement(result, 0.0), result)
             value[level.first : level.first + level.nodes] = result
         ctx.circuit, ctx.value = circuit, value
         ctx.save_for_backward(log_inputs)
@@ -63,7 +64,7 @@ class _LogPass(torch.autograd.Function):
             result, above = value[rows][level.node], grad[rows][level.node]  # (rules, B)
             weight = logs - result
             if level.independent is not None:
-                complement = _log_complement(logs).clamp(min=-700.0)
+                complement = log_complement(logs, 0.0).clamp(min=-700.0)
                 none = torch.zeros_like(grad[rows]).index_add_(0, level.node, complement)
                 others = none[level.node] - complement
                 weight = torch.where(level.independent[level.node], weight + others, weight)
@@ -75,14 +76,6 @@ class _LogPass(torch.autograd.Function):
             grad.index_add_(0, level.body, share[level.rule])
         result = grad[: circuit.inputs].T
         return None, without_second_derivative(result, *ctx.saved_tensors, grad_out)
-
-
-def _log_complement(logs: Tensor) -> Tensor:
-    """log(1 - exp(x)), accurate for x near 0 and for very negative x."""
-    logs = logs.clamp(max=0.0)  # a sum of rounded probabilities may lie above one
-    near = (-torch.expm1(logs)).log()
-    far = torch.log1p(-logs.exp())
-    return torch.where(logs > -0.6931471805599453, near, far)
 
 
 class _Level(NamedTuple):

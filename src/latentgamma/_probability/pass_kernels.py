@@ -13,7 +13,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from latentgamma._probability.fused_pass import LEAST_COMPLEMENT, LOG, LOG_ODDS, SMALLEST, VALUE
+from latentgamma._probability.fused_pass import (
+    FILLED,
+    LOG,
+    LOG_ODDS,
+    NEED_COMPLEMENTS,
+    NEED_LOGARITHMS,
+    SMALLEST,
+    VALUE,
+)
+from latentgamma._probability.logarithms import LEAST_COMPLEMENT
 from latentgamma._probability.pass_circuit import COMPLEMENT, EXCLUSIVE, INDEPENDENT
 from latentgamma._simd import (
     TILE,
@@ -188,9 +197,12 @@ def _give_columns(room: Array, out: Array, example: int, column: int) -> bool:
 
 @compiled
 def load_values(
-    x: Array, width: int, node: Array, none: Array, values: Array, tolerance: float
+    x: Array, width: int, node: Array, none: Array, values: Array, tolerance: float, least: float
 ) -> bool:
-    """Probabilities as they are; with a `width` above 1, so many columns sum to one."""
+    """Probabilities as they are; with a `width` above 1, so many columns sum to one.
+
+    The complement of a fact is at least `least`.
+    """
     room = np.empty((width, TILE))
     worst = 0.0
     for t in range(values.shape[0]):
@@ -206,7 +218,8 @@ def load_values(
                 total = total + p
                 put(v, node[column + i], p)
                 if none[column + i] >= 0:
-                    put(v, none[column + i], row_of(v, 1.0) - p)
+                    rest = row_of(v, 1.0) - p
+                    put(v, none[column + i], where_above(rest, row_of(v, least), rest, least))
             if width > 1:
                 put(room, 0, total)
                 for lane in range(min(TILE, x.shape[0] - t * TILE)):
@@ -331,12 +344,13 @@ def score_gradient(values: Array, grads: Array, width: int, node: Array, out: Ar
 
 # -------------------------------------------------------------------- outputs
 @compiled
-def read_outputs(values: Array, node: Array, kind: Array, out: Array) -> bool:
-    """Fill `out` (B, O), and return whether a logarithm needs the log domain.
+def read_outputs(values: Array, node: Array, complement: Array, kind: Array, out: Array) -> int:
+    """Fill `out` (B, O); return FILLED, NEED_LOGARITHMS or NEED_COMPLEMENTS.
 
-    A node of -1 is certain, one of -2 impossible; their columns are left as they are.
+    A negative `node` is certain or impossible; its column is left as it is. A negative
+    `complement` is not computed.
     """
-    small = False
+    small, saturated = False, False
     for example in range(out.shape[0]):
         v = values[example // TILE]
         lane = example % TILE
@@ -350,13 +364,23 @@ def read_outputs(values: Array, node: Array, kind: Array, out: Array) -> bool:
                 small = True
             elif kind[o] == LOG:
                 out[example, o] = math.log(p)
+            elif 1.0 - p >= LEAST_COMPLEMENT:
+                out[example, o] = math.log(p) - math.log(1.0 - p)
+            elif complement[o] < 0:
+                saturated = True
             else:
-                out[example, o] = math.log(p) - math.log(max(1.0 - p, LEAST_COMPLEMENT))
-    return small
+                q = v[complement[o], lane]
+                small |= q < SMALLEST
+                out[example, o] = math.log1p(-q) - math.log(max(q, SMALLEST))
+    if small:
+        return NEED_LOGARITHMS
+    return NEED_COMPLEMENTS if saturated else FILLED
 
 
 @compiled
-def output_gradient(values: Array, node: Array, kind: Array, grad_out: Array, grads: Array) -> None:
+def output_gradient(
+    values: Array, node: Array, complement: Array, kind: Array, grad_out: Array, grads: Array
+) -> None:
     """Fill `grads` with the gradient of the outputs (B, O) at the rows of their nodes."""
     grads[:] = 0.0
     for example in range(grad_out.shape[0]):
@@ -366,9 +390,13 @@ def output_gradient(values: Array, node: Array, kind: Array, grad_out: Array, gr
             if node[o] < 0:
                 continue
             slope = float(grad_out[example, o])
+            n = node[o]
             if kind[o] != VALUE:
-                p = v[node[o], lane]
+                p = v[n, lane]
+                if kind[o] == LOG_ODDS and 1.0 - p < LEAST_COMPLEMENT:
+                    n = complement[o]
+                    p, slope = v[n, lane], -slope
                 slope /= p
                 if kind[o] == LOG_ODDS:
-                    slope /= max(1.0 - p, LEAST_COMPLEMENT)
-            g[node[o], lane] += slope
+                    slope /= 1.0 - p
+            g[n, lane] += slope

@@ -43,6 +43,8 @@ def sum_product(
     variables: Variables,
     rules: RelevantRules,
     outputs: Sequence[int],
+    *,
+    complements: bool = False,
 ) -> tuple[SumProduct, dict[int, str]]:
     """Return the arrays of an exact pass, and why it leaves out some of the outputs.
 
@@ -51,6 +53,7 @@ def sum_product(
         variables: Its random variables.
         rules: The rules that the outputs depend on.
         outputs: The atoms whose probability is asked for.
+        complements: Whether to compute the negations of the outputs too.
 
     Returns:
         The pass for the outputs for which it was proved exact, and a reason for each other one.
@@ -66,8 +69,15 @@ def sum_product(
         except RecursionError:
             refused[atom] = "the check for exclusive atoms is nested too deeply"
     kept = [atom for atom in outputs if atom not in refused]
-    order = [atom for atom in check.order(kept) if atom in independent]
-    circuit = build_circuit(variables, rules, order, independent, kept)
+    circuit = build_circuit(
+        variables,
+        rules,
+        independent,
+        kept,
+        check.support,
+        check.proves_exclusive,
+        complements=complements,
+    )
     return circuit, {atom: refused[atom] for atom in outputs if atom in refused}
 
 
@@ -137,7 +147,8 @@ class _Check:
     def _parts(self, atom: int) -> list[int]:
         return [self._rules.atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
 
-    def _support(self, i: int) -> int:
+    def support(self, i: int) -> int:
+        """The variables of a literal, as bits."""
         i = self._rules.atom_of(i)
         if i in self._supports:
             return self._supports[i]
@@ -146,7 +157,7 @@ class _Check:
     def _body_support(self, atom: int, body: Body) -> int:
         union = 0
         for i in body:
-            support = self._support(i)
+            support = self.support(i)
             if union & support:
                 raise _RefusedError(
                     f"the body of {self._text(atom, body)} has atoms that depend on the same input"
@@ -205,6 +216,13 @@ class _Check:
             return same and not all(negated)
         return self._atoms_exclude(a, b)
 
+    def proves_exclusive(self, a: int, b: int) -> bool:
+        """Whether two atoms are proved to exclude each other."""
+        try:
+            return self._atoms_exclude(a, b)
+        except (_RefusedError, RecursionError):
+            return False
+
     def _atoms_exclude(self, a: int, b: int) -> bool:
         if a == b:
             return False
@@ -224,7 +242,7 @@ class _Check:
 
     def _reach(self, i: int) -> int:
         """The variables of an atom; every bit for one whose turn has not come."""
-        return self._supports.get(i, -1) if i in self._bodies else self._support(i)
+        return self._supports.get(i, -1) if i in self._bodies else self.support(i)
 
     def _name(self, i: int) -> str:
         return repr(self._program.atoms[-1 - i if i < 0 else i])
