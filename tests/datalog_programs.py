@@ -11,6 +11,7 @@ import clingo
 from hypothesis import strategies as st
 
 import latentgamma as lg
+from latentgamma._program.names import quote
 
 CONSTANTS = ("a", "b", "c")
 VARIABLES = ("X", "Y", "Z")
@@ -216,3 +217,40 @@ def arithmetic_answer(
         if not kinds:
             found.add(f"p({outcomes[-1]})")
     return found
+
+
+_CHARACTERS = "aZ_3 éßΩ'\"\\\t\n%.,(:-"
+#: Names of every kind that rule text knows.
+NAMES = st.one_of(
+    st.sampled_from(("a", "b", "_x1", "größe", "ähre", "Ärger", "3", "p(a)", "p(größe,-3)", "p((a,b))")),
+    st.sampled_from(("p(f(a,größe),3)", 'p("x y, ü")', "p('night train')", "night train", "X", "not")),
+    st.text(_CHARACTERS, min_size=1, max_size=4),
+    st.text(_CHARACTERS, min_size=1, max_size=3).map(lambda name: f"p({quote(name)})"),
+)  # fmt: skip
+
+
+@st.composite
+def ground_texts(draw: st.DrawFn) -> str:
+    """Rules without variables in every form; an atom negates only names before its own."""
+    names = draw(st.lists(NAMES, min_size=2, max_size=6, unique=True))
+    written = [f"'{name}'" if name == "b" else quote(name) for name in names]
+    gap = st.sampled_from(("", " ", "\n ", " % why\n", " /* ö */ "))
+    lines = []
+    for _ in range(draw(st.integers(1, 5))):
+        heads = draw(st.sets(st.integers(0, len(names) - 1), min_size=1, max_size=3))
+        body = [written[i] for i in draw(st.sets(st.integers(0, len(names) - 1), max_size=2))]
+        arrow = draw(st.sampled_from((":-", "<-", "=>", "->")))
+        if arrow in {":-", "<-"} and min(heads):
+            denied = draw(st.sets(st.integers(0, min(heads) - 1), max_size=1))
+            # What is denied has no rules, so that the program is stratified.
+            body += [f"not {quote(f'never {names[i]}')}" for i in denied]
+        sides = [",".join(draw(gap) + written[i] for i in sorted(heads)), ", ".join(body)]
+        if arrow in {"=>", "->"}:
+            sides.reverse()
+        fact = not body and draw(st.booleans())
+        lines.append(
+            sides[arrow in {"=>", "->"}] + "."
+            if fact
+            else f" {arrow}{draw(gap)} ".join(sides) + "."
+        )
+    return "\n".join(lines)

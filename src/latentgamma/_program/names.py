@@ -21,6 +21,7 @@ _ARGUMENT = rf"(?:{_WORD}|-?{_NUMBER}|{_SIMPLE})"
 FLAT = rf"{_WORD}(?:\({_ARGUMENT}(?:,{_ARGUMENT})*+\))?+"
 
 _bare = re.compile(rf"{FLAT}|{_NUMBER}")
+_plain_word = re.compile(_WORD).fullmatch
 _opening = re.compile(rf"{_WORD}\(").match
 _functors = re.compile(rf"(?:{_WORD}\()++").match
 _simple_arguments = re.compile(rf"(?:{_ARGUMENT},)++").match
@@ -47,7 +48,12 @@ def quote(name: str) -> str:
     >>> print(quote("bird"), quote("edge(a,b)"), quote("edge(a, b)"), quote("it's\n"))
     bird edge(a,b) 'edge(a, b)' 'it\'s\n'
     """
-    return name if _bare.fullmatch(name) or _is_nested_term(name) else _add_quotes(name, "'")
+    return name if _bare.fullmatch(name) or _is_nested_term(name) else add_quotes(name, "'")
+
+
+def is_word(name: str) -> bool:
+    """Whether a name is a word: letters, digits and '_', and not like a variable or a number."""
+    return _plain_word(name) is not None
 
 
 def rule_text(heads: Iterable[str], body: Iterable[str]) -> str:
@@ -87,7 +93,8 @@ def _is_nested_term(name: str) -> bool:
         return False
 
 
-def _add_quotes(content: str, mark: str) -> str:
+def add_quotes(content: str, mark: str) -> str:
+    """The content between two of these quotes, with escapes where they are needed."""
     if content.isprintable() and "\\" not in content:
         return f"{mark}{content.replace(mark, chr(92) + mark)}{mark}"
     return f"{mark}{''.join(_escape(c, mark) for c in content)}{mark}"
@@ -153,7 +160,7 @@ def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
             continue
         if part[0] in _content:
             content, end = _read_quoted(text, at)
-            written = _add_quotes(content, '"') if part[0] == '"' else quote(content)
+            written = add_quotes(content, '"') if part[0] == '"' else quote(content)
             if not content and part[0] == "'":
                 raise UnreadableName(at, "a name must not be empty")
             if written != text[at:end]:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._program.program import Program
+from latentgamma.datalog.clingo_names import decode_name
 from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.source import CANDIDATE
 
@@ -39,7 +40,7 @@ def assembled(output: Output) -> Program:
             fresh.append(name)
         place[atom] = number
     F = len(facts)
-    atoms = (*facts, *fresh)
+    atoms = tuple(map(decode_name, (*facts, *fresh)))
     ends: npt.NDArray[np.int64] = np.concatenate((np.zeros(F + 1, np.int64), np.cumsum(counts)))
     all_heads = np.concatenate((np.arange(F, dtype=np.int32), place[heads]))
     negated = bodies < 0

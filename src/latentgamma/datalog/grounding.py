@@ -15,6 +15,7 @@ from latentgamma._program.program import Program
 from latentgamma._program.source_text import normalize_text
 from latentgamma._program.stratification import NotStratifiedError
 from latentgamma.datalog.assembly import assembled
+from latentgamma.datalog.clingo_names import decode_name, decode_text, encode_name
 from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.grounder import DivisionCrash, GroundingFailed
 from latentgamma.datalog.origin import Grounding
@@ -124,7 +125,8 @@ def ground_text(
     _refuse_extremes(source, output)
     _warn(source, output, {given for given, _ in tables})
     # An open atom without a name is a fact of the text as well.
-    inputs = tuple(output.names[atom] for atom in output.externals if atom in output.names)
+    named = (output.names[atom] for atom in output.externals if atom in output.names)
+    inputs = tuple(map(decode_name, named))
     origin = replace(grounding, inputs=inputs, shown=source.shown)
     try:
         return replace(assembled(output), origin=origin)
@@ -241,8 +243,8 @@ def _dependent_on_open(source: Source) -> set[Signature]:
     for start, end in source.scanned.ground:
         for _, head, body_atoms, negated in ground_statements(source.scanned.text, start, end):
             if body_atoms or negated:
-                names = {signature_of(name) for name in (*body_atoms, *negated)}
-                uses.append((signature_of(head), names))
+                names = {signature_of(encode_name(name)) for name in (*body_atoms, *negated)}
+                uses.append((signature_of(encode_name(head)), names))
     while True:
         more = {head for head, body in uses if body & found} - found
         if not more:
@@ -261,7 +263,7 @@ def _kind_of_aggregate(literal: Any) -> str | None:
 
 def _at_the_negation(source: Source, error: NotStratifiedError) -> ProgramError:
     """The same error, at the place in the text where the negation stands."""
-    head, denied = error.head.partition("(")[0], error.negated.partition("(")[0]
+    head, denied = (encode_name(name).partition("(")[0] for name in (error.head, error.negated))
     for rule in source.rules:
         for literal in rule.body:
             if (
@@ -317,4 +319,4 @@ def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
 
 
 def _say(message: str) -> None:
-    warnings.warn(message, GroundingWarning, stacklevel=5)
+    warnings.warn(decode_text(message), GroundingWarning, stacklevel=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from latentgamma._program.program import Program
+from latentgamma.datalog.clingo_names import decode_name
 from latentgamma.datalog.origin import Grounding
 from latentgamma.datalog.scanner import Signature, signature_of
 
@@ -50,5 +51,5 @@ def outputs(program: Program) -> tuple[str, ...]:
 
 def atoms_of(program: Program, predicates: tuple[Signature, ...]) -> tuple[str, ...]:
     """The atoms of some predicates, in the order of the program."""
-    wanted = set(predicates)
+    wanted = {(decode_name(name), arity) for name, arity in predicates}
     return tuple(name for name in program.atoms if signature_of(name) in wanted)

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
+from latentgamma.datalog.clingo_names import decode_name, decode_text, encode_name
+
 # In the order of clingo's enumeration of comparison operators.
 _COMPARE = {
     0: operator.gt,
@@ -48,7 +50,7 @@ def matches(
     """
     import clingo
 
-    atoms = {name: clingo.parse_term(name) for name in {head, *body}}
+    atoms = {name: clingo.parse_term(encode_name(name)) for name in {head, *body}}
     literals = [node for node in rule.body if node.ast_type.name == "Literal"]
     positive = [n for n in literals if n.sign == 0 and n.atom.ast_type.name == "SymbolicAtom"]
     denied = [n for n in literals if n.sign == 1 and n.atom.ast_type.name == "SymbolicAtom"]
@@ -65,13 +67,13 @@ def matches(
             continue
         if _value(rule.head.atom.symbol, values, constants) not in {atoms[head], None}:
             continue
-        named = [str(_value(n.atom.symbol, values, constants)) for n in denied]
+        named = [decode_name(str(_value(n.atom.symbol, values, constants))) for n in denied]
         if not negated <= set(named):
             continue
         absent = tuple(name for name in named if name not in negated)
         if any(name in possible for name in absent):
             continue
-        shown = tuple((v, str(values[v])) for v in _variables(rule) if v in values)
+        shown = tuple((v, decode_text(str(values[v]))) for v in _variables(rule) if v in values)
         return Match(shown, absent)
     return None
 

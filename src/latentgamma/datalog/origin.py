@@ -14,6 +14,7 @@ from latentgamma._errors import ParseError
 from latentgamma._program.origin import Instance
 from latentgamma._program.program import Program
 from latentgamma.datalog.assembly import assembled
+from latentgamma.datalog.clingo_names import decode_name, encode_name
 from latentgamma.datalog.clingo_run import Output
 from latentgamma.datalog.grounder import run_clingo
 from latentgamma.datalog.matching import matches
@@ -114,20 +115,20 @@ class Grounding:
                 return Instance(f"line {line}", (), tuple(sorted(absent)))
         import clingo
 
-        atom = clingo.parse_term(head)
+        atom = clingo.parse_term(encode_name(head))
         for rule in self._rules_of.get((atom.name, len(atom.arguments)), ()):
             found = matches(rule, head, body, negated, self.source.constants, possible)
             if found is not None:
-                line = rule.location.begin.line
+                line = self.source.line(rule)
                 return Instance(f"line {line}", found.substitution, found.absent)
         if not body and (atom.name, len(atom.arguments)) in dict(self.tables):
-            return Instance(f"table {atom.name}")
+            return Instance(f"table {decode_name(atom.name)}")
         return None
 
     def places(self, atom: str) -> list[str]:
         """Where the rules for the predicate of an atom stand."""
-        rules = self._rules_of.get(signature_of(atom), ())
-        return [f"line {rule.location.begin.line}" for rule in rules]
+        rules = self._rules_of.get(signature_of(encode_name(atom)), ())
+        return [f"line {self.source.line(rule)}" for rule in rules]
 
     def atom_name(self, text: str) -> str | None:
         """The name of the atom that the text writes, if the rules have its predicate."""
@@ -139,7 +140,8 @@ class Grounding:
             return None
         if atom.type != clingo.SymbolType.Function or not atom.name:
             return None
-        return str(atom) if (atom.name, len(atom.arguments)) in self._rules_of else None
+        known = (atom.name, len(atom.arguments)) in self._rules_of
+        return decode_name(str(atom)) if known else None
 
     @cached_property
     def _rules_of(self) -> dict[Signature, list[Any]]:
@@ -155,11 +157,10 @@ class Grounding:
     ) -> dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]]:
         """The facts and the rules without variables: by head and body, the negated atoms and the line."""
         lines: dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]] = {}
-        text, at, line = self.source.scanned.text, 0, 1
+        text = self.source.scanned.text
         for start, end in self.source.scanned.ground:
             for place, head, body, negated in ground_statements(text, start, end):
-                line += text.count("\n", at, place)
-                at = place
+                line = self.source.line_at(place)
                 lines.setdefault((head, frozenset(body)), []).append((frozenset(negated), line))
         return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 
 from latentgamma._errors import ParseError, ProgramError
 from latentgamma._program.source_text import error_at
+from latentgamma.datalog.clingo_names import decode_text, encode_name
 from latentgamma.datalog.scanner import Scanned, Signature, scan
 
 #: Candidates for the facts of an open predicate are kept under its name with this in front.
@@ -69,6 +71,14 @@ class Source:
         begin, end = node.location.begin, node.location.end
         return self._offset(begin.line, begin.column), self._offset(end.line, end.column)
 
+    def line(self, node: Any) -> int:
+        """The line of a node of clingo's tree in the text as it was given."""
+        return self.line_at(self.extent(node)[0])
+
+    def line_at(self, at: int) -> int:
+        """The line of a place of the scanned text in the text as it was given."""
+        return bisect_right(self._given_line_starts, self.scanned.place(at))
+
     def _offset(self, line: int, column: int) -> int:
         """The place of a line and column of clingo's, which counts bytes."""
         start = self._line_starts[line - 1]
@@ -79,16 +89,16 @@ class Source:
     def _line_starts(self) -> list[int]:
         return [0, *(found.end() for found in re.finditer("\n", self.scanned.text))]
 
+    @cached_property
+    def _given_line_starts(self) -> list[int]:
+        return [0, *(found.end() for found in re.finditer("\n", self.text))]
+
     def error(self, line: int, column: int, problem: str) -> ParseError:
         """The error at a line and column of clingo's, which counts bytes."""
-        read = self.scanned.text.split("\n")
-        written = self.text.split("\n")
-        if line > len(read):  # the end of the text
-            return error_at(self.text, len(self.text.rstrip()), problem, self.path)
-        before = read[line - 1].encode()[: column - 1].decode(errors="ignore")
-        return ParseError(
-            problem, source=written[line - 1], line=line, column=len(before) + 1, path=self.path
-        )
+        at = len(self.text.rstrip())  # the end of the text
+        if line <= len(self._line_starts):
+            at = min(self.scanned.place(self._offset(line, column)), at)
+        return error_at(self.text, at, decode_text(problem), self.path)
 
     def error_of(self, node: Any, problem: str) -> ParseError:
         """The error at a node of clingo's tree."""
@@ -160,7 +170,7 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
 
 
 def signatures(names: Iterable[str] | str) -> list[Signature]:
-    """The predicates that are written as 'edge/2'.
+    """The predicates that are written as 'edge/2', with names as clingo gets them.
 
     >>> signatures(["edge/2"])
     [('edge', 2)]
@@ -168,7 +178,7 @@ def signatures(names: Iterable[str] | str) -> list[Signature]:
     found = []
     for name in [names] if isinstance(names, str) else names:
         match = (
-            re.fullmatch(r"\s*([a-z_]\w*)\s*/\s*([0-9]+)\s*", name)
+            re.fullmatch(r"\s*([^\WA-Z0-9]\w*)\s*/\s*([0-9]+)\s*", name)
             if isinstance(name, str)
             else None
         )
@@ -176,7 +186,7 @@ def signatures(names: Iterable[str] | str) -> list[Signature]:
             raise ProgramError(
                 f"a predicate is written with its number of arguments, such as 'edge/2', not {name!r}"
             )
-        found.append((match[1], int(match[2])))
+        found.append((encode_name(match[1]), int(match[2])))
     return found
 
 
@@ -264,8 +274,10 @@ def _check_atom(source: Source, symbol: Any) -> None:
             for node in walk(argument):
                 if node.ast_type.name != "Function" or not (node.arguments or not node.name):
                     continue
+                if not any(part.ast_type.name == "Variable" for part in walk(node)):
+                    continue
                 raise source.error_of(
                     node,
-                    f"'{node}' is a function term, and rules with variables are free of them; "
+                    f"'{node}' is a function term with a variable, which is not known here; "
                     "give its parts arguments of their own, or write it as a string",
                 )

@@ -17,12 +17,13 @@ from typing import Any, TypeAlias
 
 from latentgamma._errors import DataError
 from latentgamma._program.source_text import decode_text
+from latentgamma.datalog.clingo_names import encode_name
 from latentgamma.datalog.scanner import Signature
 
 #: The facts of one predicate: a table's path, or one row after another.
 Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"
 
-_key = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*", re.ASCII).fullmatch
+_key = re.compile(r"\s*([^\WA-Z0-9]\w*)\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*").fullmatch
 _plain = re.compile(r"_*[a-z][A-Za-z0-9_]*|0|-?[1-9][0-9]{0,8}", re.ASCII).fullmatch
 _whole = re.compile(r"-?[1-9][0-9]{9}", re.ASCII).fullmatch
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -93,6 +94,7 @@ def _unquoted(cell: str) -> str:
 def _as_text(
     name: str, expected: int | None, rows: Iterable[Sequence[Any]], where: str
 ) -> tuple[Signature, str]:
+    written_name = encode_name(name)
     written: dict[Any, str] = {}
     lines: list[str] = []
     arity = expected
@@ -129,8 +131,8 @@ def _as_text(
                     raise DataError(f"{where}: row {number} holds a NUL character")
                 written[type(value), value] = cell
             cells.append(cell)
-        lines.append(f"{name}({','.join(cells)}).\n" if cells else f"{name}.\n")
-    return (name, arity or 0), "".join(lines)
+        lines.append(f"{written_name}({','.join(cells)}).\n" if cells else f"{written_name}.\n")
+    return (written_name, arity or 0), "".join(lines)
 
 
 def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Iterable[Sequence[Any]]]:
