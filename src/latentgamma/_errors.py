@@ -4,7 +4,7 @@ Bad input raises; a numerical failure is data (a certificate with a status).
 
     LatentGammaError
     ├── ProgramError (ValueError)       rules or arrays that do not describe a program
-    │   └── ParseError                  text that is not a definite program, with its place
+    │   └── ParseError                  text that is not a program, with its place
     ├── FactsError (ValueError)         facts that this program does not have
     ├── StateError (ValueError)         a tensor that is not a state of this model
     ├── ModelError (ValueError)         options or a file that do not fit a model
@@ -29,7 +29,7 @@ class ProgramError(LatentGammaError, ValueError):
 
 
 class ParseError(ProgramError):
-    """A text is not a definite program; the message shows where and why.
+    """A text is not a program; the message shows where and why.
 
     >>> error = ParseError("expected an atom", source="a :- .", line=1, column=6, path="r.lp")
     >>> print(error)

@@ -10,7 +10,7 @@ import torch
 
 from latentgamma._errors import ModelError
 from latentgamma._model.module import LatentGamma, require_whole_model
-from latentgamma._program.program import Program
+from latentgamma._program.program import Program, require_definite
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ def alignment(model: LatentGamma, program: Program) -> Alignment:
     Raises:
         ModelError: the model is no LatentGamma, has only a part of its rules, or has another
             number of atoms.
+        ProgramError: the program has negation.
     """
     if not isinstance(model, LatentGamma) or not isinstance(program, Program):
         raise ModelError(
@@ -66,6 +67,7 @@ def alignment(model: LatentGamma, program: Program) -> Alignment:
             f"{type(program).__name__}"
         )
     require_whole_model(model, "alignment")
+    require_definite(program, "alignment")
     if model.M != program.M:
         raise ModelError(f"the model has {model.M} atoms, but the program has {program.M}")
     with torch.no_grad():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from latentgamma._errors import DataError, ModelError
-from latentgamma._program.program import Program
+from latentgamma._program.program import Program, require_definite
 
 if TYPE_CHECKING:
     import torch
@@ -94,9 +94,12 @@ def check_options(
     Raises:
         DataError: an option has a wrong type or value, or does not apply.
         ModelError: the device cannot be used.
+        ProgramError: the known program has negation.
     """
     if known is not None and not isinstance(known, Program):
         raise _wrong("known", "a Program, such as lg.parse returns", known)
+    if known is not None:
+        require_definite(known, "fit(known=…)")
     if not isinstance(refine, bool):
         raise _wrong("refine", "True or False", refine)
     if progress is not None and not callable(progress):
