@@ -318,10 +318,12 @@ class Layer(nn.Module):
         Returns:
             The outputs one after another, shape (B, O).
         """
+        if isinstance(self.rules, ProbabilitySemantics):
+            return self.rules.log_odds(facts, hard=True, from_logits=self.from_logits)[1]
         flat: Tensor = self.rules(
             facts, self._temperature, hard=True, from_logits=self.from_logits, logits=True
         )
-        return log_odds_of_log(flat) if isinstance(self.rules, ProbabilitySemantics) else flat
+        return flat
 
     @property
     def device(self) -> torch.device:

@@ -211,14 +211,15 @@ class ProbabilitySemantics(nn.Module):
         Raises:
             ModelError: where `torch.func` transforms a pass or sampled worlds.
         """
-        if self.runs_outside_torch and not are_plain(facts):
-            raise ModelError(
-                "a sum-product pass and sampled worlds have no transforms of torch.func and no "
-                'forward-mode derivatives; lg.Inference(method="table") has'
-            )
-        given = facts[:, self._order].double()
-        if not logits:
-            return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
+        if logits:
+            logs, odds = self.log_odds(facts, hard=hard, from_logits=from_logits)
+            return torch.where(self._categorical, logs, odds)
+        given = self._given(facts)
+        return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
+
+    def log_odds(self, facts: Tensor, *, hard: bool, from_logits: bool) -> tuple[Tensor, Tensor]:
+        """The log-probabilities and the log-odds of the outputs, each (B, O); see `forward`."""
+        given = self._given(facts)
         if from_logits:
             logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
         else:
@@ -243,7 +244,16 @@ class ProbabilitySemantics(nn.Module):
             found, odds = self._given_evidence(self._evidence, self._log_normalised(logs), rest)
         most = min(1e30, torch.finfo(facts.dtype).max / 2)
         odds = odds + (odds.clamp(-most, most) - odds).detach()
-        return torch.where(self._categorical, found, odds).to(facts.dtype)
+        return found.to(facts.dtype), odds.to(facts.dtype)
+
+    def _given(self, facts: Tensor) -> Tensor:
+        """The inputs in the order of the variables, in float64."""
+        if self.runs_outside_torch and not are_plain(facts):
+            raise ModelError(
+                "a sum-product pass and sampled worlds have no transforms of torch.func and no "
+                'forward-mode derivatives; lg.Inference(method="table") has'
+            )
+        return facts[:, self._order].double()
 
     def _probabilities(self, given: Tensor, *, hard: bool, from_logits: bool) -> Tensor:
         # In float32 an atom with log-odds of 20 would be certain.
