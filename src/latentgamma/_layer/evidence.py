@@ -79,7 +79,8 @@ class Conditioning:
         Args:
             joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
         """
-        parts = joint.reshape(len(joint), len(self.signs), -1)  # (B, subsets, 1 + O)
+        each = joint.shape[1] // len(self.signs)
+        parts = joint.reshape(len(joint), len(self.signs), each)  # (B, subsets, 1 + O)
         return (parts * self.signs.to(joint.device)[:, None]).sum(1)
 
     def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
