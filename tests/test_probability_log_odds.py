@@ -150,6 +150,9 @@ def test_log_odds_and_gradients_have_their_digits_up_to_700(seeds: range) -> Non
         every = list(range(len(DERIVED)))
         auto = layer_of(text, DERIVED)
         compare(auto, x, expected, every, 1e-9)
+        rounded = x.float()
+        expected_of_rounded = [reference.log_odds(row.tolist()) for row in rounded]
+        compare(auto, rounded, expected_of_rounded, every, 2e-7)
         compare(
             layer_of(text, DERIVED, inference=lg.Inference(method="table")),
             x,

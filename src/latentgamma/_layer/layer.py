@@ -264,6 +264,13 @@ class Layer(nn.Module):
             fused = self.rules.fused(tensors, self.from_logits, logits, watch)
             if fused is not None:
                 return self._results(fused, given, logits=logits)
+        widened = (
+            isinstance(self.rules, ProbabilitySemantics)
+            and self.from_logits
+            and all(tensor.dtype == torch.float32 for tensor in tensors)
+        )
+        if widened:  # as in the compiled code: differences of large scores keep their digits
+            tensors = [tensor.double() for tensor in tensors]
         facts = self._flat(tensors)
         hard = self._hard or not training
 
@@ -271,7 +278,7 @@ class Layer(nn.Module):
             flat: Tensor = self.rules(
                 facts, self._temperature, hard=hard, from_logits=self.from_logits, logits=logits
             )
-            return flat
+            return flat.float() if widened else flat
 
         flat = self._zero_gradient(run, facts) if training else run(facts)
         return self._results(flat, given, logits=logits)
