@@ -422,7 +422,6 @@ def test_what_takes_definite_programs_says_so() -> None:
     model = lg.oracle(LAYERS)
     calls = {
         "step": lambda: lg.step(LAYERS, []),
-        "plot.program": lambda: lg.plot.program(LAYERS),
         "Constants.certified": lambda: lg.Constants.certified(LAYERS),
         "paper_window": lambda: lg.paper_window(LAYERS),
     }
