@@ -46,6 +46,8 @@ Decide: TypeAlias = "Callable[[Tensor], npt.NDArray[np.int8]]"
 
 # Rows that run through a layer at once.
 _ROWS = 4096
+# Probabilities that differ by so many roundings are not taken for equal.
+_ROUNDINGS = 16.0
 # A change found in exact arithmetic is tried at distances that grow by this factor.
 _FARTHER = 8.0
 # Partial proofs that the search for a likely proof may visit.
@@ -524,7 +526,7 @@ class _ProbabilityExplainer:
         alone = self._alone(output, is_true)
         if not alone:
             effect = opposite(is_true=is_true, categorical=output.categorical)
-            remarks.append(f"no change of one input alone makes {effect}")
+            remarks.append(f"no change of one input alone makes {effect}, ties aside")
         return _Found(proof, title, alone=alone, remarks=tuple(remarks))
 
     def _proof(self, atom: int) -> tuple[Derivation | None, str]:
@@ -546,14 +548,12 @@ class _ProbabilityExplainer:
 
     def _alone(self, output: _Output, is_true: bool) -> tuple[InputChange, ...]:
         """The least change of each input that alone makes the answer the opposite."""
-        places = self._intervals(output, is_true)
         eps = torch.finfo(self.inputs.example.dtype).eps
         trials: list[tuple[int, list[float]]] = []
-        for n, (start, end) in places.items():
+        for n, (start, end) in self._intervals(output, is_true).items():
             # The layer rounds: the change is tried where it should suffice, and farther on.
-            far, distance = abs(end - start), eps * max(start, 0.01)
-            points = []
-            while distance < far:
+            points, distance = [start], eps
+            while distance < abs(end - start):
                 points.append(start + (distance if end > start else -distance))
                 distance *= _FARTHER
             trials.append((n, [*points, end]))
@@ -566,13 +566,9 @@ class _ProbabilityExplainer:
         for n, points in trials:
             works = flips[at : at + len(points)]
             at += len(points)
-            if not works[-1]:
-                continue
-            first = len(works) - int(np.argmin(works[::-1])) if not works.all() else 0
-            # One farther, since larger batches may round in other ways.
-            changes.append(
-                self.inputs.change(n, points[min(first + 1, len(points) - 1)], points[-1])
-            )
+            first = 0 if works.all() else len(works) - int(np.argmin(works[::-1]))
+            if first < len(points):
+                changes.append(self.inputs.change(n, points[first], points[-1]))
         return tuple(sorted(changes, key=lambda change: abs(change.to - change.value)))
 
     def _intervals(self, output: _Output, is_true: bool) -> dict[int, tuple[float, float]]:
@@ -586,25 +582,20 @@ class _ProbabilityExplainer:
             root = at_zero / (at_zero - at_one)
         low = np.where((at_zero < 0) & (at_one > at_zero), root, 0.0)
         high = np.where((at_one < 0) & (at_one < at_zero), root, 1.0)
-        most = np.maximum(at_zero, at_one)
-        never = np.where(self._ties_count(output, is_true), most < 0, most <= 0)
+        never = np.maximum(at_zero, at_one) <= 0
         if not is_true:  # all of them at once
             low, high = low.max(1, keepdims=True), high.min(1, keepdims=True)
             never = never.any(1, keepdims=True) | (low > high)
         places: dict[int, tuple[float, float]] = {}
         for n in range(self.inputs.count):
-            best: tuple[float, float] | None = None
-            for a, b, no in zip(low[n], high[n], never[n], strict=True):
-                if no:
-                    continue
-                # The end that is nearer, and the other one.
-                start, end = (a, b) if abs(value[n] - a) <= abs(value[n] - b) else (b, a)
-                if a <= value[n] <= b:  # a tie in exact arithmetic, which rounding decided
-                    start, end = value[n], b if b - value[n] > value[n] - a else a
-                if best is None or abs(start - value[n]) < abs(best[0] - value[n]):
-                    best = (float(start), float(end))
-            if best is not None:
-                places[n] = self._with_evidence(n, *best)
+            found = [
+                (float(a), float(b)) if value[n] < a else (float(b), float(a))
+                for a, b, no in zip(low[n], high[n], never[n], strict=True)
+                if not no and not a <= value[n] <= b  # inside: a tie, which rounding decided
+            ]
+            if found:
+                nearest = min(found, key=lambda ends: abs(ends[0] - value[n]))
+                places[n] = self._with_evidence(n, *nearest)
         return places
 
     def _with_evidence(self, n: int, start: float, end: float) -> tuple[float, float]:
@@ -624,17 +615,11 @@ class _ProbabilityExplainer:
             others = np.delete(row, output.place - output.row.start, axis=1)
         else:
             others = joint[:, :1] / 2
-        found: Values = others - own if is_true else own - others
+        difference = others - own if is_true else own - others
+        # What differs by rounding alone is a tie.
+        eps = torch.finfo(self.inputs.example.dtype).eps
+        found: Values = difference - _ROUNDINGS * (eps * joint[:, :1] + np.finfo(np.float64).eps)
         return found
-
-    def _ties_count(self, output: _Output, is_true: bool) -> npt.NDArray[np.bool_]:
-        """Whether zero is enough for each of the `_conditions`. (K,)."""
-        if not output.categorical:
-            return np.array([is_true])  # one half is false
-        size, own = output.row.stop - output.row.start, output.place - output.row.start
-        # The first of the greatest values is the answer.
-        first: npt.NDArray[np.bool_] = np.arange(size - 1) < own
-        return first if is_true else ~first
 
 
 def _likeliest(

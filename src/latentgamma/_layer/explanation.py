@@ -18,7 +18,7 @@ SHOWN = 8
 class InputShare:
     """An input and the derivative of an answer's log-odds in the log-odds of the input.
 
-    Where the input is one of a `Categorical`, the other values of its group keep their proportions.
+    With `"godel"`, inputs that tie share it, as in the backward pass of the layer. Where the input is one of a `Categorical`, the other values of its group keep their proportions.
     """
 
     atom: str
@@ -82,7 +82,8 @@ class Answer:
             be left out. With `"gamma"`, changes of which the certificate proves that, and with
             fewer of them it does not.
         alone: With `"probability"`, the least change of each input that alone makes the answer the
-            opposite, the smallest first. No change of an input that is missing here does.
+            opposite, the smallest first. No change of an input that is missing here does. What
+            differs by rounding alone is taken for equal, and decides nothing.
         gradients: The inputs with the largest gradients, largest first.
         categorical: Whether it is an atom of a `Categorical`.
         certified: Whether a certificate proves the effect of `changes`.
