@@ -17,8 +17,13 @@ import numpy as np
 import torch
 
 import latentgamma as lg
-from latentgamma._certificate.closed_sets import maximal_closed_sets
-from latentgamma.generators import clique, g1, ladder, random
+from latentgamma.certificate.closed_sets import maximal_closed_sets
+from latentgamma.generators import (
+    clique,
+    g1,
+    ladder,
+    random,
+)
 
 #: Models of a kind, and steps beyond which a real end is not looked for.
 _MODELS = 60
@@ -145,7 +150,7 @@ def speed() -> list[dict[str, Any]]:
     found = []
     for name, make, constants in cases:
         program = make()
-        lg.depth_bound(program)
+        lg.logic.depth_bound(program)
         times: list[tuple[float, float]] = []
         for _ in range(3 if program.R < 10**4 else 1):
             start = time.process_time()

@@ -20,7 +20,8 @@ import numba  # noqa: F401 - so that small calls use compiled code, too
 import numpy as np
 from pysat.solvers import Solver
 
-from latentgamma import Program, closure, closures, pack, unpack
+from latentgamma import Program, closure, closures
+from latentgamma.logic import pack, unpack
 
 SOLVERS = ("minicard", "glucose4", "cadical153")
 THREADS = 2

@@ -193,9 +193,9 @@ def variations(name: str, n: int) -> list[Row]:
     lg.closures(program, given[:64])  # compiled code is loaded, and kept on disk
     one_s, closed = timed(lambda: lg.closure(program, given[0]))
     many_s, answers = timed(lambda: lg.closures(program, given))
-    planes = lg.pack(given)
+    planes = lg.logic.pack(given)
     packed_s, packed = timed(lambda: lg.closures(program, planes, packed=True))
-    assert np.array_equal(lg.unpack(packed, VARIATIONS), answers)
+    assert np.array_equal(lg.logic.unpack(packed, VARIATIONS), answers)
     clingo_ground_s, control = timed(lambda: clingo_control(clingo_text(name, facts)))
     each_s, sizes = clingo_variations(control, atoms, chosen)
     assert sizes == answers[: len(sizes)].sum(1).tolist()

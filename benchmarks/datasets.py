@@ -2,7 +2,7 @@
 
 Each function reads one data set out of an installed package, when it is called, and returns its
 name, its program and some fact sets that make sense for it. `python benchmarks/datasets.py`
-prints a table; tests/test_real_programs.py makes the claims.
+prints a table; tests/laws/test_real_programs.py makes the claims.
 
 The packages: pip install "latentgamma[realdata]". The formal contexts lie in `data/`
 (https://github.com/fcatools/contexts, CC0-1.0); every .cxt file found there takes part.
@@ -651,7 +651,7 @@ def measure(data: DataSet) -> dict[str, Any]:
         "k": program.k,
         "ρ_max": program.rho_max,
         "depth": max(lg.closure(program, facts).depth for facts in data.fact_sets),
-        "bound": lg.depth_bound(program),
+        "bound": lg.logic.depth_bound(program),
         "paper: exact at D, 1000": str(paper),
         "false +/−": f"{paper.false_positives}/{paper.false_negatives}",
         "certified: exact at D, 1000": str(ours),

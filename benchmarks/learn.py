@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import latentgamma as lg
-from latentgamma._learning.extraction import minimal
-from latentgamma._learning.head_task import covered
-from latentgamma._learning.hitting_sets import smallest_bodies
+from latentgamma.learning.bodies import covered
+from latentgamma.learning.exact import smallest_bodies
+from latentgamma.learning.extract import minimal
 from limited import Limited
 
 THREE, FIVE = (30, 31, 32), (30, 31, 32, 33, 34)
@@ -144,7 +144,7 @@ def case(one: Case, method: str, seed: int) -> dict[str, Any]:
         "equivalent": bool(lg.equivalent(result.program, program)),
         "accuracy": float(right.all(1).mean()),
         "soft accuracy": soft_accuracy(result.model, program, fresh) if method == "paper" else "",
-        "aligned rows": lg.alignment(result.model, program).precision,
+        "aligned rows": lg.learning.alignment(result.model, program).precision,
         "certified": result.certificate.holds,
         "wall s": round(wall, 1),
         "cpu s": round(cpu, 1),

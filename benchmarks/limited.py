@@ -41,6 +41,6 @@ class Limited:
 def _ready() -> None:
     import torch
 
-    import latentgamma._learning.fit  # noqa: F401
+    import latentgamma.learning.fit  # noqa: F401
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))

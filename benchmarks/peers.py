@@ -92,7 +92,7 @@ def write_jobs(folder: Path, sets: int = 500) -> dict[str, np.ndarray]:
         np.savez(
             folder / f"{name}.npz",
             M=program.M,
-            steps=lg.depth_bound(program),
+            steps=lg.logic.depth_bound(program),
             offsets=program.body_indptr,
             body=program.body_indices,
             head=program.head_indices,

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import latentgamma as lg
-from latentgamma.relational import kinship, tasks
+from latentgamma.relational import tasks
+from latentgamma.relational import tasks as kinship
 
 FIRST_SEED = 5001
 #: Training sets of each task with clean labels, those of them by gradient descent as well, with a tenth of

@@ -66,7 +66,11 @@ def main() -> int:
 
 def compile_kernels() -> None:
     """Compile the CPU kernels, so that nothing is measured while plain torch answers instead."""
-    from latentgamma._model.kernels.compilation import CLOSURE, KernelKind, compile_kinds
+    from latentgamma.operator.kernels.cpu_launch import (
+        CLOSURE,
+        KernelKind,
+        compile_kinds,
+    )
 
     for kind in (*(KernelKind(d, d, False, True) for d in ("float32", "float64")), CLOSURE):
         compile_kinds(kind)

@@ -22,7 +22,7 @@ FACTS = "has_feathers,swims,black_and_white"
 
 COMMAND = f"""
 import sys
-from latentgamma._cli.main import main
+from latentgamma.cli.main import main
 code = main(["closure", {str(ANIMALS)!r}, "--facts", {FACTS!r}])
 print("torch" in sys.modules, "numba" in sys.modules, file=sys.stderr)
 sys.exit(code)
@@ -87,7 +87,7 @@ print(ours, theirs)
 """
 
 COMPILE = """
-from latentgamma._model.kernels.compilation import KernelKind, compile_kinds
+from latentgamma.operator.kernels.cpu_launch import KernelKind, compile_kinds
 compile_kinds(KernelKind("float32", "float32", False, True))
 """
 

@@ -210,7 +210,7 @@ class PlainMinMax(Way):
     def __init__(self, task: Task, steps: int) -> None:
         super().__init__(task, steps)
         program = task.program
-        self.depth = min(lg.depth_bound(program), 2 * len(task.facts))
+        self.depth = min(lg.logic.depth_bound(program), 2 * len(task.facts))
         self.body_rule = torch.from_numpy(np.repeat(np.arange(program.R), program.body_sizes))
         self.body_atom = torch.from_numpy(program.body_indices.astype(np.int64))
         self.head_atom = torch.from_numpy(program.head_indices.astype(np.int64))
@@ -234,7 +234,7 @@ class OperatorWay(Way):
     def __init__(self, task: Task, steps: int, *, gradient: str, logits: bool) -> None:
         super().__init__(task, steps)
         self.model = lg.oracle(task.program, gradient=gradient).requires_grad_(False)
-        self.depth = min(lg.depth_bound(task.program), 2 * len(task.facts))
+        self.depth = min(lg.logic.depth_bound(task.program), 2 * len(task.facts))
         self.logits = logits
         self.fed = torch.tensor(task.columns(task.facts))
         self.read = task.columns(task.goals)

@@ -33,7 +33,7 @@ def _one_thread_each() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _kernels_run_from_the_first_call() -> Iterator[None]:
     """A test waits for the compiler, so that what runs does not depend on what ran before."""
-    from latentgamma._model.kernels.compilation import Compilation
+    from latentgamma.operator.kernels.cpu_launch import Compilation
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compilation, "is_ready", lambda self, kind: True)

@@ -11,7 +11,7 @@ import clingo
 from hypothesis import strategies as st
 
 import latentgamma as lg
-from latentgamma._program.names import quote
+from latentgamma.program.names import quote
 
 CONSTANTS = ("a", "b", "c")
 VARIABLES = ("X", "Y", "Z")

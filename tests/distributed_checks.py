@@ -24,7 +24,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import latentgamma as lg
 from latentgamma import LatentGamma, Program
-from latentgamma._program.compilation import paused_collector
 from latentgamma.distributed import (
     AtomShardedRules,
     ProgramShard,
@@ -32,10 +31,13 @@ from latentgamma.distributed import (
     fully_shard,
     gather,
     load_shard,
-    program_shards,
     shard,
 )
+from latentgamma.distributed import (
+    sharded_oracle as program_shards,
+)
 from latentgamma.distributed.collectives import Ranks
+from latentgamma.program.compilation import paused_collector
 from random_models import random_model, random_states
 from random_programs import random_program
 
@@ -230,24 +232,24 @@ def check_shares_are_balanced(mesh: DeviceMesh, folder: Path) -> None:
 def check_wrong_use(mesh: DeviceMesh, folder: Path) -> None:
     model = lg.oracle(lg.generators.g1(), form="sparse")
     sharded = shard(model, mesh)
-    with pytest.raises(lg.ModelError, match="sharded already"):
+    with pytest.raises(lg.errors.ModelError, match="sharded already"):
         shard(sharded, mesh)
-    with pytest.raises(lg.ModelError, match="not sharded"):
+    with pytest.raises(lg.errors.ModelError, match="not sharded"):
         gather(model)
-    with pytest.raises(lg.ArgumentError, match="DeviceMesh"):
+    with pytest.raises(lg.errors.ArgumentError, match="DeviceMesh"):
         shard(model, "cpu")  # type: ignore[arg-type]
-    with pytest.raises(lg.ModelError, match="save needs a model with all its rules"):
+    with pytest.raises(lg.errors.ModelError, match="save needs a model with all its rules"):
         sharded.save(folder / "model.safetensors")
-    with pytest.raises(lg.ModelError, match="cannot be pickled"):
+    with pytest.raises(lg.errors.ModelError, match="cannot be pickled"):
         pickle.dumps(sharded)
-    for function in (lg.perturb, lg.parameter_count):
-        with pytest.raises(lg.ModelError, match="gather"):
+    for function in (lg.paper.perturb, lg.paper.parameter_count):
+        with pytest.raises(lg.errors.ModelError, match="gather"):
             function(sharded)
     if mesh.size() > 1:
         rank = mesh.get_local_rank()
-        with pytest.raises(lg.ModelError, match="different models"):
+        with pytest.raises(lg.errors.ModelError, match="different models"):
             shard(random_model(PROGRAMS["random"], seed=rank), mesh)
-        with pytest.raises(lg.ProgramError, match="different atoms"):
+        with pytest.raises(lg.errors.ProgramError, match="different atoms"):
             ProgramShard.of(Program.from_rules([], atoms=[f"a{rank}"]), mesh)
     again = copy.deepcopy(sharded)
     state = model.state(list(model.program.roots))
@@ -317,11 +319,11 @@ def check_the_rest_of_divided_atoms(mesh: DeviceMesh, folder: Path) -> None:
     lg.distributed.load_checkpoint(path, alone)
     for each in (gather(divided), alone):
         compare(dict(each.named_parameters()), dict(model.named_parameters()), 0.0)
-    with pytest.raises(lg.ModelError, match="proof"):
+    with pytest.raises(lg.errors.ModelError, match="proof"):
         divided.gradient = "proof"
-    with pytest.raises(lg.ModelError, match="sparse rules"):
+    with pytest.raises(lg.errors.ModelError, match="sparse rules"):
         shard(lg.oracle(program, form="dense"), mesh, atoms=True)
-    with pytest.raises(lg.ModelError, match="no program"):
+    with pytest.raises(lg.errors.ModelError, match="no program"):
         divided.certificate()
 
 
@@ -392,13 +394,13 @@ def check_wrong_files(mesh: DeviceMesh, folder: Path) -> None:
         if mesh.get_local_rank() == 0:
             (folder / name).write_text(text)
         dist.barrier()
-        with pytest.raises(lg.ProgramError, match="read in parts"):
+        with pytest.raises(lg.errors.ProgramError, match="read in parts"):
             load_shard(folder / name, mesh)
-    with pytest.raises(lg.ProgramError, match="cannot read"):
+    with pytest.raises(lg.errors.ProgramError, match="cannot read"):
         load_shard(folder / "nothing.lp", mesh)
-    with pytest.raises(lg.ProgramError, match="only rule text"):
+    with pytest.raises(lg.errors.ProgramError, match="only rule text"):
         load_shard(folder / "rules.cnf", mesh)
-    with pytest.raises(lg.ArgumentError, match="ProgramShard"):
+    with pytest.raises(lg.errors.ArgumentError, match="ProgramShard"):
         lg.distributed.oracle(lg.parse("a."))  # type: ignore[arg-type]
 
 
@@ -533,7 +535,7 @@ def check_both_at_once(mesh: DeviceMesh, folder: Path) -> None:
     if mesh.size() != 4:
         return
     grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("batch", "rules"))
-    with pytest.raises(lg.ArgumentError, match="one dimension"):
+    with pytest.raises(lg.errors.ArgumentError, match="one dimension"):
         shard(random_model(PROGRAMS["random"]), grid)
     model = random_model(PROGRAMS["random"], seed=15)
     state = random_states(model, 4, seed=16)
@@ -603,15 +605,15 @@ def check_dense_checkpoint(mesh: DeviceMesh, folder: Path) -> None:
 def check_wrong_checkpoints(mesh: DeviceMesh, folder: Path) -> None:
     path = folder / f"wrong run of {mesh.size()}"
     model = shard(random_model(PROGRAMS["random"], seed=17), mesh)
-    with pytest.raises(lg.ModelError, match="no complete checkpoint"):
+    with pytest.raises(lg.errors.ModelError, match="no complete checkpoint"):
         lg.distributed.load_checkpoint(path, model)
     lg.distributed.save_checkpoint(path, model)
     other = Program.from_rules([("b", ["a"])], atoms=["a", "b"])
-    with pytest.raises(lg.ModelError, match="another program"):
+    with pytest.raises(lg.errors.ModelError, match="another program"):
         lg.distributed.load_checkpoint(path, shard(random_model(other), mesh))
-    with pytest.raises(lg.ModelError, match="same optimiser"):
+    with pytest.raises(lg.errors.ModelError, match="same optimiser"):
         lg.distributed.load_checkpoint(path, model, torch.optim.Adam(model.parameters()))
-    with pytest.raises(lg.ModelError, match="not the model's"):
+    with pytest.raises(lg.errors.ModelError, match="not the model's"):
         lg.distributed.save_checkpoint(path, model, torch.optim.SGD([torch.zeros(1)], 0.1))
 
 

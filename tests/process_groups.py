@@ -18,7 +18,7 @@ _PRELOADED = [
     "torch.distributed.fsdp",
     "torch.testing",
     "numba",
-    "latentgamma.distributed.sharding",
+    "latentgamma.distributed.shards",
     "hypothesis",
     "pytest",
 ]

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from latentgamma import LatentGamma, Program
-from latentgamma._model.rules import AbstractRules
-from latentgamma._model.sparse_rules import SparseRules
+from latentgamma.operator.rules import AbstractRules, SparseRules
 from paper_reference import Parameters
 
 #: How each form of the rules in one process is made from the sparse one.
@@ -24,7 +23,7 @@ def _sharded(rules: SparseRules) -> AbstractRules:
     import torch.distributed as dist
 
     from latentgamma.distributed.collectives import Ranks
-    from latentgamma.distributed.sharded_rules import ShardedRules
+    from latentgamma.distributed.shards import ShardedRules
 
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from latentgamma import Program
-from latentgamma._program import compilation
+from latentgamma.program import compilation
 
 
 def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset[str]]:

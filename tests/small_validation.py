@@ -6,7 +6,7 @@ import fcntl
 from functools import cache
 from pathlib import Path
 
-from latentgamma import report, validation
+from latentgamma.paper import report, validation
 
 #: A folder that the workers of a test run share; None where there is one process.
 shared_folder: Path | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentgamma._cli.main import script
+from latentgamma.cli.main import script
 
 if __name__ == "__main__":
     script()

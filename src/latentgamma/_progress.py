@@ -28,7 +28,7 @@ class ProgressBar:
     is shown. It disappears when the work is done.
 
     >>> import latentgamma as lg
-    >>> bar = lg.ProgressBar()
+    >>> bar = lg.learning.ProgressBar()
     >>> result = lg.fit([[1, 0], [0, 0]] * 5, [[1, 1], [0, 0]] * 5, atoms=["a", "b"], progress=bar)
     >>> result.program.R
     1

@@ -119,7 +119,7 @@ def check_tolerance(
     """Whether the model has a largest tolerance, and what is wrong with that."""
     wrong: list[str] = []
     program = lg.parse(str(compared))
-    delta = claimed(lambda: lg.tolerance(model, program), "tolerance", wrong)
+    delta = claimed(lambda: lg.operator.tolerance(model, program), "tolerance", wrong)
     if delta is None:
         return False, wrong
     held, more = check_certificate(model, compared, rng, tolerance=delta)

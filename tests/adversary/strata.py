@@ -27,7 +27,7 @@ from cases import DTYPES, every_fact_set  # noqa: E402
 from processes import run  # noqa: E402
 
 import latentgamma as lg  # noqa: E402
-from latentgamma._certificate.parts import Places  # noqa: E402
+from latentgamma.certificate.parts import Places  # noqa: E402
 
 #: How hard the constants are whose certificates are found quickly; every so many programs have
 #: those of `lg.oracle`.
@@ -294,7 +294,7 @@ def pairs(seed: int) -> Iterator[Pair]:
     yield Pair("soft inputs", model, permuted(text, rng), tolerance=float(rng.uniform(0, 0.2)))
     names = fresh_names(text)
     if not isinstance(model.model, lg.LatentGamma):
-        again = lg.StratifiedModel(list(model.model.parts), names.program())
+        again = lg.operator.StratifiedModel(list(model.model.parts), names.program())
         consistently = Model(again, wired(again, names.program()), names.names)
         yield Pair("renamed and permuted", consistently, permuted(names, rng), own=True)
     yield Pair("other names", model, names)
@@ -327,7 +327,7 @@ def outcome(pair: Pair, device: str = "cpu") -> Outcome:
     """Whether the model is certified against the program, and wrongly so."""
     try:
         certificate = lg.certify(pair.model.model, pair.text.program(), tolerance=pair.tolerance)
-    except lg.ModelError:
+    except lg.errors.ModelError:
         return Outcome(False, False)
     if not certificate.holds:
         return Outcome(False, False)

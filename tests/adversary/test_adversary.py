@@ -78,10 +78,10 @@ def test_a_wrong_certificate_would_be_found(monkeypatch) -> None:
     """If a certificate without any leak were taken for proved, the search would find models that are wrong."""
     certify = lg.certify
 
-    def without_leaks(*args: object, **options: object) -> lg.Certificate:
+    def without_leaks(*args: object, **options: object) -> lg.operator.Certificate:
         found = certify(*args, **options)
-        proved = math.isfinite(found.t_min) and found.status is not lg.Status.DIFFERS
-        return replace(found, t_max=1e6, status=lg.Status.HOLDS) if proved else found
+        proved = math.isfinite(found.t_min) and found.status is not lg.operator.Status.DIFFERS
+        return replace(found, t_max=1e6, status=lg.operator.Status.HOLDS) if proved else found
 
     monkeypatch.setattr(lg, "certify", without_leaks)
     wrong = [

@@ -22,8 +22,7 @@ import strata
 from cases import DTYPES, every_fact_set, small, soft
 
 import latentgamma as lg
-from latentgamma._certificate import certify as certify_module
-from latentgamma._certificate import parts as parts_module
+from latentgamma.certificate import certify, parts
 
 LAYERS = lg.parse("b :- a. d :- c, not b. e :- d, not f. f :- b, not c. g :- not e, not d.")
 
@@ -37,7 +36,7 @@ def test_no_model_is_certified_against_other_closures(count: int) -> None:
 
 @pytest.mark.parametrize("forgotten", ["differences", "_undecided"])
 def test_a_comparison_that_is_left_out_would_be_found(forgotten: str, monkeypatch) -> None:
-    module = certify_module if forgotten == "differences" else parts_module
+    module = certify if forgotten == "differences" else parts
     answer = [] if forgotten == "differences" else None
     monkeypatch.setattr(module, forgotten, lambda *_: answer)
     for seed in range(60):
@@ -69,9 +68,9 @@ def test_the_examples_of_other_atoms_and_of_a_dead_row() -> None:
     model = lg.oracle(lg.parse(f"{declared} c :- a, not b."))
     other = lg.certify(model, lg.parse(f"{declared} c :- b, not a."))
     assert not other.holds
-    assert other.status is lg.Status.DIFFERS
+    assert other.status is lg.operator.Status.DIFFERS
     assert "'c :- b, not a.' (rule 0), which the rows do not imply" in str(other)
-    with pytest.raises(lg.ModelError, match="same atoms"):
+    with pytest.raises(lg.errors.ModelError, match="same atoms"):
         lg.certify(model, lg.parse("z :- x, not y."))
     model = lg.oracle(lg.parse("b :- a. c :- a. c :- b."))
     with torch.no_grad():
@@ -92,13 +91,13 @@ def test_a_window_has_a_first_step() -> None:
         held += certificate.holds
         if certificate.holds:
             assert math.isfinite(certificate.t_min)
-            assert lg.tolerance(model, LAYERS) > 0
+            assert lg.operator.tolerance(model, LAYERS) > 0
             continue
-        with pytest.raises(lg.CertificateError, match=r"nothing is proved|is not shown to"):
+        with pytest.raises(lg.errors.CertificateError, match=r"nothing is proved|is not shown to"):
             certificate.require()
-        with pytest.raises(lg.CertificateError):
-            lg.tolerance(model, LAYERS)
-        with pytest.raises(lg.CertificateError):
+        with pytest.raises(lg.errors.CertificateError):
+            lg.operator.tolerance(model, LAYERS)
+        with pytest.raises(lg.errors.CertificateError):
             model.closure(["a"])
     assert 0 < held < 5
 
@@ -124,7 +123,7 @@ def test_steps_none_is_certified_for_the_dtype_of_the_states() -> None:
                 assert torch.equal(model(state) > 0.5, wanted)
             else:
                 refused += 1
-                with pytest.raises(lg.ModelError, match="needs a certified window"):
+                with pytest.raises(lg.errors.ModelError, match="needs a certified window"):
                     model(state)
     assert min(ran, refused, others) > 0
     strata_model = lg.oracle(LAYERS)
@@ -140,10 +139,10 @@ def test_certificates_of_several_dtypes_are_kept_until_a_value_changes(monkeypat
     def counted(*args, **options):
         nonlocal count
         count += 1
-        return certify_module.certify(*args, **options)
+        return certify.certify(*args, **options)
 
-    import latentgamma._model.module as module
-    import latentgamma._model.stratified as stratified
+    import latentgamma.operator.model as module
+    import latentgamma.operator.model as stratified
 
     monkeypatch.setattr(module, "certify", counted)
     monkeypatch.setattr(stratified, "certify", counted)
@@ -164,5 +163,5 @@ def test_certificates_of_several_dtypes_are_kept_until_a_value_changes(monkeypat
 
 @pytest.mark.parametrize("horizon", [-1, -math.inf, math.nan, math.inf])
 def test_a_horizon_is_a_number_of_steps(horizon: float) -> None:
-    with pytest.raises(lg.ArgumentError, match="horizon is a number of steps"):
+    with pytest.raises(lg.errors.ArgumentError, match="horizon is a number of steps"):
         lg.Constants.certified(lg.parse("b :- a."), horizon)

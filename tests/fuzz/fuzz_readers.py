@@ -2,7 +2,7 @@
 
     python tests/fuzz/fuzz_readers.py csv --seconds 600
 
-What breaks is written to `tests/fuzz/findings/`; tests/test_fuzz_findings.py reads it from then on.
+What breaks is written to `tests/fuzz/findings/`; tests/program/test_fuzz_findings.py reads it from then on.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 
 #: The readers. What numba compiles cannot be instrumented.
-READERS = ["_program", "_learning", "_model.serialization", "datalog", "report", "validation"]
-COMPILED = [
-    f"_program.{name}" for name in ("fast_scanner", "scanner_names", "sorted_rows", "name_table")
-]
+READERS = ["program", "learning", "operator.files", "datalog", "paper.report", "paper.results"]
+COMPILED = ["program.fast_reader"]
 
 
 def main() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 import latentgamma as lg
-from latentgamma._errors import LatentGammaError
-from latentgamma._learning.journal import Journal
-from latentgamma._program import rule_text
-from latentgamma._program.fact_text import split_facts
-from latentgamma._program.files import dumps
-from latentgamma.datalog.reading import read
+from latentgamma._checkpoint import Journal
+from latentgamma.datalog.ground import read
+from latentgamma.errors import LatentGammaError
+from latentgamma.program import rule_text
+from latentgamma.program.files import dumps
+from latentgamma.program.rule_text import split_facts
 
 PROGRAM = lg.parse("b, 'c d' :- a. e :- b, 'c d'. p(x,1) :- e. a :- p(x,1). f.")
 ABOUT = {"data": "d", "seed": 0}
@@ -72,7 +72,7 @@ def in_file(name: str, use: Callable[[Path], object]) -> Callable[[bytes], None]
 
 
 def read_table(path: Path) -> None:
-    from latentgamma._learning.observations import observe
+    from latentgamma.learning.data import observe
 
     if path.suffix == ".npy":
         observe(path, path)
@@ -91,7 +91,7 @@ def read_checkpoint(path: Path) -> None:
 
 
 def read_results(path: Path) -> None:
-    lg.report.render_html(*lg.report.load(path))
+    lg.paper.report.render_html(*lg.paper.report.load(path))
 
 
 #: The readers by name.

@@ -10,12 +10,12 @@ import latentgamma as lg
 def symbols(path: str) -> frozenset[str]:
     program: lg.Program = lg.load(path)
     rule: lg.Rule = program.rules[0]
-    closed: lg.Closure = lg.closure(program, [rule.head])
+    closed: lg.logic.Closure = lg.closure(program, [rule.head])
     depth: int = closed.depth
     many: npt.NDArray[np.bool_] = lg.closures(program, [[0], ["a"]])
-    proof: lg.Derivation | None = lg.derivation(program, ["a"], "b")
+    proof: lg.logic.Derivation | None = lg.derivation(program, ["a"], "b")
     if proof is None:
-        gap: lg.WhyNot | None = lg.why_not(program, ["a"], "b")
+        gap: lg.logic.WhyNot | None = lg.why_not(program, ["a"], "b")
         return gap.missing if gap is not None else frozenset()
     return closed.atoms if depth and many.any() else frozenset(proof.facts)
 
@@ -24,8 +24,8 @@ def layer(program: lg.Program) -> torch.Tensor:
     model = lg.oracle(program, lg.Constants.paper(), form="sparse", gate="bump")
     assert isinstance(model, lg.LatentGamma)  # a program with negation gives a StratifiedModel
     state: torch.Tensor = model.state(["a"])
-    run: lg.Trajectory = model.iterate(state, 3)
-    certificate: lg.Certificate = lg.certify(model, program, depth=3).require()
+    run: lg.operator.Trajectory = model.iterate(state, 3)
+    certificate: lg.operator.Certificate = lg.certify(model, program, depth=3).require()
     window: tuple[float, float] = certificate.t_min, certificate.t_max
     sequence = torch.nn.Sequential(torch.nn.Linear(3, program.M), torch.nn.Sigmoid(), model)
     out: torch.Tensor = sequence(torch.zeros(3))

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from latentgamma.datalog.grounding import GroundingWarning, ground
-from latentgamma.datalog.interface import inputs, outputs
+from latentgamma.datalog.ground import GroundingWarning, ground, inputs, outputs
 
 __all__ = ["GroundingWarning", "ground", "inputs", "outputs"]

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import re
 
-from latentgamma._program.names import add_quotes, quote, read_name
+from latentgamma.program.names import (
+    add_quotes,
+    quote,
+    read_name,
+)
 
 #: A name as clingo gets it.
 ENCODED = r"'x[0-9a-f]++"

@@ -13,10 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from latentgamma._errors import ParseError
 from latentgamma.datalog.clingo_run import Output
-from latentgamma.datalog.scanner import MOST, Signature, arguments_of
-from latentgamma.datalog.source import Source, signature, walk
+from latentgamma.datalog.source import (
+    MOST,
+    Signature,
+    Source,
+    arguments_of,
+    signature,
+    walk,
+)
+from latentgamma.errors import ParseError
 
 LEAST = -MOST - 1
 _FULL = (LEAST, MOST)

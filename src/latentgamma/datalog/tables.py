@@ -15,10 +15,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from latentgamma._errors import DataError
-from latentgamma._program.source_text import decode_text
 from latentgamma.datalog.clingo_names import encode_name
-from latentgamma.datalog.scanner import Signature
+from latentgamma.datalog.source import Signature
+from latentgamma.errors import DataError
+from latentgamma.program.rule_text import decode_text
 
 #: The facts of one predicate: a table's path, or one row after another.
 Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"

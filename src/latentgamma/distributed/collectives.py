@@ -1,9 +1,4 @@
-"""Operations over several processes, with gradients, on top of torch.distributed.
-
-A tensor is *replicated* where every process holds the same values, and *partial* where the value
-is the sum over the processes. Two functions lead from one to the other, and each is the backward
-pass of the other: `sum_over_ranks` from partial to replicated, `copy_to_ranks` back.
-"""
+"""Collective operations among processes, and who holds which part."""
 
 from __future__ import annotations
 
@@ -11,12 +6,64 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from latentgamma._errors import ArgumentError, DistributedError, ModelError
+from latentgamma.errors import ArgumentError, DistributedError, ModelError
+
+# ---------------------------------- A hash of numbers, to tell whether processes have the same
+
+
+def mixed_bits(numbers: Tensor) -> Tensor:
+    """A hash of each 64-bit number: the finalizer of splitmix64, in wrapping arithmetic."""
+    numbers = (numbers ^ (numbers >> 30)) * -4658895280553007687
+    numbers = (numbers ^ (numbers >> 27)) * -7723592293110705685
+    return numbers ^ (numbers >> 31)
+
+
+# -------- How rules and atoms are divided among processes: contiguous ranges, balanced by cost
+
+
+def balanced_ranges(costs: npt.ArrayLike, parts: int) -> list[int]:
+    """The bounds of `parts` contiguous ranges of about equal cost; some may be empty.
+
+    >>> balanced_ranges([1, 1, 1, 1, 8], 2)
+    [0, 4, 5]
+    >>> balanced_ranges([2, 2], 4)
+    [0, 0, 1, 1, 2]
+
+    Args:
+        costs: the cost of each item, at least 0.
+        parts: the number of ranges.
+
+    Returns:
+        `parts + 1` bounds: range r has the items from bound r up to bound r + 1.
+    """
+    ends = np.cumsum(np.asarray(costs, np.float64))
+    total = ends[-1] if len(ends) else 0.0
+    # An item belongs to the range in which its middle lies.
+    middles = ends - np.asarray(costs, np.float64) / 2
+    targets = total * np.arange(1, parts) / parts
+    return [0, *np.searchsorted(middles, targets).tolist(), len(ends)]
+
+
+def even_ranges(count: int, parts: int) -> list[int]:
+    """The bounds of `parts` contiguous ranges of so many items, equal up to one item.
+
+    >>> even_ranges(7, 3)
+    [0, 2, 4, 7]
+    """
+    return [count * part // parts for part in range(parts + 1)]
+
+
+# -------------- Operations over several processes, with gradients, on top of torch.distributed
+# A tensor is *replicated* where every process holds the same values, and *partial* where the value
+# is the sum over the processes. Two functions lead from one to the other, and each is the backward
+# pass of the other: `sum_over_ranks` from partial to replicated, `copy_to_ranks` back.
 
 T = TypeVar("T")
 

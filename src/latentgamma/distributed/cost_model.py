@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from latentgamma._errors import ArgumentError
+from latentgamma.errors import ArgumentError
 
 #: Bytes of an index and of a weight, and of a parameter and of a value of a state.
 _WIDE, _NARROW = 8, 4

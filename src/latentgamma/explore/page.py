@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentgamma._errors import ModelError
-from latentgamma._program.facts import Facts, fact_mask
-from latentgamma._program.program import Program, require_program
-from latentgamma._program.rules import Rule
+from latentgamma.errors import ModelError
+from latentgamma.program.facts import Facts, fact_mask
+from latentgamma.program.program import Program, Rule, require_program
 
 if TYPE_CHECKING:
-    from latentgamma._model.module import LatentGamma
-    from latentgamma._model.stratified import StratifiedModel
+    from latentgamma.operator.model import LatentGamma, StratifiedModel
 
 # The page holds the whole program and draws a node per atom: a browser shows this many fluently.
 _MOST_ATOMS = 20_000
@@ -89,8 +87,8 @@ def render(
 
 def _operator_data(program: Program, model: LatentGamma | StratifiedModel | None) -> dict[str, Any]:
     """The operator of each stratum, the certified window, and what a given model learned."""
-    from latentgamma._certificate.certify import certify
-    from latentgamma._model.oracle import oracle
+    from latentgamma.certificate.certify import certify
+    from latentgamma.operator.model import oracle
 
     learned = None if model is None else _learned(program, model)
     if model is None:
@@ -115,7 +113,7 @@ def _operator_data(program: Program, model: LatentGamma | StratifiedModel | None
 
 def _parts(model: LatentGamma | StratifiedModel) -> list[LatentGamma]:
     """The model of each stratum."""
-    from latentgamma._model.module import LatentGamma
+    from latentgamma.operator.model import LatentGamma
 
     parts = [model] if isinstance(model, LatentGamma) else list(model.parts)
     return [part for part in parts if isinstance(part, LatentGamma)]
@@ -139,8 +137,8 @@ def _parameters(model: LatentGamma) -> dict[str, Any]:
 
 def _rule_data(model: LatentGamma) -> dict[str, Any]:
     """The body logits and head weights: one per literal, and a background for each rule."""
-    from latentgamma._model.module import require_whole_model
-    from latentgamma._model.sparse_rules import SparseRules
+    from latentgamma.operator.model import require_whole_model
+    from latentgamma.operator.rules import SparseRules
 
     require_whole_model(model, "explore")
     rules, weights = model.rules, model.rules.read()
@@ -178,8 +176,8 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
 
 def _learned(program: Program, model: LatentGamma | StratifiedModel) -> dict[str, Any]:
     """The rules that a model applies beside those of the program."""
-    from latentgamma._learning.extraction import extract
-    from latentgamma._logic.equivalence import equivalent
+    from latentgamma.learning.extract import extract
+    from latentgamma.logic.equivalence import equivalent
 
     if model.M != program.M:
         raise ModelError(f"the model has {model.M} atoms, the program {program.M}")

@@ -1,45 +1,64 @@
-"""Line charts: certified windows, gradients and learning curves."""
+"""Charts of windows, learning and states."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from latentgamma.errors import StateError, unknown_atoms
 from latentgamma.plot.figure import (
     BLUE,
+    FONT_SIZE,
     GREEN,
+    GREY,
     INK,
+    LEGEND,
     ORANGE,
+    PAPER,
     SMALL_FONT_SIZE,
     OutputPath,
     count_text,
     new_figure,
     number_text,
     save_figure,
+    short_name,
     style_axes,
+    text_width,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from latentgamma._certificate.certificate import Certificate
-    from latentgamma._certificate.paper_window import PaperWindow
-    from latentgamma._learning.result import FitResult
-    from latentgamma._model.gradient_report import GradientReport
+    from latentgamma.certificate.certify import Certificate
+    from latentgamma.learning.result import FitResult
+    from latentgamma.operator.model import Trajectory
 
-_LEGEND = {
-    "framealpha": 1.0, "edgecolor": "white", "fontsize": SMALL_FONT_SIZE, "labelcolor": INK,
-}  # fmt: skip
+
+# ------------------------------- Line charts: certified windows, gradients and learning curves
 
 
 # -------------------------------------------------------------------- certified windows
 
 
+class StatedWindow(Protocol):
+    """A window that is stated elsewhere, such as the paper's (`lg.paper.paper_window`)."""
+
+    @property
+    def c_max(self) -> float:
+        """The leak a step."""
+
+    @property
+    def t_max(self) -> float:
+        """The last step."""
+
+
 def window(
-    certificate: Certificate, path: OutputPath = None, *, paper: PaperWindow | None = None
+    certificate: Certificate, path: OutputPath = None, *, paper: StatedWindow | None = None
 ) -> Figure:
     """A chart of the bound on underivable atoms over time, with the certified window.
 
@@ -95,11 +114,11 @@ def window(
     title = "Certified window" if certificate.holds else "No window is certified"
     axes.set_title(title, loc="left", fontsize=11)
     style_axes(axes)
-    axes.legend(loc="lower right", **_LEGEND)
+    axes.legend(loc="lower right", **LEGEND)
     return save_figure(figure, path)
 
 
-def _draw_paper_window(axes: Axes, paper: PaperWindow, depth: int, right: float) -> None:
+def _draw_paper_window(axes: Axes, paper: StatedWindow, depth: int, right: float) -> None:
     label = f"stated in the paper: steps {number_text(depth)} to {number_text(paper.t_max)}"
     if not math.isfinite(paper.t_max) or paper.t_max < 1:
         axes.plot([], [], color=ORANGE, linestyle="--", label=label)
@@ -114,53 +133,6 @@ def _window_label(certificate: Certificate) -> str:
     if not certificate.holds:
         return f"proved: nothing ({certificate.status.value})"
     return f"proved: steps {number_text(certificate.t_min)} to {number_text(certificate.t_max)}"
-
-
-# -------------------------------------------------------------------- gradients
-
-
-def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
-    """A chart of the size of the gradient over depth, for both kinds of gradient.
-
-    >>> import latentgamma as lg
-    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
-    >>> figure = lg.plot.gradients(lg.gradient_report(model))
-    >>> figure.axes[0].get_xlabel()
-    'depth of the atom'
-
-    Args:
-        report: what `gradient_report` returned.
-        path: the file to save the picture to, with the suffix of a picture format, or None.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        ArgumentError: matplotlib cannot write a file with this suffix.
-    """
-    figure = new_figure(6.4, 4.0)
-    from matplotlib.ticker import MaxNLocator
-
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    axes = figure.add_subplot()
-    rows = sorted((row.depth, row.proof, row.exact) for row in report.rows if row.depth is not None)
-    depth = [row[0] for row in rows]
-    for label, colour, marker, values in (
-        ("proof", GREEN, "s", [row[1] for row in rows]),
-        ("exact", BLUE, "o", [row[2] for row in rows]),
-    ):
-        # A gradient of exactly zero has no place on a log axis; the line breaks there.
-        sizes = [value if value > 0 else math.nan for value in values]
-        axes.plot(depth, sizes, color=colour, linewidth=1.8, marker=marker, markersize=4,
-                  label=label)  # fmt: skip
-    axes.set_yscale("log")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("depth of the atom")
-    axes.set_ylabel("size of the gradient at the facts")
-    axes.set_title("Gradient by depth", loc="left", fontsize=11)
-    style_axes(axes)
-    axes.legend(**_LEGEND)
-    return save_figure(figure, path)
 
 
 # -------------------------------------------------------------------- learning curves
@@ -210,7 +182,144 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
         style_axes(axes)
     for axis in (lower.xaxis, lower.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    upper.legend(loc="lower right", **_LEGEND)
+    upper.legend(loc="lower right", **LEGEND)
     upper.set_title(f"{count_text(result.program.R, 'rule')}, method {result.method}",
                     loc="left", fontsize=11)  # fmt: skip
     return save_figure(figure, path)
+
+
+# ----------------------------------------------------------- Runs of the operator as heat maps
+
+#: At most so many rows have names; at most so many rows and columns are drawn.
+_LABELLED_ROWS, _MOST_ROWS, _MOST_COLUMNS = 60, 2_000, 4_000
+#: Height of a row with a name, in inches.
+_ROW = 0.24
+
+
+def trajectory(
+    trajectory: Trajectory,
+    path: OutputPath = None,
+    *,
+    names: Sequence[str] | None = None,
+    size: tuple[float, float] | None = None,
+) -> Figure:
+    """A heat map of the values of the atoms at every step.
+
+    Rows are sorted by the first step above one half, which is marked. If there are too many
+    atoms to name, those that keep their value are left out.
+
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> figure = lg.plot.trajectory(model.iterate(model.state("penguin"), 3))
+    >>> figure.axes[0].get_title(loc="left")
+    '3 atoms over 3 steps'
+
+    Args:
+        trajectory: the trajectory of a single state, not of a batch.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
+        names: the atoms to show, in this order; by default those of the program.
+        size: the width and height in inches; by default what the names need.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        StateError: the trajectory is that of a batch.
+        FactsError: `names` has a name that the program does not have.
+        ArgumentError: matplotlib cannot write a file with this suffix.
+    """
+    states = trajectory.states.detach().double().cpu().numpy()  # (T + 1, M)
+    if states.ndim != 2:
+        raise StateError(
+            f"a picture shows one trajectory, of shape (steps + 1, atoms), not {states.shape}"
+        )
+    program = trajectory.program
+    atoms = [f"a{i}" for i in range(states.shape[1])] if program is None else list(program.atoms)
+    above = states > 0.5
+    crossing = np.where(above.any(0), above.argmax(0), len(states))  # (M,)
+    if names is None:
+        rows = _rows_to_show(states, crossing)
+    else:
+        index = {name: i for i, name in enumerate(atoms)}
+        if unknown := [name for name in names if name not in index]:
+            raise unknown_atoms(unknown, atoms, what="names")
+        rows = np.array([index[name] for name in names], dtype=np.int64)
+    return save_figure(_draw(states, crossing, rows, atoms, size), path)
+
+
+def _rows_to_show(
+    states: npt.NDArray[np.float64], crossing: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    rows = np.argsort(crossing, kind="stable")
+    if len(rows) > _LABELLED_ROWS:
+        moving = np.ptp(states, axis=0)[rows] > 1e-3
+        rows = rows[moving] if moving.any() else rows
+    return rows[:_MOST_ROWS]
+
+
+def _draw(
+    states: npt.NDArray[np.float64],
+    crossing: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    atoms: list[str],
+    size: tuple[float, float] | None,
+) -> Figure:
+    steps = len(states) - 1
+    labelled = len(rows) <= _LABELLED_ROWS
+    if size is not None:
+        labelled = labelled and _ROW * len(rows) <= size[1] - 1.2
+    labels = [short_name(atoms[i]) for i in rows]
+    wide = float(np.clip(0.34 * (steps + 1), 3.0, 9.0)) + 1.4
+    tall = max(_ROW * len(rows), 0.5) + 1.2 if labelled else 7.2
+    figure = new_figure(*(size or (wide, tall)))
+    if labelled and size is None:
+        longest = max((text_width(text) for text in labels), default=0.0)
+        figure.set_size_inches(wide + longest, tall)
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+    from matplotlib.ticker import MaxNLocator
+
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
+    axes = figure.add_subplot()
+    stride = max(1, (steps + 1) // _MOST_COLUMNS)
+    # From transparent to blue, so that the picture fits a light and a dark page.
+    blue = to_rgb(BLUE)
+    colours = LinearSegmentedColormap.from_list("", [(*blue, 0.06), (*blue, 1.0)])
+    image = axes.imshow(
+        states[::stride, rows].T, cmap=colours, vmin=0.0, vmax=1.0, aspect="auto",
+        interpolation="nearest" if stride == 1 else "auto",
+        extent=(-0.5, steps + 0.5, max(len(rows), 1) - 0.5, -0.5),
+    )  # fmt: skip
+    marks = np.array([(crossing[i], r) for r, i in enumerate(rows) if crossing[i] <= steps])
+    if len(marks):
+        axes.vlines(marks[:, 0] - 0.5, marks[:, 1] - 0.5, marks[:, 1] + 0.5, colors=ORANGE,
+                    linewidth=2.4 if labelled else 1.0, clip_on=False)  # fmt: skip
+        axes.annotate("first step above ½", (1, 0), (0, -26), xycoords="axes fraction",
+                      textcoords="offset points", ha="right", color=ORANGE,
+                      fontsize=SMALL_FONT_SIZE)  # fmt: skip
+    if labelled:
+        axes.set_yticks(range(len(rows)), labels, fontsize=FONT_SIZE, parse_math=False)
+        for edge in np.arange(len(rows) - 1) + 0.5:
+            axes.axhline(edge, color=PAPER, linewidth=1.0)
+    else:
+        axes.set_yticks([])
+        axes.set_ylabel("atoms, by first step above ½", color=INK, fontsize=FONT_SIZE)
+    axes.tick_params(length=0, colors=INK, labelsize=FONT_SIZE)
+    if steps <= 10:
+        axes.set_xticks(range(steps + 1))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("step", color=INK, fontsize=FONT_SIZE)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    rest = f" (of {len(atoms):,})" if len(rows) < len(atoms) else ""
+    axes.set_title(f"{count_text(len(rows), 'atom')}{rest} over {count_text(steps, 'step')}",
+                   loc="left", fontsize=10, color=INK)  # fmt: skip
+    height = figure.get_size_inches()[1] - 1.2
+    bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, ticks=[0, 0.5, 1],
+                          shrink=min(1.0, 1.8 / height), aspect=12, anchor=(0, 1))  # fmt: skip
+    bar.ax.axhline(0.5, color=ORANGE, linewidth=2.0)
+    bar.ax.set_yticklabels(["0", "½", "1"])
+    bar.ax.tick_params(length=0, colors=INK, labelsize=FONT_SIZE)
+    bar.outline.set_edgecolor(GREY)
+    bar.outline.set_linewidth(0.5)
+    return figure

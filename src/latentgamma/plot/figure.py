@@ -1,19 +1,25 @@
-"""Colours, figures, and the text of numbers and names, shared by all plots."""
+"""Figures: their style, and writing them."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import re
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from latentgamma._atomic_write import atomic_write
-from latentgamma._errors import ArgumentError
-from latentgamma._program.names import quote
+from latentgamma.errors import ArgumentError
+from latentgamma.program.names import quote
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+# -------------------- Colours, figures, and the text of numbers and names, shared by all plots
 
 OutputPath: TypeAlias = "str | os.PathLike[str] | None"
 
@@ -24,6 +30,9 @@ INK, GREY, GRID = "#222222", "#8a8a8a", "#e6e6e6"
 SKY, PALE, PAPER = "#d6e9f5", "#f2f2f2", "#ffffff"
 FONT_SIZE = 9.0
 SMALL_FONT_SIZE = 8.0
+LEGEND = {
+    "framealpha": 1.0, "edgecolor": "white", "fontsize": SMALL_FONT_SIZE, "labelcolor": INK,
+}  # fmt: skip
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -32,7 +41,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
     >>> check_path("program.svg")
     >>> check_path("program.docx")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    latentgamma._errors.ArgumentError: cannot write a picture to 'program.docx'; its name must ...
+    latentgamma.errors.ArgumentError: cannot write a picture to 'program.docx'; its name must ...
 
     Args:
         path: the file to write.
@@ -119,3 +128,53 @@ def number_text(value: float) -> str:
         return f"{value:,.0f}"
     digits, power = f"{value:.1e}".split("e+")
     return f"{digits}×10{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+# ------ Figures as SVG elements inside an HTML page, with text as text and colours of the page
+
+#: The CSS variable for each colour; the style sheet of the page defines it for light and dark.
+CSS_VARIABLES = {
+    BLUE: "--blue", ORANGE: "--orange", GREEN: "--green", INK: "--ink", GREY: "--grey",
+    GRID: "--grid", SKY: "--sky", PALE: "--pale", PAPER: "--card",
+}  # fmt: skip
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as an `<svg>` element.
+
+    The same figure and name give the same text. Colours of the palette become CSS variables, so
+    that the page can change them for a dark background.
+
+    >>> import latentgamma as lg
+    >>> figure = lg.plot.program(lg.parse("bird :- penguin."))
+    >>> text = inline_svg(figure, "birds", "the rules as a graph")
+    >>> text.startswith("<svg "), 'aria-label="the rules as a graph"' in text
+    (True, True)
+
+    Args:
+        figure: any matplotlib figure.
+        name: put before every id in the element; different for every figure on a page.
+        description: the text alternative.
+
+    Returns:
+        The text of the element, to put into an HTML page.
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
+    text = buffer.getvalue()
+    size = re.search(r'viewBox="([^"]+)"', text)
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
+    body = body[body.index(">", body.index("<svg")) + 1 : body.rindex("</svg>")]
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
+    body = re.sub(r"(font: [^;\"']*?)'[^;\"]*", r"\1var(--font)", body)
+    body = re.sub(r"(\d\.\d\d)\d+", r"\1", body)
+    for colour, variable in CSS_VARIABLES.items():
+        body = body.replace(colour, f"var({variable})")
+    frame = f'viewBox="{size[1] if size else "0 0 1 1"}" role="img"'
+    label = escape(description)
+    return f'<svg {frame} aria-label="{label}"><title>{label}</title>{body}</svg>'

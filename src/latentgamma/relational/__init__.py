@@ -5,12 +5,23 @@
 
 from __future__ import annotations
 
-from latentgamma.relational import kinship, tasks
-from latentgamma.relational.chain_rules import ChainRule, ChainRules, mine_chains
-from latentgamma.relational.composition import CompositionTable, learn_composition
-from latentgamma.relational.differences import Alternative
+from latentgamma.relational import tasks
+from latentgamma.relational import tasks as kinship
+from latentgamma.relational.chains import (
+    ChainRule,
+    ChainRules,
+    CompositionTable,
+    learn_composition,
+    mine_chains,
+)
 from latentgamma.relational.fit import fit
-from latentgamma.relational.result import Agreement, RelationalResult, RuleEvidence, SearchStep
+from latentgamma.relational.result import (
+    Agreement,
+    Alternative,
+    RelationalResult,
+    RuleEvidence,
+    SearchStep,
+)
 
 __all__ = [
     "Agreement",

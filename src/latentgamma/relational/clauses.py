@@ -1,11 +1,36 @@
-"""Clauses with variables: values, text, a canonical form and their description length."""
+"""Clauses with variables: their bodies and their ground instances."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.logic.closures import closures
+from latentgamma.program.program import Program
+from latentgamma.relational.budget import ROWS_OF_A_BODY, Budget, OutOfBudget
+from latentgamma.relational.problem import (
+    FACT,
+    POSSIBLE,
+    Bindings,
+    Ints,
+    Problem,
+    Relation,
+    Target,
+    Truth,
+    decode,
+    encode,
+    join,
+    literal_truth,
+)
+
+# --------- Clauses with variables: values, text, a canonical form and their description length
 
 #: A predicate, by its number, and its variables. The head has the variables 0, 1, …
 Literal: TypeAlias = "tuple[int, tuple[int, ...]]"
@@ -125,3 +150,514 @@ def _letter(number: int) -> str:
 def _atom(name: str, arguments: Iterable[int], letters: dict[int, str]) -> str:
     inside = ",".join(letters[v] for v in arguments)
     return f"{name}({inside})" if inside else name
+
+
+# -------------- Candidate clauses: bodies that cover no negative example, and some other tuple
+# Bodies grow by one literal at a time. A body that covers negative examples only is dropped. One that
+# covers positive examples only is a candidate and is not made longer, since each longer body derives
+# less. A tuple without a label may be needed by a recursive rule, or lead to a negative example: a
+# body that covers one is kept, and grows also where it is a candidate.
+
+#: Rows of a table of bindings; a body with more is left out, and the result says so.
+MOST_ROWS = 2_000_000
+#: Literals of targets in a body.
+MOST_RECURSIVE = 2
+#: Tables that are kept, so that bodies with the same start share its joins.
+_KEPT = 48
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The tuples that bodies are tested on.
+
+    Attributes:
+        codes: of the tuples.
+        positive: whether each is positive.
+        negative: whether each is negative; the others have no label.
+        complete: whether no tuple was left out that rules may derive.
+    """
+
+    codes: Ints
+    positive: np.ndarray
+    negative: np.ndarray
+    complete: bool
+
+    @staticmethod
+    def of(problem: Problem, target: Target, most: int, seed: int, *, unlabelled: bool) -> Examples:
+        """Return the positive and negative examples, and tuples without a label if asked for.
+
+        Many are sampled.
+        """
+        rng = np.random.default_rng(seed)
+        positive = target.positive
+        if len(positive) > most:
+            positive = np.sort(rng.choice(positive, most, replace=False))
+        if target.negative is not None:
+            negative = target.negative
+        elif problem.tuples(target) <= 4 * most:
+            known = np.union1d(target.positive, target.given)
+            negative = np.setdiff1d(problem.every_tuple(target), known)
+        else:
+            known = np.union1d(target.positive, target.given)
+            columns = [rng.choice(problem.domains[kind], 2 * most) for kind in target.types]
+            negative = np.setdiff1d(encode(columns, len(problem.constants), 2 * most), known)
+        if len(negative) > 4 * most:
+            negative = np.sort(rng.choice(negative, 4 * most, replace=False))
+        other = negative[:0]
+        if unlabelled:
+            other = problem.unlabelled(target)
+            if len(other) > most:
+                other = np.sort(rng.choice(other, most, replace=False))
+        labelled = len(positive) + len(negative)
+        complete = labelled == problem.label_count(target)
+        if unlabelled:
+            complete &= labelled + len(other) + len(target.given) == problem.tuples(target)
+        kind = np.repeat([1, -1, 0], [len(positive), len(negative), len(other)])
+        codes = np.concatenate([positive, negative, other])
+        return Examples(codes, kind == 1, kind == -1, complete)
+
+
+class BodySearch:
+    """The bodies for one target, one more literal at each level.
+
+    Args:
+        problem: the examples.
+        target: the relation to learn.
+        relations: what bodies may use, by number.
+        allowed: the numbers of the relations that bodies may use.
+        recursive: the numbers of relations that count as recursive.
+        examples: what bodies are tested on.
+        exclusive: relations of which a body may use only one.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        target: Target,
+        relations: Sequence[Relation],
+        allowed: Sequence[int],
+        recursive: Iterable[int],
+        examples: Examples,
+        exclusive: Iterable[int] = (),
+    ) -> None:
+        self.target = target
+        self.relations = relations
+        self.recursive = frozenset(recursive)
+        self.exclusive = frozenset(exclusive)
+        self.examples = examples
+        self.too_large = 0
+        self._allowed = allowed
+        rows = decode(examples.codes, len(problem.constants), target.arity)
+        self._start = Bindings(
+            tuple(rows.T.copy()),
+            np.full(len(rows), FACT, np.uint8),
+            np.arange(len(rows)),
+        )
+        self._tables: OrderedDict[Body, Bindings | None] = OrderedDict()
+        self._seen: set[Body] = set()
+        self.frontier: list[Body] = [()]
+        self.literals = 0
+
+    def allow(self, numbers: Sequence[int]) -> None:
+        """Let the next literals be of these relations."""
+        self._allowed = numbers
+
+    def next_level(
+        self, variables: int, budget: Budget, must_use: frozenset[int] = frozenset()
+    ) -> tuple[list[Clause], bool]:
+        """Return the candidates with one more literal, and whether all bodies were tried.
+
+        Args:
+            variables: the largest number of variables.
+            budget: of work and time.
+            must_use: predicates of which a candidate needs one.
+        """
+        self.literals += 1
+        found: list[Clause] = []
+        grown: list[Body] = []
+        complete = True
+        try:
+            for parent in self.frontier:
+                table = self.table(parent, budget)
+                if table is not None:
+                    self._extend(parent, table, variables, must_use, found, grown, budget)
+        except OutOfBudget:
+            complete = False
+        self.frontier = grown
+        return found, complete
+
+    def grow(self, clauses: Iterable[Clause]) -> None:
+        """Make clauses longer at the next level: they derive a negative example after all."""
+        self.frontier += [tuple(readable_order(clause)) for clause in clauses]
+
+    def _extend(
+        self,
+        parent: Body,
+        table: Bindings,
+        variables: int,
+        must_use: frozenset[int],
+        found: list[Clause],
+        grown: list[Body],
+        budget: Budget,
+    ) -> None:
+        positive = self.examples.positive[table.example]
+        negative = self.examples.negative[table.example]
+        types = self.variable_types(parent)
+        bound = {v for _, literal in parent for v in literal}
+        head = set(range(self.target.arity))
+        for number, literal in self.literals_for(parent, types, variables):
+            body = canonical((*parent, (number, literal)), self.target.arity)
+            if body in self._seen:
+                continue
+            budget.spend(ROWS_OF_A_BODY + len(table.truth))
+            truth = self.truth(number, literal, table)
+            if not truth[~negative].any():
+                self._seen.add(body)
+                continue
+            fresh = max(literal) >= len(types) if literal else False
+            new_head = bool((head & set(literal)) - bound)
+            # Tuples without a label are true only if some rule derives them.
+            certain = number not in self.recursive or not (truth == POSSIBLE).any()
+            if not fresh and not new_head and certain and np.array_equal(truth, table.truth):
+                continue  # the literal excludes nothing
+            self._seen.add(body)
+            unsafe = bool((truth[negative] == FACT).any())
+            if not unsafe and head <= bound | set(literal):
+                clause = Clause(self.target.relation, self.target.arity, body)
+                if not must_use or clause.uses(must_use):
+                    found.append(clause)
+                if not truth[~positive].any():
+                    continue  # it derives positive examples only, and a longer body fewer of them
+            grown.append((*parent, (number, literal)))
+
+    def truth(self, number: int, literal: tuple[int, ...], table: Bindings) -> Truth:
+        """Return the truth of each row together with one more literal, which is not the head."""
+        truth = literal_truth(self.relations[number], literal, table)
+        if number == self.target.relation and max(literal, default=0) < len(table.columns):
+            truth[same_as_head(table, literal)] = 0
+        return truth
+
+    def literals_for(
+        self, parent: Body, types: Sequence[int], variables: int
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Return the literals to add: they share a variable, and types agree."""
+        used = {number for number, _ in parent}
+        recursive = sum(number in self.recursive for number, _ in parent)
+        for number in self._allowed:
+            relation = self.relations[number]
+            if number in self.recursive and recursive >= MOST_RECURSIVE:
+                continue
+            if number in self.exclusive and (used & self.exclusive) - {number}:
+                continue
+            for literal in self._arguments(relation, types, variables):
+                if (number, literal) in parent:
+                    continue
+                if number == self.target.relation and literal == tuple(range(self.target.arity)):
+                    continue
+                yield number, literal
+
+    @staticmethod
+    def _arguments(
+        relation: Relation, types: Sequence[int], variables: int
+    ) -> Iterator[tuple[int, ...]]:
+        known = len(types)
+        options = []
+        for kind in relation.types:
+            old = [v for v, other in enumerate(types) if other == kind]
+            options.append([*old, -1])
+        for choice in itertools.product(*options):
+            new = choice.count(-1)
+            if new == len(choice) and choice:
+                continue
+            if known + new > variables:
+                continue
+            number = itertools.count(known)
+            yield tuple(next(number) if v < 0 else v for v in choice)
+
+    def variable_types(self, body: Body) -> list[int]:
+        """Return the types of the variables: the head's, then those of the body in order."""
+        types = dict(enumerate(self.target.types))
+        for number, literal in body:
+            types.update(zip(literal, self.relations[number].types, strict=True))
+        return [types[v] for v in range(len(types))]
+
+    def table(self, body: Body, budget: Budget) -> Bindings | None:
+        """Return the ways in which a body can hold for the examples; None if there are too many."""
+        if not body:
+            return self._start
+        if body in self._tables:
+            self._tables.move_to_end(body)
+            return self._tables[body]
+        before = self.table(body[:-1], budget)
+        table = None
+        if before is not None:
+            number, literal = body[-1]
+            budget.spend(ROWS_OF_A_BODY + len(before.truth))
+            table = join(self.relations[number], literal, before, MOST_ROWS)
+            budget.count(0 if table is None else len(table.truth))
+            if table is None:
+                self.too_large += 1
+            elif _repeats(table, len(before.columns)):
+                table = None
+            elif number == self.target.relation:
+                table = _without(table, same_as_head(table, literal))
+        self._tables[body] = table
+        if len(self._tables) > _KEPT:
+            self._tables.popitem(last=False)
+        return table
+
+
+def same_as_head(table: Bindings, literal: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return the rows in which a literal of the target is the head itself: they derive nothing."""
+    same = np.ones(len(table.truth), bool)
+    for place, variable in enumerate(literal):
+        one, other = table.columns[place], table.columns[variable]
+        if one is not None and other is not None:
+            same &= one == other
+    return same
+
+
+def _without(table: Bindings, rows: npt.NDArray[np.bool_]) -> Bindings:
+    if not rows.any():
+        return table
+    columns = tuple(column if column is None else column[~rows] for column in table.columns)
+    return Bindings(columns, table.truth[~rows], table.example[~rows])
+
+
+def _repeats(table: Bindings, old: int) -> bool:
+    """Return whether a new variable always has the value of an older one."""
+    for new in range(old, len(table.columns)):
+        column = table.columns[new]
+        for earlier in table.columns[:new]:
+            if earlier is not None and column is not None and np.array_equal(earlier, column):
+                return True
+    return False
+
+
+# ---- The ground instances of candidate clauses, and the program in which each clause can be used
+# Each ground rule gets one more body atom `use(c)` for its clause: a set of clauses is a fact set,
+# and its least model is a closure.
+
+
+@dataclass
+class Candidate:
+    """A clause with its ground instances.
+
+    Attributes:
+        clause: the clause.
+        bits: its description length.
+        heads: the codes of the heads of its instances.
+        bodies: for each literal of a learned predicate, the relation and the codes.
+        definitions: the invented predicates that it uses.
+        variants: clauses of the same length with the same instances.
+    """
+
+    clause: Clause
+    bits: float
+    heads: Ints
+    bodies: tuple[tuple[int, Ints], ...]
+    definitions: tuple[int, ...] = ()
+    variants: list[Clause] = field(default_factory=list)
+
+    @property
+    def recursive(self) -> bool:
+        """Whether the body uses a predicate that is learned."""
+        return bool(self.bodies)
+
+    def key(self) -> tuple[object, ...]:
+        """Return a value that is equal for clauses with the same instances."""
+        parts = (r for _, codes in self.bodies for r in [codes.tobytes()])
+        numbers = tuple(number for number, _ in self.bodies)
+        return (self.clause.head, self.definitions, self.heads.tobytes(), numbers, *parts)
+
+
+class TooManyRows(Exception):  # noqa: N818 - never leaves the package
+    """A body has more instances than are looked at."""
+
+
+def body_bindings(
+    body: Body,
+    keep: Sequence[int],
+    relations: Sequence[Relation],
+    budget: Budget,
+    most_rows: int = MOST_ROWS,
+) -> tuple[list[Ints], Truth]:
+    """Return the distinct values of some variables for which a body holds.
+
+    Raises:
+        TooManyRows: there are more than `most_rows` on the way.
+        OutOfBudget: the work or the time is used up.
+    """
+    table = Bindings((), np.full(1, FACT, np.uint8), np.zeros(1, np.int64))
+    left = sorted(body, key=lambda literal: len(relations[literal[0]].rows))
+    known: set[int] = set()
+    while left:
+        linked = [literal for literal in left if known & set(literal[1])] or left
+        # A literal without new variables only removes rows.
+        chosen = min(linked, key=lambda literal: len(set(literal[1]) - known))
+        left.remove(chosen)
+        budget.spend(ROWS_OF_A_BODY + len(table.truth))
+        joined = join(relations[chosen[0]], chosen[1], table, most_rows)
+        if joined is None:
+            raise TooManyRows
+        budget.count(len(joined.truth))
+        known |= set(chosen[1])
+        needed = set(keep) | {v for _, literal in left for v in literal}
+        table = _distinct(joined, needed, relations[chosen[0]].constants)
+    columns = [table.columns[v] for v in keep]
+    return [column for column in columns if column is not None], table.truth
+
+
+def _distinct(table: Bindings, needed: set[int], constants: int) -> Bindings:
+    """Return the table without the variables that are no longer needed."""
+    kept = [v for v, c in enumerate(table.columns) if c is not None and v in needed]
+    if len(kept) == sum(column is not None for column in table.columns):
+        return table
+    columns = [column for v in kept if (column := table.columns[v]) is not None]
+    if constants ** len(kept) * 4 >= 2**62:
+        return table
+    codes = encode([*columns], constants, len(table.truth)) * 4 + (3 - table.truth.astype(np.int64))
+    codes = np.unique(codes)
+    rows, first = np.unique(codes // 4, return_index=True)  # the highest truth comes first
+    truth = (3 - codes[first] % 4).astype(np.uint8)
+    values = decode(rows, constants, len(kept))
+    result: list[Ints | None] = [None] * len(table.columns)
+    for place, variable in enumerate(kept):
+        result[variable] = values[:, place]
+    return Bindings(tuple(result), truth, np.zeros(len(truth), np.int64))
+
+
+def instances(
+    clause: Clause,
+    bits: float,
+    problem: Problem,
+    target: Target,
+    relations: Sequence[Relation],
+    learned: Iterable[int],
+    budget: Budget,
+    *,
+    noisy: bool = False,
+) -> Candidate | None:
+    """Return the clause with its instances; None if it derives a negative example, or nothing.
+
+    Instances whose head is in their own body, or is given, derive nothing and are left out.
+
+    Raises:
+        TooManyRows: there are too many instances.
+        OutOfBudget: the work or the time is used up.
+    """
+    learned = set(learned)
+    literals = [literal for literal in clause.body if literal[0] in learned]
+    head = list(range(clause.arity))
+    keep = sorted({*head, *(v for _, literal in literals for v in literal)})
+    columns, truth = body_bindings(clause.body, keep, relations, budget)
+    at = {variable: columns[place] for place, variable in enumerate(keep)}
+    n, rows = len(problem.constants), len(truth)
+    heads = encode([at[v] for v in head], n, rows)
+    if not noisy:
+        wrong = is_negative(target, heads)
+        if (truth[wrong] == FACT).any():
+            return None
+    bodies = [(p, encode([at[v] for v in literal], n, rows)) for p, literal in literals]
+    useful = ~np.isin(heads, target.given)
+    for relation, codes in bodies:
+        if relation == clause.head:
+            useful &= codes != heads
+    stacked = np.stack([heads[useful], *(codes[useful] for _, codes in bodies)])
+    stacked = np.unique(stacked, axis=1)
+    if not stacked.shape[1]:
+        return None
+    kept = tuple((p, stacked[1 + place]) for place, (p, _) in enumerate(bodies))
+    return Candidate(clause, bits, stacked[0], kept)
+
+
+def is_negative(target: Target, codes: Ints) -> np.ndarray:
+    """Return which of these tuples are negative examples."""
+    if target.negative is not None:
+        return np.isin(codes, target.negative)
+    return ~(np.isin(codes, target.positive) | np.isin(codes, target.given))
+
+
+class Hypotheses:
+    """The program of all candidates, in which a set of clauses is a fact set.
+
+    Attributes:
+        program: the ground rules; the last atoms are `use(c)`, one for each candidate.
+        positive: the atoms of the positive examples.
+        negative: the atoms of negative examples that some instance derives.
+        atoms: the relation and code of each atom but the last ones.
+    """
+
+    def __init__(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
+        self.problem = problem
+        self.candidates = candidates
+        codes: dict[int, list[Ints]] = {}
+        for target in problem.targets:
+            codes[target.relation] = [target.positive, target.given]
+        for one in candidates:
+            codes[one.clause.head].append(one.heads)
+            for relation, values in one.bodies:
+                codes[relation].append(values)
+        self._codes = {r: np.unique(np.concatenate(parts)) for r, parts in codes.items()}
+        self._offset: dict[int, int] = {}
+        total = 0
+        for relation, values in self._codes.items():
+            self._offset[relation] = total
+            total += len(values)
+        self.use = total
+        self.program = self._program(total)
+        self.positive = self._ids(lambda target: target.positive)
+        self.given = self._ids(lambda target: target.given)
+        self.negative = np.concatenate(
+            [
+                self._offset[t.relation] + np.flatnonzero(is_negative(t, self._codes[t.relation]))
+                for t in problem.targets
+            ]
+        )
+
+    def _ids(self, of: object) -> Ints:
+        return np.concatenate([self.ids(t.relation, of(t)) for t in self.problem.targets])  # type: ignore[operator]
+
+    def ids(self, relation: int, codes: Ints) -> Ints:
+        """Return the atoms of these tuples."""
+        return self._offset[relation] + np.searchsorted(self._codes[relation], codes)
+
+    def atom(self, number: int) -> tuple[Target, int]:
+        """Return the target and the code of an atom."""
+        for target in self.problem.targets:
+            at = number - self._offset[target.relation]
+            if 0 <= at < len(self._codes[target.relation]):
+                return target, int(self._codes[target.relation][at])
+        raise IndexError(number)
+
+    def rules_of(self, candidate: int) -> tuple[Ints, list[Ints]]:
+        """Return the heads and the body atoms of the instances of a candidate."""
+        one = self.candidates[candidate]
+        heads = self.ids(one.clause.head, one.heads)
+        return heads, [self.ids(relation, codes) for relation, codes in one.bodies]
+
+    def _program(self, total: int) -> Program:
+        heads, parts, sizes = [], [], []
+        for number in range(len(self.candidates)):
+            head, bodies = self.rules_of(number)
+            use = np.full(len(head), total + number)
+            heads.append(head)
+            parts.append(np.stack([use, *bodies], axis=1).ravel())
+            sizes.append(np.full(len(head), 1 + len(bodies)))
+        if not heads:
+            return Program.from_arrays([0], [], [], atoms=total)
+        ptr = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+        return Program.from_arrays(
+            ptr,
+            np.concatenate(parts),
+            np.concatenate(heads),
+            atoms=total + len(self.candidates),
+        )
+
+    def models(self, hypotheses: Sequence[Iterable[int]]) -> np.ndarray:
+        """Return the least model of each set of candidates, shape (sets, atoms)."""
+        rows = np.zeros((len(hypotheses), self.program.M), bool)
+        for row, chosen in enumerate(hypotheses):
+            rows[row, self.use + np.array(list(chosen), np.int64)] = True
+        rows[:, self.given] = True
+        return closures(self.program, rows)[:, : self.use]

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from typing import Any, Literal
 
-from latentgamma._errors import ArgumentError
-from latentgamma._learning.journal import Compute, Journal, compute_now
+from latentgamma._checkpoint import (
+    Compute,
+    Journal,
+    compute_now,
+)
 from latentgamma._version import __version__
-from latentgamma.datalog.grounding import require_clingo
+from latentgamma.datalog.ground import require_clingo
+from latentgamma.errors import ArgumentError
 from latentgamma.relational.budget import Budget
-from latentgamma.relational.gradient import gradient_search
-from latentgamma.relational.noisy_search import noisy_search
+from latentgamma.relational.noisy import gradient_search, noisy_search
 from latentgamma.relational.problem import read_problem
-from latentgamma.relational.reporting import build_result
-from latentgamma.relational.result import RelationalResult, SearchStep
+from latentgamma.relational.result import RelationalResult, SearchStep, build_result
 from latentgamma.relational.search import SearchOptions, search
 
 Method = Literal["auto", "search", "gradient"]
@@ -64,7 +66,7 @@ def fit(
         time_limit: in seconds, for the whole call; the best program so far is then returned, and
             `timed_out` is True. A call that ends before the limit has the same result every time.
         alternatives: the largest number of alternatives.
-        progress: called with a `SearchStep` after each stage, for example an `lg.ProgressBar()`.
+        progress: called with a `SearchStep` after each stage, for example an `lg.learning.ProgressBar()`.
         checkpoint: a file to keep finished levels of the search in; a call with the same examples
             and options, of the same release, resumes from there. The file is not deleted. For method "search" with
             clean labels.

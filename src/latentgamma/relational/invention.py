@@ -13,10 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma.relational.budget import Budget, OutOfBudget
-from latentgamma.relational.clauses import Body, Clause, canonical, clause_bits
-from latentgamma.relational.instances import TooManyRows, body_bindings
-from latentgamma.relational.problem import Problem
-from latentgamma.relational.relations import Ints, Relation, decode, encode
+from latentgamma.relational.clauses import (
+    Body,
+    Clause,
+    TooManyRows,
+    body_bindings,
+    canonical,
+    clause_bits,
+)
+from latentgamma.relational.problem import (
+    Ints,
+    Problem,
+    Relation,
+    decode,
+    encode,
+)
 
 #: Definitions that are kept, shortest first.
 _MOST_DEFINITIONS = 400

@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from latentgamma._errors import DataError, ParseError, ProgramError
-from latentgamma._learning.wording import listing, quantity
-from latentgamma._program.files import read_text
+from latentgamma._text import listing, quantity
+from latentgamma.errors import (
+    DataError,
+    ParseError,
+    ProgramError,
+)
+from latentgamma.program.files import read_text
 from latentgamma.relational.problem import Facts, read_facts
 
 _QUOTED = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""

@@ -1,26 +1,295 @@
-"""What `lg.relational.fit` returns."""
+"""The learned clauses: as a program, with alternatives and where these differ."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from latentgamma._display import Display, Displayed
-from latentgamma._errors import DataError
-from latentgamma._learning.wording import listing, quantity
-from latentgamma._program.program import Program, require_definite
-from latentgamma.datalog.grounding import GroundingWarning, ground
-from latentgamma.relational.budget import Budget
-from latentgamma.relational.differences import Alternative, compare
-from latentgamma.relational.problem import Problem, read_facts
-from latentgamma.relational.programs import ClauseProgram, derived_atoms
+from latentgamma._text import listing, quantity
+from latentgamma.datalog.ground import GroundingWarning, ground
+from latentgamma.datalog.tables import cells_of
+from latentgamma.errors import DataError
+from latentgamma.logic.closure import closure
+from latentgamma.program.program import Program, require_definite
+from latentgamma.relational.budget import Budget, OutOfBudget
+from latentgamma.relational.clauses import (
+    MOST_RECURSIVE,
+    Clause,
+    Hypotheses,
+    Literal,
+    TooManyRows,
+    body_bindings,
+    clause_bits,
+    clause_text,
+)
+from latentgamma.relational.problem import Ints, Problem, Relation, decode, encode, read_facts
+from latentgamma.relational.search import ALL_VARIABLES, Choice, Found, SearchOptions
 
 if TYPE_CHECKING:
-    from latentgamma._certificate.certificate import Certificate
-    from latentgamma._model.module import LatentGamma
+    from latentgamma.certificate.certify import Certificate
+    from latentgamma.operator.model import LatentGamma
+
+
+# ---- Sets of clauses as programs: their text, and small instances on which they derive something
+
+#: Instances of one program, and the literals of one instance.
+_MOST_INSTANCES = 12
+_MOST_LITERALS = 9
+#: Bodies that are unfolded for them.
+_MOST_UNFOLDED = 300
+
+
+@dataclass(frozen=True)
+class ClauseProgram:
+    """Clauses of targets and of invented predicates.
+
+    Attributes:
+        clauses: first those of the targets.
+        names: the predicates by number.
+        learned: the predicates that have clauses.
+    """
+
+    clauses: tuple[Clause, ...]
+    names: tuple[str, ...]
+    learned: frozenset[int]
+
+    @staticmethod
+    def of(
+        targets: Iterable[Clause],
+        invented: Iterable[Sequence[Clause]],
+        names: Sequence[str],
+        targets_learned: Iterable[int],
+    ) -> ClauseProgram:
+        """Return the program, in which invented predicates are called inv1, inv2 and so on."""
+        ordered = sorted(targets, key=_reading_order)
+        called = list(names)
+        taken = set(names)
+        numbers = (f"inv{i}" for i in itertools.count(1))
+        defined: list[Clause] = []
+        for clauses in invented:
+            name = next(name for name in numbers if name not in taken)
+            called[clauses[0].head] = name
+            taken.add(name)
+            defined += clauses
+        learned = frozenset({*targets_learned, *(clause.head for clause in defined)})
+        return ClauseProgram((*ordered, *defined), tuple(called), learned)
+
+    @property
+    def rules(self) -> list[str]:
+        """The text of each clause."""
+        return [clause_text(clause, self.names) for clause in self.clauses]
+
+    @property
+    def text(self) -> str:
+        """The program as Datalog."""
+        return "\n".join(self.rules)
+
+    def instances(self, targets: Iterable[int]) -> list[tuple[tuple[Literal, ...], Literal]]:
+        """Return small sets of facts, as literals whose variables are constants, and an atom that
+        follows from each.
+        """
+        found: list[tuple[tuple[Literal, ...], Literal]] = []
+        queue: list[tuple[tuple[Literal, ...], Literal, int]] = []
+        for target in targets:
+            for clause in self.clauses:
+                if clause.head == target:
+                    head = (target, tuple(range(clause.arity)))
+                    queue.append((clause.body, head, clause.variables))
+        for _ in range(_MOST_UNFOLDED):
+            if not queue or len(found) >= _MOST_INSTANCES:
+                break
+            queue.sort(key=lambda entry: len(entry[0]))
+            body, head, variables = queue.pop(0)
+            place = next((i for i, (p, _) in enumerate(body) if p in self.learned), None)
+            if place is None:
+                found.append((tuple(dict.fromkeys(body)), head))
+                continue
+            predicate, arguments = body[place]
+            for clause in self.clauses:
+                if clause.head != predicate:
+                    continue
+                new = dict(enumerate(arguments))
+                for variable in range(clause.arity, clause.variables):
+                    new[variable] = variables + variable - clause.arity
+                inside = tuple((p, tuple(new[v] for v in literal)) for p, literal in clause.body)
+                longer = (*body[:place], *inside, *body[place + 1 :])
+                if len(longer) <= _MOST_LITERALS:
+                    more = clause.variables - clause.arity
+                    queue.append((longer, head, variables + more))
+        return found
+
+
+def _reading_order(clause: Clause) -> tuple[object, ...]:
+    return (clause.head, clause.uses([clause.head]), len(clause.body), clause.body)
+
+
+def derived_atoms(
+    text: str, background: Mapping[str, Sequence[Sequence[str]]], targets: Iterable[str]
+) -> set[tuple[str, ...]]:
+    """Return the atoms of some predicates that a program derives, as their cells."""
+    wanted = {(name, int(arity)) for name, _, arity in (t.partition("/") for t in targets)}
+    with warnings.catch_warnings():  # a rule may use a predicate without facts
+        warnings.simplefilter("ignore", GroundingWarning)
+        facts = closure(ground(text, facts=background), []).atoms
+    cells = (tuple(cells_of(atom)) for atom in facts)
+    return {atom for atom in cells if (atom[0], len(atom) - 1) in wanted}
+
+
+# ---- Where programs that explain the same examples differ: small instances with different answers
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another program that explains the examples.
+
+    Attributes:
+        text: the program as Datalog.
+        bits: its description length.
+        facts: facts for which the answers differ; empty if no difference was found.
+        atom: the atom in which they differ for these facts.
+        derives: whether this program derives the atom; the learned one then does not.
+    """
+
+    text: str
+    bits: float
+    facts: str
+    atom: str
+    derives: bool
+
+    @property
+    def difference(self) -> str:
+        """Where the program differs from the learned one, as a sentence."""
+        if not self.facts:
+            return "no difference found"
+        who = "only this program derives" if self.derives else "only the learned program derives"
+        return f"given {self.facts}, {who} {self.atom}"
+
+
+def compare(
+    programs: Sequence[tuple[ClauseProgram, float]],
+    targets: Sequence[tuple[int, int]],
+    most: int,
+    budget: Budget,
+) -> tuple[list[Alternative], int]:
+    """Return the programs that differ from the first one and from each other.
+
+    Every program is run on small instances: the bodies of every program's rules, unfolded until
+    they have background predicates only.
+
+    Args:
+        programs: with their description lengths; the first is the learned one.
+        targets: the number and arity of each target.
+        most: the largest number of alternatives.
+        budget: of work and time; programs after its end are not compared.
+
+    Returns:
+        The alternatives, the shortest first, and the number of programs without a difference.
+    """
+    learned = programs[0][0]
+    collected: dict[tuple[tuple[Literal, ...], Literal], None] = {}
+    for program, _ in programs:
+        collected.update(dict.fromkeys(program.instances([number for number, _ in targets])))
+    tests = _Tests(sorted(collected, key=lambda test: len(test[0])))
+    alternatives: list[Alternative] = []
+    same = 0
+    try:
+        answer = tests.answers(learned, budget)
+        seen = {answer.tobytes()}
+        for program, bits in programs[1:]:
+            if len(alternatives) >= most:
+                break
+            try:
+                other = tests.answers(program, budget)
+            except TooManyRows:
+                continue
+            different = np.flatnonzero(answer != other)
+            same += not len(different)
+            if other.tobytes() in seen:
+                continue
+            seen.add(other.tobytes())
+            facts, (head, arguments) = tests.tests[different[0]]
+            text = ", ".join(_atom(learned.names[p], literal) for p, literal in facts)
+            asked = _atom(learned.names[head], arguments)
+            derives = bool(other[different[0]])
+            alternatives.append(Alternative(program.text, bits, text, asked, derives))
+    except (OutOfBudget, TooManyRows):
+        pass
+    return alternatives, same
+
+
+class _Tests:
+    """Small sets of facts, each with an atom that is asked about.
+
+    Every literal gets the number of its test as one more argument, so that all tests are evaluated
+    at once, and none sees the facts of another.
+    """
+
+    def __init__(self, tests: Sequence[tuple[tuple[Literal, ...], Literal]]) -> None:
+        variables = [v for facts, atom in tests for _, literal in (*facts, atom) for v in literal]
+        self._n = max([len(tests), 1, *(v + 1 for v in variables)])
+        # The codes of tuples are integers of 64 bits.
+        self.tests = [test for test in tests if all(map(self._fits, (*test[0], test[1])))]
+        self._facts: dict[int, list[tuple[int, ...]]] = {}
+        for number, (facts, _) in enumerate(self.tests):
+            for predicate, literal in facts:
+                self._facts.setdefault(predicate, []).append((number, *literal))
+
+    def _fits(self, literal: Literal) -> bool:
+        return bool(self._n ** (1 + len(literal[1])) < 2**62)
+
+    def answers(self, program: ClauseProgram, budget: Budget) -> np.ndarray:
+        """Return whether a program derives the atom of each test from its facts.
+
+        Raises:
+            TooManyRows: a rule has too many instances.
+            OutOfBudget: the work or the time is used up.
+        """
+        arities = {p: len(v) for clause in program.clauses for p, v in clause.body}
+        arities |= {clause.head: clause.arity for clause in program.clauses}
+        if not all(self._fits((p, (0,) * arity)) for p, arity in arities.items()):
+            raise TooManyRows
+        relations = [self._relation((), 0)] * (1 + max(arities))
+        for predicate, arity in arities.items():
+            relations[predicate] = self._relation(self._facts.get(predicate, ()), arity)
+        derived = {clause.head: np.empty(0, np.int64) for clause in program.clauses}
+        grows = True
+        while grows:
+            grows = False
+            for clause in program.clauses:
+                body = tuple((p, (0, *(v + 1 for v in literal))) for p, literal in clause.body)
+                columns, truth = body_bindings(body, range(clause.arity + 1), relations, budget)
+                codes = np.union1d(derived[clause.head], encode(columns, self._n, len(truth)))
+                if len(codes) > len(derived[clause.head]):
+                    grows = True
+                    derived[clause.head] = codes
+                    rows = decode(codes, self._n, clause.arity + 1)
+                    relations[clause.head] = self._relation(rows, clause.arity)
+        answer = np.zeros(len(self.tests), bool)
+        for number, (_, (head, arguments)) in enumerate(self.tests):
+            if head in derived:
+                code = encode([np.array([v]) for v in (number, *arguments)], self._n, 1)
+                answer[number] = np.isin(code, derived[head])[0]
+        return answer
+
+    def _relation(self, rows: Sequence[Sequence[int]] | Ints, arity: int) -> Relation:
+        table = np.unique(np.array(rows, np.int64).reshape(-1, arity + 1), axis=0)
+        return Relation("", table, self._n, (0,) * (arity + 1))
+
+
+def _atom(name: str, arguments: Sequence[int]) -> str:
+    inside = ",".join("abcdefghijklmnopqrstuvwxyz"[v % 26] + "1" * (v // 26) for v in arguments)
+    return f"{name}({inside})" if inside else name
+
+
+# ------------------------------------------------------------ What `lg.relational.fit` returns
 
 _MOST_LISTED = 10
 #: Descriptions whose lengths differ by less have the same length.
@@ -142,14 +411,14 @@ class RelationalResult(Displayed):
     @cached_property
     def model(self) -> LatentGamma | None:
         """The network of the ground program."""
-        from latentgamma._model.oracle import definite_oracle
+        from latentgamma.operator.model import definite_oracle
 
         return None if self.program is None else definite_oracle(self.program)
 
     @cached_property
     def certificate(self) -> Certificate | None:
         """Whether the network provably equals the ground program, for all fact sets."""
-        from latentgamma._certificate.certify import certify
+        from latentgamma.certificate.certify import certify
 
         if self.program is None or self.model is None:
             return None
@@ -350,3 +619,207 @@ def _difference(one: RelationalResult, other: RelationalResult, at: Alternative)
 def _support(one: RuleEvidence) -> str:
     wrong = f", {one.wrong} negative" if one.wrong else ""
     return f"support {one.support}, needed for {one.needed}{wrong}"
+
+
+# -------------------- From what a search found to a result: evidence, alternatives and reasons
+
+#: Variants of one rule that are shown, and of which programs are made.
+_MOST_VARIANTS = 6
+#: Programs that are compared with the learned one.
+_MOST_COMPARED = 40
+
+
+def build_result(
+    problem: Problem,
+    found: Found,
+    options: SearchOptions,
+    history: tuple[SearchStep, ...],
+    budget: Budget,
+    *,
+    noise: float | None = None,
+    method: str = "search",
+) -> RelationalResult:
+    """Return the result of a search; `noise` is the share of wrong labels, None for no search for them."""
+    notes = [*problem.notes, *found.notes]
+    notes += [
+        f"every tuple of {target.name} is positive: these examples exclude nothing"
+        for target in problem.targets
+        if target.negative is None and problem.label_count(target) == len(target.positive)
+    ]
+    if options.recursive and not problem.lists_every_tuple:
+        if noise is not None:
+            notes.append("the targets have too many tuples for recursive rules from wrong labels")
+        elif not problem.labelled:
+            notes.append(
+                "the targets have too many tuples to list: rules do not use those without a label"
+            )
+    program: ClauseProgram | None = None
+    evidence: tuple[RuleEvidence, ...] = ()
+    others: list[Alternative] = []
+    wrong: tuple[str, ...] = ()
+    if found.choices:
+        program = _program(problem, found, found.choices[0])
+        others, same = _alternatives(problem, found, options.alternatives, budget)
+        if same:
+            notes.append(
+                f"{quantity(same, 'other form')} of the program gave the same answers on every "
+                "instance that was tried"
+            )
+        evidence, missing, wrong = _evidence(problem, found, found.choices[0], program)
+        if noise is None and (missing or wrong):
+            raise RuntimeError(
+                f"the program found is not one of the examples; report this: {program.text}"
+            )
+    else:
+        by_relation = {target.relation: target for target in problem.targets}
+        missing = tuple(problem.atom(by_relation[r], c) for r, c in found.unexplained)
+    if budget.timed_out:
+        notes.append(
+            "the time limit ended the search; another call, or a longer time_limit, may find "
+            "another program"
+        )
+    labels = sum(problem.label_count(target) for target in problem.targets)
+    return RelationalResult(
+        text="" if program is None else program.text,
+        found=program is not None,
+        evidence=evidence,
+        alternatives=tuple(others),
+        unexplained=missing,
+        wrong=wrong,
+        accuracy=None if program is None else 1 - (len(missing) + len(wrong)) / max(1, labels),
+        bits=found.choices[0].bits if found.choices else 0.0,
+        notes=tuple(notes),
+        reason=_why(problem, found, options, noise)
+        if found.choices
+        else _why_nothing(problem, found, options, noise, timed_out=budget.timed_out),
+        history=history,
+        method=method,
+        noise=noise or 0.0,
+        seconds=budget.seconds,
+        timed_out=budget.timed_out,
+        problem=problem,
+        clauses=program,
+    )
+
+
+def _why(problem: Problem, found: Found, options: SearchOptions, noise: float | None) -> str:
+    if noise is not None:
+        return "the shortest description of rules and wrong labels that was found"
+    if found.shortest:
+        return f"no set of {_language(problem, options, found.literals)} has a shorter description"
+    return "the shortest description that was found"
+
+
+def _why_nothing(
+    problem: Problem,
+    found: Found,
+    options: SearchOptions,
+    noise: float | None,
+    *,
+    timed_out: bool,
+) -> str:
+    if noise is not None:
+        return "no rules were found that describe the labels in fewer bits than a list of the positive examples"
+    why = "no set of rules was found that derives every positive example and no negative one"
+    if found.excluded:
+        language = _language(problem, options, found.excluded)
+        why = f"no set of {language} derives every positive example and no negative one"
+        if found.unexplained:
+            count = quantity(len(found.unexplained), "positive example")
+            why = f"no rule without a negative example derives {count}: {why}"
+    remedies = []
+    if timed_out:
+        remedies.append("a longer time_limit")
+    if not options.invent:
+        remedies.append("invent=1")
+    remedies.append('noise="auto" if labels may be wrong')
+    return f"{why}; try {', or '.join(remedies)}"
+
+
+def _language(problem: Problem, options: SearchOptions, literals: int) -> str:
+    """Return which rules were all tried."""
+    limits = []
+    if any(target.arity > 1 for target in problem.targets):
+        limits.append("distinct variables in the head")
+    if len(problem.domains) > 1:
+        limits.append("variables of one type")
+    if not options.recursive:
+        limits.append("no recursion")
+    elif literals > MOST_RECURSIVE:
+        limits.append(f"at most {MOST_RECURSIVE} literals of targets in a body")
+    if options.invent:
+        limits.append("no invented predicate")
+    bodies = quantity(literals, "literal")
+    variables = quantity(min(ALL_VARIABLES, options.max_variables), "variable")
+    aside = f" ({', '.join(limits)})" if limits else ""
+    return f"rules with bodies of up to {bodies} and {variables}{aside}"
+
+
+def _program(
+    problem: Problem, found: Found, choice: Choice, swap: Mapping[int, Clause] | None = None
+) -> ClauseProgram:
+    """Return the program of a choice, with some clauses exchanged."""
+    swap = swap or {}
+    clauses = [swap.get(n, found.candidates[n].clause) for n in choice.chosen]
+    used = sorted({d for n in choice.chosen for d in found.candidates[n].definitions})
+    return ClauseProgram.of(
+        clauses,
+        [found.definitions[d].clauses for d in used],
+        [relation.name for relation in found.relations],
+        [target.relation for target in problem.targets],
+    )
+
+
+def _alternatives(
+    problem: Problem, found: Found, most: int, budget: Budget
+) -> tuple[list[Alternative], int]:
+    """Return programs that explain the examples as well, and differ on other facts."""
+    best = found.choices[0]
+    programs = [(_program(problem, found, best), best.bits)]
+    predicates = len(problem.names)
+    for number in best.chosen:
+        one = found.candidates[number]
+        for clause in one.variants[:_MOST_VARIANTS]:
+            bits = best.bits - one.bits + clause_bits(clause, predicates)
+            programs.append((_program(problem, found, best, {number: clause}), bits))
+    programs += [(_program(problem, found, one), one.bits) for one in found.choices[1:]]
+    programs[1:] = sorted(programs[1:], key=lambda pair: pair[1])[:_MOST_COMPARED]
+    targets = [(target.relation, target.arity) for target in problem.targets]
+    return compare(programs, targets, most, budget)
+
+
+def _evidence(
+    problem: Problem, found: Found, choice: Choice, program: ClauseProgram
+) -> tuple[tuple[RuleEvidence, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return what the examples say about each rule, and the labels that the program gets wrong."""
+    candidates = [found.candidates[n] for n in choice.chosen]
+    hypotheses = Hypotheses(problem, candidates)
+    every = list(range(len(candidates)))
+    models = hypotheses.models([every, *([m for m in every if m != n] for n in every)])
+    positive, full = hypotheses.positive, models[0]
+    counts = {}
+    for n, one in enumerate(candidates):
+        heads, bodies = hypotheses.rules_of(n)
+        fires = np.ones(len(heads), bool)
+        for body in bodies:
+            fires &= full[body]
+        reached = np.unique(heads[fires])
+        counts[one.clause] = (
+            int(np.isin(reached, positive).sum()),
+            int((full[positive] & ~models[1 + n][positive]).sum()),
+            int(np.isin(reached, hypotheses.negative).sum()),
+            tuple(clause_text(c, program.names) for c in one.variants[:_MOST_VARIANTS]),
+        )
+    total = int(full[positive].sum())
+    rows = tuple(
+        RuleEvidence(text, *counts.get(clause, (total, total, 0, ())))
+        for clause, text in zip(program.clauses, program.rules, strict=True)
+    )
+    missing = positive[~full[positive]]
+    wrong = hypotheses.negative[full[hypotheses.negative]]
+
+    def texts(atoms: np.ndarray) -> tuple[str, ...]:
+        found = map(hypotheses.atom, atoms.tolist())
+        return tuple(problem.atom(target, code) for target, code in found)
+
+    return rows, texts(missing), texts(wrong)

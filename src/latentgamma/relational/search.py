@@ -1,22 +1,275 @@
-"""The search for a program: candidates level by level, the shortest choice, and its alternatives."""
+"""Searches for the smallest set of clauses that explains the examples."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from latentgamma._learning.journal import Compute, compute_now
-from latentgamma._learning.wording import quantity
-from latentgamma.relational.bodies import BodySearch, Examples
+import numpy as np
+
+from latentgamma._checkpoint import Compute, compute_now
+from latentgamma._text import quantity
 from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget, OutOfBudget
-from latentgamma.relational.clauses import Clause, as_body, clause_bits
-from latentgamma.relational.instances import Candidate, Hypotheses
+from latentgamma.relational.clauses import (
+    BodySearch,
+    Candidate,
+    Clause,
+    Examples,
+    Hypotheses,
+    TooManyRows,
+    as_body,
+    clause_bits,
+    instances,
+)
 from latentgamma.relational.invention import Definition, definitions
-from latentgamma.relational.pool import MOST_CANDIDATES, CandidatePool
-from latentgamma.relational.problem import Problem
-from latentgamma.relational.relations import Relation
-from latentgamma.relational.selection import Choice, Selection
+from latentgamma.relational.problem import Problem, Relation
+
+# ----------- The shortest set of candidate clauses that explains the examples, found by clingo
+# Each candidate may be used. A model of the answer set program is a set of clauses whose least model
+# has every positive example and no negative one; clingo minimises the description length.
+
+#: Seconds between two looks at the clock.
+_WAIT = 0.05
+#: Conflicts after which a search ends without a proof.
+_MOST_CONFLICTS = 100_000
+#: Rows that take as long as a conflict, and as adding a literal of a rule.
+_ROWS_OF_A_CONFLICT, _ROWS_OF_A_LITERAL = 15_000, 100
+#: Bits are whole numbers for clingo: this many parts of a bit.
+_PARTS = 100
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A set of candidates that explains the examples.
+
+    Attributes:
+        chosen: the numbers of the candidates.
+        bits: their description length, with the definitions that they use.
+        shortest: whether no other set of candidates is shorter.
+    """
+
+    chosen: tuple[int, ...]
+    bits: float
+    shortest: bool
+
+
+class Selection:
+    """The answer set program that chooses among candidates.
+
+    Args:
+        hypotheses: the candidates and their instances.
+        definitions: the description length of each invented predicate, by number.
+        most_invented: the largest number of invented predicates.
+        budget: of work and time.
+
+    Attributes:
+        finished: whether the last search compared all sets.
+
+    Raises:
+        OutOfBudget: the work or the time is used up.
+    """
+
+    def __init__(
+        self,
+        hypotheses: Hypotheses,
+        definitions: dict[int, float],
+        most_invented: int,
+        budget: Budget,
+    ) -> None:
+        import clingo
+
+        self._control = clingo.Control(
+            ["--warn=none", "--opt-strategy=usc", "--configuration=handy"]
+        )
+        self._candidates: Sequence[Candidate] = hypotheses.candidates
+        self._definitions = definitions
+        self._budget = budget
+        self.finished = False
+        with self._control.backend() as backend:
+            atoms: dict[int, int] = {}
+
+            def atom(number: int) -> int:
+                if number not in atoms:
+                    atoms[number] = backend.add_atom()
+                return atoms[number]
+
+            self._use = [backend.add_atom() for _ in self._candidates]
+            backend.add_rule(self._use, choice=True)
+            for fact in hypotheses.given.tolist():
+                backend.add_rule([atom(fact)])
+            weights = []
+            users: dict[int, list[int]] = {}
+            for number, one in enumerate(self._candidates):
+                heads, bodies = hypotheses.rules_of(number)
+                use = self._use[number]
+                budget.spend(_ROWS_OF_A_LITERAL * len(heads) * (1 + len(bodies)))
+                columns = [body.tolist() for body in bodies]
+                for row, head in enumerate(heads.tolist()):
+                    backend.add_rule([atom(head)], [use, *(atom(c[row]) for c in columns)])
+                weights.append((use, round(_PARTS * one.bits)))
+                for definition in one.definitions:
+                    users.setdefault(definition, []).append(use)
+            for head in hypotheses.positive.tolist():
+                backend.add_rule([], [-atom(head)])
+            for head in hypotheses.negative.tolist():
+                backend.add_rule([], [atom(head)])
+            needed = []
+            for definition, uses in users.items():
+                used = backend.add_atom()
+                for use in uses:
+                    backend.add_rule([used], [use])
+                weights.append((used, round(_PARTS * definitions[definition])))
+                needed.append((used, 1))
+            if len(needed) > most_invented:
+                backend.add_weight_rule([], most_invented + 1, needed)
+            backend.add_minimize(0, weights)
+
+    def shortest(self) -> Choice | None:
+        """Return the shortest set of candidates that was found; None if none was found."""
+        found: list[tuple[int, ...]] = []
+        most = min(_MOST_CONFLICTS, self._budget.rows_left // _ROWS_OF_A_CONFLICT)
+        self._control.configuration.solve.solve_limit = str(int(most))  # type: ignore[union-attr]
+
+        def keep(model: Any) -> None:
+            found.append(tuple(n for n, use in enumerate(self._use) if model.is_true(use)))
+
+        with self._control.solve(on_model=keep, async_=True) as handle:
+            finished = handle.wait(_WAIT)
+            while not finished and not self._budget.time_is_up:
+                finished = handle.wait(_WAIT)
+            if not finished:
+                handle.cancel()
+            result = handle.get()
+        conflicts = self._control.statistics["solving"]["solvers"]["conflicts"]
+        self._budget.count(_ROWS_OF_A_CONFLICT * conflicts)
+        self.finished = bool(finished and result.exhausted)
+        if not found:
+            return None
+        chosen = found[-1]
+        return Choice(chosen, self.bits(chosen), self.finished)
+
+    def exclude(self, choice: Choice) -> None:
+        """Leave out every set that has all of these candidates."""
+        with self._control.backend() as backend:
+            backend.add_rule([], [self._use[number] for number in choice.chosen])
+
+    def bits(self, chosen: Sequence[int]) -> float:
+        """Return the description length of a set of candidates."""
+        used = {d for number in chosen for d in self._candidates[number].definitions}
+        clauses = sum(self._candidates[number].bits for number in chosen)
+        return clauses + sum(self._definitions[d] for d in used)
+
+
+# ---------------------------- The candidate clauses of a search, one for each set of instances
+
+#: Candidates that are compared; the shortest ones of more.
+MOST_CANDIDATES = 4_000
+
+
+class CandidatePool:
+    """The candidates so far, one for each set of instances.
+
+    Attributes:
+        too_large: the number of clauses with too many instances, which were left out.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        relations: Sequence[Relation],
+        learned: Sequence[int],
+        predicates: int,
+    ) -> None:
+        self.problem, self.relations, self.learned = problem, relations, learned
+        self.predicates = predicates
+        self._targets = {target.relation: target for target in problem.targets}
+        self._by_key: dict[tuple[object, ...], Candidate] = {}
+        self.labelled = problem.labelled
+        self.definitions: dict[int, Definition] = {}
+        self.too_large = 0
+
+    @property
+    def size(self) -> int:
+        """The number of candidates that are compared."""
+        return min(len(self._by_key), MOST_CANDIDATES)
+
+    @property
+    def cut(self) -> bool:
+        """Whether there are more candidates than are compared."""
+        return len(self._by_key) > MOST_CANDIDATES
+
+    def candidates(self, budget: Budget) -> list[Candidate]:
+        """Return the candidates, shortest first.
+
+        Raises:
+            OutOfBudget: the work or the time is used up.
+        """
+        ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
+        return _undominated(ordered, budget) if self.labelled else ordered
+
+    def add(self, clauses: Sequence[Clause], budget: Budget) -> tuple[list[Clause], bool]:
+        """Add clauses, the shortest first.
+
+        Returns:
+            Those that derive a negative example or nothing, and whether all were added.
+        """
+        refused: list[Clause] = []
+        for clause in sorted(clauses, key=lambda c: clause_bits(c, self.predicates)):
+            bits = clause_bits(clause, self.predicates)
+            target = self._targets[clause.head]
+            try:
+                one = instances(
+                    clause, bits, self.problem, target, self.relations, self.learned, budget
+                )
+            except OutOfBudget:
+                return refused, False
+            except TooManyRows:
+                self.too_large += 1
+                refused.append(clause)
+                continue
+            if one is None:
+                refused.append(clause)
+                continue
+            needs = {p for p, _ in clause.body if p in self.definitions}
+            for p in list(needs):
+                needs |= set(self.definitions[p].needs)
+            one.definitions = tuple(sorted(needs))
+            known = self._by_key.get(one.key())
+            if known is None:
+                self._by_key[one.key()] = one
+            elif bits < known.bits - 1e-9:
+                one.variants = [known.clause, *known.variants]
+                self._by_key[one.key()] = one
+            else:
+                known.variants.append(clause)
+        return refused, True
+
+
+def _undominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]:
+    """Return the candidates that no shorter one without recursion covers completely."""
+    kept: list[Candidate] = []
+    covers: dict[tuple[int, tuple[int, ...]], list[np.ndarray]] = {}
+    codes = {}
+    for head in {one.clause.head for one in candidates}:
+        every = [one.heads for one in candidates if one.clause.head == head]
+        codes[head] = np.unique(np.concatenate(every))
+    for one in candidates:
+        head = one.clause.head
+        cover = np.zeros(len(codes[head]), bool)
+        cover[np.searchsorted(codes[head], one.heads)] = True
+        rivals = [c for d in {(), one.definitions} for c in covers.get((head, d), [])]
+        budget.spend(len(rivals) * len(cover) // 16)  # bytes, and no lookups
+        if rivals and not (cover & ~np.array(rivals)).any(axis=1).all():
+            continue
+        kept.append(one)
+        if not one.recursive:
+            covers.setdefault((head, one.definitions), []).append(cover)
+    return kept
+
+
+# ---- The search for a program: candidates level by level, the shortest choice, and its alternatives
 
 #: Examples of each kind that bodies are first tested on.
 MOST_EXAMPLES = 3_000

@@ -1,1 +1,0 @@
-"""What can be proved of a model, without torch."""

@@ -1,0 +1,231 @@
+"""A journal of finished work on disk, so that a run that was interrupted can be resumed.
+
+The file holds one JSON array a line: a name, a value and a checksum of both. The first line says
+what the work is about; each later one is a finished piece with its result. Lines are only appended.
+A run that is killed loses the piece it was working on. A line that is damaged, and all after it,
+are computed again. Everything else about the work must be deterministic: then a resumed run has the
+same result as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from latentgamma.errors import DataError
+from latentgamma.learning.data import Observations
+
+Where: TypeAlias = "str | os.PathLike[str]"
+#: Returns the result of a named piece of work: a saved one, or one computed now.
+Compute: TypeAlias = Callable[[str, Callable[[], Any]], Any]
+
+_ABOUT = "latentgamma learning"
+_VERSION = 2
+#: What every journal starts with.
+_MARK = f'["{_ABOUT}",'.encode()
+#: Seconds between two times that what was written is forced onto the disk.
+_SYNC_SECONDS = 1.0
+
+
+def compute_now(name: str, work: Callable[[], Any]) -> Any:
+    """Return the result of the work, without a journal."""
+    del name
+    return work()
+
+
+class Journal:
+    """The finished pieces of one computation, kept in a file.
+
+    Args:
+        path: the file; it is created if there is none.
+        about: what must be the same for the finished pieces to be of use.
+
+    Raises:
+        DataError: the file cannot be written, is in use, or is about something else.
+    """
+
+    def __init__(self, path: Where, about: Mapping[str, Any]) -> None:
+        self.path = os.fsdecode(path)
+        self._finished: dict[str, Any] = {}
+        self._synced = time.monotonic()
+        try:
+            self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115 - closed in `close`
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(f"cannot write the checkpoint {self.path!r}: {reason}") from None
+        try:
+            self._lock()
+            self._open({"version": _VERSION, **about})
+        except BaseException:
+            self._file.close()
+            raise
+
+    def compute(self, name: str, work: Callable[[], Any]) -> Any:
+        """Return the result of the work as JSON has it: from the file, or computed now."""
+        if name not in self._finished:
+            line = _line(name, work())
+            self._write(line)
+            self._finished[name] = _parsed(line)[1]
+        return self._finished[name]
+
+    def has(self, name: str) -> bool:
+        """Return whether the result of this piece of work is in the file."""
+        return name in self._finished
+
+    def close(self) -> None:
+        """Force everything onto the disk and close the file."""
+        if not self._file.closed:
+            with contextlib.suppress(OSError):
+                os.fsync(self._file.fileno())
+            self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(
+                f"another process is writing the checkpoint {self.path!r}; wait for it, or pass "
+                f"another path"
+            ) from None
+        except (ImportError, OSError):  # a system, or a file system, without locks
+            return
+
+    def _open(self, about: Mapping[str, Any]) -> None:
+        self._file.seek(0)
+        data = self._file.read()
+        first = _line(_ABOUT, about)
+        if first.startswith(data):  # new, or interrupted at once
+            self._file.truncate(0)
+            self._write(first)
+            return
+        if not data.startswith(_MARK):
+            raise DataError(f"{self.path!r} is no checkpoint of learning; pass another path")
+        lines = data.splitlines(keepends=True)
+        header = _parsed(lines[0])
+        if header is None:
+            raise self._unfit("its first line is damaged")
+        self._compare(header[1], _parsed(first)[1])
+        end = len(lines[0])
+        for line in lines[1:]:
+            piece = _parsed(line)
+            if piece is None:
+                break
+            self._finished[piece[0]] = piece[1]
+            end += len(line)
+        self._file.truncate(end)
+
+    def _compare(self, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        different = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+        if "data" in different:
+            raise self._unfit("it is about other data")
+        if different:
+            changes = [
+                f"{key} was {_shown(then.get(key))} and is {_shown(now.get(key))}"
+                for key in different[:4]
+            ]
+            raise self._unfit("; ".join(changes))
+
+    def _unfit(self, problem: str) -> DataError:
+        return DataError(
+            f"the checkpoint {self.path!r} does not fit: {problem}; to start again delete it "
+            f"(on the command line: --fresh), or pass another path"
+        )
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self._file.write(line)
+            self._file.flush()
+            now = time.monotonic()
+            if now - self._synced >= _SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = now
+        except OSError as error:
+            raise DataError(
+                f"cannot write the checkpoint {self.path!r}: {error.strerror}"
+            ) from None
+
+
+def _line(name: str, value: Any) -> bytes:
+    text = json.dumps([name, value], separators=(",", ":"))
+    return f'{text[:-1]},"{_checksum(text)}"]\n'.encode()
+
+
+def _parsed(line: bytes) -> Any:
+    """Return the name and the value of a line, or None if it is not as it was written."""
+    try:
+        name, value, _ = json.loads(line)
+    except (ValueError, TypeError):
+        return None
+    # Comparing bytes refuses every change, also one that reads as the same JSON.
+    return (name, value) if isinstance(name, str) and _line(name, value) == line else None
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def delete_checkpoint(path: Where) -> bool:
+    """Delete a checkpoint and return whether there was one; another file is left alone.
+
+    Raises:
+        DataError: the file is no checkpoint, or cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_MARK))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise DataError(
+            f"cannot read the checkpoint {os.fsdecode(path)!r}: {error.strerror}"
+        ) from None
+    if not _MARK.startswith(start):
+        raise DataError(f"{os.fsdecode(path)!r} is no checkpoint of learning, and is not deleted")
+    os.unlink(path)
+    return True
+
+
+def finished_pieces(path: Where) -> int:
+    """Return how many pieces of work a checkpoint holds; 0 if there is none."""
+    try:
+        with open(path, "rb") as file:
+            lines = file.readlines()
+    except OSError:
+        return 0
+    parsed = [_parsed(line) is not None for line in lines]
+    return max(0, (parsed.index(False) if False in parsed else len(parsed)) - 1)
+
+
+def fingerprint(data: Observations) -> str:
+    """Return a short text that differs for other data."""
+    digest = hashlib.sha256(json.dumps([data.atoms, data.states.shape, data.doubt]).encode())
+    belief = () if data.probability is None else (data.probability,)
+    for array in (np.packbits(data.states), data.labels, data.counts, *belief):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]

@@ -1,1 +1,0 @@
-"""Rules as a layer behind a network: named groups of atoms in, named groups out."""

@@ -1,1 +1,0 @@
-"""From data to rules."""

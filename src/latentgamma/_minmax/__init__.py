@@ -1,1 +1,0 @@
-"""The min/max closure of soft facts, hard or smooth, with gradients."""

@@ -1,1 +1,0 @@
-"""The operator as a `torch.nn.Module`."""

@@ -1,1 +1,0 @@
-"""The probability of an atom over all worlds of independent facts and groups."""

@@ -1,0 +1,536 @@
+"""Constants of the closed form, and the search for certified ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.certificate.bounds import GateNumbers, Reading, RowNumbers, sigmoid
+from latentgamma.certificate.certify import certify
+from latentgamma.certificate.ends import reproduces
+from latentgamma.certificate.parts import Places
+from latentgamma.certificate.rounding import WIDE, Array, Rounding
+from latentgamma.errors import ArgumentError, CertificateError, ModelError
+from latentgamma.logic.closure import depth_bound
+from latentgamma.program.program import Program, require_definite, require_program
+
+# ----------------------------- The constants that the closed form of a program is written with
+
+#: The gate of the operator.
+Gate: TypeAlias = Literal["sigmoid", "bump"]
+
+# How the search for the softest constants goes on where hardness 1 is not enough, and where it ends.
+_NEXT, _HARDEST = 1.5, 8.0
+
+
+class Figures(Protocol):
+    """What the constants depend on: a `Program` has it, and so has a part of one.
+
+    Of the sizes of bodies and heads only the least and the largest matter.
+    """
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+
+    @property
+    def R(self) -> int:
+        """The number of rules."""
+
+    @property
+    def k(self) -> int:
+        """The size of the largest body."""
+
+    @property
+    def rho_max(self) -> int:
+        """The largest number of rules of one head."""
+
+    @property
+    def body_sizes(self) -> npt.NDArray[np.int64]:
+        """The sizes of bodies."""
+
+    @property
+    def head_sizes(self) -> npt.NDArray[np.int64]:
+        """The numbers of heads of rules."""
+
+    @property
+    def rules_per_head(self) -> npt.NDArray[np.int64]:
+        """The number of rules of each atom. (M,)."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants of the closed form of a program.
+
+    >>> round(Constants.paper().gamma_plus, 4)
+    4.7182
+    """
+
+    body: float  # η
+    head: float  # Ψ
+    sharpness: float  # τ_s
+    confidence: float  # ρ0
+    gain: float  # τ_nor
+    gate: float  # β
+
+    @classmethod
+    def paper(cls) -> Constants:
+        """The constants of the paper's experiments.
+
+        Returns:
+            η = 10, Ψ = 20, τ = 10, ρ = 0.95, τ_nor = 5 and β = 5.
+        """
+        return cls(body=10.0, head=20.0, sharpness=10.0, confidence=0.95, gain=5.0, gate=5.0)
+
+    @classmethod
+    def scaled(cls, program: Program, c: float = 4.0) -> Constants:
+        """The constants of the paper's remarks on scaling, for a program of any size.
+
+        Args:
+            program: the program, of which the sizes M, k and ρ_max count; with negation, the
+                largest ones of its strata.
+            c: the part of the sharpness that does not depend on the program.
+
+        Returns:
+            Constants without a certificate: `certify` says where they are exact.
+        """
+        parts = [stratum.program for stratum in require_program(program, "Constants.scaled").strata]
+        M, k = max(1, *(part.M for part in parts)), max(1, *(part.k for part in parts))
+        return cls(
+            body=math.log(4 * k * M),
+            head=math.log(M) + 10.0,
+            sharpness=2.0 * math.log(max(part.rho_max for part in parts) + 2) + c,
+            confidence=0.95,
+            gain=5.0,
+            gate=5.0,
+        )
+
+    @classmethod
+    def closed_form(cls, program: Figures, hardness: float = 1.0) -> Constants:
+        """Constants written down from M, R, k and ρ_max; at hardness 1 the theorem's own.
+
+        `docs/theorem.md` proves that at hardness 1 the operator is exact on every program, for
+        every fact set, from step D to beyond step 10²⁰.
+
+        Args:
+            program: a definite program, or an object that has its sizes.
+            hardness: a positive number. Below 1 the gates are softer and nothing is proved: use
+                `certify`.
+
+        Returns:
+            The constants for these sizes.
+
+        Raises:
+            ProgramError: the program has negation.
+        """
+        if isinstance(program, Program):
+            require_definite(program, "Constants.closed_form")
+        M, k, rho = max(1, program.M), max(1, program.k), max(1, program.rho_max)
+        sharpness = 2.0 * math.log(rho + 2) + 10.0 * hardness
+        amplitude = 2.2 * math.log(k * (2.0 * math.log(rho + 2) + 10.0)) + 12.0
+        return cls(
+            body=math.log(M) + hardness * math.log(4.0 * sharpness),
+            head=math.log(program.R + M) + 12.0 * hardness,
+            sharpness=sharpness,
+            confidence=0.95,
+            gain=hardness * amplitude / 0.95,
+            gate=5.0,
+        )
+
+    @classmethod
+    def certified(
+        cls,
+        program: Program,
+        horizon: float = 10**6,
+        *,
+        dtype: str = "float32",
+        gate: Gate = "sigmoid",
+    ) -> Constants:
+        """The softest closed form that is exact from step D to the horizon, for every fact set.
+
+        Of the family `closed_form(program, hardness)` it is the least hard one for which the
+        certificate proves t_min = D for every depth D, and t_max at least the horizon and D.
+
+        Args:
+            program: any definite program.
+            horizon: the number of steps that the window must reach.
+            dtype: the dtype of the states, for example "float32".
+            gate: "sigmoid" or "bump", as in `oracle`.
+
+        Returns:
+            The constants; their hardness is the least one up to 0.02.
+
+        Raises:
+            ArgumentError: if the horizon is not a number of steps.
+            CertificateError: if the dtype cannot give such a window.
+            ProgramError: if this is not a definite program.
+        """
+        require_horizon(horizon)
+        program = require_definite(program, "Constants.certified")
+        return cls.softest(program, max(horizon, depth_bound(program)), dtype=dtype, gate=gate)
+
+    @classmethod
+    def softest(cls, program: Figures, horizon: float, *, dtype: str, gate: Gate) -> Constants:
+        """The constants that `certified` returns, computed from the sizes of a program.
+
+        Args:
+            program: a program, or an object that has its sizes.
+            horizon: the number of steps that the window must reach, at least the largest depth.
+            dtype: the dtype of the states, for example "float32".
+            gate: "sigmoid" or "bump", as in `oracle`.
+
+        Returns:
+            The constants; their hardness is the least one up to 0.02.
+
+        Raises:
+            CertificateError: if the dtype cannot give such a window.
+        """
+
+        def proved(hardness: float) -> bool:
+            constants = cls.closed_form(program, hardness)
+            return reaches(program, constants, horizon, dtype=dtype, bump=gate == "bump")
+
+        low, high = 0.0, 1.0
+        while not proved(high):
+            low, high = high, _NEXT * high
+            if high > _HARDEST:
+                raise CertificateError(
+                    f"no constants of the closed form reach {horizon:g} steps in {dtype} on this "
+                    f"program; ask for a shorter horizon or a wider dtype"
+                )
+        while high - low > 0.02:
+            middle = (low + high) / 2
+            if proved(middle):
+                high = middle
+            else:
+                low = middle
+        return cls.closed_form(program, high)
+
+    @property
+    def gamma_plus(self) -> float:
+        """γ⁺, what a satisfied rule gives its head."""
+        return self.gain * self.confidence / (1 + math.exp(-self.sharpness / 2))
+
+    @property
+    def gamma_minus(self) -> float:
+        """γ⁻, what an unsatisfied rule gives its head."""
+        # e^{−τ/2} / (1 + e^{−τ/2}), which cannot overflow.
+        small = math.exp(-self.sharpness / 2)
+        return self.gain * self.confidence * small / (1 + small)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The constants as plain values, for JSON.
+
+        Returns:
+            A dictionary with one number for each field.
+        """
+        return asdict(self)
+
+
+def require_horizon(horizon: float) -> None:
+    """Raise an ArgumentError unless this is a number of steps."""
+    if not 0 <= horizon < math.inf:
+        raise ArgumentError(f"horizon is a number of steps, from 0 on, not {horizon!r}")
+
+
+# ---------- The closed form θ*(P) of a program: its parameters, and what can be proved of them
+
+#: How rules with several heads share what they give: see `ClosedForm`.
+HeadSharing: TypeAlias = Literal["equal", "paper"]
+
+#: Up to this many weights a model may be dense, and its sums as long as its matrices are wide.
+_DENSE_UP_TO = 1 << 13
+#: A model's own weights differ from those computed here by some roundings of its parameters.
+_PARAMETERS = 64.0
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The parameters θ*(P) of a program, as arrays.
+
+    A rule with m heads spreads what it gives over all of them. With `head_sharing="equal"` a rule's
+    confidence grows with its number of heads, and the gain with the largest such number, so
+    that every head gets what the head of a one-head rule would, and the one-head theorem covers
+    all programs. `head_sharing="paper"` is the construction of the paper's Appendix G, whose
+    thresholds fail when one atom heads rules with different numbers of heads.
+    """
+
+    program: Program
+    constants: Constants
+    head_sharing: HeadSharing = "equal"
+    bump: bool = False
+    dtype: str = "float32"
+
+    @property
+    def R(self) -> int:
+        """The number of rows, one for each rule."""
+        return self.program.R
+
+    @property
+    def atoms(self) -> tuple[str, ...]:
+        """The names of the atoms."""
+        return self.program.atoms
+
+    @property
+    def threshold(self) -> Array:
+        """b_j = k_j − ½. (R,)."""
+        return self.program.body_sizes.astype(np.float64) - 0.5
+
+    @property
+    def sharpness(self) -> Array:
+        """τ_j = τ_s. (R,)."""
+        return np.full(self.R, self.constants.sharpness)
+
+    @property
+    def gain(self) -> float:
+        """τ_nor, times the largest number of heads of a rule where heads are made equal."""
+        return self.constants.gain * self._most_heads
+
+    @property
+    def confidence(self) -> Array:
+        """ρ_j = ρ0, or in proportion to a rule's number of heads where these are made equal."""
+        if self.head_sharing == "paper":
+            return np.full(self.R, self.constants.confidence)
+        return self.constants.confidence * self.program.head_sizes / self._most_heads
+
+    @property
+    def _most_heads(self) -> int:
+        return int(self.program.head_sizes.max(initial=1)) if self.head_sharing == "equal" else 1
+
+    @property
+    def offset(self) -> Array:
+        """θ_i, halfway between one satisfied rule and none. (M,)."""
+        program, plus, minus = self.program, self.constants.gamma_plus, self.constants.gamma_minus
+        if self.head_sharing == "equal":
+            halfway = (plus + program.rules_per_head * minus) / 2
+        else:
+            parts = 1.0 / np.repeat(program.head_sizes, program.head_sizes)
+            largest = np.zeros(program.M)
+            np.maximum.at(largest, program.head_indices, parts)
+            total = np.bincount(program.head_indices, parts, program.M)
+            halfway = (plus * largest + minus * total) / 2
+        return np.where(program.rules_per_head > 0, halfway, 2 * plus)
+
+    def reading(
+        self,
+        program: Program | None = None,
+        rows: npt.NDArray[np.int64] | None = None,
+        *,
+        dtype: str | None = None,
+    ) -> Reading:
+        """What a certificate reads of a model with these parameters."""
+        own = rows is None or np.array_equal(rows, np.arange(self.R))
+        if not own or program not in (None, self.program) or dtype not in (None, self.dtype):
+            raise ModelError("a closed form can be certified against its own program alone")
+        program, c = self.program, self.constants
+        k, m = program.body_sizes.astype(np.float64), program.head_sizes
+        on, off = (float(x) for x in sigmoid(np.array([c.body, -c.body])))
+        # Relative to e^Ψ, so that nothing overflows.
+        faint = math.exp(-c.head)
+        v = 1.0 / (m + (program.M - m) * faint)
+        amplitude = self.gain * self.confidence
+        return Reading(
+            program=program,
+            rounding=Rounding.of(self.dtype),
+            body=np.full(len(program.body_indices), on),
+            outside=(program.M - k) * off,
+            least_weight=np.full(program.R, off),
+            head=np.repeat(v, m),
+            rows=_rows(program, k, c, amplitude, self.dtype),
+            gates=_gates(
+                program, self.offset, program.rules_per_head.astype(float), c, self.bump, self.dtype
+            ),
+            # No rule fires beyond its amplitude, whatever the rounding.
+            stray=np.full(program.M, (amplitude * v * faint).sum() * (1 + 1e-6)),
+        )
+
+    def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
+        """The program itself: each row is its rule."""
+        return self.program, np.arange(self.R)
+
+
+def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> RowNumbers:
+    """RowNumbers of the closed form with bodies of these sizes."""
+    rounding = Rounding.of(dtype)
+    off = float(sigmoid(np.array(-c.body)))
+    background = (program.M - sizes) * off
+    # Σ u − b = ½ − k (1 − on) + background, with nothing large to cancel.
+    slack = 0.5 - sizes * off + background
+    dense = program.R * program.M <= _DENSE_UP_TO
+    roundings = rounding.roundings_of_sum(sizes + dense * program.M, program.M) + _PARAMETERS
+    rows = RowNumbers.of(
+        slack, np.full(len(sizes), c.sharpness), amplitude, roundings, 0 * slack, rounding
+    )
+    # The weights of a dense model are rounded one by one, those of a sparse one in float64; and
+    # the model sums them in float64.
+    weights = 8.0 * sizes * (rounding.unit if dense else WIDE) + 2.0 * sizes**2 * WIDE
+    logits = 8.0 * rounding.unit * (1.0 + 16.0 * program.M * off)
+    return replace(rows, absolute=rows.absolute + weights + logits)
+
+
+def _gates(
+    program: Figures, offset: Array, own: Array, c: Constants, bump: bool, dtype: str
+) -> GateNumbers:
+    """GateNumbers of the closed form for atoms with these offsets and so many rules."""
+    rounding = Rounding.of(dtype)
+    dense = program.R if program.R * program.M <= _DENSE_UP_TO else 0
+    roundings = rounding.roundings_of_sum(own + dense, program.R) + _PARAMETERS
+    gates = GateNumbers.of(offset, c.gate, bump, roundings, np.zeros(len(offset)), rounding)
+    absolute = gates.absolute + _PARAMETERS * rounding.unit * np.abs(offset)
+    return replace(gates, absolute=absolute)
+
+
+#: A program with one atom that implies itself: it stands for the worst case of every program.
+_SELF = Program.from_rules([("a", ["a"])])
+
+
+def reaches(
+    program: Figures, constants: Constants, horizon: float, *, dtype: str, bump: bool
+) -> bool:
+    """Whether the certificate of these constants is sure to reach from D to the horizon.
+
+    In the closed form one atom is the worst for both ends: the one with ρ_max rules, these with
+    the smallest bodies where they must not fire and the largest where they must. So one row
+    stands for the whole program; and one atom without rules for all of them.
+    """
+    c, M, k, m = constants, program.M, program.body_sizes, program.head_sizes
+    rounding = Rounding.of(dtype)
+    faint = math.exp(-c.head)
+    on, off = (float(x) for x in sigmoid(np.array([c.body, -c.body])))
+    stray = np.array([program.R * c.gain * c.confidence * faint * (1 + 1e-6)])
+
+    def row(size: int, heads: int, copies: int, offset: float) -> Reading:
+        amplitude, sizes = np.array([c.gain * c.confidence * heads]), np.array([float(size)])
+        rules = np.array([float(program.rho_max)])
+        return Reading(
+            program=_SELF,
+            rounding=rounding,
+            body=np.array([on * size]),
+            outside=(M - sizes) * off,
+            least_weight=np.array([0.0]),
+            head=np.array([copies / (heads + (M - heads) * faint)]),
+            rows=_rows(program, sizes, c, amplitude, dtype),
+            gates=_gates(program, np.array([offset]), rules, c, bump, dtype),
+            stray=stray,
+        )
+
+    halfway = (c.gamma_plus + program.rho_max * c.gamma_minus) / 2
+    if program.R and not reproduces(row(int(k.max()), int(m.min()), 1, halfway)):
+        return False
+    own = program.rules_per_head
+    worst = []
+    if k.any():
+        size, heads = int(k[k > 0].min()), int(m.max())
+        worst.append((row(size, heads, program.rho_max, halfway), on))
+    if (own == 0).any():
+        worst.append((row(0, 1, 0, 2 * c.gamma_plus), 0.0))
+    return all(_stays_low(reading, weight, horizon) for reading, weight in worst)
+
+
+def _stays_low(reading: Reading, weight: float, horizon: float) -> bool:
+    """Whether the atom stays below one half so long while its rules lack one atom of this weight.
+
+    Below a level ℓ every share is at most c(ℓ): so it is enough that so many steps of c(ℓ) end
+    at ℓ or below, for some ℓ.
+    """
+    for level in np.geomspace(1e-9, 0.5, 60):
+        top = reading.rounding.down(np.array([level]))
+        share = reading.share_above(np.array([weight * (1.0 - level)]))
+        start = np.zeros(1)
+        once = reading.rounding.after(start, share, 1.0, start)
+        if once[0] == 0.0:
+            return True
+        if reading.rounding.after(start, share, float(math.ceil(horizon)), top)[0] <= top[0]:
+            return True
+    return False
+
+
+# ---- The closed form of a program with negation: that of each stratum, hard enough for all of them
+
+#: How hard the constants are made, one after another, until the strata bear each other's values.
+_HARDNESS = (1.0, 1.25, 1.5, 2.0, 3.0)
+
+
+@dataclass(frozen=True)
+class ClosedStrata:
+    """The closed form of each stratum of a program."""
+
+    program: Program
+    parts: tuple[ClosedForm, ...]
+
+    @property
+    def atoms(self) -> tuple[str, ...]:
+        """The names of the atoms."""
+        return self.program.atoms
+
+    @property
+    def places(self) -> list[Places]:
+        """What the model of each stratum reads and writes."""
+        return [Places(s.atom, s.negated, s.derived) for s in self.program.strata]
+
+
+def closed_strata(
+    program: Program,
+    constants: Constants | None = None,
+    horizon: float = 10**6,
+    *,
+    dtype: str = "float32",
+    bump: bool = False,
+) -> ClosedStrata:
+    """The closed form of each stratum, certified up to the horizon unless constants are given.
+
+    Raises:
+        CertificateError: if no constants of the closed form reach so far.
+    """
+
+    def forms(constants: Sequence[Constants]) -> ClosedStrata:
+        return ClosedStrata(
+            program,
+            tuple(
+                ClosedForm(stratum.program, each, bump=bump, dtype=dtype)
+                for stratum, each in zip(program.strata, constants, strict=True)
+            ),
+        )
+
+    programs = [stratum.program for stratum in program.strata]
+    if constants is not None:
+        return forms([constants] * len(programs))
+    chosen: dict[tuple[int, ...], Constants] = {}
+    for part in programs:
+        key = _profile(part)
+        if key not in chosen:
+            chosen[key] = Constants.certified(
+                part, horizon, dtype=dtype, gate="bump" if bump else "sigmoid"
+            )
+    found = forms([chosen[_profile(part)] for part in programs])
+    for hardness in _HARDNESS:
+        certificate = certify(found, program)
+        if certificate.holds and certificate.t_max >= horizon:
+            return found
+        found = forms([Constants.closed_form(part, hardness) for part in programs])
+    raise CertificateError(
+        f"no constants of the closed form carry {len(programs)} strata to step {horizon:g} in "
+        f"{dtype}; ask for a shorter horizon or a wider dtype"
+    )
+
+
+def _profile(program: Program) -> tuple[int, ...]:
+    """What `Constants.certified` depends on, so that equal strata are looked at once."""
+    sizes = program.body_sizes
+    smallest = int(sizes[sizes > 0].min(initial=1))
+    heads = program.head_sizes
+    return (
+        program.M,
+        program.R,
+        program.k,
+        smallest,
+        int(heads.min(initial=1)),
+        int(heads.max(initial=1)),
+        program.rho_max,
+        depth_bound(program),
+    )

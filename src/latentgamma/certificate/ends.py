@@ -1,0 +1,456 @@
+"""The two ends of a window: the first step that derives everything, the last one before a false atom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.certificate.bounds import Reading, UniformBound, row_min
+from latentgamma.certificate.closed_sets import MOST_ATOMS, Complements, maximal_closed_sets
+from latentgamma.certificate.rounding import Array, Rounding
+from latentgamma.logic.closure import closure
+
+# ------------------------------ The first step by which every derivable atom is above one half
+# Let x_d bound from below every atom that is derivable in at most d steps. Such an atom has a rule
+# whose body atoms are at least x_{d−1}, so in one step it goes at least the share f(x_{d−1}), the
+# least over all rules and heads: x_d ← x_d + (1 − x_d) f(x_{d−1}). Facts are at x_0 = 1 − tolerance,
+# and states never fall: rounding is monotone, and nothing negative is added.
+
+#: About how many numbers this end of the window may touch: it decides how finely we look.
+_BUDGET = 2e7
+#: About how many numbers may be looked up in a grid, one after another.
+_LOOKED_UP = 2e5
+#: About how many levels rise at the same time.
+_AT_ONCE = 32
+#: The fewest and the most points of a grid, and the numbers that are computed for it at once.
+_FEWEST_POINTS, _MOST_POINTS = 33, 4097
+_NUMBERS_AT_ONCE = 1e6
+#: How often a lower level is tried, and by which part it is lower than the one that was reached.
+_ATTEMPTS = 64
+_A_LITTLE = 1e-9
+#: A level that has risen to this lets the next one start; one that rises by less has settled.
+_STARTED = 1e-3
+_SETTLED = 1e-9
+#: The most steps for each level, and for some more; whatever takes longer creeps by leaks.
+_STEPS_PER_LEVEL, _MORE_LEVELS = 64, 16
+
+
+def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: float = 0.5) -> float:
+    """A step by which every atom of at most this depth is above the goal.
+
+    It is so early for shallow atoms, too: those of depth d are above the goal by the step that is
+    depth − d before. `steps=None` counts on that.
+    """
+    if depth == 0 or reading.program.R == 0:
+        return 0.0
+    literals, rounding = reading.program.size, reading.rounding
+    level = reproduced_level(reading, tolerance)
+    if level is not None:
+        return depth + _steps_on(reading, level, goal)
+    if depth * _AT_ONCE * literals <= _BUDGET:
+        return _march(reading.gain_below, depth, rounding, tolerance, goal)
+    if goal > 0.5:
+        return math.inf  # the coarser bounds below speak of one half alone
+    grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, _FEWEST_POINTS, _MOST_POINTS)))
+    chunks = np.array_split(grid, math.ceil(len(grid) * literals / _NUMBERS_AT_ONCE))
+    values = np.concatenate([reading.gain_below(chunk) for chunk in chunks])
+    if depth * _AT_ONCE <= _LOOKED_UP:
+        # f rises, so its value at the grid point below is a bound.
+        below: Callable[[Array], Array] = lambda x: values[np.searchsorted(grid, x, "right") - 1]  # noqa: E731
+        return _march(below, depth, rounding, tolerance, goal)
+    return depth * _lag(grid, values, rounding, tolerance)
+
+
+def reproduces(reading: Reading, tolerance: float = 0.0) -> bool:
+    """Whether some level x > ½ of the bodies brings every head to x in one step."""
+    return reproduced_level(reading, tolerance) is not None
+
+
+def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
+    """A level x > ½ of the bodies that brings every head to x in one step: f(x) ≥ x; or None.
+
+    Atoms of depth d are there after d steps, for every d.
+    """
+    x = 1.0 - tolerance
+    for _ in range(_ATTEMPTS):
+        if x <= 0.5:
+            return None
+        reached = float(reading.rounding.stored_below(0.0, reading.gain_below(np.array([x])))[0])
+        if reached >= x:
+            return x
+        x = reached * (1 - _A_LITTLE)
+    return None
+
+
+def _steps_on(reading: Reading, level: float, goal: float) -> float:
+    """The steps that lift atoms from a reproduced level above the goal, bodies at that level."""
+    share = reading.gain_below(np.array([level]))
+    x, steps = np.array([level]), 0
+    while x[0] <= goal:
+        risen = reading.rounding.stored_below(x, share)
+        if risen[0] <= x[0]:
+            return math.inf
+        x, steps = risen, steps + 1
+    return float(steps)
+
+
+def _march(
+    gain: Callable[[Array], Array], depth: int, rounding: Rounding, tolerance: float, goal: float
+) -> float:
+    """x_d ← x_d + (1 − x_d) f(x_{d−1}), until every level is above the goal.
+
+    Level d gets there in d steps and some more; the result allows every level the most of these.
+    Levels that hardly rise any more are left where they are, and levels above one that has
+    hardly risen at 0: both are bounds from below.
+    """
+    most = _STEPS_PER_LEVEL * (depth + _MORE_LEVELS)
+    if _is_hopeless(gain, depth, most, 1.0 - tolerance, goal):
+        return math.inf
+    level = np.zeros(depth + 1)
+    level[0] = 1.0 - tolerance
+    low = high = 1  # the levels that rise
+    reached, more = 0, 0  # levels up to this one are above the goal, after d + more steps at most
+    for steps in range(1, most + 1):
+        rise = rounding.stored_below(level[low : high + 1], gain(level[low - 1 : high]))
+        moved = rise - level[low : high + 1]
+        level[low : high + 1] = np.maximum(level[low : high + 1], rise)
+        while reached < depth and level[reached + 1] > goal:
+            reached += 1
+            more = max(more, steps - reached)
+        if reached == depth:
+            return float(depth + more)
+        while low <= high and moved[0] <= _SETTLED and level[low] > 0.5 and low < depth:
+            low, moved = low + 1, moved[1:]
+        if high < depth and level[high] > _STARTED:
+            high += 1
+        elif not np.any(moved > 0):
+            return math.inf
+    return math.inf  # creeping by leaks, which is no proof anyone could use
+
+
+def _is_hopeless(
+    gain: Callable[[Array], Array], depth: int, most: int, start: float, goal: float
+) -> bool:
+    """Whether some level stays below the goal though the one before it is at its best all along."""
+    best = np.array([start])
+    for _ in range(depth):
+        before = best
+        with np.errstate(divide="ignore"):  # a share of one is there at once
+            best = -np.expm1(most * np.log1p(-np.minimum(1.0, gain(best))))
+        if best[0] <= goal:
+            return True
+        if best[0] >= before[0]:
+            return False
+    return False
+
+
+def _lag(grid: Array, values: Array, rounding: Rounding, tolerance: float) -> float:
+    """The fewest steps in which some level above one half reproduces itself."""
+    level = np.zeros_like(grid)
+    for steps in range(1, _STEPS_PER_LEVEL + 1):
+        level = rounding.stored_below(level, values)
+        if np.any((grid > 0.5) & (grid <= 1.0 - tolerance) & (level >= grid)):
+            return float(steps)
+    return math.inf
+
+
+# ----------------------------- The last step up to which no underivable atom is above one half
+# Let ℓ bound the underivable atoms of a state. One step brings them to at most ℓ + (1 − ℓ) c(ℓ), where
+# c is monotone in ℓ and comes from `step_bounds`. There are two ways to c, the first for programs
+# that are small enough.
+#
+# *By closed sets.* The fact sets that are worst for some underivable atom are the maximal closed sets
+# without it (`closed_sets`). From each of them the bound follows the model itself: atoms inside are
+# at one, atoms outside at ℓ. What is proved is then what happens, but for the rounding.
+#
+# *By literals.* Every rule of an underivable atom lacks a body atom b, which is at most ℓ_b, and with
+# it the atoms that are missing wherever b is. All other atoms are taken to be true, and all rows
+# that stand for other atoms to fire.
+
+#: The largest share that each atom may go in a step from a state of at most this, as (…, atoms).
+Shares: TypeAlias = Callable[[Array], Array]
+
+#: Nobody runs this many steps; a window that reaches so far is reported as ending here.
+FAR = 1e60
+#: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
+REFINED_UP_TO = 200_000
+#: How much of the time of a run may be lost to taking many steps at once, roughly; and where all
+#: closed sets are followed closely.
+_FINE = 0.03
+_FINEST = 0.01
+#: Numbers that one evaluation of all closed sets may touch, and of those that are followed closely.
+_SETS_UP_TO = 6_000_000
+_CLOSELY_UP_TO = 10_000
+#: Evaluations after which the search ends with what is proved so far, and numbers of atoms and
+#: rules that the evaluations of all closed sets may compute together: about a second.
+_MOST_EVALUATIONS = 4_000
+_MOST_NUMBERS = 10_000_000
+#: How closely sets are followed that are only to be seen to last long enough; with time for fewer
+#: evaluations than this, only in the first way.
+_COARSE = (0.3, 0.1)
+_EVALUATIONS_OF_TWO_PASSES = 200
+#: The level at which the rise of sets is compared a second time.
+_A_LITTLE_LATER = 0.05
+#: The bound by literals is good enough if it has this part of what closed sets can give.
+_GOOD_ENOUGH = 0.9
+#: Of a step of many: the largest loss, how much it may grow at once and how soon that recovers,
+#: and its length beside what the loss allows.
+_MOST_LOSS = 0.5
+_FASTEST, _RECOVERY = 4.0, 1.5
+_LENGTH = 1.4
+#: What is supposed of its end: how far the first guess goes, by how much of the loss rises and
+#: shares may be larger than now, the least rise beside the largest, and how often it is corrected.
+_GUESS = 1.5
+_SUPPOSED = 2.0
+_LEAST_RISE = 1e-3
+_CORRECTIONS = 3
+
+
+class UpperEnd(NamedTuple):
+    """The last step that is proved, with what led to it."""
+
+    t_max: float
+    leak: float  # the largest share in the first step
+    atom: int | None  # the atom that has it
+    curve: list[tuple[float, float]]  # (steps, the largest bound after them)
+    last: Array  # the bounds after the last of them
+
+
+class Worst(NamedTuple):
+    """What bounds the underivable atoms of a model: the same for every tolerance."""
+
+    reading: Reading
+    always: npt.NDArray[np.bool_]  # (M,) derived from any facts
+    sets: npt.NDArray[np.bool_] | None  # the maximal closed sets, where they can be followed
+    missing: Array | None  # (body literals,) how many atoms a rule lacks that lacks this one
+    uniform: UniformBound | None  # of programs that are too large for a bound for each atom
+
+
+def worst_cases(reading: Reading) -> Worst:
+    """What bounds the underivable atoms of a model, by closed sets if that is possible."""
+    program = reading.program
+    always, sets = closure(program).state, None
+    if reading.whole is not None and not always.all():
+        sets = maximal_closed_sets(program, _SETS_UP_TO // max(1, reading.whole.body.size))
+    missing = uniform = None
+    if program.size > REFINED_UP_TO:
+        uniform = UniformBound(reading, always)
+    elif program.M <= MOST_ATOMS:
+        missing = _missing_with(reading)
+    return Worst(reading, always, sets, missing, uniform)
+
+
+def _missing_with(reading: Reading) -> Array:
+    """For each body literal b of a rule, the fewest missing atoms where b and a head are."""
+    program = reading.program
+    search = Complements(program)
+    least, group = search.least_missing(), np.array(search.group, np.int64)
+    size = np.bincount(group, minlength=program.M)
+    fewest = np.full(program.R, program.M)  # over the heads of a rule
+    np.minimum.at(fewest, reading.head_rule, least[program.head_indices])
+    atom = program.body_indices
+    counts = np.maximum(least[atom], fewest[reading.body_rule]).astype(np.float64)
+    # With one head, the group of the head is missing, too.
+    single = program.head_sizes[reading.body_rule] == 1
+    first = program.head_indices[program.head_indptr[:-1]][reading.body_rule[single]]
+    apart = group[atom[single]] != group[first]
+    both = least[atom[single]] + np.where(apart, size[group[first]], 0)
+    counts[single] = np.maximum(counts[single], both)
+    return np.asarray(counts, np.float64)
+
+
+def upper_end(worst: Worst, tolerance: float = 0.0, *, limit: float = 0.5) -> UpperEnd:
+    """The last step up to which no underivable atom is above the limit, for this tolerance."""
+    if worst.always.all():
+        return UpperEnd(math.inf, 0.0, None, [(0.0, tolerance)], np.zeros(0))
+    if worst.sets is not None:
+        return _by_closed_sets(worst, tolerance, limit)
+    return _by_literals(worst, tolerance, limit)
+
+
+def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
+    program, rounding = worst.reading.program, worst.reading.rounding
+    if worst.uniform is not None:
+        return follow(worst.uniform, np.full(1, tolerance), rounding, fine=_FINE, limit=limit)
+    shares, start = _refined(worst), np.full(program.M, tolerance)
+    end = follow(shares, start, rounding, fine=_FINE, limit=limit)
+    return end._replace(atom=int(np.argmax(shares(start))))
+
+
+# -------------------------------------------------------------------- what bounds a step
+
+
+def _refined(worst: Worst) -> Shares:
+    reading, program = worst.reading, worst.reading.program
+    background = np.minimum(reading.least_weight[reading.body_rule], reading.body)
+    own = reading.body - background
+
+    def shares(bound: Array) -> Array:
+        level = 1.0 - bound[program.body_indices]
+        if worst.missing is None:
+            lack = reading.body * level
+        else:
+            lack = own * level + background * worst.missing * (1.0 - bound.max())
+            lack = np.maximum(lack, reading.body * level)
+        share = reading.share_above(row_min(lack, program))
+        share[worst.always] = 0.0
+        return share
+
+    return shares
+
+
+def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
+    reading = worst.reading
+    whole, gates, rounding = reading.whole, reading.gates, reading.rounding
+    sets = worst.sets
+    if whole is None or sets is None:
+        raise ValueError("closed sets can be followed in models with all weights only")
+
+    def shares_of(inside: npt.NDArray[np.bool_]) -> Shares:
+        def shares(bound: Array) -> Array:
+            state = np.where(inside, 1.0, bound)
+            return np.where(inside, 0.0, whole.share_above(state, gates, rounding))
+
+        return shares
+
+    def start(inside: npt.NDArray[np.bool_]) -> Array:
+        return np.where(inside, 0.0, tolerance)
+
+    def followed(rows: npt.NDArray[np.int64], fine: float, until: float = FAR) -> UpperEnd:
+        inside = sets[rows]
+        most = _MOST_NUMBERS // (len(rows) * sum(whole.body.shape))
+        return follow(
+            shares_of(inside), start(inside), rounding,
+            fine=fine, limit=limit, until=until, most_evaluations=min(most, _MOST_EVALUATIONS),
+        )  # fmt: skip
+
+    first = shares_of(sets)(start(sets))  # (sets, M)
+    atom = int(np.unravel_index(first.argmax(), first.shape)[1])
+    every = np.arange(len(sets))
+    close = max(1, _CLOSELY_UP_TO // (whole.body.size + sum(whole.body.shape)))
+    if len(sets) <= close:
+        end = followed(every, _FINEST)
+        return end._replace(leak=float(first.max()), atom=atom)
+    # The sets whose atoms rise most at the start and a little later are followed closely, the
+    # others only as closely as it takes to see that they last as long.
+    later = shares_of(sets)(np.where(sets, 0.0, max(tolerance, _A_LITTLE_LATER)))
+    early_first = np.argsort(-first.max(axis=1), kind="stable")
+    late_first = np.argsort(-later.max(axis=1), kind="stable")
+    chosen = np.unique(np.concatenate([early_first[:close], late_first[:close]]))
+    end = followed(chosen, _FINE)
+    coarse = _by_literals(worst, tolerance, limit)
+    # Where there is time for about a hundred evaluations only, a second pass would not end.
+    numbers = len(sets) * sum(whole.body.shape)
+    twice = _EVALUATIONS_OF_TWO_PASSES * numbers <= _MOST_NUMBERS
+    for fine in _COARSE if twice else _COARSE[:1]:
+        if coarse.t_max >= _GOOD_ENOUGH * end.t_max:  # no set could add much
+            return coarse
+        rest = np.setdiff1d(every, chosen)
+        if not len(rest):  # every set was followed closely
+            end = end._replace(leak=float(first.max()), atom=atom)
+            return max(coarse, end, key=lambda one: one.t_max)
+        others = followed(rest, fine, until=end.t_max)
+        if others.t_max >= end.t_max:
+            break
+        furthest = np.argsort(-others.last.max(axis=1), kind="stable")
+        chosen = np.union1d(chosen, rest[furthest[: 2 * close]])
+        end = followed(chosen, _FINE)
+    end = end._replace(t_max=min(end.t_max, others.t_max), leak=float(first.max()), atom=atom)
+    return max(coarse, end, key=lambda one: one.t_max)
+
+
+# -------------------------------------------------------------------- many steps
+
+
+def follow(
+    shares: Shares,
+    start: Array,
+    rounding: Rounding,
+    *,
+    fine: float,
+    limit: float = 0.5,
+    until: float = FAR,
+    most_evaluations: int = _MOST_EVALUATIONS,
+) -> UpperEnd:
+    """How many steps the bound stays at the limit or below.
+
+    Many steps are taken at once. Suppose that no state of the next n steps exceeds `top`. Then
+    no share exceeds shares(top), and n steps with these shares bound the state at their end. If
+    that is at most `top`, then so is every state before it, and the supposition was right.
+
+    Args:
+        shares: the largest shares from a state.
+        start: the bound on the first state.
+        rounding: the arithmetic of the model.
+        limit: the largest bound that is allowed.
+        fine: how much of the time may be lost to taking many steps at once, roughly.
+        until: return as soon as so many steps are proved.
+        most_evaluations: of the shares, after which what is proved so far is returned.
+    """
+    bound = rounding.down(start)
+    if bound.max(initial=0.0) > limit:
+        return UpperEnd(-1.0, 1.0, None, [(0.0, float(bound.max()))], bound)
+    rate = shares(bound)
+    first = float(rate.max(initial=0.0))
+    steps, stride, evaluations, faster = 0.0, 1.0, 1, _FASTEST
+    curve = [(0.0, float(bound.max(initial=0.0)))]
+    while steps < until and evaluations < most_evaluations:
+        ahead = rounding.after(bound, rate, 1.0, bound)
+        if np.array_equal(ahead, bound):
+            return UpperEnd(math.inf, first, None, curve, bound)
+        # Most of the time passes while the shares are small: look closely there.
+        loss = min(_MOST_LOSS, fine * max(1.0, float(rate.max()) / max(first, 1e-300)))
+        if stride > 1:
+            evaluations += 1
+            found = _many(shares, bound, rate, stride, loss, rounding, limit)
+            if found is None:
+                stride, faster = math.floor(stride / 2), 1.0
+                continue
+            ahead = found
+        elif ahead.max(initial=0.0) > limit:
+            break
+        before, bound = rate, ahead
+        steps += stride
+        curve.append((steps, float(bound.max(initial=0.0))))
+        rate = shares(bound)
+        evaluations += 1
+        # The shares grew by this part of the largest in each step; half of it is lost on average.
+        largest = np.maximum(before.max(axis=-1, keepdims=True, initial=0.0), 1e-300)
+        growth = float(np.max((rate - before) / largest, initial=0.0)) / stride
+        longest = _LENGTH * loss / growth if growth * FAR > 1.0 else FAR
+        stride = max(1.0, math.floor(min(faster * stride, longest)))
+        faster = min(_FASTEST, _RECOVERY * faster)
+    return UpperEnd(steps, first, None, curve, bound)
+
+
+def _many(
+    shares: Shares,
+    bound: Array,
+    rate: Array,
+    stride: float,
+    loss: float,
+    rounding: Rounding,
+    limit: float,
+) -> Array | None:
+    """A bound after so many steps; None if they are too many to be supposed at once."""
+    guess = bound + _GUESS * (rounding.unrounded(bound, rate, stride) - bound)
+    rise = rounding.after(bound, rate, stride, guess) - bound
+    # A little more than the rise with today's shares, also for atoms that hardly rise yet.
+    top = bound + rise * (1.0 + _SUPPOSED * loss)
+    top = top + _LEAST_RISE * loss * rise.max(axis=-1, keepdims=True, initial=0.0)
+    allowed = rate + _SUPPOSED * loss * rate.max(axis=-1, keepdims=True, initial=0.0)
+    for _ in range(_CORRECTIONS):
+        if not top.max(initial=0.0) <= limit:
+            return None
+        most = shares(top)
+        if np.any(most > allowed):
+            return None
+        after = rounding.after(bound, most, stride, top)
+        if np.all(after <= top):
+            return after
+        top = np.maximum(top, bound + (after - bound) * (1.0 + loss))
+    return None

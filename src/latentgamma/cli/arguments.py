@@ -1,0 +1,530 @@
+"""The arguments of every command, and shell completion."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, NoReturn, get_args
+
+from latentgamma._version import __version__
+from latentgamma.cli import commands, learn
+from latentgamma.cli import commands as explore
+from latentgamma.cli import commands as fact_tables
+from latentgamma.cli import commands as ground
+from latentgamma.cli import commands as validate
+from latentgamma.cli.commands import UsageError
+from latentgamma.cli.console import write_output
+from latentgamma.learning.options import Kind
+
+# --------------- Completion scripts for bash, zsh and fish, generated from the argument parser
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+class _Option(NamedTuple):
+    flags: tuple[str, ...]
+    help: str
+    choices: tuple[str, ...]
+    takes_value: bool
+
+
+class _Subcommand(NamedTuple):
+    name: str
+    help: str
+    options: tuple[_Option, ...]
+    choices: tuple[str, ...]  # of its positional arguments
+
+
+def write_script(parser: argparse.ArgumentParser, shell: str) -> int:
+    """Print the completion script for a shell and return 0.
+
+    Args:
+        parser: the parser whose commands and options are completed.
+        shell: one of `SHELLS`.
+    """
+    script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
+    write_output("\n".join([*script(list(_commands(parser))), ""]))
+    return 0
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[_Subcommand]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, sub in action.choices.items():
+                options = [_option(a) for a in sub._actions if a.option_strings]
+                choices = [c for a in sub._actions if not a.option_strings for c in a.choices or ()]
+                yield _Subcommand(name, helps.get(name, ""), tuple(options), tuple(choices))
+
+
+def _option(action: argparse.Action) -> _Option:
+    choices = tuple(map(str, action.choices or ()))
+    return _Option(
+        tuple(action.option_strings), action.help or "", choices, takes_value=action.nargs != 0
+    )
+
+
+def _bash(commands: list[_Subcommand]) -> Iterator[str]:
+    names = " ".join(command.name for command in commands)
+    yield "_latentgamma() {"
+    yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"'
+    yield "    if [ $COMP_CWORD -eq 1 ]; then"
+    yield f'        COMPREPLY=($(compgen -W "{names} --help --version" -- "$current"))'
+    yield "        return"
+    yield "    fi"
+    yield '    case "${COMP_WORDS[1]} $previous" in'
+    for command in commands:
+        for option in command.options:
+            patterns = "|".join(f'"{command.name} {flag}"' for flag in option.flags)
+            if option.choices:
+                words = " ".join(option.choices)
+                yield f'        {patterns}) COMPREPLY=($(compgen -W "{words}" -- "$current")); return;;'
+            elif option.takes_value:
+                yield f'        {patterns}) COMPREPLY=($(compgen -f -- "$current")); return;;'
+    yield "    esac"
+    yield '    case "${COMP_WORDS[1]} $current" in'
+    for command in commands:
+        flags = " ".join(flag for option in command.options for flag in option.flags)
+        yield f'        "{command.name} -"*) COMPREPLY=($(compgen -W "{flags}" -- "$current"));;'
+        if command.choices:
+            words = " ".join(command.choices)
+            yield f'        "{command.name} "*) COMPREPLY=($(compgen -W "{words}" -- "$current"));;'
+    yield '        *) COMPREPLY=($(compgen -f -- "$current"));;'
+    yield "    esac"
+    yield "}"
+    yield "complete -o filenames -F _latentgamma latentgamma"
+
+
+def _zsh(commands: list[_Subcommand]) -> Iterator[str]:
+    yield "#compdef latentgamma"
+    yield "_latentgamma() {"
+    yield "    if (( CURRENT == 2 )); then"
+    yield "        local -a commands=("
+    for command in commands:
+        yield f"            {shlex.quote(f'{command.name}:{command.help}')}"
+    yield "        )"
+    yield "        _describe command commands"
+    yield "        return"
+    yield "    fi"
+    yield "    local command=$words[2]"
+    yield "    shift words; (( CURRENT-- ))"
+    yield '    case "$command" in'
+    for command in commands:
+        yield f"        {command.name})"
+        yield "            _arguments \\"
+        for option in command.options:
+            text = option.help.translate(
+                str.maketrans(dict[str, str | int | None]((c, f"\\{c}") for c in "[]:"))
+            )
+            value = f":value:({' '.join(option.choices)})" if option.choices else ":value:_files"
+            for flag in option.flags:
+                spec = f"*{flag}[{text}]{value if option.takes_value else ''}"
+                yield f"                {shlex.quote(spec)} \\"
+        rest = f"({' '.join(command.choices)})" if command.choices else "_files"
+        yield f"                {shlex.quote(f'*:argument:{rest}')};;"
+    yield "    esac"
+    yield "}"
+    yield 'if [ "$funcstack[1]" = "_latentgamma" ]; then _latentgamma "$@"; '
+    yield "else compdef _latentgamma latentgamma; fi"
+
+
+def _fish(commands: list[_Subcommand]) -> Iterator[str]:
+    start = "complete -c latentgamma"
+    for command in commands:
+        help_text = shlex.quote(command.help)
+        yield f"{start} -n __fish_use_subcommand -f -a {command.name} -d {help_text}"
+    for command in commands:
+        after = f"{start} -n '__fish_seen_subcommand_from {command.name}'"
+        if command.choices:
+            yield f"{after} -f -a {shlex.quote(' '.join(command.choices))}"
+        for option in command.options:
+            parts = [f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in option.flags]
+            if option.choices:
+                parts.append(f"-x -a {shlex.quote(' '.join(option.choices))}")
+            elif option.takes_value:
+                parts.append("-r")
+            yield f"{after} {' '.join(parts)} -d {shlex.quote(option.help)}"
+
+
+# -------------------------------------------------------------- The arguments of every command
+
+#: The largest number of steps that is accepted; beyond, floating-point numbers would overflow.
+_LARGEST = 10**60
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports an error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see '{self.prog} --help')")
+
+
+class _Command(NamedTuple):
+    name: str
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments, with the function of the command as `run`.
+
+    Args:
+        argv: the arguments; by default those of the process.
+
+    Raises:
+        UsageError: they do not fit the command.
+        SystemExit: --help or --version was asked for, and printed.
+    """
+    found, others = new_parser().parse_known_args(argv)
+    if others:
+        listed = "" if "--facts" not in (argv or sys.argv) else "; atoms are separated by commas"
+        raise UsageError(
+            f"unrecognized arguments: {' '.join(others)}{listed} (see 'latentgamma {found.command} "
+            "--help')"
+        )
+    return found
+
+
+def new_parser() -> argparse.ArgumentParser:
+    """Return a parser for all commands."""
+    parser = _Parser(
+        prog="latentgamma",
+        description="Logic rules as an exact, differentiable PyTorch layer, and back.",
+        epilog="exit codes: 0 success, 1 the claim does not hold, 2 bad input",
+    )
+    parser.add_argument("--version", action="version", version=f"latentgamma {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run, command=command.name)
+    return parser
+
+
+# -------------------------------------------------------------------- values
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= _LARGEST:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, not {text:.40}")
+    return value
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"expected a fraction from 0 to 1, not {text:.40}")
+    return value
+
+
+def _noise(text: str) -> float | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return _fraction(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or auto") from None
+
+
+# -------------------------------------------------------------------- shared arguments
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rules", metavar="RULES", help="a file of rules, or - for standard input")
+    parser.add_argument(
+        "--format", choices=("lp", "cnf", "json"),
+        help="the format of RULES; by default from its suffix, and lp for standard input",
+    )  # fmt: skip
+    ground.add_options(parser)
+    _add_json(parser)
+
+
+def _add_facts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--facts", metavar="A,B", action="append", default=[],
+        help="facts separated by commas, for example --facts \"bird,edge(a,b),'night train'\"",
+    )  # fmt: skip
+    parser.add_argument(
+        "--facts-file", metavar="FILE", action="append", default=[],
+        help="a file of facts, one name per line or as rule text 'a. b.'; - for standard input",
+    )  # fmt: skip
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--constants", choices=("paper", "scaled", "certified"),
+        help="the constants of the closed form; by default certified",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gate", choices=("sigmoid", "bump"), help="the gate function; by default sigmoid"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float64", "bfloat16"),
+        help="the type of the state; by default float32",
+    )
+    parser.add_argument("--model", metavar="FILE", help="a saved model instead of a closed form")
+
+
+def _add_plot(parser: argparse.ArgumentParser, content: str) -> None:
+    parser.add_argument("--plot", metavar="FILE", help=f"draw {content} (.png, .svg, .pdf)")
+
+
+# -------------------------------------------------------------------- arguments of each command
+
+
+def _closure_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_facts(parser)
+    parser.add_argument(
+        "--levels", action="store_true", help="show the step that derives each atom"
+    )
+    parser.add_argument(
+        "--show", metavar="P/N", action="append", default=[],
+        help="only the atoms of this predicate, for example path/2; by default what '#show' says",
+    )  # fmt: skip
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="write the atoms as a table, one argument in a column; - to print",
+    )
+    _add_plot(parser, "the rules, with the closure highlighted")
+    fact_tables.add_table_options(parser)
+
+
+def _explain_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    parser.add_argument("atom", metavar="ATOM", help="the atom to prove")
+    _add_facts(parser)
+    parser.add_argument("--dot", metavar="FILE", help="write the proof as a Graphviz graph")
+    _add_plot(parser, "the proof")
+
+
+def _certify_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_model(parser)
+    parser.add_argument(
+        "--depth", type=_count, metavar="D",
+        help="only for fact sets that need at most D steps; by default for every fact set",
+    )  # fmt: skip
+    parser.add_argument(
+        "--horizon", type=_count, metavar="N",
+        help="require the window to reach step N; certified constants are chosen for it",
+    )  # fmt: skip
+    _add_plot(parser, "the bound on underivable atoms over time, beside the paper's window")
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_facts(parser)
+    parser.add_argument(
+        "--steps", type=_count, metavar="T", required=True, help="the number of steps"
+    )
+    _add_model(parser)
+    parser.add_argument(
+        "--form", choices=("auto", "dense", "sparse"), help="the form of the model; by default auto"
+    )
+    parser.add_argument(
+        "--gradient", choices=("exact", "proof"),
+        help="also show the gradient from each atom to the facts, of this kind",
+    )  # fmt: skip
+    _add_plot(parser, "a heat map of atoms and steps")
+
+
+def _explore_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    _add_facts(parser)
+    parser.add_argument(
+        "--model", metavar="FILE", help="run a saved model, and show its rules beside RULES"
+    )
+    parser.add_argument(
+        "--export", metavar="FILE", help="write one self-contained page instead of serving it"
+    )
+    parser.add_argument("--title", default="LatentGamma explorer", help="the title of the page")
+    parser.add_argument(
+        "--port", type=_count, default=0, metavar="N", help="the port; by default any free one"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+
+
+def _ground_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    parser.add_argument(
+        "--max-rules",
+        type=_count,
+        metavar="N",
+        help="stop beyond N ground rules; by default 20 million",
+    )
+    parser.add_argument(
+        "--max-seconds", type=_count, metavar="N", help="stop after N seconds; by default 600"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT",
+        help="write the ground rules: .lp or .json, or one of them and .gz; by default they are printed",
+    )  # fmt: skip
+
+
+def _convert_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    parser.add_argument(
+        "out", metavar="OUT", help="the file to write: .lp, .cnf or .json, or one of them and .gz"
+    )
+
+
+def _learn_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help=(
+        "examples: a .csv, .tsv or .parquet table with two columns per atom, a before and a' after; "
+        "or a .npy or .npz file; - for a table on the standard input; with --relational, background "
+        "facts as Datalog, or a folder with bk.pl, exs.pl and bias.pl"
+    ))  # fmt: skip
+    add("targets", metavar="TARGETS", nargs="?",
+        help="a second table with the state after each example of the first; with --relational, "
+             "the examples: pos(atom). and neg(atom).")  # fmt: skip
+    add("--relational", action="store_true",
+        help="learn rules with variables from examples of a relation")  # fmt: skip
+    add("--invent", type=_count, metavar="N",
+        help="with --relational, the largest number of invented predicates; by default 0"
+    )  # fmt: skip
+    add("--max-variables", type=_count, metavar="N",
+        help="with --relational, the largest number of variables in a rule; by default 6"
+    )  # fmt: skip
+    add("--time-limit", type=_count, metavar="SECONDS",
+        help="with --relational, the time after which the best program so far is returned; "
+             "by default 60"
+    )  # fmt: skip
+    add("--delimiter", metavar="C",
+        help="what separates the cells of a table in text: a character, or tab; by default the "
+             "first of , ; tab | that the first line has")  # fmt: skip
+    add("--ignore", metavar="A,B", action="append", default=[],
+        help="columns to leave out; A stands for A' as well")  # fmt: skip
+    add("--kind", choices=get_args(Kind), default="transitions",
+        help="what the examples are: one step, the whole closure, states one after another (with "
+             "a column 'trajectory'), or closed sets alone; by default transitions"
+    )  # fmt: skip
+    add("--heads", "--target", dest="heads", metavar="A,B", action="append", default=[],
+        help="the atoms to learn rules for; by default all")  # fmt: skip
+    add("--bodies", metavar="A,B", action="append", default=[],
+        help="the atoms that bodies may contain; by default all")  # fmt: skip
+    add("--forbid", metavar="HEAD:ATOM", action="append", default=[],
+        help="no rule for HEAD may have ATOM in its body")  # fmt: skip
+    add(
+        "--max-body",
+        type=_count,
+        metavar="N",
+        help="the largest body; by default 8, and 6 with --relational",
+    )
+    add("--noise", type=_noise, default=0.0, metavar="FRACTION",
+        help="the fraction of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
+    add("--method", choices=("auto", "symbolic", "search", "gradient", "paper"), default="auto",
+        help="search (called search with --relational), gradient descent, or the paper's "
+             "unconstrained training; by default auto"
+    )  # fmt: skip
+    add("--known", metavar="RULES", help="a file of rules that are known")
+    add("--refine", action="store_true", help="drop known rules that contradict the examples")
+    add("--seed", type=_count, default=0, metavar="N", help="the random seed; by default 0")
+    add("--holdout", type=_fraction, metavar="FRACTION",
+        help="the fraction of examples held out to measure accuracy; by default 0.1, and 0 for "
+             "closed sets")  # fmt: skip
+    add("--device", default="cpu", help="the device to train on; by default cpu")
+    add("-o", "--output", metavar="RULES",
+        help="write the rules: .lp, .cnf or .json, or one of them and .gz; by default they are "
+             "printed")  # fmt: skip
+    add("--model", metavar="FILE", help="write the network (.safetensors)")
+    _add_plot(parser, "the learning curve")
+    add("--explain", metavar="HEAD", action="append", default=[],
+        help="print only what was learned about this atom")  # fmt: skip
+    add("--checkpoint", metavar="FILE",
+        help="where finished work is saved until the command succeeds; the same command resumes "
+             "from it; by default the name of the output, or of the data, and .learning")  # fmt: skip
+    add("--fresh", action="store_true", help="delete the checkpoint and start again")
+    _add_json(parser)
+
+
+def _validate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--graphs", metavar="G1,G2", default="g1,g2,g3,g4",
+        help="some of g1,g2,g3,g4; by default all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=_count, default=0, metavar="N",
+        help="the seed of the graphs, the fact sets and the noise; by default 0",
+    )  # fmt: skip
+    parser.add_argument(
+        "--perturbations", type=_count, default=3, metavar="N",
+        help="noisy models per graph and level of noise; by default 3, as in the paper",
+    )  # fmt: skip
+    parser.add_argument("--device", default="cpu", help="the device to run on; by default cpu")
+    parser.add_argument(
+        "--out", metavar="DIR", help="a folder for results.json, timing.json and report.html"
+    )
+    _add_json(parser)
+
+
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", metavar="RESULTS", help="a results.json written by validate")
+    parser.add_argument(
+        "--out", metavar="FILE", help="the page to write; by default report.html beside RESULTS"
+    )
+    _add_json(parser)
+
+
+def _completion_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+
+def _completion(args: argparse.Namespace) -> int:
+    return write_script(new_parser(), args.shell)
+
+
+_COMMANDS = (
+    _Command(
+        "closure", "list every atom that follows from facts", _closure_arguments, commands.closure
+    ),
+    _Command(
+        "explain", "prove an atom, or show why it does not follow",
+        _explain_arguments, commands.explain,
+    ),
+    _Command(
+        "certify", "compute the steps for which a model is exact",
+        _certify_arguments, commands.certify,
+    ),
+    _Command("run", "run the operator and show its values", _run_arguments, commands.run),
+    _Command(
+        "explore", "open an interactive page for the rules", _explore_arguments, explore.explore
+    ),
+    _Command(
+        "ground", "replace rules with variables by their ground instances",
+        _ground_arguments, ground.ground,
+    ),
+    _Command("convert", "write the rules in another format", _convert_arguments, commands.convert),
+    _Command("learn", "learn rules from examples", _learn_arguments, learn.learn),
+    _Command(
+        "validate", "run the paper's experiments and compare the figures",
+        _validate_arguments, validate.validate,
+    ),
+    _Command(
+        "report", "render the results of validate again", _report_arguments, validate.report
+    ),
+    _Command(
+        "completion", "print a completion script for a shell", _completion_arguments, _completion
+    ),
+)  # fmt: skip

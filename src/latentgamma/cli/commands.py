@@ -1,0 +1,938 @@
+"""The commands: parse, one library call, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import latentgamma as lg
+from latentgamma._atomic_write import write_text
+from latentgamma.certificate.constants import ClosedStrata, closed_strata
+from latentgamma.cli.console import (
+    Screen,
+    new_console,
+    progress,
+    shows_progress,
+    working,
+    write_output,
+)
+from latentgamma.cli.formatting import (
+    RunValues,
+    rows_to_show,
+    show_certificate,
+    show_closure,
+    show_proof,
+    show_run,
+    show_why_not,
+)
+from latentgamma.cli.main import import_torch
+from latentgamma.datalog.ground import read
+from latentgamma.errors import DataError
+from latentgamma.program.files import SUFFIXES, read_text
+from latentgamma.program.program import Program, require_definite
+from latentgamma.program.rule_text import atom_name, decode_text, facts_in_file, split_facts
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from latentgamma import Constants, LatentGamma, Program
+    from latentgamma.datalog.tables import Table
+    from latentgamma.operator import Trajectory
+    from latentgamma.paper.results import Timing, Validation
+
+
+# ------------------- Checks of the arguments before any work is done: output files and devices
+
+
+class UsageError(Exception):
+    """Arguments that cannot be used; the message is printed as it is."""
+
+
+def check_outputs(
+    outputs: Mapping[str, str | None], inputs: Mapping[str, str | Iterable[str] | None]
+) -> None:
+    """Check that every output can be written and that no two of the files are the same.
+
+    Args:
+        outputs: the path of each output, by the name of its argument; None if there is none.
+        inputs: the path or paths of each input, likewise; "-" is the standard input.
+
+    Raises:
+        UsageError: an output is a folder, its folder does not exist, or it is also an input or
+            another output.
+    """
+    used: dict[object, str] = {}
+    for name, paths in inputs.items():
+        for source in [paths] if isinstance(paths, str) else paths or ():
+            if source != "-":
+                used[_identity(source)] = f"the input {name}"
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        target = Path(path)
+        if not path or target.is_dir():
+            raise UsageError(f"cannot write {path!r}: {name} takes a file, and this is a folder")
+        if not target.absolute().parent.is_dir():
+            raise UsageError(f"cannot write {path!r}: there is no such folder")
+        if target.exists() and not target.is_file():
+            continue  # a device such as /dev/null
+        other = used.setdefault(_identity(path), name)
+        if other != name:
+            raise UsageError(
+                f"cannot write {path!r}: {name} and {other} are the same file; give {name} "
+                f"another name"
+            )
+
+
+def check_picture(path: str | None) -> None:
+    """Check that a picture can be written in the format that its name asks for.
+
+    Args:
+        path: the argument of --plot; None if there is none.
+
+    Raises:
+        UsageError: the suffix is none that matplotlib writes.
+    """
+    if path is None:
+        return
+    from latentgamma import plot
+
+    try:
+        plot.check_path(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def check_device(name: str) -> None:
+    """Check that tensors can be made on a device.
+
+    Args:
+        name: what torch calls it, for example "cuda:0".
+
+    Raises:
+        DataError: torch does not know it, or it is not there.
+    """
+    import_torch()
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise DataError(f"device {name!r} cannot be used: {reason}") from None
+
+
+def _identity(path: str) -> object:
+    try:
+        found = os.stat(path)
+    except OSError:  # it is not there yet
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
+
+
+# -------------------------------- The commands `certify` and `run` for a program with negation
+
+#: A run computes the first t steps anew for each t; more than this would take too long.
+_MOST_STEPS = 2000
+
+
+def certify_with_negation(args: argparse.Namespace, program: Program) -> int:
+    """Print the certificate; return 0 if it holds up to the horizon, else 1."""
+    _refuse(args, "model", "plot")
+    try:
+        with working("choosing constants"):
+            form = _closed_form(args, program, args.horizon)
+    except lg.errors.CertificateError as error:
+        if not args.json:
+            raise
+        Screen().json({"holds": False, "message": str(error), "horizon": args.horizon})
+        return 1
+    with working("certifying"):
+        certificate = lg.certify(form, program, depth=args.depth)
+    success = certificate.holds and certificate.t_max >= (args.horizon or 0)
+    message = certificate.message
+    if certificate.holds and not success:
+        message += f"; the horizon asked for is step {args.horizon:,}"
+    screen = Screen()
+    if args.json:
+        screen.json(
+            {
+                **certificate.to_dict(),
+                "message": message,
+                "strata": len(program.strata),
+                "horizon": args.horizon,
+                "reaches_horizon": success,
+                "constants": [part.constants.to_dict() for part in form.parts],
+            }
+        )
+    else:
+        show_certificate(screen, certificate, None, success=success, message=message)
+    return 0 if success else 1
+
+
+def run_with_negation(args: argparse.Namespace, program: Program, facts: list[str]) -> int:
+    """Print the values after each number of steps in each stratum; return 0."""
+    _refuse(args, "model", "gradient", "plot")
+    if args.steps > _MOST_STEPS:
+        raise UsageError(f"--steps: a program with negation runs at most {_MOST_STEPS:,} steps")
+    import_torch()
+    import torch
+
+    with working("building the model"):
+        constants = (
+            None if args.constants in {None, "certified"} else _constants_of_strata(args, program)
+        )
+        model = lg.oracle(
+            program,
+            constants,
+            form=args.form or "auto",
+            gate=args.gate or "sigmoid",
+            dtype=getattr(torch, args.dtype or "float32"),
+        )
+    states = []
+    with torch.no_grad(), progress(f"running {args.steps:,} steps", args.steps) as advance:
+        for steps in range(args.steps + 1):
+            states.append(model(model.state(facts), steps))
+            advance(1)
+    trajectory = lg.operator.Trajectory(torch.stack(states))
+    values = RunValues(
+        program,
+        trajectory.states.double().numpy(),
+        trajectory.crossing.numpy(),
+        lg.closure(program, facts),
+        {},
+    )
+    screen = Screen()
+    if args.json:
+        screen.json(values.to_dict())
+    else:
+        show_run(screen, values)
+    return 0
+
+
+def _closed_form(args: argparse.Namespace, program: Program, horizon: int | None) -> ClosedStrata:
+    return closed_strata(
+        program,
+        _constants_of_strata(args, program),
+        horizon or 10**6,
+        dtype=args.dtype or "float32",
+        bump=args.gate == "bump",
+    )
+
+
+def _constants_of_strata(args: argparse.Namespace, program: Program) -> lg.Constants | None:
+    if args.constants == "paper":
+        return lg.Constants.paper()
+    if args.constants == "scaled":
+        return lg.Constants.scaled(program)
+    return None
+
+
+def _refuse(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        if getattr(args, name, None) is not None:
+            raise UsageError(f"--{name} takes a definite program, but this one has negation")
+
+
+# ---- Rules with variables on the command line: the options, the command `ground`, tables of results
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of commands that read rules."""
+    parser.add_argument(
+        "--open", metavar="P/N", action="append", default=[],
+        help="a predicate whose facts are given, for example edge/2; rules with variables only",
+    )  # fmt: skip
+    parser.add_argument(
+        "--facts-table", metavar="P=FILE", action="append", default=[],
+        help="a table of facts, for example edge=edges.csv, or edge(from,to)=edges.csv if the first "
+             "row names the columns; .csv, .tsv or .parquet",
+    )  # fmt: skip
+
+
+def wants_grounding(args: argparse.Namespace) -> bool:
+    """Whether an option was given that only rules with variables have."""
+    return bool(args.open or args.facts_table)
+
+
+def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program:
+    """Return the ground program of a prepared text, as the options say."""
+    from latentgamma.datalog.ground import (
+        MAX_RULES,
+        MAX_SECONDS,
+        ground_text,
+        require_clingo,
+    )
+    from latentgamma.datalog.source import signatures
+    from latentgamma.datalog.tables import table_facts
+
+    require_clingo()
+    return ground_text(
+        text,
+        path,
+        open_predicates=signatures(args.open),
+        tables=tuple(table_facts(_tables(args))),
+        max_rules=getattr(args, "max_rules", None) or MAX_RULES,
+        max_seconds=getattr(args, "max_seconds", None) or MAX_SECONDS,
+    )
+
+
+def table_paths(args: argparse.Namespace) -> list[str]:
+    """Return the files of --facts-table."""
+    return [given.partition("=")[2] for given in args.facts_table]
+
+
+def _tables(args: argparse.Namespace) -> Mapping[str, Table]:
+    tables: dict[str, Table] = {}
+    for given in args.facts_table:
+        predicate, equals, path = given.partition("=")
+        if not equals or not path:
+            raise UsageError(f"--facts-table takes P=FILE, such as edge=edges.csv, not {given!r}")
+        if predicate in tables:
+            raise UsageError(f"--facts-table has two tables for {predicate!r}; join them")
+        tables[predicate] = path
+    return tables
+
+
+@contextmanager
+def grounding_warnings() -> Iterator[None]:
+    """Print what grounding warns about to the standard error."""
+    from latentgamma.datalog import GroundingWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", GroundingWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, GroundingWarning):
+            sys.stderr.write(f"latentgamma: warning: {warning.message}\n")
+
+
+def ground(args: argparse.Namespace) -> int:
+    """Print or write the ground program; return 0."""
+    check_outputs(
+        {"--output": args.output}, {"RULES": args.rules, "--facts-table": table_paths(args)}
+    )
+    program = read_program(args, ground_anyway=True)
+    if args.output:
+        lg.save(program, args.output)
+    if args.json:
+        strata = len(program.strata)
+        Screen().json(
+            {
+                "path": args.output,
+                **{key: getattr(program, key) for key in ("M", "R", "k", "rho_max")},
+                "strata": strata,
+                "inputs": list(lg.datalog.inputs(program)),
+                "outputs": list(lg.datalog.outputs(program)),
+            }
+        )
+    elif not args.output:
+        text = str(program)
+        write_output(f"{text}\n" if text else "")
+    return 0
+
+
+def shown_atoms(args: argparse.Namespace, program: Program) -> set[str] | None:
+    """Return the atoms that --show or the '#show' of the rules selects; None for all."""
+    from latentgamma.datalog.ground import atoms_of
+    from latentgamma.datalog.origin import Grounding
+    from latentgamma.datalog.source import signatures
+
+    if args.show:
+        wanted = tuple(signatures(args.show))
+        found = set(atoms_of(program, wanted))
+        if not found:
+            raise UsageError(f"--show: the program has no atom of {', '.join(args.show)}")
+        return found
+    origin = program.origin
+    if isinstance(origin, Grounding) and origin.shown is not None:
+        return set(atoms_of(program, origin.shown))
+    return None
+
+
+def write_csv(path: str, atoms: Iterable[str]) -> None:
+    """Write atoms as a table: their arguments, after the predicate where there are several."""
+    from latentgamma.datalog.tables import cells_of
+
+    rows = [cells_of(atom) for atom in atoms]
+    predicates = {(row[0], len(row)) for row in rows}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(row[1:] if len(predicates) == 1 and len(row) > 1 else row for row in rows)
+    if path == "-":
+        write_output(text.getvalue())
+    else:
+        write_text(path, text.getvalue())
+
+
+# ------------ `closure --facts-table FILE -o FOLDER`: the closures of all fact sets of a table
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a table of fact sets."""
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER",
+        help="write the closure of every row of --facts-table FILE, a Parquet table with a boolean "
+             "column for each atom, to Parquet files in this folder; the same call resumes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", metavar="COLUMN", action="append", default=[],
+        help="copy a column that is not an atom",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workers", metavar="N", type=int,
+        help="compute in N processes of a Ray cluster on this machine instead of in threads",
+    )  # fmt: skip
+
+
+def take_tables(args: argparse.Namespace) -> list[str]:
+    """Remove the tables of fact sets from --facts-table, and return them.
+
+    What is left are tables of predicates, P=FILE, which belong to rules with variables.
+
+    Raises:
+        UsageError: an option is missing, or cannot be combined with a table of fact sets.
+    """
+    tables = [x for x in args.facts_table if "=" not in x or Path(x).exists()]
+    if not tables:
+        if args.output is not None:
+            raise UsageError("-o takes the closures of a table; add --facts-table FILE")
+        for name in ("workers", "keep"):
+            if getattr(args, name):
+                raise UsageError(f"--{name} is for tables; add --facts-table FILE -o FOLDER")
+        return []
+    if args.output is None:
+        raise UsageError(
+            f"for predicates --facts-table takes P=FILE, such as edge={tables[0]}; for the closures "
+            "of a table of fact sets add -o FOLDER"
+        )
+    for name in ("facts", "facts_file", "levels", "csv", "plot"):
+        if getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} cannot be combined with a table of fact sets")
+    args.facts_table = [x for x in args.facts_table if x not in tables]
+    return tables
+
+
+def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
+    """Write the closures of the tables; return 0."""
+    from latentgamma import distributed
+
+    program = read_program(args)
+    only = shown_atoms(args, program)
+    atoms = None if only is None else [name for name in program.atoms if name in only]
+    with contextlib.ExitStack() as stack:
+        executor = None
+        if args.workers is not None:
+            executor = stack.enter_context(distributed.RayExecutor(args.workers))
+        advance = None
+        shown = 0
+
+        def show(finished: int, total: int) -> None:
+            nonlocal advance, shown
+            if advance is None:
+                advance = stack.enter_context(progress("closing fact sets", total))
+            advance(finished - shown)
+            shown = finished
+
+        done = distributed.close_parquet(
+            program,
+            tables,
+            args.output,
+            atoms=atoms,
+            keep=args.keep,
+            executor=executor,
+            progress=show,
+        )
+    screen = Screen()
+    if args.json:
+        screen.json(
+            {
+                "folder": str(done.folder),
+                "parts": [str(part) for part in done.parts],
+                "rows": done.rows,
+                "resumed": done.resumed,
+                "seconds": done.seconds,
+            }
+        )
+    else:
+        files = "1 file" if len(done.parts) == 1 else f"{len(done.parts):,} files"
+        there = f", {done.resumed:,} from an earlier call" if done.resumed else ""
+        screen.line(f"closures of {done.rows:,} fact sets in {files} in {done.folder}{there}")
+    return 0
+
+
+# ------- The commands: each makes one library call, prints the result and returns an exit code
+
+#: `run` keeps every state; a run that needs more bytes is refused.
+_MOST_BYTES = 4 << 30
+#: A long run is computed in so many parts, to advance the progress bar.
+_PARTS = 200
+
+
+def closure(args: argparse.Namespace) -> int:
+    """Print the closure of the facts, or write those of a table; return 0."""
+    if tables := take_tables(args):
+        return close_tables(args, tables)
+    _check_files(args)
+    program = read_program(args)
+    facts = read_facts(args, program)
+    with working("computing the closure"):
+        closed = lg.closure(program, facts)
+    if args.plot:
+        lg.plot.program(program, args.plot, highlight=closed)
+    screen = Screen()
+    only = shown_atoms(args, program)
+    atoms = [name for name in closed if only is None or name in only]
+    if args.csv:
+        write_csv(args.csv, atoms)
+        if args.csv == "-":
+            return 0
+    if not args.json:
+        show_closure(screen, closed, len(set(facts)), levels=args.levels, only=only)
+        return 0
+    document: dict[str, Any] = {"atoms": atoms, "depth": closed.depth}
+    if args.levels:
+        kept = [level if only is None else level & only for level in closed.levels]
+        document["levels"] = [sorted(level) for level in kept]
+    screen.json(document)
+    return 0
+
+
+def explain(args: argparse.Namespace) -> int:
+    """Print a proof of the atom and return 0, or why it does not follow and return 1."""
+    _check_files(args)
+    program = read_program(args)
+    facts = read_facts(args, program)
+    atom = atom_name(program, args.atom.strip())
+    screen = Screen()
+    with working("searching for a proof"):
+        failure = lg.why_not(program, facts, atom)
+        proof = lg.derivation(program, facts, atom)
+    if failure is not None:
+        if args.json:
+            texts = _rule_texts(failure.program, [blocked.rule for blocked in failure.blocked])
+            screen.json({"derivable": False, **failure.to_dict(), "rule_text": texts})
+        else:
+            show_why_not(screen, failure)
+    if proof is None:
+        return 1
+    if args.dot:
+        write_text(args.dot, proof.to_dot() + "\n")
+    if args.plot:
+        lg.plot.derivation(proof, args.plot)
+    if args.json:
+        texts = _rule_texts(proof.program, proof.rules)
+        screen.json({"derivable": True, **proof.to_dict(), "rule_text": texts})
+    else:
+        show_proof(screen, proof)
+    return 0
+
+
+def certify(args: argparse.Namespace) -> int:
+    """Print the certificate; return 0 if it holds up to the horizon, else 1."""
+    _check_files(args)
+    given = read_program(args)
+    if not given.definite:
+        return certify_with_negation(args, given)
+    program = given
+    paper = constants = None
+    if args.model:
+        _refuse_options(args, "constants", "gate", "dtype")
+        model = load_model(args.model)
+        program = align_atoms(program, model)
+        with working("certifying"):
+            certificate = lg.certify(model, program, depth=args.depth)
+    else:
+        from latentgamma.certificate.constants import ClosedForm
+        from latentgamma.paper.window import paper_window
+
+        try:
+            with working("choosing constants"):
+                constants = _constants(args, program, args.horizon)
+        except lg.errors.CertificateError as error:
+            if not args.json:
+                raise
+            Screen().json({"holds": False, "message": str(error), "horizon": args.horizon})
+            return 1
+        with working("certifying"):
+            form = ClosedForm(
+                program, constants, bump=args.gate == "bump", dtype=args.dtype or "float32"
+            )
+            certificate = lg.certify(form, program, depth=args.depth)
+            paper = paper_window(program, constants)
+    success = certificate.holds and certificate.t_max >= (args.horizon or 0)
+    message = certificate.message
+    if certificate.holds and not success:
+        message += f"; the horizon asked for is step {args.horizon:,}"
+    if args.plot:
+        lg.plot.window(certificate, args.plot, paper=paper)
+    screen = Screen()
+    if not args.json:
+        show_certificate(screen, certificate, paper, success=success, message=message)
+        return 0 if success else 1
+    screen.json(
+        {
+            **certificate.to_dict(),
+            "message": message,
+            "horizon": args.horizon,
+            "reaches_horizon": success,
+            "constants": None if constants is None else constants.to_dict(),
+            "paper": None if paper is None else paper.to_dict(),
+        }
+    )
+    return 0 if success else 1
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the values of every step; return 0."""
+    _check_files(args)
+    given = read_program(args)
+    if not given.definite:
+        return run_with_negation(args, given, read_facts(args, given))
+    program = given
+    if args.model:
+        _refuse_options(args, "constants", "gate", "dtype", "form")
+        model = load_model(args.model)
+        program = model.program = align_atoms(program, model)
+        facts = read_facts(args, program)
+    else:
+        facts = read_facts(args, program)
+        with working("building the model"):
+            model = _build_model(args, program)
+    trajectory = _iterate(model, facts, args.steps)
+    values = RunValues(
+        program,
+        trajectory.states.double().numpy(),
+        trajectory.crossing.numpy(),
+        lg.closure(program, facts),
+        _gradients(model, facts, trajectory, args.gradient),
+    )
+    if args.plot:
+        lg.plot.trajectory(trajectory, args.plot)
+    screen = Screen()
+    if args.json:
+        screen.json(values.to_dict())
+    else:
+        show_run(screen, values)
+    return 0
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Write the rules in another format; return 0."""
+    check_outputs({"OUT": args.out}, {"RULES": args.rules})
+    program = read_program(args)
+    lg.save(program, args.out)
+    if args.json:
+        keys = ("M", "R", "k", "rho_max")
+        Screen().json({"path": args.out, **{key: getattr(program, key) for key in keys}})
+    return 0
+
+
+# -------------------------------------------------------------------- inputs
+
+
+def read_program(args: argparse.Namespace, *, ground_anyway: bool = False) -> Program:
+    """Return the program of RULES.
+
+    Args:
+        args: the arguments of the command.
+        ground_anyway: whether clingo grounds also rules without variables.
+    """
+    with working("reading the rules"), grounding_warnings():
+        if ground_anyway or wants_grounding(args):
+            if args.rules == "-":
+                return ground_rules(args, decode_text(_standard_input(), "<stdin>"), "<stdin>")
+            return ground_rules(args, read_text(args.rules), args.rules)
+        if args.rules == "-":
+            data = _standard_input()
+            compressed = ".gz" if data.startswith(b"\x1f\x8b") else ""
+            return read(data, f".{args.format or 'lp'}{compressed}", path="<stdin>")
+        if args.format:
+            compressed = ".gz" if args.rules.endswith(".gz") else ""
+            data = Path(args.rules).read_bytes()
+            return read(data, f".{args.format}{compressed}", path=args.rules)
+        name = args.rules.lower().removesuffix(".gz")
+        if Path(args.rules).is_file() and not name.endswith(SUFFIXES):
+            raise UsageError(
+                f"{args.rules!r}: the suffix does not tell the format; pass --format lp, cnf or "
+                f"json, or rename the file to end in {', '.join(SUFFIXES)}"
+            )
+        return lg.load(args.rules)
+
+
+def read_facts(args: argparse.Namespace, program: Program) -> list[str]:
+    """Return the facts of --facts and --facts-file."""
+    facts = [atom_name(program, name) for text in args.facts for name in split_facts(text)]
+    for path in args.facts_file:
+        if path == "-" and args.rules == "-":
+            raise UsageError("RULES and --facts-file cannot both be the standard input")
+        data = _standard_input() if path == "-" else Path(path).read_bytes()
+        facts += facts_in_file(program, data, "<stdin>" if path == "-" else path)
+    return facts
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise UsageError("cannot read the standard input: it is closed")
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise UsageError(f"cannot read the standard input: {error.strerror}") from None
+
+
+def _constants(args: argparse.Namespace, program: Program, horizon: int | None) -> Constants:
+    if args.constants == "paper":
+        return lg.Constants.paper()
+    if args.constants == "scaled":
+        return lg.Constants.scaled(program)
+    return lg.Constants.certified(
+        program,
+        horizon or 10**6,
+        dtype=args.dtype or "float32",
+        gate=args.gate or "sigmoid",
+    )
+
+
+def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
+    import_torch()
+    import torch
+
+    from latentgamma.operator.model import definite_oracle
+
+    return definite_oracle(
+        program,
+        _constants(args, program, None),
+        form=args.form or "auto",
+        gate=args.gate or "sigmoid",
+        gradient=args.gradient or "exact",
+        dtype=getattr(torch, args.dtype or "float32"),
+    )
+
+
+def load_model(path: str) -> LatentGamma:
+    """Return a saved model of a definite program."""
+    import_torch()
+    with working("reading the model"):
+        model = lg.LatentGamma.load(path)
+    if not isinstance(model, lg.LatentGamma):
+        raise UsageError(f"{path} holds a model with negation, but the rules have none")
+    return model
+
+
+def align_atoms(program: Program, model: LatentGamma) -> Program:
+    """The program with its atoms, and if possible its rules, in the order of the model."""
+    if model.program is None:
+        if model.M != program.M:
+            raise UsageError(f"the model has {model.M:,} atoms, but the rules have {program.M:,}")
+        return program
+    if _as_sets(program) == _as_sets(model.program):
+        return model.program
+    try:
+        return lg.Program.from_rules(program.rules, atoms=model.program.atoms)
+    except lg.errors.FactsError as error:
+        raise UsageError(f"the model belongs to other rules: {error}") from None
+
+
+def _as_sets(program: Program) -> set[tuple[frozenset[str], frozenset[str]]]:
+    return {(frozenset(rule.heads), rule.body) for rule in program.rules}
+
+
+def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory:
+    """The trajectory, computed in parts to advance the progress bar."""
+    import torch
+
+    needed = (steps + 1) * model.M * model.dtype.itemsize
+    if needed > _MOST_BYTES:
+        raise UsageError(
+            f"--steps {steps:,} needs {needed / 1e9:,.1f} GB for the states, more than "
+            f"{_MOST_BYTES / 1e9:.1f} GB; pass fewer steps"
+        )
+    size = max(1, steps // _PARTS)
+    states = [model.state(facts)[None]]  # (1, M)
+    with torch.no_grad(), progress(f"running {steps:,} steps", steps) as advance:
+        for done in range(0, steps, size):
+            part = model.iterate(states[-1][-1], min(size, steps - done))
+            states.append(part.states[1:])
+            advance(part.steps)
+    return lg.operator.Trajectory(torch.cat(states), model.program)
+
+
+def _gradients(
+    model: LatentGamma, facts: Sequence[str], trajectory: Trajectory, kind: str | None
+) -> dict[str, float]:
+    """The size of the gradient from each atom in the table to the facts."""
+    if kind is None:
+        return {}
+    from latentgamma.paper.gradients import gradient_report
+
+    rows = rows_to_show(trajectory.states.double().numpy(), trajectory.crossing.numpy())
+    atoms = [model.program.atoms[i] for i in rows] if model.program else []
+    with working("computing gradients"):
+        report = gradient_report(model, facts, steps=trajectory.steps, atoms=atoms)
+    return {row.atom: row.exact if kind == "exact" else row.proof for row in report.rows}
+
+
+def _rule_texts(program: Program, rules: Sequence[int]) -> dict[str, str]:
+    return {str(j): str(program.rules[j]) for j in rules}
+
+
+def _refuse_options(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        if getattr(args, name) is not None:
+            raise UsageError(
+                f"--{name} cannot be combined with --model: the saved model has its own"
+            )
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Check the output files before the work for them is done."""
+    check_picture(args.plot)
+    table = getattr(args, "csv", None)
+    outputs = {
+        "--plot": args.plot,
+        "--dot": getattr(args, "dot", None),
+        "--csv": None if table == "-" else table,
+    }
+    inputs = {
+        "RULES": args.rules,
+        "--facts-file": getattr(args, "facts_file", None),
+        "--model": getattr(args, "model", None),
+        "--facts-table": table_paths(args),
+    }
+    check_outputs(outputs, inputs)
+
+
+# ------------------------------------ The command `explore`: an interactive page for a program
+
+
+def explore(args: argparse.Namespace) -> int:
+    """Write the page and return 0, or serve it until Ctrl-C and return 130."""
+    inputs = {"RULES": args.rules, "--facts-file": args.facts_file, "--model": args.model}
+    check_outputs({"--export": args.export}, inputs)
+    program = read_program(args)
+    facts = read_facts(args, program)
+    import_torch()
+    model = None
+    if args.model:
+        program = require_definite(program, "--model")
+        model = load_model(args.model)
+        program = align_atoms(program, model)
+    with working("preparing the page"):
+        page = lg.explore.render(program, facts=facts, model=model, title=args.title)
+    screen = Screen()
+    if args.export:
+        write_text(args.export, page)
+        if args.json:
+            screen.json({"page": args.export})
+        else:
+            screen.line(f"wrote {args.export}")
+        return 0
+
+    def announce(address: str) -> None:
+        sys.stderr.write(f"latentgamma: {address} (Ctrl-C to stop)\n")
+        sys.stderr.flush()
+
+    lg.explore.serve(page, port=args.port, open_browser=not args.no_browser, ready=announce)
+    return 0
+
+
+# -------------- The commands `validate` and `report`: the paper's experiments and their report
+
+#: The width of the tables in a pipe.
+_WIDTH = 132
+
+
+def validate(args: argparse.Namespace) -> int:
+    """Run the experiments and print the tables; return 0 if every claim holds, else 1."""
+    from latentgamma.paper import report, validation
+
+    graphs = [name.strip().lower() for name in args.graphs.split(",") if name.strip()]
+    check_device(args.device)
+    checkpoint = _checkpoint(args.out)
+    with _progress_bars() as progress:
+        results, timing = validation.run_validation(
+            graphs,
+            seed=args.seed,
+            perturbations=args.perturbations,
+            device=args.device,
+            progress=progress,
+            checkpoint=checkpoint,
+        )
+    files = report.save(results, timing, args.out) if args.out else {}
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    _print(results, timing, args.json)
+    if not args.json:
+        for path in files.values():
+            write_output(f"{path}\n")
+    return 0 if results.holds else 1
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write the page again from saved results; return 0 if every claim held, else 1."""
+    from latentgamma.paper import report
+
+    out = Path(args.out) if args.out else Path(args.results).with_name("report.html")
+    timing_file = str(Path(args.results).with_name("timing.json"))
+    check_outputs({"--out": str(out)}, {"RESULTS": args.results, "timing.json": timing_file})
+    results, timing = report.load(args.results)
+    write_text(out, report.render_html(results, timing))
+    _print(results, timing, args.json)
+    if not args.json:
+        write_output(f"{out}\n")
+    return 0 if results.holds else 1
+
+
+def _checkpoint(out: str | None) -> Path | None:
+    """The file for finished phases, in the output folder; and check that results can be drawn."""
+    if out is None:
+        return None
+    check_picture("report.svg")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "validation.unfinished"
+
+
+def _print(results: Validation, timing: Timing | None, as_json: bool) -> None:
+    from latentgamma.paper import report
+
+    if as_json:
+        write_output(results.to_json())
+        return
+    report.render_terminal(results, _console(), timing)
+
+
+def _console() -> Console:
+    screen = Screen()
+    if screen.terminal:
+        return screen.console
+    return new_console(width=_WIDTH)
+
+
+@contextmanager
+def _progress_bars() -> Iterator[Callable[[str, int, int], None] | None]:
+    """One progress bar per phase on the terminal; nothing in a pipe."""
+    if not shows_progress():
+        yield None
+        return
+    from rich.progress import Progress, TaskID
+
+    tasks: dict[str, TaskID] = {}
+    with Progress(console=new_console(stderr=True), transient=True) as bars:
+
+        def update(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase, total=total)
+            bars.update(tasks[phase], completed=done)
+
+        yield update

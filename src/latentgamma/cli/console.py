@@ -1,0 +1,243 @@
+"""Output of the command line: styled on a terminal, plain text everywhere else."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Cells = Sequence[str]
+
+
+class ClosedOutput(io.TextIOBase):
+    """Stands for a standard output that was closed before the program started."""
+
+    def write(self, text: str) -> int:
+        """Raise an OSError."""
+        raise OSError(errno.EBADF, "it is closed", "standard output")
+
+
+def write_output(text: str = "") -> None:
+    """Write text to the standard output; without text, flush it.
+
+    Raises:
+        OSError: it cannot be written; `filename` is "standard output".
+    """
+    try:
+        if text:
+            sys.stdout.write(text)
+        else:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def print_message(text: str) -> None:
+    """Write a line to the standard error."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"latentgamma: {text}\n")
+
+
+def report_interruption(checkpoint: str | None) -> int:
+    """Say what was saved of an interrupted search; return the exit code."""
+    from latentgamma._checkpoint import delete_checkpoint, finished_pieces
+    from latentgamma._text import quantity
+
+    pieces = finished_pieces(checkpoint) if checkpoint else 0
+    if checkpoint and pieces:
+        print_message(
+            f"interrupted; {quantity(pieces, 'finished piece')} of work saved in {checkpoint}: "
+            f"the same command resumes from there, and starts again with --fresh"
+        )
+    else:
+        if checkpoint:
+            delete_checkpoint(checkpoint)
+        print_message("interrupted, before anything was finished")
+    return 130
+
+
+def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Return a rich console that prints text as it is; without any codes if NO_COLOR is set."""
+    from rich.console import Console
+
+    class PlainConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with code 1, which means a failed claim
+
+    system: Literal["auto"] | None = None if _no_color() else "auto"
+    return PlainConsole(
+        stderr=stderr,
+        width=width,
+        color_system=system,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+class Screen:
+    """The standard output of a command."""
+
+    @cached_property
+    def console(self) -> Console:
+        """The rich console that writes to it."""
+        return new_console()
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it is a terminal."""
+        return self.console.is_terminal
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Print lines of text."""
+        if self.terminal:
+            self.console.print(text, style=style or None, soft_wrap=True)
+        else:
+            write_output(f"{text}\n")
+
+    def json(self, document: object) -> None:
+        """Print one JSON document; NaN and infinities become null."""
+        ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+        text = json.dumps(_finite(document), indent=2, ensure_ascii=ascii_only, allow_nan=False)
+        write_output(f"{text}\n")
+
+    def table(self, head: Cells, rows: Iterable[Cells], *, right: int = 1) -> None:
+        """Print a table; the columns from number `right` on are aligned to the right."""
+        if self.terminal:
+            from rich import box
+            from rich.table import Table
+            from rich.text import Text
+
+            table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="bold")
+            for n, title in enumerate(head):
+                table.add_column(title, justify="right" if n >= right else "left", no_wrap=n == 0)
+            for row in rows:
+                table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
+            self.console.print(table)
+            return
+        grid = [list(head), *map(list, rows)]
+        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        for row in grid:
+            cells = [
+                cell.rjust(width) if n >= right else cell.ljust(width)
+                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            self.line("  ".join(cells).rstrip())
+
+
+def _style(cell: str) -> str:
+    if cell.endswith("*"):
+        return "bold green"
+    return {"✓": "green", "✗": "bold red", "·": "dim"}.get(cell, "")
+
+
+class _Display(Protocol):
+    """A status line or a progress bar."""
+
+    def start(self) -> None:
+        """Show it."""
+
+    def stop(self) -> None:
+        """Remove it; it may not have been shown."""
+
+
+@contextmanager
+def _shown_if_long(display: _Display) -> Iterator[None]:
+    """Show the display when the block has run for half a second, and remove it at the end."""
+    timer = threading.Timer(0.5, display.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        display.stop()
+
+
+@contextmanager
+def working(task: str) -> Iterator[None]:
+    """Show a status line on the terminal while the block runs; nothing in a pipe."""
+    if not shows_progress():
+        yield
+        return
+    with _shown_if_long(new_console(stderr=True).status(task)):
+        yield
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on the terminal, as a function that advances it; nothing in a pipe."""
+    if not shows_progress():
+        yield lambda count: None
+        return
+    from rich.progress import Progress
+
+    bar = Progress(console=new_console(stderr=True), transient=True)
+    task = bar.add_task(description, total=total)
+    with _shown_if_long(bar):
+        yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
+    """A progress bar for `learn`, with new rules listed above it; nothing in a pipe.
+
+    It is a function of the stage, the fraction explained, the number of rules and the new rules.
+    """
+    if not shows_progress():
+        yield lambda stage, share, rules, new: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = new_console(stderr=True)
+    columns = ("{task.description}", "{task.percentage:>3.0f}% explained", "{task.fields[rules]}")
+    text = [TextColumn(column, markup=False) for column in columns]
+    bar = Progress(
+        text[0], BarColumn(), text[1], text[2], TimeElapsedColumn(), console=console, transient=True
+    )
+    task = bar.add_task("learning", total=1.0, rules="")
+    waiting: list[str] = []
+
+    def show(stage: str, share: float, rules: int, new: Sequence[str]) -> None:
+        waiting.extend(new)
+        count = f"{rules:,} {'rule' if rules == 1 else 'rules'}"
+        bar.update(task, description=stage, completed=share, rules=count)
+        if waiting and bar.live.is_started:
+            console.print("\n".join(f"+ {rule}" for rule in waiting), style="dim", soft_wrap=True)
+            waiting.clear()
+
+    with _shown_if_long(bar):
+        yield show
+
+
+def shows_progress() -> bool:
+    """Whether progress is shown: the standard error is a terminal, and codes are wanted."""
+    return sys.stderr is not None and sys.stderr.isatty() and not _no_color()
+
+
+def _no_color() -> bool:
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value

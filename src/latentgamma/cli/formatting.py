@@ -1,0 +1,306 @@
+"""Closures, proofs, certificates and runs as the command line prints them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.cli.console import (
+    Cells,
+    Screen,
+    write_output,
+)
+from latentgamma.program.names import quote
+
+if TYPE_CHECKING:
+    from latentgamma.certificate.certify import Certificate
+    from latentgamma.logic.closure import Closure
+    from latentgamma.logic.proof import Derivation
+    from latentgamma.logic.why_not import WhyNot
+    from latentgamma.paper.window import PaperWindow
+    from latentgamma.program.program import Program
+
+#: A terminal shows at most this many names or rules; a pipe gets all of them.
+_MOST_NAMES = 400
+#: The table of a run has at most this many rows.
+_MOST_ROWS = 40
+
+_branch = re.compile(r"([│├└─ ]*)(.*?)(  (?:\(.*\)|by .*))?").fullmatch
+
+# -------------------------------------------------------------------- closures and proofs
+
+
+def show_closure(
+    screen: Screen, closed: Closure, facts: int, *, levels: bool, only: set[str] | None = None
+) -> None:
+    """Print the closure of so many facts: one name per line in a pipe, with its level if asked.
+
+    Args:
+        screen: where to print.
+        closed: the closure.
+        facts: how many facts were given.
+        levels: whether to show the step that derives each atom.
+        only: the atoms to show; None for all.
+    """
+    atoms = [name for name in closed if only is None or name in only]
+    kept = [level if only is None else level & only for level in closed.levels] if levels else []
+    by_level = [sorted(level) for level in kept]
+    if not screen.terminal:
+        if levels:
+            lines = [f"{d}\t{quote(n)}\n" for d, level in enumerate(by_level) for n in level]
+        else:
+            lines = [f"{quote(name)}\n" for name in atoms]
+        write_output("".join(lines))
+        return
+    total, depth = closed.program.M, closed.depth
+    sizes = f"{len(closed):,} of {plural(total, 'atom')} from {plural(facts, 'fact')}"
+    screen.line(f"{sizes}, in {plural(depth, 'step')}", "bold")
+    if levels:
+        screen.table(
+            ("step", "atoms"),
+            ((str(d), _first(level, _MOST_NAMES // 4)) for d, level in enumerate(by_level)),
+            right=2,
+        )
+        return
+    from rich.columns import Columns
+    from rich.text import Text
+
+    names = [quote(name) for name in atoms[:_MOST_NAMES]]
+    screen.console.print(Columns([Text(name) for name in names], padding=(0, 2)))
+    if len(atoms) > len(names):
+        more = f"… and {len(atoms) - len(names):,} more; pass --json or use a pipe to get all"
+        screen.line(more, "dim")
+
+
+def show_proof(screen: Screen, proof: Derivation) -> None:
+    """Print a proof as a tree, then the rules that it uses."""
+    _show_tree(screen, str(proof))
+    _show_rules(screen, proof.program, proof.rules)
+
+
+def show_why_not(screen: Screen, failure: WhyNot) -> None:
+    """Print why an atom does not follow, then the rules that have it as their head."""
+    _show_tree(screen, str(failure))
+    _show_rules(screen, failure.program, [blocked.rule for blocked in failure.blocked[:20]])
+
+
+def _show_tree(screen: Screen, tree: str) -> None:
+    if not screen.terminal:
+        screen.line(tree)
+        return
+    from rich.text import Text
+
+    for line in tree.split("\n"):
+        match = _branch(line)
+        branch, name, note = match.groups(default="") if match else ("", line, "")
+        style = "green" if note == "  (given)" else "bold" if note else ""
+        parts = ((branch, "dim"), (name, style), (note, "dim"))
+        screen.console.print(Text.assemble(*parts), soft_wrap=True)
+
+
+def _show_rules(screen: Screen, program: Program, rules: Sequence[int]) -> None:
+    shown = rules[:_MOST_NAMES] if screen.terminal else rules
+    if rules:
+        screen.line()
+    for j in shown:
+        screen.line(f"rule {j}: {program.rules[j]}", "dim")
+    if len(rules) > len(shown):
+        screen.line(f"… and {len(rules) - len(shown):,} more rules", "dim")
+
+
+# -------------------------------------------------------------------- certificates
+
+
+def show_certificate(
+    screen: Screen,
+    certificate: Certificate,
+    paper: PaperWindow | None,
+    *,
+    success: bool,
+    message: str,
+) -> None:
+    """Print the window, the paper's window beside it, the margins and the weakest rule."""
+    screen.line(f"{'✓' if success else '✗'} {message}", "bold green" if success else "bold red")
+    for difference in certificate.differences[:20]:
+        screen.line(f"  {difference}")
+    proved = certificate.holds
+    rows = [
+        ("first step", count(certificate.t_min if proved else math.nan), count(certificate.depth)),
+        ("last step", count(certificate.t_max if proved else math.nan), ""),
+        ("leak per step", f"{certificate.leak:.3g}", ""),
+    ]
+    if paper is None:
+        rows = [(*row[:2], "") for row in rows]
+        screen.line()
+        screen.table(("", "proved"), [row[:2] for row in rows])
+    else:
+        rows[1] = (*rows[1][:2], count(paper.t_max))
+        rows[2] = (*rows[2][:2], f"{paper.c_max:.3g}")
+        screen.line()
+        screen.table(("", "proved", "stated in the paper"), rows)
+        star = "holds" if paper.star_holds else "does not hold, and the proof does not need it"
+        screen.line(
+            f"the paper's assumption (★) {star}: 4kMe^-η = {paper.star:.3g}; "
+            f"γ⁺ = {paper.gamma_plus:.4g}, γ⁻ = {paper.gamma_minus:.4g}"
+        )
+    screen.line()
+    screen.table(("margin", "value", "correct sign"), _margin_rows(certificate), right=1)
+    screen.line()
+    if certificate.weakest_rule is not None:
+        screen.line(f"weakest rule: {certificate.weakest_rule}")
+    if certificate.weakest_atom is not None:
+        screen.line(f"weakest atom: {quote(certificate.weakest_atom)}")
+
+
+def _margin_rows(certificate: Certificate) -> list[Cells]:
+    names = {
+        "match_on": "smallest match of a satisfied body",
+        "match_off": "largest match of an unsatisfied body",
+        "evidence_on": "smallest evidence with a satisfied rule",
+        "evidence_off": "largest evidence without one",
+        "sink": "largest evidence for an atom without rules",
+    }
+    rows: list[Cells] = []
+    for key, value in certificate.margins._asdict().items():
+        if math.isfinite(value):
+            good = value > 0 if key.endswith("_on") else value < 0
+            rows.append((names[key], f"{value:+.4g}", "✓" if good else "✗"))
+    return rows
+
+
+# -------------------------------------------------------------------- runs
+
+
+class RunValues(NamedTuple):
+    """The values of a run, and what they should be."""
+
+    program: Program
+    states: npt.NDArray[np.float64]  # (T + 1, M)
+    crossing: npt.NDArray[np.int64]  # (M,)
+    expected: Closure
+    gradient: dict[str, float]  # its size at the facts, by atom
+
+    @property
+    def found(self) -> frozenset[str]:
+        """The atoms above one half after the last step."""
+        return self.program.names(self.states[-1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as values for JSON."""
+        atoms = self.program.atoms
+        document: dict[str, Any] = {
+            "steps": len(self.states) - 1,
+            "atoms": sorted(self.found),
+            "closure": sorted(self.expected),
+            "agrees": self.found == self.expected.atoms,
+            "crossing": {
+                name: step
+                for name, step in zip(atoms, self.crossing.tolist(), strict=True)
+                if step >= 0
+            },
+            "values": dict(zip(atoms, self.states.T.tolist(), strict=True)),
+        }
+        if self.gradient:
+            document["gradient"] = self.gradient
+        return document
+
+
+def rows_to_show(
+    states: npt.NDArray[np.float64], crossing: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Indices of the atoms to show, in the order in which they exceed one half.
+
+    Where there are too many, atoms that keep their value are left out.
+    """
+    order = np.argsort(np.where(crossing < 0, len(states), crossing), kind="stable")
+    if len(order) > _MOST_ROWS:
+        moving = np.ptp(states, axis=0)[order] > 1e-3
+        order = order[moving] if moving.any() else order
+    return order[:_MOST_ROWS]
+
+
+def show_run(screen: Screen, run: RunValues) -> None:
+    """Print the value of each atom at each step; * marks the first step above one half."""
+    rows = rows_to_show(run.states, run.crossing)
+    names = [_shorten(quote(run.program.atoms[i])) for i in rows]
+    width = screen.console.width if screen.terminal else 160
+    used = max(map(len, names), default=4) + 12 + 12 * bool(run.gradient)
+    steps = _steps_to_show(len(run.states) - 1, run.crossing[rows], max(2, (width - used) // 8))
+    head = ["atom", "above ½", *map(str, steps)]
+    body = []
+    for name, i in zip(names, rows, strict=True):
+        first = int(run.crossing[i])
+        values = [(t, run.states[t, i]) for t in steps]
+        cells = ["·" if x < 0.005 else f"{x:.2f}{'*' * (t == first)}" for t, x in values]
+        body.append([name, "·" if first < 0 else f"step {first}", *cells])
+    if run.gradient:
+        head.append("gradient")
+        for row, i in zip(body, rows, strict=True):
+            row.append(f"{run.gradient[run.program.atoms[i]]:.2g}")
+    screen.table(head, body)
+    if len(rows) < run.program.M:
+        screen.line(f"{run.program.M - len(rows):,} of {run.program.M:,} atoms not shown", "dim")
+    _show_comparison(screen, run)
+
+
+def _show_comparison(screen: Screen, run: RunValues) -> None:
+    found, wanted = run.found, run.expected.atoms
+    after = f"after {plural(len(run.states) - 1, 'step')}: {plural(len(found), 'atom')} above ½"
+    if found == wanted:
+        screen.line(f"{after}, equal to the closure", "green")
+        return
+    parts = []
+    if missing := sorted(wanted - found):
+        parts.append(f"not derived: {_first(missing, 10)}")
+    if wrong := sorted(found - wanted):
+        parts.append(f"not in the closure: {_first(wrong, 10)}")
+    screen.line(f"{after}, the closure has {len(wanted):,}; {'; '.join(parts)}", "bold red")
+
+
+def _steps_to_show(last: int, crossing: npt.NDArray[np.int64], most: int) -> list[int]:
+    """All steps; or if there are too many, the ends, those where an atom exceeds ½, and others."""
+    if last < most:
+        return list(range(last + 1))
+    passing = np.unique(crossing[crossing >= 0]).tolist()
+    others = np.unique(np.geomspace(1, last, most).round().astype(int)).tolist()
+    shown = list(dict.fromkeys([0, last, *passing, *others]))
+    return sorted(shown[:most])
+
+
+# -------------------------------------------------------------------- numbers and names
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> plural(1, "rule"), plural(2700, "atom")
+    ('1 rule', '2,700 atoms')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def count(value: float) -> str:
+    """A number of steps.
+
+    >>> count(969400.0), count(math.inf), count(math.nan)
+    ('969,400', 'no end', '–')
+    """
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "no end"
+    return f"{value:,.0f}" if value < 1e15 else f"{value:.3g}"
+
+
+def _first(names: Sequence[str], most: int) -> str:
+    more = f", … {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(quote, names[:most])) + more
+
+
+def _shorten(text: str, most: int = 32) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

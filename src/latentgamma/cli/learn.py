@@ -1,0 +1,416 @@
+"""`latentgamma learn`, from tables and with variables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import latentgamma as lg
+from latentgamma._atomic_write import write_text
+from latentgamma._checkpoint import delete_checkpoint, finished_pieces
+from latentgamma._text import quantity
+from latentgamma.cli.commands import UsageError, check_device, check_outputs, check_picture
+from latentgamma.cli.console import (
+    Screen,
+    learning,
+    print_message,
+    report_interruption,
+    working,
+    write_output,
+)
+from latentgamma.cli.main import with_options
+from latentgamma.errors import DataError, unknown_atoms
+from latentgamma.learning.data import observe
+from latentgamma.learning.result import rule_lines, summary_lines
+from latentgamma.program.files import is_rule_text
+from latentgamma.program.program import require_definite
+from latentgamma.program.rule_text import atom_name, split_facts
+from latentgamma.relational.popper import PopperFiles, read_examples, read_popper
+from latentgamma.relational.problem import read_facts
+from latentgamma.relational.result import rule_lines as relational_rule_lines
+from latentgamma.relational.result import summary_lines as relational_summary_lines
+
+if TYPE_CHECKING:
+    from latentgamma.learning.data import Observations
+    from latentgamma.learning.options import HistoryEntry
+    from latentgamma.learning.result import FitResult
+    from latentgamma.relational import RelationalResult, SearchStep
+
+
+# ------------------- `learn --relational`: from examples of a relation to rules with variables
+
+#: Options of `learn` that rules with variables do not have, with their defaults.
+_OTHERS: dict[str, Any] = {
+    "delimiter": None,
+    "ignore": [],
+    "kind": "transitions",
+    "bodies": [],
+    "forbid": [],
+    "known": None,
+    "refine": False,
+    "holdout": None,
+    "device": "cpu",
+    "plot": None,
+    "explain": [],
+}
+_ONLY_RELATIONAL = ("invent", "max_variables", "time_limit")
+
+
+def refuse_relational_options(args: argparse.Namespace) -> None:
+    """Raise a UsageError if an option for rules with variables is given without --relational."""
+    for name in _ONLY_RELATIONAL:
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} is only for --relational")
+    if args.method == "search":
+        raise UsageError("--method search is only for --relational; use --method symbolic")
+
+
+def learn_relational(args: argparse.Namespace) -> int:
+    """Print the learned program; return 0, or 1 if none was found or the network is not proved."""
+    _check_relational_arguments(args)
+    with working("reading the examples"):
+        files = _read(args.data, args.targets)
+    checkpoint = args.checkpoint
+    if args.output and not checkpoint and not args.noise and args.method != "gradient":
+        checkpoint = f"{args.output}.learning"
+    if checkpoint and args.fresh:
+        delete_checkpoint(checkpoint)
+    resumed = finished_pieces(checkpoint) if checkpoint else 0
+    if resumed:
+        print_message(
+            f"resuming from {checkpoint}, with {quantity(resumed, 'finished piece')} of work"
+        )
+    try:
+        with learning() as show:
+
+            def progress(step: SearchStep) -> None:
+                show(step.stage, step.explained, step.candidates, [])
+
+            result = lg.relational.fit(
+                files.background,
+                files.positive,
+                files.negative,
+                noise=args.noise,
+                method=args.method,
+                seed=args.seed,
+                progress=progress,
+                checkpoint=checkpoint,
+                **_limits(args, files),
+            )
+    except KeyboardInterrupt:
+        return report_interruption(checkpoint)
+    for sentence in files.unused:
+        print_message(f"not used: {sentence}")
+    if args.output and result.found:
+        write_text(args.output, f"{result.text}\n")
+    if args.model and result.model is not None:
+        result.model.save(args.model)
+    _print_relational_result(args, result, files)
+    write_output()
+    if checkpoint:
+        delete_checkpoint(checkpoint)
+    proved = result.certificate is not None and result.certificate.holds
+    return 0 if result.found and proved else 1
+
+
+def _check_relational_arguments(args: argparse.Namespace) -> None:
+    for name, default in _OTHERS.items():
+        if getattr(args, name) != default:
+            raise UsageError(f"--{name.replace('_', '-')} has no meaning with --relational")
+    if args.method in {"symbolic", "paper"}:
+        raise UsageError("--relational takes --method auto, search or gradient")
+    if args.output and not args.output.endswith((".lp", ".pl", ".dl")):
+        raise UsageError(f"the rules are written as Datalog, .lp, .pl or .dl, not {args.output!r}")
+    check_outputs(
+        {"--output": args.output, "--model": args.model, "--checkpoint": args.checkpoint},
+        {"DATA": args.data, "TARGETS": args.targets},
+    )
+
+
+def _read(data: str, targets: str | None) -> PopperFiles:
+    if os.path.isdir(data):
+        if targets is not None:
+            raise UsageError("pass a folder with bk.pl, exs.pl and bias.pl, or two files")
+        return read_popper(data)
+    if targets is None:
+        raise UsageError(
+            "--relational takes a folder with Popper's bk.pl, exs.pl and bias.pl, or two files: "
+            "the background and the examples"
+        )
+    for path in (data, targets):
+        if not os.path.isfile(path):
+            raise DataError(f"cannot read {path!r}: there is no such file")
+    facts = read_facts(Path(data), "background")
+    tables = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
+    found = PopperFiles(background=tables, positive=[], negative=None)
+    read_examples(targets, found)
+    return found
+
+
+def _limits(args: argparse.Namespace, files: PopperFiles) -> dict[str, Any]:
+    """Return the limits: those of the command line, else those of bias.pl."""
+    options = dict(files.options)
+    for name in ("invent", "max_body", "max_variables", "time_limit"):
+        if getattr(args, name) is not None:
+            options[name] = getattr(args, name)
+    if args.heads:
+        options["target"] = [name.strip() for names in args.heads for name in names.split(",")]
+    return options
+
+
+def _print_relational_result(
+    args: argparse.Namespace, result: RelationalResult, files: PopperFiles
+) -> None:
+    screen = Screen()
+    if args.json:
+        screen.json({**result.to_dict(), "unused": files.unused})
+        return
+    if result.found and not args.output:
+        for line in relational_rule_lines(result):
+            screen.line(line)
+        screen.line()
+    mark = "% " if result.found and not args.output else ""
+    for line, style in relational_summary_lines(result):
+        screen.line(mark + line, style)
+
+
+# ----- The command `learn`: from examples to a program, with what the data say about each rule
+
+#: Added to the name of the output, or else of the data.
+_CHECKPOINT = ".learning"
+_STDIN = "-"
+_DELIMITERS = {"tab": "\t", "\\t": "\t"}
+
+
+def learn(args: argparse.Namespace) -> int:
+    """Print what was learned; return 0, or 1 if the network is not proved equal to the rules."""
+    if args.relational:
+        return learn_relational(args)
+    refuse_relational_options(args)
+    _check_arguments(args)
+    check_device(args.device)
+    with working("reading the examples"):
+        data = observe(
+            _source(args.data),
+            _source(args.targets),
+            kind=args.kind,
+            delimiter=_delimiter(args.delimiter),
+            ignore=[name.strip() for names in args.ignore for name in names.split(",")],
+        )
+        known = require_definite(lg.load(args.known), "--known") if args.known else None
+    options = _options(args, data)
+    heads = _atoms(args.explain, data.atoms, "--explain")
+    checkpoint = _checkpoint(args)
+    if checkpoint and args.fresh:
+        delete_checkpoint(checkpoint)
+    resumed = finished_pieces(checkpoint) if checkpoint else 0
+    try:
+        with learning() as show:
+
+            def progress(entry: HistoryEntry) -> None:
+                nonlocal resumed
+                if resumed:  # the checkpoint was read and fits
+                    pieces = quantity(resumed, "finished piece")
+                    print_message(f"resuming from {checkpoint}, with {pieces} of work")
+                    resumed = 0
+                show(entry.stage, entry.explained, entry.rules, [str(rule) for rule in entry.new])
+
+            result = lg.fit(
+                data,
+                kind=args.kind,
+                method=args.method,
+                noise=args.noise,
+                seed=args.seed,
+                known=known,
+                refine=args.refine,
+                holdout=args.holdout,
+                device=args.device,
+                checkpoint=checkpoint,
+                progress=progress,
+                **options,
+            )
+    except KeyboardInterrupt:
+        return report_interruption(checkpoint)
+    _write_files(args, result)
+    try:
+        _print_result(args, result, heads)
+        write_output()  # only what has arrived is done
+    except BrokenPipeError:  # whoever reads has seen enough
+        if checkpoint:
+            delete_checkpoint(checkpoint)
+        raise
+    if checkpoint:
+        delete_checkpoint(checkpoint)
+    return 0 if result.certificate.holds else 1
+
+
+# -------------------------------------------------------------------- arguments
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Raise before the work is done if an output could not be written."""
+    check_picture(args.plot)
+    if args.output:
+        is_rule_text(args.output)  # the name must say what to write
+    check_outputs(
+        {
+            "--output": args.output,
+            "--model": args.model,
+            "--plot": args.plot,
+            "--checkpoint": args.checkpoint,
+        },
+        {"DATA": args.data, "TARGETS": args.targets, "--known": args.known},
+    )
+    if args.refine and not args.known:
+        raise UsageError("--refine is about the rules of --known; pass them, or leave it out")
+    if args.data == args.targets == _STDIN:
+        raise UsageError("only one table can be read from the standard input")
+
+
+def _source(path: str | None) -> Any:
+    """Return what to read: the standard input for "-", else the path."""
+    return sys.stdin.buffer if path == _STDIN else path
+
+
+def _delimiter(text: str | None) -> str | None:
+    if text is None:
+        return None
+    mark = _DELIMITERS.get(text.lower(), text)
+    if len(mark) != 1:
+        raise UsageError(f"--delimiter takes one character, or the word tab, not {text!r}")
+    return mark
+
+
+def _options(args: argparse.Namespace, data: Observations) -> dict[str, Any]:
+    """Return the options that limit the rules, without those that were not given."""
+    options: dict[str, Any] = {}
+    if args.heads:
+        options["heads"] = _atoms(args.heads, data.atoms, "--heads")
+    if args.bodies:
+        options["bodies"] = _atoms(args.bodies, data.atoms, "--bodies")
+    if args.forbid:
+        options["forbidden"] = _pairs(args.forbid, data.atoms)
+    if args.max_body is not None:
+        options["max_body"] = args.max_body
+    return options
+
+
+def _atoms(texts: Iterable[str], atoms: Sequence[str], option: str) -> list[str]:
+    program = lg.Program.from_rules([], atoms)
+    names = [atom_name(program, name) for text in texts for name in split_facts(text)]
+    if unknown := [name for name in names if name not in program.index]:
+        message = str(unknown_atoms(unknown, atoms, what=option))
+        raise UsageError(message.replace("this program does", "these data do"))
+    return names
+
+
+def _pairs(texts: Iterable[str], atoms: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in (pair for option in texts for pair in split_facts(option)):
+        if ":" not in text:
+            raise UsageError(f"--forbid takes HEAD:ATOM, not {text!r}")
+        # A name may have a colon in it, so take the place where both sides are names.
+        found, problems = None, []
+        for cut in (n for n, mark in enumerate(text) if mark == ":"):
+            sides = text[:cut], text[cut + 1 :]
+            if not all(side.strip() for side in sides):
+                raise UsageError(f"--forbid takes HEAD:ATOM, not {text!r}")
+            try:
+                found = [_atoms([side], atoms, "--forbid") for side in sides]
+                break
+            except (UsageError, lg.LatentGammaError) as problem:
+                problems.append(problem)
+        if found is None:
+            raise problems[0]
+        pairs += [(h, a) for h in found[0] for a in found[1]]
+    return pairs
+
+
+def _checkpoint(args: argparse.Namespace) -> str | None:
+    if args.checkpoint:
+        return str(args.checkpoint)
+    if args.method == "paper" or args.kind == "models":
+        return None  # these finish in one piece
+    name = args.output or ("" if args.data == _STDIN else args.data)
+    if not name:
+        return None
+    path = Path(f"{name}{_CHECKPOINT}")
+    if not os.access(path.absolute().parent, os.W_OK):
+        print_message(f"no checkpoint is kept: cannot write {path}; pass --checkpoint FILE")
+        return None
+    return str(path)
+
+
+# -------------------------------------------------------------------- results
+
+
+def _write_files(args: argparse.Namespace, result: FitResult) -> None:
+    if args.output:
+        if is_rule_text(args.output):
+            write_text(args.output, "\n".join([*rule_lines(result), ""]))
+        else:
+            lg.save(result.program, args.output)
+    if args.model:
+        result.model.save(args.model)
+    if args.plot:
+        lg.plot.learning(result, args.plot)
+
+
+def _print_result(args: argparse.Namespace, result: FitResult, heads: Sequence[str]) -> None:
+    screen = Screen()
+    if args.json:
+        document = _document(result)
+        if heads:
+            document["explain"] = {head: result.explain(head) for head in heads}
+        screen.json(document)
+        return
+    if heads:
+        for head in heads:
+            screen.line(result.explain(head))
+        screen.line()
+    elif not args.output:
+        for line in rule_lines(result):
+            screen.line(line)
+        screen.line()
+    # Beside rules, the summary is a comment.
+    mark = "% " if heads or not args.output else ""
+    for line, style in summary_lines(result):
+        screen.line(mark + with_options(line), style)
+
+
+def _document(result: FitResult) -> dict[str, Any]:
+    return {
+        "rules": [
+            {
+                "rule": str(one.rule),
+                "head": one.rule.heads[0],
+                "body": sorted(one.rule.body),
+                "support": one.support,
+                "confidence": one.confidence,
+                "alternatives": [str(other) for other in one.alternatives],
+            }
+            for one in result.evidence
+        ],
+        "atoms": list(result.program.atoms),
+        "accuracy": result.accuracy,
+        "training_accuracy": result.training_accuracy,
+        "noise": result.noise,
+        "method": result.method,
+        "reason": result.reason,
+        "notes": [with_options(note) for note in result.notes],
+        "unexplained": dict(result.unexplained),
+        "certificate": result.certificate.to_dict(),
+        "history": [
+            {
+                "stage": entry.stage,
+                "rules": entry.rules,
+                "explained": entry.explained,
+                "new": [str(rule) for rule in entry.new],
+            }
+            for entry in result.history
+        ],
+    }

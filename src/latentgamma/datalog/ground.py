@@ -1,0 +1,511 @@
+"""Programs with variables: grounding them, reading files, and their inputs and outputs."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from latentgamma.datalog.clingo import DivisionCrash, GroundingFailed, assembled, may_crash
+from latentgamma.datalog.clingo_names import decode_name, encode_name
+from latentgamma.datalog.clingo_names import decode_text as decode_names
+from latentgamma.datalog.clingo_run import Output
+from latentgamma.datalog.origin import Grounding
+from latentgamma.datalog.overflow import check_arithmetic
+from latentgamma.datalog.source import (
+    CANDIDATE,
+    Signature,
+    Source,
+    clingo_error,
+    ground_statements,
+    read_source,
+    signature,
+    signature_of,
+    signatures,
+    walk,
+)
+from latentgamma.datalog.tables import Table, table_facts
+from latentgamma.errors import ParseError, ProgramError
+from latentgamma.program import files
+from latentgamma.program.files import read_text
+from latentgamma.program.graph import NotStratifiedError
+from latentgamma.program.names import quote
+from latentgamma.program.program import Program
+from latentgamma.program.rule_text import decode_text, error_at, normalize_text, read_rules
+
+# ------------------------------------------------------- From Datalog text to a ground program
+
+#: More ground rules than this are refused unless the caller asks for more.
+MAX_RULES = 20_000_000
+#: Grounding is stopped after so many seconds unless the caller allows more.
+MAX_SECONDS = 600.0
+
+_extreme = re.compile(r"#(?:sup|inf)\b")
+_string = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_remark = re.compile(r"<\w+>:([0-9]+):([0-9]+)[-0-9:]*: info: (.*?):\n  (.*)\n")
+
+
+class GroundingWarning(UserWarning):
+    """A warning about a text that is valid and probably has a mistake.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as found:
+    ...     warnings.simplefilter("always")
+    ...     program = ground("p(X) :- e(X), f(X). e(1).")
+    >>> print(found[0].category.__name__)
+    GroundingWarning
+    """
+
+
+def ground(
+    source: str | os.PathLike[str],
+    *,
+    open: str | Iterable[str] = (),  # noqa: A002 - the word of the field
+    facts: Mapping[str, Table] | None = None,
+    max_rules: int = MAX_RULES,
+    max_seconds: float = MAX_SECONDS,
+) -> Program:
+    """The ground program of Datalog rules: variables, constants, strings, comparisons, arithmetic.
+
+    What follows whatever the open facts are is evaluated: it becomes a fact of the program.
+    Facts of open predicates, in the text or in tables, are candidates: nothing holds until it is
+    given to `closure` and the other functions.
+
+    >>> program = ground('''
+    ...     edge(a,b).  edge(b,c).
+    ...     path(X,Y) :- edge(X,Y).
+    ...     path(X,Z) :- edge(X,Y), path(Y,Z).
+    ... ''', open=["edge/2"])
+    >>> print(program)
+    path(a,b) :- edge(a,b).
+    path(b,c) :- edge(b,c).
+    path(a,c) :- edge(a,b), path(b,c).
+
+    Args:
+        source: the text, or the path of a file (a `Path`, or a string that ends in .lp, .pl or .dl).
+        open: predicates whose facts are given when asking, such as `["edge/2"]`. The text can
+            declare them too: `#input edge/2.`, or `#external edge(X,Y) : node(X), node(Y).`
+        facts: tables by predicate: `{"edge": "edges.csv"}`, `{"edge(from,to)": "edges.parquet"}`
+            where the columns have names, or rows: `{"edge": [("a", "b")]}`.
+        max_rules: stop beyond so many ground rules.
+        max_seconds: stop after so many seconds.
+
+    Returns:
+        The program; it is `definite` if no ground rule has negation.
+
+    Raises:
+        ParseError: if the text is not Datalog; the message shows the place.
+        ProgramError: if grounding exceeds a limit, or clingo is not installed.
+        DataError: if a table cannot be read.
+    """
+    require_clingo()
+    text, path = _read(source)
+    return ground_text(
+        text,
+        path,
+        open_predicates=signatures(open),
+        tables=tuple(table_facts(facts)),
+        max_rules=max_rules,
+        max_seconds=max_seconds,
+    )
+
+
+def ground_text(
+    text: str,
+    path: str,
+    *,
+    open_predicates: Iterable[Signature] = (),
+    tables: tuple[tuple[Signature, str], ...] = (),
+    max_rules: int = MAX_RULES,
+    max_seconds: float = MAX_SECONDS,
+) -> Program:
+    """The ground program of a prepared text."""
+    source = read_source(text, path, open_predicates)
+    _refuse_open_aggregates(source)
+    grounding = Grounding(text, path, source.open, tables)
+    output = _run(grounding, source, max_rules=max_rules, max_seconds=max_seconds)
+    _refuse_extremes(source, output)
+    _warn(source, output, {given for given, _ in tables})
+    # An open atom without a name is a fact of the text as well.
+    named = (output.names[atom] for atom in output.externals if atom in output.names)
+    inputs = tuple(map(decode_name, named))
+    origin = replace(grounding, inputs=inputs, shown=source.shown)
+    try:
+        return replace(assembled(output), origin=origin)
+    except NotStratifiedError as error:
+        raise _at_the_negation(source, error) from None
+
+
+def require_clingo() -> None:
+    """Raise a ProgramError if clingo is not installed."""
+    if not has_clingo():
+        raise ProgramError(
+            "rules with variables are grounded by clingo, which is not installed; install it with "
+            "'pip install clingo'"
+        )
+
+
+def has_clingo() -> bool:
+    """Whether clingo is installed."""
+    try:
+        import clingo  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
+    """The prepared text, and what an error calls it."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise ProgramError(f"ground takes a text or a path, not {type(source).__name__}")
+    if isinstance(source, str) and not re.fullmatch(r"[^\n:]+\.(lp|pl|dl)(\.gz)?", source.strip()):
+        return normalize_text(source, "<text>"), "<text>"
+    return read_text(source), os.fsdecode(source)
+
+
+def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: float) -> Output:
+    try:
+        output = grounding.run(source, max_rules=max_rules, max_seconds=max_seconds)
+        overflow = check_arithmetic(
+            source,
+            output,
+            lambda rules: grounding.run(
+                source, max_rules=max_rules, max_seconds=max_seconds, more=rules
+            ),
+        )
+        if overflow is not None:
+            raise overflow
+        return output
+    except GroundingFailed as failure:
+        raise clingo_error(source, failure.messages) from None
+    except ParseError:
+        raise
+    except DivisionCrash as error:
+        raise source.error_of(_division(source), str(error)) from None
+    except ProgramError as error:
+        endless = _endless_rule(source)
+        if endless is None:
+            raise
+        raise source.error_of(endless, str(error)) from None
+
+
+# ------------------------------------------------------------------------ what may be wrong
+
+
+def _refuse_open_aggregates(source: Source) -> None:
+    """Raise a ParseError if an aggregate or a condition depends on facts given when asking."""
+    asked = [(rule, n) for rule in source.rules for n in rule.body if _kind_of_aggregate(n)]
+    if not asked:
+        return
+    dependent = _dependent_on_open(source)
+    for _, node in asked:
+        inside = {signature(n) for n in walk(node) if n.ast_type.name == "SymbolicAtom"}
+        if inside & dependent:
+            raise source.error_of(
+                node,
+                f"{_kind_of_aggregate(node)} depends on the open facts, so its value is not known "
+                "when grounding; use it over predicates whose facts are in the text, or write one "
+                "rule for each case",
+            )
+
+
+def _refuse_extremes(source: Source, output: Output) -> None:
+    """Raise a ParseError if an atom has '#sup' or '#inf', the least or the largest of no values."""
+    if "#" not in source.scanned.unchecked:
+        return
+    for atom in (*output.facts, *output.names.values()):
+        found = _extreme.search(_string.sub("", atom)) if "#" in atom else None
+        if found:
+            name = atom.partition("(")[0].removeprefix(CANDIDATE)
+            heads = (r for r in source.rules if signature(_head(r))[0] == name)
+            raise source.error_of(
+                _head(next(heads, source.rules[0])).symbol,
+                f"{atom} would hold, but '{found[0]}' is not a value: it stands for the "
+                f"{'least' if found[0] == '#sup' else 'largest'} of no values; exclude it in the "
+                f"body, for example by 'X != {found[0]}'",
+            )
+
+
+def _head(rule: Any) -> Any:
+    return rule.atom if rule.ast_type.name == "External" else rule.head.atom
+
+
+def _dependent_on_open(source: Source) -> set[Signature]:
+    """The predicates whose facts may depend on what is given when asking."""
+    found = set(source.open)
+    uses: list[tuple[Signature, set[Signature]]] = []
+    for rule in source.rules:
+        if rule.ast_type.name == "External":
+            found.add(signature(_head(rule)))
+            continue
+        body = {
+            signature(n) for b in rule.body for n in walk(b) if n.ast_type.name == "SymbolicAtom"
+        }
+        uses.append((signature(rule.head.atom), body))
+    for start, end in source.scanned.ground:
+        for _, head, body_atoms, negated in ground_statements(source.scanned.text, start, end):
+            if body_atoms or negated:
+                names = {signature_of(encode_name(name)) for name in (*body_atoms, *negated)}
+                uses.append((signature_of(encode_name(head)), names))
+    while True:
+        more = {head for head, body in uses if body & found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _kind_of_aggregate(literal: Any) -> str | None:
+    name = literal.ast_type.name
+    if name == "ConditionalLiteral":
+        return "a condition (':')"
+    if name == "Literal" and literal.atom.ast_type.name in {"Aggregate", "BodyAggregate"}:
+        return "an aggregate"
+    return None
+
+
+def _at_the_negation(source: Source, error: NotStratifiedError) -> ProgramError:
+    """The same error, at the place in the text where the negation stands."""
+    head, denied = (encode_name(name).partition("(")[0] for name in (error.head, error.negated))
+    for rule in source.rules:
+        for literal in rule.body:
+            if (
+                literal.ast_type.name == "Literal"
+                and literal.sign == 1
+                and literal.atom.ast_type.name == "SymbolicAtom"
+                and (signature(literal.atom)[0], signature(rule.head.atom)[0]) == (denied, head)
+            ):
+                return source.error_of(literal, error.problem)
+    return ParseError(error.problem, path=source.path)
+
+
+def _endless_rule(source: Source) -> Any:
+    """The rule most likely to have no end: its head is computed; else the one that joins most."""
+    rules = [rule for rule in source.rules if rule.ast_type.name == "Rule"]
+    for rule in rules:
+        if any(node.ast_type.name == "BinaryOperation" for node in walk(rule.head)):
+            return rule.head
+    return max(rules, key=lambda rule: len(rule.body), default=None)
+
+
+def _division(source: Source) -> Any:
+    """The first division of the text by something that may be negative."""
+    divisions = (n for rule in source.rules for n in walk(rule) if may_crash(n))
+    return next(divisions, source.rules[0])
+
+
+def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
+    used = {given for given in output.signatures if not given[0].startswith("__")} | tables
+    for rule in source.rules:
+        used |= {signature(n) for n in walk(rule) if n.ast_type.name == "SymbolicAtom"}
+    arities: dict[str, set[int]] = {}
+    for name, arity in used:
+        arities.setdefault(name, set()).add(arity)
+    for name, several in sorted(arities.items()):
+        if len(several) > 1:
+            forms = " and ".join(f"{name}/{arity}" for arity in sorted(several))
+            _say(f"{source.path}: {forms} are different predicates; is an argument missing?")
+    for said in output.messages:
+        for line, column, problem, what in _remark.findall(said):
+            if "does not occur in any rule head" in problem:
+                if what.startswith(CANDIDATE):
+                    _say(
+                        f"{source.path}: no fact of the open predicate "
+                        f"{what.partition('(')[0].removeprefix(CANDIDATE)!r} is possible: list its "
+                        "possible facts, give a table, or declare '#external p(X) : domain(X).'"
+                    )
+                    continue
+                problem = f"'{what}' never holds: it has no facts and no rules, and is not open"
+            else:
+                problem = f"{problem}: {what}"
+            _say(str(source.error(int(line), int(column), problem)))
+
+
+def _say(message: str) -> None:
+    warnings.warn(decode_names(message), GroundingWarning, stacklevel=5)
+
+
+# --------------------------------- Which atoms of a program are given, and which are asked for
+
+
+def inputs(program: Program) -> tuple[str, ...]:
+    """The atoms that can be given: open facts of a grounded program, else the roots.
+
+    >>> from latentgamma.datalog import ground
+    >>> inputs(ground("p(X) :- e(X).  e(1..2).", open=["e/1"]))
+    ('e(1)', 'e(2)')
+
+    Args:
+        program: any program, grounded or not.
+
+    Returns:
+        The names of the atoms.
+    """
+    if isinstance(program.origin, Grounding):
+        return program.origin.inputs
+    return program.roots
+
+
+def outputs(program: Program) -> tuple[str, ...]:
+    """The atoms of the predicates that `#show` names; without it, those that rules derive.
+
+    >>> from latentgamma.datalog import ground
+    >>> outputs(ground("p(X) :- e(X). q(X) :- p(X). e(1..2). #show q/1.", open=["e/1"]))
+    ('q(1)', 'q(2)')
+
+    Args:
+        program: any program, grounded or not.
+
+    Returns:
+        The names of the atoms, in the order of the program.
+    """
+    origin = program.origin
+    if isinstance(origin, Grounding) and origin.shown is not None:
+        return atoms_of(program, origin.shown)
+    return tuple(
+        name
+        for name, rules in zip(program.atoms, program.rules_per_head.tolist(), strict=True)
+        if rules
+    )
+
+
+def atoms_of(program: Program, predicates: tuple[Signature, ...]) -> tuple[str, ...]:
+    """The atoms of some predicates, in the order of the program."""
+    wanted = {(decode_name(name), arity) for name, arity in predicates}
+    return tuple(name for name in program.atoms if signature_of(name) in wanted)
+
+
+# ----------- Programs from texts and files: definite rules, negation, and rules with variables
+
+# Strings and comments, or something that only rules with variables have.
+_sign_of_datalog = re.compile(
+    r"""
+    "(?:[^"\\\n]|\\[^\n])*+" | '(?:[^'\\\n]|\\[^\n])*+' | %\*.*?\*% | %[^\n]*+ | /\*.*?\*/
+    | (?P<sign>
+        (?<!\w)_*+(?:[A-Z]\w*+)?+(?=[\s,;:.()=<>!+*/|-])(?<=\w)   # a variable
+        | \.\. | \#(?:show|const|input|defined|program)\b | \#external\b[^.]*[/:]
+      )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def parse(text: str, *, path: str = "<text>") -> Program:
+    """The program that a text of rules describes.
+
+    Rules with variables are grounded by clingo, as `datalog.ground` does where nothing is open.
+
+    >>> program = parse("bird :- penguin.  animal :- bird.  penguin.")
+    >>> program.atoms
+    ('bird', 'penguin', 'animal')
+    >>> print(program)
+    bird :- penguin.
+    animal :- bird.
+    penguin.
+
+    Args:
+        text: rules such as `h :- b1, b2.`, `h1, h2 :- b.`, `b => h.` and `a.`, or rules with
+            variables such as `path(X,Z) :- edge(X,Y), path(Y,Z).`
+        path: what an error calls the text.
+
+    Returns:
+        The program; it is `definite` if no rule has `not`.
+
+    Raises:
+        ParseError: if the text is not a program; the message shows the place.
+        ProgramError: if it is not stratified; the message shows the cycle.
+    """
+    if not isinstance(text, str):
+        raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
+    try:
+        return read_rules(text, path)
+    except ParseError as error:
+        return _grounded(text, path, error)
+    except NotStratifiedError as error:
+        raise _place_of_negation(error, text, path) from None
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - what everybody calls it
+) -> Program:
+    """The program in a file. A model is loaded by `LatentGamma.load`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import latentgamma as lg
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "birds.lp")
+    ...     lg.save(lg.parse("bird :- penguin."), path)
+    ...     print(lg.load(path))
+    bird :- penguin.
+
+    Args:
+        path: a file that ends in .lp, .pl or .dl (rule text), .cnf (DIMACS) or .json, and
+            after that perhaps in .gz.
+        format: how to read it whatever its name is: "lp", "cnf" or "json", or one of them
+            and ".gz".
+
+    Returns:
+        The program; it is `definite` if no rule has `not`.
+
+    Raises:
+        ProgramError: if the file cannot be read, its name does not say how, or the program is
+            not stratified.
+        ParseError: if its content is not a program.
+    """
+    data, suffix, shown = files.content(path, format)
+    return read(data, suffix, path=shown)
+
+
+def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
+    """The program in these bytes, read as the suffix says.
+
+    Args:
+        data: the content of a file.
+        suffix: what its name would end in: .lp .pl .dl .cnf .json, or one of them and .gz.
+        path: what an error calls it.
+    """
+    try:
+        return files.read_program(data, suffix, path=path)
+    except ParseError as error:
+        text = _rule_text(data, suffix, path)
+        if not text:
+            raise
+        return _grounded(text, path, error)
+    except NotStratifiedError as error:
+        raise _place_of_negation(error, _rule_text(data, suffix, path), path) from None
+
+
+def _rule_text(data: bytes, suffix: str, path: str) -> str:
+    """The text of these bytes if they are rule text, else nothing."""
+    if not files.is_rule_text(f".{suffix}".removesuffix(".gz")):
+        return ""
+    return decode_text(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
+
+
+def _place_of_negation(error: NotStratifiedError, text: str, path: str) -> ParseError:
+    """The error with the place in the text where the atom is negated."""
+    place = re.search(rf"\bnot\s+{re.escape(quote(error.negated))}(?!\w)", text)
+    if place:
+        return error_at(text, place.start(), error.problem, path)
+    return ParseError(error.problem, path=path)
+
+
+def _grounded(text: str, path: str, error: ParseError) -> Program:
+    """The program of a text that the reader of ground rules refused, if it has variables."""
+    if not any(found["sign"] for found in _sign_of_datalog.finditer(text)):
+        raise error
+    if not has_clingo():
+        raise ParseError(
+            f"{error.problem}; or install clingo, which grounds them here, with "
+            "'pip install clingo'",
+            source=error.source,
+            line=error.line,
+            column=error.column,
+            path=path,
+        )
+    return ground_text(normalize_text(text, path), path)

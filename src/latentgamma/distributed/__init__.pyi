@@ -1,0 +1,16 @@
+from latentgamma.distributed.checkpoint import load_checkpoint as load_checkpoint
+from latentgamma.distributed.checkpoint import save_checkpoint as save_checkpoint
+from latentgamma.distributed.cost_model import ShardingPlan as ShardingPlan
+from latentgamma.distributed.cost_model import plan as plan
+from latentgamma.distributed.parquet import RayExecutor as RayExecutor
+from latentgamma.distributed.parquet import TableClosures as TableClosures
+from latentgamma.distributed.parquet import close_parquet as close_parquet
+from latentgamma.distributed.parquet import close_table as close_table
+from latentgamma.distributed.sharded_oracle import ProgramShard as ProgramShard
+from latentgamma.distributed.sharded_oracle import fully_shard as fully_shard
+from latentgamma.distributed.sharded_oracle import load_shard as load_shard
+from latentgamma.distributed.sharded_oracle import oracle as oracle
+from latentgamma.distributed.shards import AtomShardedRules as AtomShardedRules
+from latentgamma.distributed.shards import ShardedRules as ShardedRules
+from latentgamma.distributed.shards import gather as gather
+from latentgamma.distributed.shards import shard as shard

@@ -1,0 +1,545 @@
+"""Rules divided among processes by rule or by atom."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from latentgamma.distributed.collectives import (
+    Ranks,
+    balanced_ranges,
+    copy_to_ranks,
+    even_ranges,
+    exchange,
+    mixed_bits,
+    ranks_of,
+    sum_over_ranks,
+)
+from latentgamma.errors import ModelError
+from latentgamma.operator.model import LatentGamma, require_latent_gamma
+from latentgamma.operator.rules import (
+    AbstractRules,
+    DenseRules,
+    Literals,
+    SparseRules,
+    StepParameters,
+    Weights,
+    add_at,
+    take,
+)
+from latentgamma.program.program import Program
+
+# ---- Rules divided among processes: each matches and routes its own, and the sums are combined
+
+
+@final
+class ShardedRules(AbstractRules):
+    """The rules of this process; the others have the rest. The state is the same in all of them.
+
+    Matching is local. Routing is a sum over the rules, so each process computes its part of it
+    and the parts are added up. An atom receives exact zeros from processes that have no rule for
+    it, and the background is added up in float64. So no sum has more roundings than in one
+    process, and the certificate of the whole model holds for the divided one.
+
+    Attributes:
+        local: the rules of this process, sparse or dense.
+        first: the number of the first of them among all rules.
+        total: the number of all rules.
+        ranks: the processes.
+    """
+
+    sharded = True
+
+    def __init__(self, local: SparseRules | DenseRules, *, first: int, total: int, ranks: Ranks):
+        super().__init__()
+        self.M, self.R = local.M, local.R
+        self.local = local
+        self.first, self.ranks = first, ranks
+        self._total = total
+        self._all_literals: Literals | None = None
+
+    @property
+    def total(self) -> int:
+        """The number of rules of the model, those in other processes included."""
+        return self._total
+
+    def read(self) -> Weights:
+        """The weights of the rules of this process."""
+        return self.local.read()
+
+    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+        """Stage 1 for the rules of this process. (…, R)."""
+        (state,) = copy_to_ranks(self.ranks, state)
+        return self.local.match(state, weights, threshold)
+
+    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+        """Stages 2 and 4: the sum over the rules of all processes. (…, M)."""
+        if not isinstance(self.local, SparseRules):
+            return sum_over_ranks(self.ranks, self.local.route(firing, weights))[0]
+        sums, total = self.local.head_sums(firing, weights, self.M)
+        sums, total = sum_over_ranks(self.ranks, sums, total)
+        return total.to(firing.dtype) + sums
+
+    def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
+        """Gain and gate; the gradient of the gain is summed over the processes."""
+        # Each process uses the gain for its own rules, and the gate for all atoms.
+        return copy_to_ranks(self.ranks, gain)[0], gate
+
+    # ------------------------------------------------------------ the rules of this process
+
+    def literals(self) -> Literals:
+        """The literals of the rules of this process, which are numbered from 0."""
+        return self.local.literals()
+
+    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        """u_ji of rules of this process, in float64. (pairs,)."""
+        return self.local.body_at(weights, rule, atom)
+
+    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        """v_ji of rules of this process, in float64. (pairs,)."""
+        return self.local.head_at(weights, rule, atom)
+
+    # ------------------------------------------------------------ all rules
+
+    def all_literals(self) -> Literals:
+        """The literals of the rules of all processes."""
+        if self._all_literals is None or isinstance(self.local, DenseRules):
+            held = self.local.literals()
+            self._all_literals = Literals(
+                self.ranks.concatenate(held.body_rule + self.first),
+                self.ranks.concatenate(held.body_atom),
+                self.ranks.concatenate(held.head_rule + self.first),
+                self.ranks.concatenate(held.head_atom),
+            )
+        return self._all_literals
+
+    def gathered(self) -> SparseRules | DenseRules:
+        """All rules in this process, with copies of all logits."""
+        join = self.ranks.concatenate
+        with torch.no_grad():
+            if isinstance(self.local, DenseRules):
+                return DenseRules(join(self.local.body_logits), join(self.local.head_logits))
+            return SparseRules(
+                self.all_literals(),
+                M=self.M,
+                body_logits=join(self.local.body_logits),
+                body_background=join(self.local.body_background),
+                head_logits=join(self.local.head_logits),
+                head_background=join(self.local.head_background),
+            )
+
+    def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
+        """The rules of all processes, in this one, and their parameters."""
+        join = self.ranks.concatenate
+        weights = Weights(*map(join, parameters.weights))
+        threshold, sharpness, amplitude = map(join, parameters[1:4])
+        return self.gathered(), StepParameters(
+            weights, threshold, sharpness, amplitude, parameters.offset, parameters.gate
+        )
+
+    def in_any_process(self, condition: bool) -> bool:
+        """Whether the condition is true in any process."""
+        return bool(self.ranks.largest(condition)[0])
+
+    def to_dense(self) -> DenseRules:
+        """The rules of all processes as full matrices."""
+        return self.gathered().to_dense()
+
+    def extra_repr(self) -> str:
+        """The rules of this process among all rules."""
+        return (
+            f"rules {self.first} to {self.first + self.R} of {self.total}, "
+            f"rank {self.ranks.rank} of {self.ranks.size}"
+        )
+
+
+def rows_between(rules: AbstractRules, start: int, stop: int) -> SparseRules | DenseRules:
+    """Copies of the rules from `start` up to `stop`.
+
+    Raises:
+        ModelError: the rules are neither sparse nor dense.
+    """
+    with torch.no_grad():
+        if isinstance(rules, DenseRules):
+            return DenseRules(
+                rules.body_logits[start:stop].clone(), rules.head_logits[start:stop].clone()
+            )
+        if not isinstance(rules, SparseRules):
+            raise ModelError(
+                f"these rules are {type(rules).__name__}; only dense or sparse rules can be sharded"
+            )
+        held = rules.literals()
+        body, head = (_between(rule, start, stop) for rule in (held.body_rule, held.head_rule))
+        return SparseRules(
+            Literals(
+                held.body_rule[body] - start,
+                held.body_atom[body],
+                held.head_rule[head] - start,
+                held.head_atom[head],
+            ),
+            M=rules.M,
+            body_logits=rules.body_logits[body],
+            body_background=rules.body_background[start:stop].clone(),
+            head_logits=rules.head_logits[head],
+            head_background=rules.head_background[start:stop].clone(),
+        )
+
+
+def _between(rule: Tensor, start: int, stop: int) -> Tensor:
+    """The places of the literals of these rules, sorted by rule."""
+    places = torch.nonzero((rule >= start) & (rule < stop)).flatten()
+    return places[torch.argsort(rule[places], stable=True)]
+
+
+# ----- Rules and atoms divided among processes, for programs whose state does not fit into one
+
+
+class AtomTraffic(NamedTuple):
+    """Which atoms the rules of this process use, and which of its atoms the others use.
+
+    The used atoms are sorted, so those of one owner stand together.
+    """
+
+    used: Tensor  # (used,) numbers among all atoms
+    used_counts: list[int]  # how many of them each process owns
+    served: Tensor  # (served,) numbers among the atoms of this process
+    served_counts: list[int]  # how many of them each process uses
+
+
+@final
+class AtomShardedRules(AbstractRules):
+    """The rules and the atoms of this process; the others have the rest.
+
+    A state holds the values of `own_atoms` alone, and `M` is their number. For each step the processes send each other the
+    values that their rules use, and what their rules add to atoms of other processes. The loss is
+    the sum over the processes of what each computes from its own atoms.
+
+    Attributes:
+        local: the rules of this process; their atoms are numbered among those that they use.
+        first: the number of the first rule among all rules.
+        total_atoms: the number of all atoms.
+        own_atoms: the range of the atoms of this process among all atoms.
+        ranks: the processes.
+    """
+
+    sharded = True
+
+    def __init__(
+        self,
+        local: SparseRules,
+        *,
+        body: AtomTraffic,
+        head: AtomTraffic,
+        first: int,
+        total: int,
+        ranks: Ranks,
+    ) -> None:
+        super().__init__()
+        self.local = local
+        self.total_atoms = local.M
+        self.own_atoms = own_atoms(local.M, ranks)
+        self.M, self.R = self.own_atoms.stop - self.own_atoms.start, local.R
+        self.first, self.ranks = first, ranks
+        self._total = total
+        for name, traffic in (("body", body), ("head", head)):
+            self.register_buffer(f"{name}_used", traffic.used, persistent=False)
+            self.register_buffer(f"{name}_served", traffic.served, persistent=False)
+        self._body_counts = body.used_counts, body.served_counts
+        self._head_counts = head.used_counts, head.served_counts
+
+    @property
+    def total(self) -> int:
+        """The number of rules of the model, those in other processes included."""
+        return self._total
+
+    def read(self) -> Weights:
+        """The weights of the rules of this process."""
+        return self.local.read()
+
+    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+        """Stage 1 for the rules of this process. (…, R)."""
+        missing = 1 - state
+        total = self._replicated(missing.sum(-1, keepdim=True, dtype=torch.float64))
+        used, served = self._body_counts
+        sent = take(missing, self.get_buffer("body_served"))
+        return self.local.margins(self._exchange(sent, served, used), total, weights, threshold)
+
+    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+        """Stages 2 and 4: the sum over the rules of all processes, for own atoms. (…, M)."""
+        used, served = self._head_counts
+        sums, total = self.local.head_sums(firing, weights, sum(used))
+        arrived = self._exchange(sums, used, served)
+        received = add_at(
+            firing.new_zeros(*firing.shape[:-1], self.M), self.get_buffer("head_served"), arrived
+        )
+        return self._replicated(total).to(firing.dtype) + received
+
+    def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
+        """Gain and gate; their gradients are summed over the processes."""
+        gain, gate = copy_to_ranks(self.ranks, gain, gate)
+        return gain, gate
+
+    def _replicated(self, partial: Tensor) -> Tensor:
+        """The sum over the processes, which each of them uses for something else."""
+        return copy_to_ranks(self.ranks, *sum_over_ranks(self.ranks, partial))[0]
+
+    def _exchange(self, values: Tensor, send: list[int], receive: list[int]) -> Tensor:
+        rows = values.movedim(-1, 0)
+        return exchange(self.ranks, rows, send, receive).movedim(0, -1)
+
+    # ------------------------------------------------------------ the rules of this process
+
+    def literals(self) -> Literals:
+        """The literals of the rules of this process, with atoms numbered among all atoms."""
+        held = self.local.literals()
+        return held._replace(
+            body_atom=self.get_buffer("body_used")[held.body_atom],
+            head_atom=self.get_buffer("head_used")[held.head_atom],
+        )
+
+    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        """Not available: the model has to be gathered first."""
+        raise _not_whole("the weight of an atom")
+
+    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+        """Not available: the model has to be gathered first."""
+        raise _not_whole("the weight of an atom")
+
+    # ------------------------------------------------------------ all rules and atoms
+
+    def all_literals(self) -> Literals:
+        """Not available: what needs all literals needs the whole state too."""
+        raise _not_whole('gradient="proof"')
+
+    def gather_state(self, state: Tensor) -> Tensor:
+        """The values of all atoms, from the states of all processes. No gradients. (…, all atoms)."""
+        return self.ranks.concatenate(state.movedim(-1, 0)).movedim(0, -1)
+
+    def gathered(self) -> SparseRules:
+        """All rules in this process, with copies of all logits."""
+        join, held = self.ranks.concatenate, self.literals()
+        with torch.no_grad():
+            return SparseRules(
+                Literals(
+                    join(held.body_rule + self.first),
+                    join(held.body_atom),
+                    join(held.head_rule + self.first),
+                    join(held.head_atom),
+                ),
+                M=self.total_atoms,
+                body_logits=join(self.local.body_logits),
+                body_background=join(self.local.body_background),
+                head_logits=join(self.local.head_logits),
+                head_background=join(self.local.head_background),
+            )
+
+    def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
+        """The rules of all processes, in this one, and their parameters."""
+        join = self.ranks.concatenate
+        weights = Weights(*map(join, parameters.weights))
+        threshold, sharpness, amplitude, offset = map(join, parameters[1:5])
+        return self.gathered(), StepParameters(
+            weights, threshold, sharpness, amplitude, offset, parameters.gate
+        )
+
+    def in_any_process(self, condition: bool) -> bool:
+        """Whether the condition is true in any process."""
+        return bool(self.ranks.largest(condition)[0])
+
+    def to_dense(self) -> DenseRules:
+        """The rules of all processes as full matrices."""
+        return self.gathered().to_dense()
+
+    def extra_repr(self) -> str:
+        """The rules and atoms of this process among all of them."""
+        atoms = self.own_atoms
+        return (
+            f"rules {self.first} to {self.first + self.R} of {self.total}, "
+            f"atoms {atoms.start} to {atoms.stop} of {self.total_atoms}, "
+            f"rank {self.ranks.rank} of {self.ranks.size}"
+        )
+
+
+def divide_atoms(rules: SparseRules, *, first: int, total: int, ranks: Ranks) -> AtomShardedRules:
+    """These rules of one process, over all atoms, with the atoms divided too.
+
+    All processes call it together. The logits are those of the rules given, not copies.
+    """
+    held = rules.literals()
+    body, body_atom = _traffic(held.body_atom, rules.M, ranks)
+    head, head_atom = _traffic(held.head_atom, rules.M, ranks)
+    local = SparseRules(
+        held._replace(body_atom=body_atom, head_atom=head_atom),
+        M=rules.M,
+        body_logits=rules.body_logits.detach(),
+        body_background=rules.body_background.detach(),
+        head_logits=rules.head_logits.detach(),
+        head_background=rules.head_background.detach(),
+    )
+    return AtomShardedRules(local, body=body, head=head, first=first, total=total, ranks=ranks)
+
+
+def own_atoms(M: int, ranks: Ranks) -> slice:
+    """The range of the atoms of this process."""
+    bounds = even_ranges(M, ranks.size)
+    return slice(bounds[ranks.rank], bounds[ranks.rank + 1])
+
+
+def _traffic(atoms: Tensor, M: int, ranks: Ranks) -> tuple[AtomTraffic, Tensor]:
+    """The traffic for these atoms, and their numbers among those that are used."""
+    used, number = torch.unique(atoms, sorted=True, return_inverse=True)
+    bounds = torch.tensor(even_ranges(M, ranks.size), device=used.device)
+    places = torch.searchsorted(used, bounds)
+    used_counts = [int(count) for count in places.diff().tolist()]
+    served_counts = [row[ranks.rank] for row in ranks.counts(*used_counts)]
+    served = ranks.exchange(used, used_counts, served_counts) - bounds[ranks.rank]
+    return AtomTraffic(used, used_counts, served, served_counts), number
+
+
+def _not_whole(what: str) -> ModelError:
+    return ModelError(
+        f"{what} needs all atoms in one process; shard the model without atoms=True, or use "
+        "latentgamma.distributed.gather(model)"
+    )
+
+
+# ------------------ `shard` and `gather`: from a model in one process to one in many, and back
+
+#: The parameters that have one number for each rule.
+OF_RULES = ("threshold", "sharpness_raw", "confidence_raw")
+#: The parameters that have one number for each atom.
+OF_ATOMS = ("offset",)
+#: The parameters that are one number.
+OF_ALL = ("gain_raw", "gate_raw")
+
+
+def shard(model: LatentGamma, mesh: DeviceMesh, *, atoms: bool = False) -> LatentGamma:
+    """A model that computes the same with its rules divided among the processes of a mesh.
+
+    Every process calls it with the same model, and later with the same states; each gets the
+    same values, and the gradients of its own rules. Parameters that all rules share, and the
+    state, get the same gradient in every process. Optimisers work as usual.
+
+    Each process keeps a contiguous range of the rules with about the same number of literals.
+    The model that was given is not changed.
+
+    With `atoms`, the state is divided as well. Each process passes and gets the values of its own
+    atoms, `state[..., model.rules.own_atoms]`, and the loss is the sum of what the processes
+    compute from these. Such a model has no program.
+
+    Args:
+        model: a model with dense or sparse rules, the same in every process.
+        mesh: a one-dimensional mesh of processes.
+        atoms: whether to divide the atoms too, of a model with sparse rules.
+
+    Returns:
+        A model whose `rules` are `ShardedRules`, or with `atoms` `AtomShardedRules`.
+
+    Raises:
+        ModelError: this is not such a model, it is sharded already, or the processes have different
+            ones.
+        ArgumentError: the mesh does not have one dimension.
+        DistributedError: a process has stopped or does not answer.
+    """
+    require_latent_gamma(model, "shard")
+    ranks = ranks_of(mesh)
+    rules = model.rules
+    if rules.sharded:
+        raise ModelError("this model is sharded already; gather it first")
+    if atoms and not isinstance(rules, SparseRules):
+        raise ModelError(
+            'atoms=True needs sparse rules; make the model with oracle(program, form="sparse")'
+        )
+    if not ranks.agree(_checksum(model)):
+        raise ModelError(
+            "the processes have different models; make them from the same program, with the same "
+            "seed, or load the same file"
+        )
+    held = rules.literals()
+    costs = torch.ones(rules.R, dtype=torch.int64, device=held.body_rule.device)
+    for rule in (held.body_rule, held.head_rule):
+        costs += torch.bincount(rule, minlength=rules.R)
+    bounds = balanced_ranges(costs.cpu().numpy(), ranks.size)
+    start, stop = bounds[ranks.rank], bounds[ranks.rank + 1]
+    local = rows_between(rules, start, stop)
+    raw = {name: getattr(model, name).detach()[start:stop].clone() for name in OF_RULES}
+    raw |= {name: getattr(model, name).detach().clone() for name in (*OF_ATOMS, *OF_ALL)}
+    if atoms and isinstance(local, SparseRules):
+        divided = divide_atoms(local, first=start, total=rules.R, ranks=ranks)
+        raw["offset"] = raw["offset"][divided.own_atoms].clone()
+        return with_rules(model, divided, raw, None)
+    sharded = ShardedRules(local, first=start, total=rules.R, ranks=ranks)
+    return with_rules(model, sharded, raw, model.program)
+
+
+def gather(model: LatentGamma) -> LatentGamma:
+    """The whole of a sharded model, in every process: what `shard` was given.
+
+    Every process of the mesh calls it. The model that was given is not changed. A model that was
+    sharded with `atoms` comes back without its program.
+
+    Raises:
+        ModelError: the model is not sharded.
+        DistributedError: a process has stopped or does not answer.
+    """
+    require_latent_gamma(model, "gather")
+    rules = model.rules
+    if not isinstance(rules, (ShardedRules, AtomShardedRules)):
+        raise ModelError("this model is not sharded")
+    divided = (*OF_RULES, *OF_ATOMS) if isinstance(rules, AtomShardedRules) else OF_RULES
+    raw = {
+        name: (
+            rules.ranks.concatenate(getattr(model, name))
+            if name in divided
+            else getattr(model, name).detach().clone()
+        )
+        for name in (*OF_RULES, *OF_ATOMS, *OF_ALL)
+    }
+    return with_rules(model, rules.gathered(), raw, model.program)
+
+
+def _checksum(model: LatentGamma) -> int:
+    """A number that differs for other parameters or literals."""
+    total = 0
+    for place, tensor in enumerate((*model.parameters(), *model.rules.buffers())):
+        data = tensor.detach().contiguous()
+        bits = data.view(torch.int64 if data.element_size() == 8 else torch.int32)
+        total = 31 * total + int(mixed_bits(bits.to(torch.int64) + place).sum()) + len(bits.shape)
+    return total % (1 << 62)
+
+
+def with_rules(
+    model: LatentGamma, rules: AbstractRules, raw: dict[str, Tensor], program: Program | None
+) -> LatentGamma:
+    """A model with the options of another, these rules and these raw parameters."""
+    gain, gate = model.gain.detach(), model.gate.detach()
+    made = LatentGamma(
+        rules,
+        threshold=raw["threshold"],
+        sharpness=torch.ones_like(raw["sharpness_raw"]),
+        confidence=torch.full_like(raw["confidence_raw"], 0.5),
+        gain=gain,
+        offset=raw["offset"],
+        gate=gate,
+        gate_kind=model.gate_kind,
+        kernel=model.kernel,
+        program=program,
+    )
+    with torch.no_grad():
+        for name, values in raw.items():
+            parameter = getattr(made, name)
+            parameter.copy_(values)  # as they are stored, without a way back and forth
+            parameter.requires_grad_(getattr(model, name).requires_grad)
+    # The logits by the last part of their names: one has `rules.local.`, the other `rules.`.
+    wanted = {
+        name.rpartition(".")[2]: parameter.requires_grad
+        for name, parameter in model.rules.named_parameters()
+    }
+    for name, parameter in rules.named_parameters():
+        parameter.requires_grad_(wanted[name.rpartition(".")[2]])
+    made.to(dtype=model.dtype).train(model.training)
+    made.gradient = model.gradient
+    return made

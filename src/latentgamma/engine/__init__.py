@@ -1,0 +1,1 @@
+"""Circuits of soft facts, and how they run."""

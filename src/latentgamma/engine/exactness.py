@@ -1,0 +1,882 @@
+"""Whether one sum-product pass computes the probability exactly, and the circuit it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from latentgamma.errors import ModelError
+from latentgamma.logic.closure import closure_of_mask
+from latentgamma.program.facts import Mask
+from latentgamma.program.program import Indices, Program
+
+# ---- The random variables of a program: independent facts, and groups of which exactly one is true
+
+
+@dataclass(frozen=True)
+class Variables:
+    """Independent facts, and groups of facts of which exactly one is true.
+
+    Variable v < len(facts) is the fact `facts[v]`; the next ones are the groups. A world chooses
+    for every fact whether it is true, and one atom of every group.
+
+    >>> variables = Variables((0,), ((1, 2, 3),))
+    >>> variables.sizes, variables.worlds
+    ((2, 3), 6)
+    """
+
+    facts: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def atoms(self) -> Indices:
+        """The input atoms: the facts, then the atoms of one group after another."""
+        flat = [*self.facts, *(atom for group in self.groups for atom in group)]
+        return np.array(flat, np.int32)
+
+    @cached_property
+    def owner(self) -> dict[int, int]:
+        """The variable of each input atom."""
+        owner = {atom: v for v, atom in enumerate(self.facts)}
+        for v, group in enumerate(self.groups, len(self.facts)):
+            owner.update(dict.fromkeys(group, v))
+        return owner
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of values of each variable."""
+        return (2,) * len(self.facts) + tuple(len(group) for group in self.groups)
+
+    @property
+    def worlds(self) -> int:
+        """The number of worlds."""
+        product = 1
+        for size in self.sizes:
+            product *= size
+        return product
+
+    def exclude(self, a: int, b: int) -> bool:
+        """Whether two input atoms are different atoms of one group."""
+        owner = self.owner
+        return a != b and a in owner and owner[a] == owner.get(b)
+
+
+def check_variables(
+    program: Program, facts: Sequence[int], groups: Sequence[Sequence[int]]
+) -> Variables:
+    """Return the variables, checked.
+
+    Raises:
+        ModelError: An atom occurs twice, or a group has fewer than two atoms.
+    """
+    seen: Mask = np.zeros(program.M, np.bool_)
+    for atom in [*facts, *(atom for group in groups for atom in group)]:
+        if seen[atom]:
+            raise ModelError(f"the input {program.atoms[atom]!r} is given twice")
+        seen[atom] = True
+    for group in groups:
+        if len(group) < 2:
+            names = ", ".join(repr(program.atoms[atom]) for atom in group) or "no atom"
+            raise ModelError(
+                f"a group has at least two atoms, of which exactly one is true; this one has {names}"
+            )
+    return Variables(tuple(map(int, facts)), tuple(tuple(map(int, group)) for group in groups))
+
+
+# -------- The rules on which the outputs of a program depend, simplified for the inputs it has
+
+Body = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RelevantRules:
+    """What is left of a program once everything that cannot matter is removed.
+
+    `bodies` holds, for each derived atom that an output depends on, its distinct rule bodies. The
+    literals of a body are numbers:
+
+        i             the atom i
+        M + i         its negation
+        -1 - i        the input i, where rules derive that atom as well
+
+    Literals that are always true are removed from bodies, and rules that can never fire are
+    dropped. `certain` are atoms true in every world: all of them where there is no negation,
+    otherwise those that are easily seen to be.
+    """
+
+    bodies: dict[int, tuple[Body, ...]]
+    certain: Mask
+    inputs: tuple[int, ...]
+
+    def is_negated(self, literal: int) -> bool:
+        """Whether a literal is a negation."""
+        return literal >= len(self.certain)
+
+    def atom_of(self, literal: int) -> int:
+        """The atom of a literal; that of an input is left as it is."""
+        return literal - len(self.certain) if literal >= len(self.certain) else literal
+
+
+def relevant_rules(
+    program: Program,
+    variables: Variables,
+    outputs: Sequence[int],
+    true: Sequence[int] = (),
+) -> RelevantRules:
+    """Return the rules that the outputs depend on, simplified.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        outputs: The atoms whose probability is asked for.
+        true: Atoms that are true in every world, besides those that rules derive.
+    """
+    M = program.M
+    fed = np.zeros(M, np.bool_)
+    fed[variables.atoms] = True
+    rules, possible, certain = _possible_rules(program, fed, true)
+    rules_of: dict[int, list[list[int]]] = {}
+    for heads, body in rules:
+        for head in heads:
+            rules_of.setdefault(head, []).append(body)
+    found: dict[int, set[Body]] = {}
+    stack = [atom for atom in outputs if not certain[atom]]
+    inputs: set[int] = set()
+    while stack:
+        atom = stack.pop()
+        if atom in found:
+            continue
+        if fed[atom] and atom not in rules_of:
+            inputs.add(atom)
+            continue
+        bodies: set[Body] = set()
+        for literals in rules_of.get(atom, ()):
+            # Without what is always true; `_possible_rules` leaves nothing that is always false.
+            left = {i for i in literals if not (certain[i] if i < M else not possible[i - M])}
+            chosen = [i for i in left if i < M and fed[i] and i not in rules_of]
+            owners = {variables.owner[i] for i in chosen}
+            contradiction = len(owners) < len(chosen) or any(i - M in left for i in left if i >= M)
+            if contradiction or atom in left:
+                continue
+            # Another value of the same group says already that this one is false.
+            left -= {
+                M + n
+                for n in (i - M for i in left if i >= M)
+                if fed[n] and n not in rules_of and variables.owner[n] in owners
+            }
+            bodies.add(tuple(sorted(left)))
+        if fed[atom]:
+            bodies.add((-1 - atom,))
+            inputs.add(atom)
+        found[atom] = bodies
+        stack += [i - M if i >= M else i for body in bodies for i in body if i >= 0]
+    return RelevantRules(
+        {atom: tuple(sorted(bodies)) for atom, bodies in found.items()},
+        certain,
+        tuple(sorted(inputs)),
+    )
+
+
+def _possible_rules(
+    program: Program, fed: Mask, true: Sequence[int]
+) -> tuple[list[tuple[list[int], list[int]]], Mask, Mask]:
+    """The rules that may fire, atoms that may be true, and atoms that are always true.
+
+    With negation there may be fewer in truth of the first two, and more of the last.
+    """
+    M = program.M
+    certain = np.zeros(M, np.bool_)
+    certain[list(true)] = True
+    if program.definite:
+        possible = closure_of_mask(program, fed | certain).state
+        certain = closure_of_mask(program, certain).state
+        rules = [
+            (program.heads_of(j).tolist(), program.body_of(j).tolist())
+            for j in np.flatnonzero(_all_true(program, possible)).tolist()
+        ]
+        return rules, possible, certain
+    # Above: as if every negation held. Below: with those that hold in any case.
+    above = Program.from_rules([(rule.heads, rule.body) for rule in program.rules], program.atoms)
+    possible = closure_of_mask(above, fed | certain).state
+    index = {name: i for i, name in enumerate(program.atoms)}
+    signed = [
+        (
+            [index[h] for h in rule.heads],
+            [index[b] for b in rule.body],
+            [index[b] for b in rule.negated],
+        )
+        for rule in program.rules
+    ]
+    below = Program.from_rules(
+        [
+            (rule.heads, rule.body)
+            for rule, (_, _, negated) in zip(program.rules, signed, strict=True)
+            if not possible[negated].any()
+        ],
+        program.atoms,
+    )
+    certain = closure_of_mask(below, certain).state
+    rules = [
+        (heads, [*body, *(M + i for i in negated)])
+        for heads, body, negated in signed
+        if possible[body].all() and not certain[negated].any()
+    ]
+    return rules, possible, certain
+
+
+def _all_true(program: Program, state: Mask) -> Mask:
+    """Which rules have every body atom in the state."""
+    total = np.concatenate(([0], np.cumsum(state[program.body_indices])))
+    fires: Mask = np.diff(total[program.body_indptr]) == program.body_sizes
+    return fires
+
+
+# ----------------------- The arrays of a sum-product pass: what is computed from what, and how
+# The negation of a literal is a node of its own, computed without a difference of probabilities:
+#
+# - of an independent fact: its complement is one more input;
+# - of an atom of a group: the sum of the other atoms;
+# - of a derived atom: no body of it holds. Bodies that depend on disjoint sets of variables are
+#   independent. Otherwise one looks at atoms that exclude each other, such as the values of a group,
+#   and that share no variable with the other atoms of these bodies: for each case (one of them is
+#   true, or none) its probability times that of no body in this case.
+#
+# Only where that is not possible, or has too many cases, a negation is one minus a probability.
+
+#: How a node is computed from its bodies: their sum, 1 - product of (1 - body), or 1 - its body.
+EXCLUSIVE, INDEPENDENT, COMPLEMENT = 0, 1, 2
+#: Instead of a node: what is true in every world, in none, or known by one minus its value alone.
+CERTAIN, IMPOSSIBLE, UNKNOWN = -1, -2, -3
+_OPPOSITE = {CERTAIN: IMPOSSIBLE, IMPOSSIBLE: CERTAIN}
+
+# Sets of bodies of which it is computed that none holds, before negations are differences.
+_MOST_CASES = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class SumProduct:
+    """The arrays of an exact pass, over nodes: first the inputs, then the others in order.
+
+    Node n >= inputs has the bodies `body_ptr[rule_ptr[n - inputs]:…]`.
+    """
+
+    inputs: int
+    input_places: Indices  # (inputs,) the place of each input node among the variables' atoms
+    input_negated: np.ndarray  # (inputs,) whether it is the complement of that
+    rule_ptr: Indices
+    body_ptr: Indices
+    body: Indices
+    kind: Indices  # EXCLUSIVE, INDEPENDENT or COMPLEMENT for each node that is not an input
+    outputs: Indices  # node of each output, CERTAIN or IMPOSSIBLE
+    complements: Indices  # the same for their negations, or UNKNOWN
+    subtracts: frozenset[int]  # outputs that depend on a node of the kind COMPLEMENT
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return self.inputs + len(self.kind)
+
+
+def build_circuit(
+    variables: Variables,
+    rules: RelevantRules,
+    independent: Mapping[int, bool],
+    outputs: Sequence[int],
+    support: Callable[[int], int],
+    exclude: Callable[[int, int], bool],
+    *,
+    complements: bool = False,
+) -> SumProduct:
+    """Return the arrays of a pass.
+
+    Args:
+        variables: The random variables.
+        rules: The rules that the outputs depend on.
+        independent: Whether the bodies of an atom are independent; else they are exclusive.
+        outputs: The atoms whose probability is asked for.
+        support: The variables of a literal, as bits.
+        exclude: Whether two atoms are proved to exclude each other.
+        complements: Whether to compute the negations of the outputs too.
+    """
+    builder = _Builder(variables, rules, independent, support, exclude)
+    return builder.build(outputs, complements=complements)
+
+
+# What is built recursively is a generator that yields the generators whose results it needs: the
+# rules may be nested deeper than calls of Python.
+_Building = Generator[Any, Any, Any]
+
+
+def _run(building: _Building) -> Any:
+    """The result of a generator that yields others."""
+    stack, result = [building], None
+    while stack:
+        try:
+            stack.append(stack[-1].send(result))
+            result = None
+        except StopIteration as end:
+            stack.pop()
+            result = end.value
+    return result
+
+
+def _each(buildings: Iterable[_Building]) -> _Building:
+    """The results of several generators."""
+    results = []
+    for building in buildings:
+        results.append((yield building))  # noqa: PERF401 (a comprehension cannot yield)
+    return results
+
+
+class _Builder:
+    """Nodes by literal. The negation of the input -1 - i is -1 - (M + i)."""
+
+    def __init__(
+        self,
+        variables: Variables,
+        rules: RelevantRules,
+        independent: Mapping[int, bool],
+        support: Callable[[int], int],
+        exclude: Callable[[int, int], bool],
+    ) -> None:
+        self._variables = variables
+        self._rules = rules
+        self._M = len(rules.certain)
+        self._independent = independent
+        self._support = support
+        self._exclude = exclude
+        self._node: dict[int, int] = {}  # of each literal
+        self._none: dict[frozenset[Body], int] = {}  # of no body of a set
+        # By node, parts before what is made of them: an input atom and whether it is negated, or
+        # the kind and the bodies.
+        self._nodes: list[tuple[int, bool] | tuple[int, list[list[int]]]] = []
+        self._subtracts: list[bool] = []
+
+    def build(self, outputs: Sequence[int], *, complements: bool) -> SumProduct:
+        found = [self._output_node(atom) for atom in outputs]
+        others = [UNKNOWN] * len(found)
+        for o, atom in enumerate(outputs if complements else ()):
+            if found[o] >= 0:
+                others[o] = _run(self._of_literal(self._negation(atom)))
+            if found[o] < 0:
+                others[o] = _OPPOSITE[found[o]]
+            elif others[o] < 0:
+                found[o] = _OPPOSITE[others[o]]
+            elif self._subtracts[others[o]]:
+                others[o] = UNKNOWN
+        subtracts = frozenset(
+            atom
+            for atom, node in zip(outputs, found, strict=True)
+            if node >= 0 and self._subtracts[node]
+        )
+        return self._arrays(found, others, subtracts)
+
+    def _arrays(
+        self, outputs: list[int], complements: list[int], subtracts: frozenset[int]
+    ) -> SumProduct:
+        """The nodes that the outputs and complements depend on, the inputs first."""
+        used = [False] * len(self._nodes)
+        for node in (*outputs, *complements):
+            if node >= 0:
+                used[node] = True
+        for node in range(len(self._nodes) - 1, -1, -1):
+            parts = self._nodes[node][1]
+            if used[node] and isinstance(parts, list):
+                for part in (part for body in parts for part in body):
+                    used[part] = True
+        inputs, derived = [], []
+        for node, (what, parts) in enumerate(self._nodes):
+            if used[node]:
+                if isinstance(parts, list):
+                    derived.append((node, what, parts))
+                else:
+                    inputs.append((node, what, parts))
+        inputs.sort(key=lambda some: (some[2], some[1]))
+        new = {node: n for n, (node, *_) in enumerate([*inputs, *derived])}
+        place = {int(atom): p for p, atom in enumerate(self._variables.atoms)}
+        bodies = [body for _, _, parts in derived for body in parts]
+        return SumProduct(
+            inputs=len(inputs),
+            input_places=np.array([place[atom] for _, atom, _ in inputs], np.int32),
+            input_negated=np.array([negated for _, _, negated in inputs], np.bool_),
+            rule_ptr=_offsets(len(parts) for _, _, parts in derived),
+            body_ptr=_offsets(map(len, bodies)),
+            body=np.array([new[part] for body in bodies for part in body], np.int32),
+            kind=np.array([kind for _, kind, _ in derived], np.int32),
+            outputs=np.array([new.get(node, node) for node in outputs], np.int32),
+            complements=np.array([new.get(node, node) for node in complements], np.int32),
+            subtracts=subtracts,
+        )
+
+    # ------------------------------------------------------------ literals
+
+    def _of_literal(self, literal: int) -> _Building:
+        """The node of a literal, CERTAIN or IMPOSSIBLE."""
+        if literal not in self._node:
+            atom, negated = self._input_of(literal)
+            if atom >= 0:
+                self._node[literal] = yield self._of_input(literal, atom, negated)
+            elif not negated:
+                self._node[literal] = yield self._of_atom(literal)
+            else:
+                atom = self._negation(literal)
+                none = yield self._none_of(frozenset(self._rules.bodies[atom]))
+                if none == UNKNOWN:
+                    node = yield self._of_literal(atom)
+                    none = _OPPOSITE[node] if node < 0 else self._add(COMPLEMENT, [[node]])
+                self._node[literal] = none
+        return self._node[literal]
+
+    def _of_input(self, literal: int, atom: int, negated: bool) -> _Building:
+        group = self._group(atom)
+        if negated and group:
+            return (yield self._others(group, {self._negation(literal)}))
+        self._nodes.append((atom, negated))
+        self._subtracts.append(False)
+        return len(self._nodes) - 1
+
+    def _of_atom(self, atom: int) -> _Building:
+        bodies = []
+        for body in self._rules.bodies[atom]:
+            nodes = yield _each(self._of_literal(literal) for literal in body)
+            product = self._product(nodes)
+            if product is not None:
+                bodies.append(product)
+        if not bodies:
+            return IMPOSSIBLE
+        if [] in bodies:
+            return CERTAIN
+        return self._add(INDEPENDENT if self._independent[atom] else EXCLUSIVE, bodies)
+
+    def _others(self, group: tuple[int, ...], atoms: set[int]) -> _Building:
+        """The sum of the values of a group besides some."""
+        literals = [-1 - atom if atom in self._rules.bodies else atom for atom in group]
+        nodes = yield _each(self._of_literal(i) for i in literals if i not in atoms)
+        return self._sum([[node] for node in nodes])
+
+    # ------------------------------------------------------------ none of several bodies
+
+    def _none_of(self, bodies: frozenset[Body]) -> _Building:
+        """The node of the event that no body holds; UNKNOWN where that needs a difference."""
+        if not bodies:
+            return CERTAIN
+        if () in bodies:
+            return IMPOSSIBLE
+        if bodies not in self._none:
+            if len(self._none) >= _MOST_CASES:
+                return UNKNOWN
+            parts = self._components(bodies)
+            if len(parts) > 1:
+                self._none[bodies] = yield self._none_of_each(parts)
+            elif len(bodies) == 1 and len(next(iter(bodies))) == 1:
+                (((literal,)),) = bodies
+                self._none[bodies] = yield self._of_literal(self._negation(literal))
+            else:
+                self._none[bodies] = yield self._by_cases(bodies)
+        return self._none[bodies]
+
+    def _none_of_each(self, parts: list[frozenset[Body]]) -> _Building:
+        nodes = yield _each(self._none_of(part) for part in parts)
+        if UNKNOWN in nodes:
+            return UNKNOWN
+        product = self._product(nodes)
+        return self._sum([] if product is None else [product])
+
+    def _by_cases(self, bodies: frozenset[Body]) -> _Building:
+        atoms = self._cases(bodies)
+        if atoms is None:
+            # Overlapping atoms that do not exclude each other: look at what they are made of.
+            unfolded = self._unfolded(bodies)
+            return (yield self._none_of(unfolded)) if unfolded else UNKNOWN
+        products = []
+        for case in (*sorted(atoms), None):
+            rest = self._given(bodies, atoms, case)
+            none = yield self._none_of(rest)
+            if none == IMPOSSIBLE:
+                continue
+            if none == UNKNOWN:
+                return UNKNOWN
+            chance = yield (self._none_true(atoms) if case is None else self._of_literal(case))
+            if chance == UNKNOWN:
+                return UNKNOWN
+            product = self._product([chance, none])
+            if product is not None:
+                products.append(product)
+        return self._sum(products)
+
+    def _none_true(self, atoms: set[int]) -> _Building:
+        """The node of the event that none of some exclusive atoms is true."""
+        if len(atoms) == 1:
+            return (yield self._of_literal(self._negation(next(iter(atoms)))))
+        inputs = {self._input_of(atom)[0] for atom in atoms}
+        if -1 not in inputs:
+            return (yield self._others(self._group(next(iter(inputs))), atoms))
+        return (yield self._none_of(frozenset(b for atom in atoms for b in self._bodies_of(atom))))
+
+    def _cases(self, bodies: frozenset[Body]) -> set[int] | None:
+        """Atoms that exclude each other and share no variable with the other atoms."""
+        found: list[tuple[int, set[int]]] = []  # variables, atoms
+        for atom in sorted({self._atom_of(literal) for body in bodies for literal in body}):
+            support, atoms = self._support(atom), {atom}
+            for cluster in [some for some in found if some[0] & support]:
+                found.remove(cluster)
+                support, atoms = support | cluster[0], atoms | cluster[1]
+            found.append((support, atoms))
+
+        def cost(atoms: set[int]) -> tuple[bool, int, int]:
+            derived = any(self._input_of(atom)[0] < 0 for atom in atoms)
+            uses = sum(any(self._atom_of(i) in atoms for i in body) for body in bodies)
+            return derived, -uses, len(atoms)
+
+        for atoms in sorted((atoms for _, atoms in found), key=cost):
+            if all(self._exclude(a, b) for a, b in combinations(sorted(atoms), 2)):
+                return atoms
+        return None
+
+    def _given(self, bodies: frozenset[Body], atoms: set[int], case: int | None) -> frozenset[Body]:
+        """What is left of the bodies if one of these atoms is true, or none."""
+        left = []
+        for body in bodies:
+            rest = []
+            for literal in body:
+                atom = self._atom_of(literal)
+                if atom not in atoms:
+                    rest.append(literal)
+                elif (atom == case) == (atom != literal):
+                    break  # false in this case
+            else:
+                left.append(tuple(rest))
+        return frozenset(left)
+
+    def _unfolded(self, bodies: frozenset[Body]) -> frozenset[Body]:
+        """The bodies with derived atoms replaced by their bodies; empty where there is none."""
+        left: set[Body] = set()
+        changed = False
+        for body in bodies:
+            derived = [i for i in body if i in self._rules.bodies]
+            changed |= bool(derived)
+            some = [frozenset(body) - set(derived)]
+            for atom in derived:
+                some = [one | set(two) for one in some for two in self._rules.bodies[atom]]
+                if len(some) > _MOST_CASES:
+                    return frozenset()
+            left |= {tuple(sorted(one)) for one in some}
+        return frozenset(left) if changed else frozenset()
+
+    def _components(self, bodies: frozenset[Body]) -> list[frozenset[Body]]:
+        """The bodies divided into sets that share no variable."""
+        found: list[tuple[int, list[Body]]] = []
+        for body in sorted(bodies):
+            support, some = 0, [body]
+            for literal in body:
+                support |= self._support(self._atom_of(literal))
+            for part in [part for part in found if part[0] & support]:
+                found.remove(part)
+                support, some = support | part[0], some + part[1]
+            found.append((support, some))
+        return [frozenset(some) for _, some in found]
+
+    # ------------------------------------------------------------ nodes
+
+    def _product(self, nodes: list[int]) -> list[int] | None:
+        """The body of these nodes; None where one is impossible."""
+        return None if IMPOSSIBLE in nodes else [node for node in nodes if node != CERTAIN]
+
+    def _sum(self, bodies: list[list[int]]) -> int:
+        """The node of a disjunction of exclusive bodies."""
+        if not bodies:
+            return IMPOSSIBLE
+        if len(bodies) == 1 and len(bodies[0]) <= 1:
+            return bodies[0][0] if bodies[0] else CERTAIN
+        return self._add(EXCLUSIVE, bodies)
+
+    def _add(self, kind: int, bodies: list[list[int]]) -> int:
+        self._nodes.append((kind, bodies))
+        self._subtracts.append(
+            kind == COMPLEMENT or any(self._subtracts[node] for body in bodies for node in body)
+        )
+        return len(self._nodes) - 1
+
+    def _output_node(self, atom: int) -> int:
+        return CERTAIN if self._rules.certain[atom] else int(_run(self._of_literal(atom)))
+
+    # ------------------------------------------------------------ numbers of literals
+
+    def _negation(self, literal: int) -> int:
+        if literal < 0:
+            return literal - self._M if -1 - literal < self._M else literal + self._M
+        return literal + self._M if literal < self._M else literal - self._M
+
+    def _atom_of(self, literal: int) -> int:
+        """The literal without its negation."""
+        given = -1 - literal if literal < 0 else literal
+        return literal if given < self._M else self._negation(literal)
+
+    def _bodies_of(self, atom: int) -> tuple[Body, ...]:
+        return self._rules.bodies.get(atom, ((atom,),))
+
+    def _input_of(self, literal: int) -> tuple[int, bool]:
+        """The input atom of a literal, -1 if it is derived, and whether it is negated."""
+        given = -1 - literal if literal < 0 else literal
+        atom, negated = given % self._M, given >= self._M
+        return (atom if literal < 0 or atom not in self._rules.bodies else -1), negated
+
+    def _group(self, atom: int) -> tuple[int, ...]:
+        """The atoms of the group of an input; none for an independent fact."""
+        facts = len(self._variables.facts)
+        owner = self._variables.owner[atom]
+        return self._variables.groups[owner - facts] if owner >= facts else ()
+
+
+def _offsets(sizes: Iterable[int]) -> Indices:
+    return np.concatenate(([0], np.cumsum(list(sizes), dtype=np.int64))).astype(np.int32)
+
+
+# ------------------- Proves that one sum-product pass over a program gives exact probabilities
+# A pass visits the derived atoms in an order in which bodies come first:
+#
+#     body        product of the values of its literals
+#     atom        sum over its bodies, or 1 - product of (1 - body)
+#
+# It is exact where three conditions hold for every atom that an output depends on:
+#
+# 1. The rules have no cycle.
+# 2. The literals of a body depend on disjoint sets of variables, so they are independent.
+# 3. The bodies of one atom exclude each other in pairs (then the sum is the probability of their
+#    disjunction), or depend on disjoint sets of variables (then the second formula is).
+#
+# Two bodies exclude each other if one literal of the first and one of the second do. Two literals
+# exclude each other if one is the negation of the other, if they are different atoms of one group,
+# or, by induction over the order, if they are atoms and every body of the first excludes every body
+# of the second. A negation depends on the same variables as its atom. All of this is sufficient:
+# where the check succeeds the pass is exact, where it fails it gives the reason and another method
+# is used.
+
+# Pairs of bodies that the check compares before it gives up.
+_MOST_PAIRS = 2_000_000
+
+
+class _RefusedError(Exception):
+    """Carries a reason out of the recursion."""
+
+
+def sum_product(
+    program: Program,
+    variables: Variables,
+    rules: RelevantRules,
+    outputs: Sequence[int],
+    *,
+    complements: bool = False,
+) -> tuple[SumProduct, dict[int, str]]:
+    """Return the arrays of an exact pass, and why it leaves out some of the outputs.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        rules: The rules that the outputs depend on.
+        outputs: The atoms whose probability is asked for.
+        complements: Whether to compute the negations of the outputs too.
+
+    Returns:
+        The pass for the outputs for which it was proved exact, and a reason for each other one.
+    """
+    check = _Check(program, variables, rules)
+    refused: dict[int, str] = {}
+    independent: dict[int, bool] = {}
+    for atom in check.order(outputs):
+        try:
+            independent[atom] = check.combine(atom, refused)
+        except _RefusedError as refusal:
+            refused[atom] = str(refusal)
+        except RecursionError:
+            refused[atom] = "the check for exclusive atoms is nested too deeply"
+    kept = [atom for atom in outputs if atom not in refused]
+    circuit = build_circuit(
+        variables,
+        rules,
+        independent,
+        kept,
+        check.support,
+        check.proves_exclusive,
+        complements=complements,
+    )
+    return circuit, {atom: refused[atom] for atom in outputs if atom in refused}
+
+
+class _Check:
+    """The check of one program, with what it has already proved."""
+
+    def __init__(self, program: Program, variables: Variables, rules: RelevantRules) -> None:
+        self._program = program
+        self._variables = variables
+        self._rules = rules
+        self._bodies = rules.bodies
+        self._supports: dict[int, int] = {}  # the variables of an atom, as bits
+        self._exclusive: dict[tuple[int, int], bool] = {}
+        self._pairs = 0
+
+    def order(self, outputs: Iterable[int]) -> list[int]:
+        """The derived atoms that the outputs depend on, in depth-first postorder.
+
+        Where there is no cycle the atoms of a body come before its head. An atom on a cycle has
+        a part that comes later, or depends on an atom that has one.
+        """
+        order: list[int] = []
+        entered: set[int] = set()
+        for output in outputs:
+            if output in entered or output not in self._bodies:
+                continue
+            entered.add(output)
+            stack = [(output, iter(self._parts(output)))]
+            while stack:
+                atom, parts = stack[-1]
+                for part in parts:
+                    if part in self._bodies and part not in entered:
+                        entered.add(part)
+                        stack.append((part, iter(self._parts(part))))
+                        break
+                else:
+                    order.append(atom)
+                    stack.pop()
+        return order
+
+    def combine(self, atom: int, refused: dict[int, str]) -> bool:
+        """Whether the bodies of an atom are independent (True) or exclusive (False)."""
+        for part in self._parts(atom):
+            if part in refused:
+                raise _RefusedError(refused[part])
+            if part in self._bodies and part not in self._supports:
+                raise _RefusedError(f"{self._name(part)} depends on itself")
+        bodies = self._bodies[atom]
+        supports = [self._body_support(atom, body) for body in bodies]
+        union, disjoint = 0, True
+        for support in supports:
+            disjoint = disjoint and not union & support
+            union |= support
+        self._supports[atom] = union
+        if len(bodies) <= 1:
+            return False
+        overlap = self._overlap(list(enumerate(bodies)))
+        if overlap is None:
+            return False
+        if disjoint:
+            return True
+        first, second = (self._text(atom, body) for body in overlap)
+        raise _RefusedError(
+            f"these rules can fire together and are not independent: {first} {second}"
+        )
+
+    def _parts(self, atom: int) -> list[int]:
+        return [self._rules.atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
+
+    def support(self, i: int) -> int:
+        """The variables of a literal, as bits."""
+        i = self._rules.atom_of(i)
+        if i in self._supports:
+            return self._supports[i]
+        return 1 << self._variables.owner[-1 - i if i < 0 else i]
+
+    def _body_support(self, atom: int, body: Body) -> int:
+        union = 0
+        for i in body:
+            support = self.support(i)
+            if union & support:
+                raise _RefusedError(
+                    f"the body of {self._text(atom, body)} has atoms that depend on the same input"
+                )
+            union |= support
+        return union
+
+    def _overlap(self, bodies: list[tuple[int, Body]]) -> tuple[Body, Body] | None:
+        """Two bodies with different labels that are not proved exclusive, or None."""
+        if len({label for label, _ in bodies}) <= 1:
+            return None
+        for variable in self._common_variables(bodies):
+            parts: dict[int, list[tuple[int, Body]]] = {}
+            for label, body in bodies:
+                value = next(i for i in body if self._group_of(i) == variable)
+                parts.setdefault(value, []).append((label, body))
+            if len(parts) > 1:
+                for part in parts.values():
+                    overlap = self._overlap(part)
+                    if overlap is not None:
+                        return overlap
+                return None
+        for (a, first), (b, second) in combinations(bodies, 2):
+            if a != b and not self._bodies_exclude(first, second):
+                return first, second
+        return None
+
+    def _common_variables(self, bodies: list[tuple[int, Body]]) -> list[int]:
+        """The groups of which every body has an atom."""
+        common = {self._group_of(i) for i in bodies[0][1]} - {-1}
+        for _, body in bodies[1:]:
+            common &= {self._group_of(i) for i in body}
+            if not common:
+                break
+        return sorted(common)
+
+    def _group_of(self, i: int) -> int:
+        """The group of an input, -1 for any other literal."""
+        if i in self._bodies or self._rules.is_negated(i):
+            return -1
+        variable = self._variables.owner[-1 - i if i < 0 else i]
+        return variable if variable >= len(self._variables.facts) else -1
+
+    def _bodies_exclude(self, first: Body, second: Body) -> bool:
+        self._pairs += 1
+        if self._pairs > _MOST_PAIRS:
+            raise _RefusedError("the check for exclusive rules compares too many pairs of bodies")
+        return any(self._literals_exclude(a, b) for a in first for b in second)
+
+    def _literals_exclude(self, a: int, b: int) -> bool:
+        negated = [self._rules.is_negated(i) for i in (a, b)]
+        if any(negated):
+            # An input that rules derive as well implies its atom.
+            first, second = (self._rules.atom_of(i) for i in (a, b))
+            same = (first if first >= 0 else -1 - first) == (second if second >= 0 else -1 - second)
+            return same and not all(negated)
+        return self._atoms_exclude(a, b)
+
+    def proves_exclusive(self, a: int, b: int) -> bool:
+        """Whether two atoms are proved to exclude each other."""
+        try:
+            return self._atoms_exclude(a, b)
+        except (_RefusedError, RecursionError):
+            return False
+
+    def _atoms_exclude(self, a: int, b: int) -> bool:
+        if a == b:
+            return False
+        key = (a, b) if a < b else (b, a)
+        known = self._exclusive.get(key)
+        if known is None:
+            if a not in self._bodies and b not in self._bodies:
+                known = self._group_of(a) >= 0 and self._group_of(a) == self._group_of(b)
+            elif not self._reach(a) & self._reach(b):
+                known = False
+            else:
+                labelled = [(0, body) for body in self._bodies.get(a, ((a,),))]
+                labelled += [(1, body) for body in self._bodies.get(b, ((b,),))]
+                known = self._overlap(labelled) is None
+            self._exclusive[key] = known
+        return known
+
+    def _reach(self, i: int) -> int:
+        """The variables of an atom; every bit for one whose turn has not come."""
+        return self._supports.get(i, -1) if i in self._bodies else self.support(i)
+
+    def _name(self, i: int) -> str:
+        return repr(self._program.atoms[-1 - i if i < 0 else i])
+
+    def _text(self, atom: int, body: Body) -> str:
+        names = []
+        for i in body:
+            name = self._program.atoms[-1 - i if i < 0 else self._rules.atom_of(i)]
+            names.append(f"not {name}" if self._rules.is_negated(i) else name)
+        return f"{self._program.atoms[atom]} :- {', '.join(names)}."

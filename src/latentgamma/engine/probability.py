@@ -1,0 +1,879 @@
+"""The probability of an atom: by a pass, by enumeration or by sampling, and the likeliest proofs."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma.engine.exactness import (
+    UNKNOWN,
+    RelevantRules,
+    SumProduct,
+    Variables,
+    relevant_rules,
+    sum_product,
+)
+from latentgamma.engine.passes import (
+    SMALLEST,
+    pass_log_values,
+    pass_values,
+    without_second_derivative,
+)
+from latentgamma.engine.tensors import LEAST_COMPLEMENT, log_complement, log_odds_of_log
+from latentgamma.errors import ModelError
+from latentgamma.logic.closure import closure_of_mask
+from latentgamma.logic.closures import closures
+from latentgamma.program.facts import Mask
+from latentgamma.program.program import Program
+
+# ---- Exact probabilities by enumerating the worlds of the variables that an output depends on
+
+# Worlds that are closed together.
+_CHUNK = 1 << 16
+# The logarithm of a weight of zero: finite, so that differences of it exist.
+_LEAST_LOG = -1e30
+
+
+@dataclass(frozen=True, eq=False)
+class WorldTable:
+    """Which outputs hold in which world of some variables.
+
+    `places[v]` are the places of a variable's values among all input atoms; an independent fact
+    has one, and its second value is that it is false. `holds` has one row per world, in the
+    order of `itertools.product`, and one column per output.
+    """
+
+    places: tuple[tuple[int, ...], ...]
+    holds: Tensor  # (worlds, outputs), float64 zeros and ones
+
+    def complement(self) -> WorldTable:
+        """Return the table of the negations of the outputs."""
+        return WorldTable(self.places, 1 - self.holds)
+
+    def probabilities(self, inputs: Tensor, complements: Tensor | None = None) -> Tensor:
+        """Return the probability of each output, shape (B, outputs), in float64.
+
+        Args:
+            inputs: Probabilities of all input atoms, shape (B, inputs).
+            complements: One minus these, where it is known to more digits.
+        """
+        weight = inputs.new_ones(len(inputs), 1, dtype=torch.float64)  # (B, worlds so far)
+        for places in self.places:
+            value = inputs[:, list(places)].double()
+            if len(places) == 1:
+                none = 1 - value if complements is None else complements[:, list(places)]
+                value = torch.cat((value, none), 1)
+            weight = (weight[:, :, None] * value[:, None, :]).flatten(1)
+        return weight @ self.holds.to(inputs.device)
+
+    def log_probabilities(self, log_inputs: Tensor, log_complements: Tensor) -> Tensor:
+        """Return the log-probability of each output, shape (B, outputs), in float64.
+
+        Args:
+            log_inputs: Log-probabilities of all input atoms, shape (B, inputs).
+            log_complements: The logarithm of one minus their probabilities.
+        """
+        logs = log_inputs.new_zeros(len(log_inputs), 1, dtype=torch.float64)  # (B, worlds so far)
+        for places in self.places:
+            value = log_inputs[:, list(places)].double()
+            if len(places) == 1:
+                value = torch.cat((value, log_complements[:, list(places)].double()), 1)
+            logs = (logs[:, :, None] + value[:, None, :]).flatten(1)
+        holds = self.holds.to(logs.device) > 0
+        columns = [logs[:, column].clamp(min=_LEAST_LOG) for column in holds.unbind(1)]
+        impossible = logs.new_full((len(logs),), -torch.inf)
+        return torch.stack(
+            [column.logsumexp(1) if column.shape[1] else impossible for column in columns], 1
+        )
+
+
+def world_table(
+    program: Program,
+    variables: Variables,
+    used: Sequence[int],
+    outputs: Sequence[int],
+    true: Sequence[int] = (),
+) -> WorldTable:
+    """Return the table of the outputs over the worlds of the variables in `used`.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        used: The variables that the outputs depend on.
+        outputs: The atoms to read.
+        true: Atoms that are true in every world.
+    """
+    start = {v: v for v in range(len(variables.facts))}
+    place = len(variables.facts)
+    for v, group in enumerate(variables.groups, len(variables.facts)):
+        start[v] = place
+        place += len(group)
+    sizes = [variables.sizes[v] for v in used]
+    worlds = int(np.prod(sizes, dtype=np.int64)) if sizes else 1
+    holds = np.empty((worlds, len(outputs)), np.bool_)
+    columns = np.asarray(outputs, np.int64)
+    for first in range(0, worlds, _CHUNK):
+        index = np.arange(first, min(first + _CHUNK, worlds))
+        facts = np.zeros((len(index), program.M), np.bool_)
+        facts[:, list(true)] = True
+        rest = index
+        for v, size in zip(reversed(used), reversed(sizes), strict=True):
+            rest, value = np.divmod(rest, size)
+            if v < len(variables.facts):
+                facts[value == 0, variables.facts[v]] = True
+            else:
+                atoms = np.asarray(variables.groups[v - len(variables.facts)])
+                facts[np.arange(len(index)), atoms[value]] = True
+        holds[index] = closures(program, facts)[:, columns]
+    places = tuple(
+        tuple(range(start[v], start[v] + (1 if v < len(variables.facts) else variables.sizes[v])))
+        for v in used
+    )
+    return WorldTable(places, torch.from_numpy(holds).double())
+
+
+# -------------- Unbiased estimates of probabilities and of their gradients from sampled worlds
+# The value of an output is the mean over S sampled worlds. Its gradient is the leave-one-out
+# score-function estimator: with f_s the outputs in world s, weighted by the incoming gradient,
+#
+#     grad = 1 / (S - 1) * sum_s (f_s - mean f) * d log P(world s)
+#
+# which is unbiased for the gradient of the expectation. A value of probability zero is in no sampled
+# world; its gradient is the mean change of f when it is put into every world, and that of a fact of
+# probability one when it is taken out. All of this needs closures only, so the program may have
+# cycles.
+
+# Worlds that the gradient closes together.
+_WORLDS_AT_ONCE = 1 << 16
+
+
+def sampled_probabilities(
+    program: Program,
+    variables: Variables,
+    outputs: Sequence[int],
+    inputs: Tensor,
+    worlds: int,
+    generator: torch.Generator | None = None,
+    true: Sequence[int] = (),
+) -> Tensor:
+    """Return estimates of the probabilities of the outputs, shape (B, outputs), in float64.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        outputs: The atoms whose probability is estimated.
+        inputs: Probabilities of all input atoms, shape (B, inputs).
+        worlds: How many worlds are drawn for each example; at least two.
+        generator: The source of randomness.
+        true: Atoms that are true in every world.
+    """
+    drawn = draw_worlds(variables, inputs, worlds, generator)
+    return _Estimate.apply(program, variables, outputs, true, inputs, drawn)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def draw_worlds(
+    variables: Variables, inputs: Tensor, worlds: int, generator: torch.Generator | None
+) -> Tensor:
+    """Return the truth of the input atoms in sampled worlds, shape (B, worlds, inputs)."""
+    p = inputs.detach().double()  # uniform numbers of fewer digits would be biased
+    B = len(p)
+    facts = len(variables.facts)
+    uniform = torch.rand(B, worlds, facts, generator=generator, dtype=p.dtype, device=p.device)
+    parts = [uniform < p[:, None, :facts]]
+    place = facts
+    for group in variables.groups:
+        q = p[:, place : place + len(group)]
+        chosen = torch.multinomial(q, worlds, replacement=True, generator=generator)  # (B, worlds)
+        parts.append(torch.nn.functional.one_hot(chosen, len(group)).bool())
+        place += len(group)
+    return torch.cat(parts, 2)
+
+
+def close_worlds(
+    program: Program,
+    variables: Variables,
+    drawn: Tensor,
+    outputs: Sequence[int],
+    true: Sequence[int],
+) -> Tensor:
+    """Return which outputs hold in each world, shape (N, outputs), on the device of the worlds.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        drawn: The truth of the input atoms in each world, shape (N, inputs).
+        outputs: The atoms to read.
+        true: Atoms that are true in every world.
+    """
+    N = len(drawn)
+    if not drawn.is_cuda:
+        facts = np.zeros((N, program.M), np.bool_)
+        facts[:, variables.atoms] = drawn.numpy()
+        facts[:, list(true)] = True
+        return torch.from_numpy(closures(program, facts)[:, np.asarray(outputs, np.int64)])
+    W = -(-N // 64)
+    place = torch.arange(64, device=drawn.device)
+    bits = drawn.new_zeros(64 * W, drawn.shape[1])
+    bits[:N] = drawn
+    words = (bits.view(W, 64, -1).long() << place[:, None]).sum(1).T  # (inputs, W)
+    planes = torch.zeros(program.M, W, dtype=torch.int64, device=drawn.device)
+    planes[torch.from_numpy(variables.atoms.astype(np.int64)).to(drawn.device)] = words
+    planes[list(true)] = -1
+    closed = closures(program, planes, packed=True)[list(outputs)]  # (outputs, W)
+    holds: Tensor = (closed[:, :, None] >> place & 1).bool().flatten(1)[:, :N].T
+    return holds
+
+
+class _Estimate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        program: Program,
+        variables: Variables,
+        outputs: Sequence[int],
+        true: Sequence[int],
+        inputs: Tensor,
+        drawn: Tensor,
+    ) -> Tensor:
+        B, S, n = drawn.shape
+        holds = close_worlds(program, variables, drawn.reshape(B * S, n), outputs, true)
+        holds = holds.reshape(B, S, len(outputs))
+        ctx.save_for_backward(inputs, drawn, holds)
+        ctx.facts = len(variables.facts)
+        ctx.variables = variables
+        ctx.close = partial(close_worlds, program, variables, outputs=outputs, true=true)
+        return holds.double().mean(1)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        inputs, drawn, holds = ctx.saved_tensors
+        S = drawn.shape[1]
+        f = (holds.double() * grad_out.double()[:, None, :]).sum(2)  # (B, S)
+        weight = (f - f.mean(1, keepdim=True)) / (S - 1)
+        p = inputs.double().clamp(1e-12, 1 - 1e-12)
+        x = drawn.double()
+        score = x / p[:, None, :]
+        coins = slice(0, ctx.facts)
+        score[:, :, coins] -= (1 - x[:, :, coins]) / (1 - p[:, None, coins])
+        grad = torch.einsum("bs,bsn->bn", weight, score)
+        changed = inputs == 0
+        changed[:, coins] |= inputs[:, coins] == 1
+        if bool(changed.any()):
+            pairs = changed.nonzero()  # (pairs, 2): example, input
+            size = max(_WORLDS_AT_ONCE // S, 1)
+            for part in pairs.split(size):
+                grad[part[:, 0], part[:, 1]] = _changes(
+                    ctx.close, ctx.variables, drawn, f, grad_out.double(), inputs, part
+                )
+        grad = grad.to(inputs.dtype)
+        return None, None, None, None, without_second_derivative(grad, inputs, grad_out), None
+
+
+def _changes(
+    close: Callable[..., Tensor],
+    variables: Variables,
+    drawn: Tensor,
+    f: Tensor,
+    grad_out: Tensor,
+    inputs: Tensor,
+    pairs: Tensor,
+) -> Tensor:
+    """The slopes of inputs of probability 0, or of facts of probability 1. (pairs,).
+
+    Args:
+        close: The outputs that hold in worlds, from (N, inputs) to (N, outputs).
+        variables: The random variables.
+        drawn: The sampled worlds, (B, S, inputs).
+        f: The weighted outputs in them, (B, S).
+        grad_out: The weights of the outputs, (B, outputs).
+        inputs: The probabilities of the inputs, (B, inputs).
+        pairs: Examples and inputs, (pairs, 2).
+    """
+    example, place = pairs.unbind(1)
+    groups = torch.tensor(_first_and_last(variables), device=drawn.device)  # (inputs, 2)
+    column = torch.arange(drawn.shape[2], device=drawn.device)
+    first, last = groups[place].unbind(1)
+    same = (column >= first[:, None]) & (column < last[:, None])  # (pairs, inputs)
+    worlds = drawn[example] & ~same[:, None, :]
+    rises = inputs[example, place] == 0
+    worlds |= ((column == place[:, None]) & rises[:, None])[:, None, :]
+    N, S, n = worlds.shape
+    holds = close(worlds.reshape(N * S, n)).reshape(N, S, -1).double()
+    other = (holds * grad_out[example][:, None, :]).sum(2)
+    change = (other - f[example]).mean(1)
+    return torch.where(rises, change, -change)
+
+
+def _first_and_last(variables: Variables) -> list[tuple[int, int]]:
+    """For each input the first place of its variable, and the one after its last."""
+    spans = [(v, v + 1) for v in range(len(variables.facts))]
+    for group in variables.groups:
+        first = len(spans)
+        spans += [(first, first + len(group))] * len(group)
+    return spans
+
+
+# ------------- The most likely proofs of an atom: minimal sets of inputs from which it follows
+# The probability of a proof is the product of its inputs' probabilities. The search is A* over
+# partial proofs, from the atom back to the inputs. The cost of a partial proof is the negative
+# logarithm of the inputs chosen so far plus a lower bound on what its open goals still need: the
+# largest, over the goals, of the cheapest single input that each cannot do without. The proofs
+# therefore come in the order of their probability.
+
+
+@dataclass(frozen=True)
+class LikelyProof:
+    """Inputs from which an atom follows, none of them superfluous, and their joint probability.
+
+    >>> print(LikelyProof(("smoke", "heat"), 0.63))
+    0.63  smoke, heat
+    """
+
+    facts: tuple[str, ...]
+    probability: float
+
+    def __str__(self) -> str:
+        return f"{self.probability:.6g}  {', '.join(self.facts) or 'no input needed'}"
+
+
+def likely_proofs(
+    program: Program,
+    variables: Variables,
+    probabilities: npt.NDArray[np.float64],
+    atom: int,
+    *,
+    true: Sequence[int] = (),
+    most: int = 5,
+    budget: int = 200_000,
+) -> tuple[LikelyProof, ...]:
+    """Return the most likely proofs of an atom, the likeliest first.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        probabilities: The probability of each input atom, in the order of `variables.atoms`.
+        atom: The atom to prove.
+        true: Atoms that are true in every world.
+        most: How many proofs to return; fewer come back where there are fewer.
+        budget: The number of partial proofs that the search may visit.
+
+    Raises:
+        ModelError: The budget was spent before `most` proofs were found.
+    """
+    rules = relevant_rules(program, variables, [atom], true)
+    if rules.certain[atom]:
+        return (LikelyProof((), 1.0),)
+    cost = {
+        int(i): -float(np.log(p)) if p > 0 else np.inf
+        for i, p in zip(variables.atoms, probabilities, strict=True)
+    }
+    bound = _lower_bounds(rules, cost)
+    found: list[frozenset[int]] = []
+    proofs: list[LikelyProof] = []
+    tie = count()
+    seen: set[tuple[frozenset[int], frozenset[int], frozenset[int]]] = set()
+    start = (frozenset[int](), frozenset((atom,)), frozenset[int]())
+    queue = [(bound.get(atom, np.inf), next(tie), 0.0, start)]
+    visited = 0
+    while queue and len(proofs) < most:
+        total, _, spent, state = heapq.heappop(queue)
+        if total == np.inf:
+            break
+        if state in seen:
+            continue
+        seen.add(state)
+        visited += 1
+        if visited > budget:
+            raise ModelError(
+                f"{len(proofs)} of {most} proofs found within the budget of {budget} partial "
+                f"proofs; raise budget="
+            )
+        chosen, goals, expanded = state
+        if not goals:
+            if any(other <= chosen for other in found) or not _derives(program, chosen, true, atom):
+                continue
+            # An input of probability 1 costs nothing: a proof without it may come later.
+            if any(_derives(program, chosen - {i}, true, atom) for i in chosen):
+                continue
+            found.append(chosen)
+            names = tuple(program.atoms[i] for i in sorted(chosen))
+            proofs.append(LikelyProof(names, float(np.exp(-spent))))
+            continue
+        goal = max(goals, key=lambda i: (bound.get(i, np.inf), i))
+        rest = goals - {goal}
+        options = rules.bodies.get(goal, ((-1 - goal,),))
+        for body in options:
+            raw = {-1 - i for i in body if i < 0} | {
+                i for i in body if i >= 0 and i not in rules.bodies
+            }
+            new = chosen | raw
+            owners = [variables.owner[i] for i in new]
+            if len(set(owners)) < len(owners):
+                continue
+            spent_now = sum(cost[i] for i in new)
+            open_now = (rest | {i for i in body if i in rules.bodies}) - expanded - {goal}
+            left = max((_left(bound, cost, i, new) for i in open_now), default=0.0)
+            heapq.heappush(
+                queue,
+                (
+                    spent_now + left,
+                    next(tie),
+                    spent_now,
+                    (new, frozenset(open_now), expanded | {goal}),
+                ),
+            )
+    return tuple(proofs)
+
+
+def _left(
+    bound: dict[int, float], cost: dict[int, float], goal: int, chosen: frozenset[int]
+) -> float:
+    """What a goal must still cost: nothing where an input chosen already may be the dearest one."""
+    needed = bound.get(goal, np.inf)
+    return needed if all(cost[i] < needed for i in chosen) else 0.0
+
+
+def _lower_bounds(rules: RelevantRules, cost: dict[int, float]) -> dict[int, float]:
+    """For each atom the least, over its proofs, of the dearest input in the proof."""
+    bound = {i: cost[i] for i in rules.inputs if i not in rules.bodies}
+    changed = True
+    while changed:
+        changed = False
+        for atom, bodies in rules.bodies.items():
+            best = min(
+                (
+                    max(
+                        (cost[-1 - i] if i < 0 else bound.get(i, np.inf) for i in body), default=0.0
+                    )
+                    for body in bodies
+                ),
+                default=np.inf,
+            )
+            if best < bound.get(atom, np.inf):
+                bound[atom] = best
+                changed = True
+    return bound
+
+
+def _derives(program: Program, chosen: frozenset[int], true: Sequence[int], atom: int) -> bool:
+    facts = np.zeros(program.M, np.bool_)
+    facts[[*chosen, *true]] = True
+    return bool(closure_of_mask(program, facts).state[atom])
+
+
+# -------------- Chooses for every output the cheapest way to its probability, exact ways first
+# 1. One sum-product pass, where the check of `sum_product` proves it exact.
+# 2. A table of all worlds of the variables that the output depends on, within a budget.
+# 3. Sampled worlds: unbiased, with a standard error.
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """How the probability of each output is computed.
+
+    `passed`, `tabled` and `sampled` are places in the list of outputs; `reasons` says why an
+    output has no sum-product pass.
+    """
+
+    program: Program
+    variables: Variables
+    outputs: tuple[int, ...]
+    true: tuple[int, ...]
+    circuit: SumProduct
+    passed: tuple[int, ...]
+    tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
+    sampled: tuple[int, ...]
+    budget: int  # the most worlds of a table
+    reasons: dict[int, str]
+    certain: Mask  # (M,) atoms true in every world
+    impossible: frozenset[int]  # outputs true in none
+    inputs_used: frozenset[int]  # input atoms that some output depends on
+
+    @property
+    def exact(self) -> bool:
+        """Whether every output is computed exactly."""
+        return not self.sampled
+
+    def __str__(self) -> str:
+        lines = []
+        if self.passed:
+            lines.append(
+                f"{_outputs(len(self.passed))}: one sum-product pass over "
+                f"{len(self.circuit.body_ptr) - 1} rules, proved exact"
+            )
+        for places, table in self.tables:
+            reason = self.reasons[self.outputs[places[0]]]
+            lines.append(
+                f"{_outputs(len(places))}: exact, by a table of {len(table.holds)} worlds "
+                f"(no pass: {reason})"
+            )
+        if self.sampled:
+            reason = self.reasons[self.outputs[self.sampled[0]]]
+            lines.append(
+                f"{_outputs(len(self.sampled))}: estimated from sampled worlds (no pass: {reason})"
+            )
+        return "\n".join(lines)
+
+    def probabilities(
+        self,
+        inputs: Tensor,
+        worlds: int = 64,
+        generator: torch.Generator | None = None,
+        *,
+        complements: Tensor | None = None,
+    ) -> Tensor:
+        """Return the probability of each output, shape (B, outputs), in float64.
+
+        Args:
+            inputs: Probabilities of the input atoms in the order of `variables.atoms`, (B, n).
+            worlds: Worlds drawn for each example, where an output is sampled.
+            generator: The source of randomness for them.
+            complements: One minus the inputs, where it is known to more digits.
+        """
+        parts: list[tuple[Sequence[int], Tensor]] = []
+        if self.passed:
+            given = self._pass_inputs(inputs, complements)
+            if inputs.is_cuda:
+                tiny = torch.finfo(torch.float64).tiny
+                value = pass_log_values(self.circuit, given.clamp(min=tiny).log()).exp()
+            else:
+                value = pass_values(self.circuit, given)
+            parts.append((self.passed, self._read(value, 0.0, 1.0)))
+        parts += [
+            (places, table.probabilities(inputs, complements)) for places, table in self.tables
+        ]
+        if self.sampled:
+            atoms = [self.outputs[place] for place in self.sampled]
+            estimate = sampled_probabilities(
+                self.program, self.variables, atoms, inputs, worlds, generator, self.true
+            )
+            parts.append((self.sampled, estimate))
+        return _in_order(parts)
+
+    def estimate(
+        self,
+        inputs: Tensor,
+        worlds: int,
+        generator: torch.Generator | None = None,
+        *,
+        error: float | None = None,
+        most_worlds: int = 1 << 20,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the probabilities and their standard errors, each (B, outputs), no gradients.
+
+        Args:
+            inputs: Probabilities of the input atoms, (B, n).
+            worlds: Worlds drawn for each example at first.
+            generator: The source of randomness.
+            error: Draw more worlds for the examples with a larger standard error than this.
+            most_worlds: The most worlds of an example.
+        """
+        with torch.no_grad():
+            value = self.probabilities(inputs, worlds, generator)
+            if not self.sampled:
+                return value, torch.zeros_like(value)
+            columns = list(self.sampled)
+            drawn = torch.full((len(inputs), 1), worlds, dtype=torch.float64, device=value.device)
+            while True:
+                deviation = torch.zeros_like(value)
+                part = value[:, columns]
+                # One more world of either kind: an estimate of 0 or 1 is not certain either.
+                safe = (part * drawn + 1) / (drawn + 2)
+                deviation[:, columns] = (safe * (1 - safe) / drawn).sqrt()
+                rough = deviation.amax(1) > (torch.inf if error is None else error)
+                rough &= drawn[:, 0] < most_worlds
+                if not bool(rough.any()):
+                    return value, deviation
+                more = int(drawn[rough].min())
+                more = min(more, most_worlds - more) or 1
+                fresh = self.probabilities(inputs[rough], max(more, 2), generator)[:, columns]
+                before = drawn[rough]
+                mixed = (part[rough] * before + fresh * max(more, 2)) / (before + max(more, 2))
+                rows = rough.nonzero()[:, 0]
+                value[rows[:, None], torch.tensor(columns, device=value.device)] = mixed
+                drawn[rough] += max(more, 2)
+
+    def log_probabilities(
+        self,
+        log_inputs: Tensor,
+        worlds: int = 64,
+        generator: torch.Generator | None = None,
+        *,
+        log_complements: Tensor | None = None,
+    ) -> Tensor:
+        """Return the log-probability of each output, also where it underflows as a number.
+
+        Args:
+            log_inputs: Log-probabilities of the input atoms, (B, n).
+            worlds: Worlds drawn for each example, where an output is sampled.
+            generator: The source of randomness for them.
+            log_complements: The logarithm of one minus their probabilities, where it is known
+                to more digits.
+        """
+        logs = log_inputs.double()
+        if log_complements is None:
+            log_complements = log_complement(logs)
+        if log_inputs.is_cuda and not self.tables and not self.sampled:
+            value = pass_log_values(self.circuit, self._pass_inputs(logs, log_complements))
+            return self._read(value, -torch.inf, 0.0)
+        linear = self.probabilities(
+            logs.exp(),
+            worlds,
+            generator,
+            complements=log_complements.exp() if self._needs_complements else None,
+        )
+        logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
+        logs = torch.where(linear > 0, logs, -torch.inf)
+        small = linear.detach() < SMALLEST
+        parts: list[tuple[Sequence[int], Tensor]] = []
+        if self.passed and bool(small[:, list(self.passed)].any()):
+            given = self._pass_inputs(log_inputs.double(), log_complements)
+            value = pass_log_values(self.circuit, given)
+            parts.append((self.passed, self._read(value, -torch.inf, 0.0)))
+        parts += [
+            (places, table.log_probabilities(log_inputs, log_complements))
+            for places, table in self.tables
+            if bool(small[:, list(places)].any())
+        ]
+        if not parts:
+            return logs
+        again = {place for places, _ in parts for place in places}
+        rest = [place for place in range(len(self.outputs)) if place not in again]
+        if rest:
+            parts.append((rest, logs[:, rest]))
+        return torch.where(small, _in_order(parts), logs)
+
+    def log_odds(
+        self,
+        logs: Tensor,
+        log_inputs: Tensor,
+        log_complements: Tensor,
+    ) -> Tensor:
+        """Return the log-odds of each output, (B, outputs), also where it is almost certain.
+
+        Args:
+            logs: What `log_probabilities` returned.
+            log_inputs: Log-probabilities of the input atoms, (B, n).
+            log_complements: The logarithm of one minus their probabilities.
+        """
+        odds = log_odds_of_log(logs)
+        likely = logs.detach() > math.log1p(-LEAST_COMPLEMENT)
+        if not logs.is_cuda and not bool(likely.any()):  # on a device that would be waited for
+            return odds
+        circuit, tables = self._complements
+        parts: list[tuple[Sequence[int], Tensor]] = [
+            (places, table.log_probabilities(log_inputs, log_complements))
+            for places, table in tables
+        ]
+        known = {place for places, _ in parts for place in places}
+        columns = [
+            n
+            for n, (place, node) in enumerate(zip(self.passed, circuit.complements, strict=True))
+            if node != UNKNOWN and place not in known
+        ]
+        if columns:
+            value = pass_log_values(circuit, _pass_inputs(circuit, log_inputs, log_complements))
+            value = _columns(value, _indices_on(circuit, value.device)[2], -torch.inf, 0.0)
+            if len(columns) < len(self.passed):
+                value = value[:, columns]
+            parts.append(([self.passed[n] for n in columns], value))
+        known.update(self.passed[n] for n in columns)
+        rest = [place for place in range(len(self.outputs)) if place not in known]
+        if rest:
+            likely[:, rest] = False
+            parts.append((rest, logs[:, rest]))
+        return torch.where(likely, -log_odds_of_log(_in_order(parts)), odds)
+
+    @cached_property
+    def with_complements(self) -> SumProduct:
+        """The pass with nodes for the negations of the outputs, where they need no difference."""
+        atoms = [self.outputs[place] for place in self.passed]
+        return sum_product(
+            self.program, self.variables, self._rules(atoms), atoms, complements=True
+        )[0]
+
+    @cached_property
+    def _complements(self) -> tuple[SumProduct, list[tuple[tuple[int, ...], WorldTable]]]:
+        """How the negations of the outputs are computed: by a pass, and by tables."""
+        circuit = self.with_complements
+        tables = [(places, table.complement()) for places, table in self.tables]
+        for place, node in zip(self.passed, circuit.complements.tolist(), strict=True):
+            if node == UNKNOWN:
+                atom = self.outputs[place]
+                used = sorted(_support(self.variables, self._rules([atom]), atom))
+                if _worlds(self.variables, used) <= self.budget:
+                    table = world_table(self.program, self.variables, used, [atom], self.true)
+                    tables.append(((place,), table.complement()))
+        return circuit, tables
+
+    def _rules(self, atoms: Sequence[int]) -> RelevantRules:
+        return relevant_rules(self.program, self.variables, atoms, self.true)
+
+    @property
+    def _needs_complements(self) -> bool:
+        return bool(self.tables) or bool(self.circuit.input_negated.any())
+
+    def _pass_inputs(self, values: Tensor, complements: Tensor | None) -> Tensor:
+        return _pass_inputs(self.circuit, values, complements)
+
+    def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
+        """The columns of the outputs of the pass."""
+        columns = _indices_on(self.circuit, value.device)[1]
+        return _columns(value, columns, impossible, certain)
+
+
+def _pass_inputs(circuit: SumProduct, values: Tensor, complements: Tensor | None) -> Tensor:
+    """The columns of the input nodes of a pass, in float64."""
+    used, _, _, negated = _indices_on(circuit, values.device)
+    given = values[:, used].double()
+    if not circuit.input_negated.any():
+        return given
+    rest = 1 - given if complements is None else complements[:, used].double()
+    return torch.where(negated, rest, given)
+
+
+def _columns(value: Tensor, columns: Tensor, impossible: float, certain: float) -> Tensor:
+    """These columns of the nodes followed by one that is impossible and one that is certain."""
+    ends = [value.new_full((len(value), 1), end) for end in (impossible, certain)]
+    return torch.cat((value, *ends), 1)[:, columns]
+
+
+@lru_cache(maxsize=16)
+def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The places of inputs, the columns of outputs and negations, and whether inputs are negated."""
+    columns = [
+        np.where(nodes < 0, circuit.nodes + 2 + nodes, nodes)
+        for nodes in (circuit.outputs, circuit.complements)
+    ]
+    arrays = (circuit.input_places, *columns)
+    with torch.inference_mode(False):  # these may be needed for a gradient later
+        places, outputs, complements = (
+            torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays
+        )
+        return places, outputs, complements, torch.from_numpy(circuit.input_negated).to(device)
+
+
+def plan_ladder(
+    program: Program,
+    variables: Variables,
+    outputs: Sequence[int],
+    *,
+    true: Sequence[int] = (),
+    budget: int = 1 << 16,
+    method: str = "auto",
+    subtract: bool = True,
+) -> Ladder:
+    """Return how the probability of each output is computed.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        outputs: The atoms whose probability is asked for.
+        true: Atoms that are true in every world, besides those that rules derive.
+        budget: The most worlds of a table.
+        method: "auto", or one of "pass", "table" and "sample" to use that one alone.
+        subtract: Whether a pass may compute a negation as one minus a probability, with an
+            absolute error of rounding; "auto" prefers a table within the budget to that.
+
+    Raises:
+        ModelError: The method that was asked for is not exact here, or goes over the budget.
+    """
+    atoms = list(outputs)
+    rules = relevant_rules(program, variables, atoms, true)
+    circuit, reasons = sum_product(program, variables, rules, atoms)
+    if method != "pass" and circuit.subtracts:
+        for atom in circuit.subtracts:
+            if not subtract or _worlds(variables, _support(variables, rules, atom)) <= budget:
+                reasons[atom] = "a negation would be one minus the sum of exclusive rules"
+        circuit, _ = sum_product(program, variables, rules, [a for a in atoms if a not in reasons])
+    if method == "pass" and reasons:
+        atom, reason = next(iter(reasons.items()))
+        raise ModelError(
+            f"no sum-product pass is proved exact for {program.atoms[atom]!r}: {reason}"
+        )
+    if method in ("table", "sample"):
+        reasons = dict.fromkeys(atoms, f'method="{method}" was asked for')
+        circuit, _ = sum_product(program, variables, rules, [])
+    passed = tuple(p for p, atom in enumerate(atoms) if atom not in reasons)
+    clusters: dict[tuple[int, ...], list[int]] = {}
+    sampled: list[int] = []
+    for place, atom in enumerate(atoms):
+        if atom not in reasons:
+            continue
+        used = tuple(sorted(_support(variables, rules, atom)))
+        size = _worlds(variables, used)
+        if method == "sample" or (method == "auto" and size > budget):
+            sampled.append(place)
+        elif size > budget:
+            raise ModelError(
+                f"{program.atoms[atom]!r} depends on {size} worlds, more than the budget of "
+                f'{budget}: raise budget=, or use method="sample"'
+            )
+        else:
+            clusters.setdefault(used, []).append(place)
+    tables = tuple(
+        (tuple(places), world_table(program, variables, used, [atoms[p] for p in places], true))
+        for used, places in clusters.items()
+    )
+    return Ladder(
+        program,
+        variables,
+        tuple(atoms),
+        tuple(true),
+        circuit,
+        passed,
+        tables,
+        tuple(sampled),
+        budget,
+        reasons,
+        rules.certain,
+        frozenset(atom for atom in atoms if not rules.bodies.get(atom, (atom,))),
+        frozenset(rules.inputs),
+    )
+
+
+def _worlds(variables: Variables, used: Iterable[int]) -> int:
+    """The number of worlds of some variables."""
+    return math.prod(variables.sizes[v] for v in used)
+
+
+def _support(variables: Variables, rules: RelevantRules, atom: int) -> set[int]:
+    """The variables that an atom depends on."""
+    found: set[int] = set()
+    seen = {atom}
+    stack = [atom]
+    while stack:
+        i = stack.pop()
+        if i not in rules.bodies:
+            owner = variables.owner.get(-1 - i if i < 0 else i)
+            found |= set() if owner is None else {owner}
+            continue
+        for part in (rules.atom_of(literal) for body in rules.bodies[i] for literal in body):
+            if part not in seen:
+                seen.add(part)
+                stack.append(part)
+    return found
+
+
+def _in_order(parts: Sequence[tuple[Sequence[int], Tensor]]) -> Tensor:
+    """The columns of several parts, each at its place."""
+    places = [place for some, _ in parts for place in some]
+    columns = torch.cat([tensor for _, tensor in parts], 1)
+    if places == sorted(places):
+        return columns
+    order = torch.tensor(np.argsort(places), device=columns.device)
+    return columns[:, order]
+
+
+def _outputs(n: int) -> str:
+    return "1 output" if n == 1 else f"{n} outputs"

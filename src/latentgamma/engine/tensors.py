@@ -1,0 +1,230 @@
+"""Small functions on tensors that several packages need."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+# ------------------------- Logarithms of complements and odds from logarithms of probabilities
+
+#: Where 1 - p is less than this, log-odds are computed from the probability of the negation.
+LEAST_COMPLEMENT = 2.0**-20
+#: The complement of a probability that was rounded to 1, where its logarithm is needed.
+ROUNDED_COMPLEMENT = 2.0**-55
+
+_TINY = torch.finfo(torch.float64).tiny
+
+
+def log_complement(logs: Tensor, most: float = -_TINY) -> Tensor:
+    """Return log(1 - exp(x)), accurate for x near 0 and for very negative x.
+
+    Args:
+        logs: Log-probabilities.
+        most: What is larger has the value and the slope of this; with a number below 0 both are
+            finite.
+    """
+    held = torch.where(logs > most, logs + (most - logs).detach(), logs)
+    near = held > -math.log(2)
+    close = (-torch.expm1(torch.where(near, held, -0.5))).log()
+    return torch.where(near, close, torch.log1p(-torch.where(near, -1.0, held).exp()))
+
+
+def log_odds_of_log(logs: Tensor) -> Tensor:
+    """Return log p - log(1 - p) from log p, finite and with a finite slope where p is 0 or 1."""
+    logs = logs.nan_to_num(torch.nan, neginf=-1e30)
+    return logs - log_complement(logs, -ROUNDED_COMPLEMENT)
+
+
+# ---- Whether tensors hold values here, or stand in for them while code is traced or transformed
+
+
+def can_be_rerun(*tensors: Tensor) -> bool:
+    """Whether a backward pass may come that needs a function of these tensors, and can rerun it.
+
+    A compiler decides for itself what to keep. The transforms of `torch.func` are over by the
+    time of the backward pass, and with them the stand-ins they put in the place of tensors.
+    """
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    if not any(tensor.requires_grad for tensor in tensors):
+        return False
+    return are_plain(*tensors)
+
+
+def are_plain(*tensors: Tensor) -> bool:
+    """Whether all of these hold values, and no forward-mode derivative travels with them."""
+    if not all(map(has_memory, tensors)):
+        return False
+    # Outside of `dual_level` there are none, and asking every tensor takes longer than a step.
+    if getattr(forward_ad, "_current_level", 0) < 0:
+        return True
+    return all(forward_ad.unpack_dual(t).tangent is None for t in tensors)  # type: ignore[no-untyped-call]
+
+
+def values_can_be_read(tensor: Tensor) -> bool:
+    """Whether looking at the values is possible here: not while tracing, mapping or capturing."""
+    if torch.compiler.is_compiling() or tensor.device.type == "meta" or not has_memory(tensor):
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether this is a plain tensor, and not the stand-in of a tracer or of `torch.func`.
+
+    >>> has_memory(torch.zeros(2))
+    True
+    >>> torch.func.vmap(lambda x: x + has_memory(x))(torch.zeros(2))
+    tensor([0., 0.])
+    """
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+# ---- A warning where training cannot move: a gradient arrives, and none of it reaches the inputs
+
+#: How many calls are watched on a GPU.
+_CALLS_ON_A_GPU = 10
+
+
+class ZeroGradientWatch:
+    """Warns once if a gradient that is not zero becomes one that is identically zero.
+
+    Args:
+        remedy: what to do about it, the end of the warning.
+    """
+
+    def __init__(self, remedy: str) -> None:
+        self._remedy = remedy
+        self._warned = False
+        self._calls = 0
+
+    def __call__(self, function: Callable[[Tensor], Tensor], given: Tensor) -> Tensor:
+        """The result of a function of a tensor, watched on the way back."""
+        if self._warned or not torch.is_grad_enabled() or not given.requires_grad:
+            return function(given)
+        if not values_can_be_read(given):
+            return function(given)
+        if given.is_cuda:  # looking at a gradient means to wait for the device
+            if self._calls == _CALLS_ON_A_GPU:
+                return function(given)
+            self._calls += 1
+        given = given.view_as(given)  # so that no hook is left on a tensor of the caller
+        result = function(given)
+        if not result.requires_grad:
+            return result
+        arrived = False
+
+        def at_result(grad: Tensor | None) -> None:
+            nonlocal arrived
+            arrived = grad is not None and bool(grad.any())
+
+        def at_inputs(grad: Tensor | None) -> None:
+            nonlocal arrived
+            is_answer, arrived = arrived, False  # a second derivative comes here on its own
+            if is_answer and not (grad is not None and bool(grad.any())):
+                self.warn()
+
+        result.register_hook(at_result)  # type: ignore[no-untyped-call]
+        given.register_hook(at_inputs)  # type: ignore[no-untyped-call]
+        return result
+
+    def warn(self) -> None:
+        """Warn, unless it has been done before."""
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the gradient of the inputs is identically zero, so a network that makes "
+            f"them does not learn; {self._remedy}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+# ---- Between probabilities, log-odds and the scores of a softmax, with gradients that do not die
+
+#: The log-odds of what is certainly true; minus that of what is certainly false.
+CERTAIN = 40.0
+
+
+def log_odds(values: Tensor) -> Tensor:
+    """log(p / (1 − p)), finite and with a finite slope also where p is 0 or 1.
+
+    >>> log_odds(torch.tensor([0.5, 1.0], dtype=torch.float64)).tolist()[0]
+    0.0
+    """
+    eps = torch.finfo(values.dtype).eps
+    # The value is held inside (0, 1); the slope is that at the held value, and not zero.
+    held = values + (values.clamp(1e-17, 1 - eps / 2) - values).detach()
+    return torch.log(held) - torch.log1p(-held)
+
+
+def probability(odds: Tensor) -> Tensor:
+    """1 / (1 + e^−x), with a slope that is right to the last digits also where that is near 1.
+
+    >>> x = torch.tensor([20.0], requires_grad=True)
+    >>> probability(x).backward()
+    >>> x.grad.item() > 1e-9  # torch.sigmoid gives 0 here
+    True
+    """
+    return torch.where(odds > 0, 1 - torch.sigmoid(-odds), torch.sigmoid(odds))
+
+
+def held_log_odds(values: Tensor) -> Tensor:
+    """Log-odds that are infinite as large finite ones, so that differences of them exist."""
+    held: Tensor = _Held.apply(values, min(1e6, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
+    return held
+
+
+class _Held(torch.autograd.Function):
+    """A clamp with the slope one, also at infinity."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, limit: float) -> Tensor:
+        return values.clamp(-limit, limit)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        return grad_out, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        return tangent
+
+
+def categorical_log_odds(scores: Tensor) -> Tensor:
+    """The log-odds of each probability of a softmax over the last axis: z_c − log Σ_{d≠c} e^{z_d}.
+
+    >>> categorical_log_odds(torch.tensor([3.0, 0.0])).tolist()
+    [3.0, -3.0]
+    """
+    scores = _without_infinity(scores)
+    # All but the largest: its own term is at most half of the sum, so 1 − p has its digits.
+    probability = torch.softmax(scores, -1)
+    top = scores.argmax(-1, keepdim=True)
+    is_top = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, top, True)
+    rest = torch.logsumexp(scores.masked_fill(is_top, -torch.inf), -1, keepdim=True)
+    below = torch.where(is_top, torch.zeros_like(probability), probability)
+    others = torch.logsumexp(scores, -1, keepdim=True) + torch.log1p(-below)
+    return torch.where(is_top, scores - rest, scores - others)
+
+
+def _without_infinity(values: Tensor) -> Tensor:
+    """The values, with infinite ones replaced by finite ones that may still be added up."""
+    large = torch.finfo(values.dtype).max / 4
+    return values.nan_to_num(torch.nan, large, -large)

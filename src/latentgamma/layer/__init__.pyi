@@ -1,0 +1,3 @@
+from latentgamma.engine.probability import LikelyProof as LikelyProof
+from latentgamma.layer.plan import Plan as Plan
+from latentgamma.layer.shortcuts import Shortcuts as Shortcuts

@@ -1,0 +1,277 @@
+"""Groups of atoms that go into a layer and come out, and the tensors given for them."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma.engine.tensors import categorical_log_odds, held_log_odds, values_can_be_read
+from latentgamma.errors import ModelError, StateError, unknown_atoms
+from latentgamma.operator.model import STATE_DTYPES
+from latentgamma.program.facts import find_name
+from latentgamma.program.program import Program
+
+# ---------------------------------- Named groups of atoms, and the tensors that belong to them
+
+#: A name, or an array of names of any shape.
+AtomNames: TypeAlias = "str | Sequence[Any] | npt.NDArray[Any] | Categorical"
+#: Named groups, or one group without a name.
+GroupsOfAtoms: TypeAlias = "Mapping[str, AtomNames] | AtomNames"
+
+#: What a group is called that was given without a dictionary.
+UNNAMED = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical:
+    """Atoms of which exactly one is true along the last axis.
+
+    As an input, the values along that axis are a probability distribution, and with
+    `from_logits=True` the scores of a softmax. As an output, `logits=True` gives
+    log-probabilities along that axis.
+
+    >>> Categorical([f"digit({d})" for d in range(10)]).atoms.shape
+    (10,)
+    """
+
+    atoms: npt.NDArray[Any]
+
+    def __init__(self, atoms: Sequence[Any] | npt.NDArray[Any]) -> None:
+        names = _names(atoms, "a Categorical")
+        if names.ndim == 0 or names.shape[-1] < 2:
+            raise ModelError(
+                f"a Categorical needs at least two atoms along its last axis, but the shape of "
+                f"these names is {names.shape}"
+            )
+        object.__setattr__(self, "atoms", names)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Atoms under one name, in the shape of their tensors."""
+
+    name: str
+    shape: tuple[int, ...]
+    atoms: npt.NDArray[np.int64]  # (n,) indices
+    categorical: bool
+
+    @property
+    def title(self) -> str:
+        """How messages refer to it."""
+        return repr(self.name) if self.name != UNNAMED else "the layer"
+
+
+def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Group, ...]:
+    """The groups that a user wrote down, `what` being "inputs" or "outputs".
+
+    Raises:
+        ModelError: if this is not a group of names, or there is none.
+        FactsError: if an atom is not in the program.
+    """
+    named = given if isinstance(given, Mapping) else {UNNAMED: given}
+    if not named:
+        raise ModelError(f"{what} needs at least one group of atoms")
+    groups, unknown = [], []
+    for name, atoms in named.items():
+        if not isinstance(name, str):
+            raise ModelError(f"the name of a group is a string, not {name!r}")
+        label = f"{what}[{name!r}]" if name != UNNAMED else what
+        names = atoms.atoms if isinstance(atoms, Categorical) else _names(atoms, label)
+        indices = [find_name(program, str(atom)) for atom in names.flat]
+        unknown += [str(atom) for atom, i in zip(names.flat, indices, strict=True) if i is None]
+        found = np.array([-1 if i is None else i for i in indices], np.int64)
+        groups.append(Group(name, names.shape, found, isinstance(atoms, Categorical)))
+    if unknown:
+        raise unknown_atoms(unknown, program.atoms, what=what)
+    return tuple(groups)
+
+
+def written_down(program: Program, groups: Iterable[Group]) -> GroupsOfAtoms:
+    """The groups as a user writes them down: what `read_groups` reads."""
+    named: dict[str, AtomNames] = {}
+    for group in groups:
+        names = np.array([program.atoms[i] for i in group.atoms], object).reshape(group.shape)
+        named[group.name] = Categorical(names) if group.categorical else names
+    return named[UNNAMED] if UNNAMED in named else named  # noqa: SIM401
+
+
+def refuse_overlap(program: Program, groups: Iterable[Group], facts: Iterable[int]) -> None:
+    """Raise a ModelError if an atom is fed twice, or is fed and given as well."""
+    owner = dict.fromkeys(facts, "facts")
+    for group in groups:
+        for i in group.atoms.tolist():
+            if i in owner:
+                also = "twice" if owner[i] == group.title else f"and in {owner[i]}"
+                raise ModelError(
+                    f"{program.atoms[i]!r} is in {group.title} {also}; an atom is fed once"
+                )
+            owner[i] = group.title
+
+
+def _names(atoms: Any, label: str) -> npt.NDArray[Any]:
+    try:
+        names = np.asarray(atoms)
+    except ValueError:
+        raise ModelError(
+            f"{label} must be an array of names in which all rows have one length"
+        ) from None
+    if not names.size:
+        raise ModelError(f"{label} has no atoms")
+    if names.dtype.kind not in "UO" or not all(isinstance(name, str) for name in names.flat):
+        shown = repr(atoms) if len(repr(atoms)) < 60 else type(atoms).__name__
+        raise ModelError(f"{label} must be an array of names of atoms, not {shown}")
+    return names
+
+
+# -------------------------------------------------------------------- tensors
+
+
+def tensors_of(
+    groups: Sequence[Group], given: Tensor | Mapping[str, Tensor], device: torch.device
+) -> list[Tensor]:
+    """The tensors of the groups in their order, with their shapes checked. Each (B, *shape).
+
+    Raises:
+        StateError: if a tensor is missing, has no group, or has a wrong shape, dtype or device.
+    """
+    unnamed = len(groups) == 1 and not isinstance(given, Mapping)
+    named = {groups[0].name: given} if unnamed else given
+    if not isinstance(named, Mapping):
+        names = ", ".join(repr(group.name) for group in groups)
+        raise StateError(
+            f"this layer has {len(groups)} groups of inputs; pass a dictionary with {names}, not "
+            f"{type(given).__name__}"
+        )
+    known = [group.name for group in groups]
+    for name in named:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise StateError(f"there is no group of inputs {name!r}{hint}")
+    tensors, batch = [], None
+    for group in groups:
+        if group.name not in named:
+            raise StateError(f"the inputs of {group.title} are missing")
+        tensor = _checked_shape(group, named[group.name], device)
+        if batch is not None and tensor.shape[0] != batch:
+            raise StateError(
+                f"the inputs of {group.title} have {tensor.shape[0]} examples, those of "
+                f"{groups[0].title} {batch}"
+            )
+        batch = tensor.shape[0]
+        tensors.append(tensor)
+    return tensors
+
+
+def batch_of_one(groups: Sequence[Group], example: Tensor | Mapping[str, Tensor], what: str) -> Any:
+    """The inputs of one example as those of a batch; what is no tensor is left as it is.
+
+    Raises:
+        StateError: if these are the inputs of a batch; `what` is the method that takes one example.
+    """
+    given = example if isinstance(example, Mapping) else {groups[0].name: example}
+    for group in groups:
+        tensor = given.get(group.name)
+        if isinstance(tensor, Tensor) and tensor.dim() > len(group.shape):
+            raise StateError(
+                f"{what} takes one example: the inputs of {group.title} have the shape "
+                f"{group.shape} here, not {tuple(tensor.shape)}"
+            )
+    if isinstance(example, Mapping):
+        return {name: t[None] if isinstance(t, Tensor) else t for name, t in example.items()}
+    return example[None] if isinstance(example, Tensor) else example
+
+
+def _batch_shape(group: Group) -> str:
+    return "(B,)" if not group.shape else f"(B, {', '.join(map(str, group.shape))})"
+
+
+def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise StateError(
+            f"the inputs of {group.title} are a tensor of shape {_batch_shape(group)}, not "
+            f"{type(tensor).__name__}"
+        )
+    if tensor.dtype not in STATE_DTYPES:
+        raise StateError(
+            f"the inputs of {group.title} are floating-point numbers, not {tensor.dtype}; use "
+            f"tensor.float()"
+        )
+    if tensor.layout is not torch.strided:
+        raise StateError(
+            f"the inputs of {group.title} are a dense tensor, not one with the layout "
+            f"{tensor.layout}; use tensor.to_dense()"
+        )
+    if tensor.dim() != len(group.shape) + 1 or tensor.shape[1:] != group.shape:
+        raise StateError(
+            f"the inputs of {group.title} have the shape {_batch_shape(group)}, B being the size "
+            f"of the batch, but these have {tuple(tensor.shape)}"
+        )
+    if tensor.device != device:
+        raise StateError(
+            f"the inputs of {group.title} are on {tensor.device}, but the layer on {device}; use "
+            f"tensor.to({str(device)!r})"
+        )
+    return tensor
+
+
+# ---- The values of one group of inputs: checked, flat, and as log-odds where they are given so
+
+
+def group_tolerance(dtype: torch.dtype) -> float:
+    """How far from one the values of a group may sum up.
+
+    A softmax over thousands of values misses one by less than 1e-5 in float32, and by up to
+    2^-8 in bfloat16.
+    """
+    return 1e-4 if dtype in (torch.float32, torch.float64) else 1e-2
+
+
+def flat_values(group: Group, tensor: Tensor, *, from_logits: bool) -> Tensor:
+    """The values of a group's tensor, or their log-odds. (B, *shape) -> (B, n).
+
+    Raises:
+        StateError: if values are NaN, outside [0, 1], or no distribution.
+    """
+    _check(group, tensor, from_logits=from_logits)
+    if from_logits:
+        tensor = held_log_odds(categorical_log_odds(tensor) if group.categorical else tensor)
+    return tensor.reshape(tensor.shape[0], len(group.atoms))
+
+
+def _check(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
+    if not tensor.numel() or not values_can_be_read(tensor):
+        return
+    low, high = (float(end) for end in torch.aminmax(tensor.detach()))
+    if math.isnan(low) or math.isnan(high):
+        raise StateError(f"the inputs of {group.title} have a NaN among them")
+    if from_logits:
+        if group.categorical and bool((tensor.detach().amax(-1) == -math.inf).any()):
+            raise StateError(
+                f"the scores of {group.title} are all −∞ along the last axis of some example; at "
+                f"least one must be larger"
+            )
+        return
+    if low < 0 or high > 1:
+        raise StateError(
+            f"the inputs of {group.title} lie in [0, 1], but these reach from {low:.6g} to "
+            f"{high:.6g}; apply a sigmoid, or make the layer with from_logits=True"
+        )
+    if group.categorical:
+        total = tensor.detach().double().sum(-1)
+        worst = float((total - 1).abs().max())
+        tolerance = group_tolerance(tensor.dtype)
+        if worst > tolerance:
+            raise StateError(
+                f"the inputs of {group.title} sum to one along the last axis to within "
+                f"{tolerance:g}, but some miss it by {worst:.3g}; apply a softmax, or make the "
+                f"layer with from_logits=True"
+            )

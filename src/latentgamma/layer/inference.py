@@ -1,0 +1,665 @@
+"""Probability: how a layer computes it, with evidence and posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import combinations
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from latentgamma.engine.exactness import Variables, check_variables
+from latentgamma.engine.passes import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
+from latentgamma.engine.probability import Ladder, LikelyProof, likely_proofs, plan_ladder
+from latentgamma.engine.tensors import (
+    LEAST_COMPLEMENT,
+    ROUNDED_COMPLEMENT,
+    are_plain,
+    log_odds_of_log,
+)
+from latentgamma.errors import ModelError, StateError
+from latentgamma.layer.groups import Group, group_tolerance
+from latentgamma.program.program import Program, Rule
+
+# -------------- Probabilities given evidence, from joint probabilities of outputs and evidence
+
+# Of a difference of joint probabilities, what is smaller than this times their sum is rounding.
+_ROUNDING = 1e-12
+# In such differences, each false atom of the evidence doubles the number of joint probabilities.
+_MOST_FALSE = 8
+
+
+class Conditioning:
+    """The joint probabilities that a condition needs, as atoms of a larger program.
+
+    With positive evidence P and negative evidence N, the probability of an output and of all the
+    evidence is the alternating sum, over the subsets S of N, of the probability of the output,
+    P and S together. With `negation`, or in a program that has it, it is that of one atom of a
+    program with negation.
+
+    Args:
+        program: any program.
+        outputs: the indices of the atoms whose probabilities are wanted.
+        evidence: the atoms that are known, by index, and whether each is true.
+        negation: whether to use negation instead of the alternating sum.
+
+    Raises:
+        ModelError: if too many atoms are known to be false for an alternating sum.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        outputs: list[int],
+        evidence: Mapping[int, bool],
+        *,
+        negation: bool = False,
+    ) -> None:
+        true = [atom for atom, value in evidence.items() if value]
+        false = [atom for atom, value in evidence.items() if not value]
+        self.program: Program
+        if not program.definite or (negation and false):
+            self.signs = torch.ones(1).double()
+            bodies = [sorted({*output, *true}) for output in ((), *((a,) for a in outputs))]
+            self.program, self.atoms = _with_negation(program, [(body, false) for body in bodies])
+            return
+        if len(false) > _MOST_FALSE:
+            raise ModelError(
+                f"differences of probabilities are for evidence with at most {_MOST_FALSE} false "
+                f'atoms, not {len(false)}: use method="auto"'
+            )
+        subsets = [subset for size in range(len(false) + 1) for subset in combinations(false, size)]
+        self.signs = torch.tensor([(-1.0) ** len(subset) for subset in subsets]).double()
+        bodies = [
+            sorted({*output, *true, *subset})
+            for subset in subsets
+            for output in ((), *((atom,) for atom in outputs))
+        ]
+        self.program, self.atoms = _with_conjunctions(program, bodies)
+
+    @property
+    def by_differences(self) -> bool:
+        """Whether probabilities are subtracted: their rounding is divided by the evidence's."""
+        return len(self.signs) > 1
+
+    def totals(self, joint: Tensor) -> Tensor:
+        """The probability of the evidence, and of each output together with it. (B, 1 + O).
+
+        Args:
+            joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
+        """
+        each = joint.shape[1] // len(self.signs)
+        parts = joint.reshape(len(joint), len(self.signs), each)  # (B, subsets, 1 + O)
+        return (parts * self.signs.to(joint.device)[:, None]).sum(1)
+
+    def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
+        """The probability of each output given the evidence.
+
+        Args:
+            joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
+            sampled: whether the probability of the evidence is an estimate.
+
+        Returns:
+            A tensor of shape (B, O), with values between 0 and 1 except for rounding.
+
+        Raises:
+            StateError: if the evidence has probability zero in an example.
+        """
+        total = self.totals(joint)
+        evidence = joint[:, :: joint.shape[1] // len(self.signs)].detach()  # and each subset
+        rounding = _ROUNDING * evidence.sum(1) if self.by_differences else 0.0
+        zero = total[:, 0].detach() <= rounding
+        if sampled and bool(zero.any()):
+            row = int(zero.nonzero()[0, 0])
+            raise StateError(
+                f"no sampled world of example {row} agrees with the evidence: raise worlds="
+            )
+        self._refuse_impossible(zero)
+        return total[:, 1:] / total[:, :1]
+
+    def log_condition(self, log_joint: Tensor) -> Tensor:
+        """The same from log-probabilities to log-probabilities, without differences.
+
+        Args:
+            log_joint: the log-probabilities of the conjunctions `atoms`, shape (B, atoms).
+
+        Raises:
+            StateError: if the evidence has probability zero in an example.
+        """
+        self._refuse_impossible(log_joint[:, 0].detach() == -torch.inf)
+        return log_joint[:, 1:] - log_joint[:, :1]
+
+    def _refuse_impossible(self, zero: Tensor) -> None:
+        if bool(zero.any()):
+            raise StateError(
+                f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
+                + (", or one too small for differences: raise budget=" * self.by_differences)
+            )
+
+
+def plan_evidence(
+    plan: Callable[..., Ladder],
+    program: Program,
+    outputs: list[int],
+    evidence: Mapping[int, bool],
+    method: str,
+) -> tuple[Conditioning, Ladder]:
+    """How the probabilities given the evidence are computed: without differences where possible.
+
+    Differences lose digits, and those of estimates may be negative: they are used only where they
+    are exact and nothing else is.
+
+    Args:
+        plan: `plan_ladder` with its other arguments.
+        program: any program.
+        outputs: the indices of the atoms whose probabilities are wanted.
+        evidence: the atoms that are known, by index, and whether each is true.
+        method: that of the `Inference`.
+
+    Raises:
+        ModelError: if the method does not fit.
+    """
+    signed = not program.definite
+    if signed or method != "pass":
+        joint = Conditioning(program, outputs, evidence, negation=True)
+        ladder = plan(joint.program, outputs=joint.atoms, subtract=False)
+        if method == "pass" and ladder.circuit.subtracts:
+            raise ModelError(
+                "with this evidence a pass would take one minus a probability, which may hide that "
+                'the evidence is impossible: use method="auto"'
+            )
+        false = sum(not value for value in evidence.values())
+        if ladder.exact or signed or method == "sample" or not 0 < false <= _MOST_FALSE:
+            return joint, ladder
+    differences = Conditioning(program, outputs, evidence)
+    exact = plan(differences.program, outputs=differences.atoms)
+    return (differences, exact) if exact.exact else (joint, ladder)
+
+
+def plan_negations(
+    plan: Callable[..., Ladder],
+    program: Program,
+    outputs: list[int],
+    evidence: Mapping[int, bool],
+) -> Ladder:
+    """How the joint probabilities of the evidence and the negation of each output are computed.
+
+    Args:
+        plan: `plan_ladder` with its other arguments.
+        program: any program.
+        outputs: the indices of the atoms whose negations are wanted.
+        evidence: the atoms that are known, by index, and whether each is true.
+    """
+    true = [atom for atom, value in evidence.items() if value]
+    false = [atom for atom, value in evidence.items() if not value]
+    extended, atoms = _with_negation(program, [(true, [*false, atom]) for atom in outputs])
+    return plan(extended, outputs=atoms, subtract=False)
+
+
+def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
+    """Names that the program does not have, and their indices after its own atoms."""
+    names = [f"and({n})" for n in range(count)]
+    while set(names) & set(program.atoms):
+        names = [name + "'" for name in names]
+    return names, list(range(program.M, program.M + count))
+
+
+def _with_negation(
+    program: Program, bodies: Sequence[tuple[Sequence[int], Sequence[int]]]
+) -> tuple[Program, list[int]]:
+    """The program with an atom for each body of true and false atoms, and these atoms."""
+    names, added = _new_atoms(program, len(bodies))
+    rules = [
+        Rule((name,), *(frozenset(program.atoms[i] for i in some) for some in body))
+        for name, body in zip(names, bodies, strict=True)
+    ]
+    return Program.from_rules([*program.rules, *rules], (*program.atoms, *names)), added
+
+
+def _with_conjunctions(
+    program: Program, bodies: Sequence[Sequence[int]]
+) -> tuple[Program, list[int]]:
+    """The program with one more atom for each body, and these atoms."""
+    names, added = _new_atoms(program, len(bodies))
+    sizes = np.cumsum([len(body) for body in bodies])
+    extended = Program.from_arrays(
+        np.concatenate((program.body_indptr, program.body_indptr[-1] + sizes)),
+        np.concatenate((program.body_indices, [i for body in bodies for i in body])).astype(int),
+        np.concatenate((program.head_indices, added)),
+        np.concatenate(
+            (program.head_indptr, program.head_indptr[-1] + np.arange(1, len(bodies) + 1))
+        ),
+        atoms=(*program.atoms, *names),
+    )
+    return extended, added
+
+
+# -------------------------- The semantics "probability": an atom's probability over all worlds
+
+Method: TypeAlias = Literal["auto", "pass", "table", "sample"]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How a layer computes probabilities.
+
+    Args:
+        method: `"auto"` takes for each output the first that fits: one sum-product pass where it
+            is proved exact, a table of all worlds within the budget, sampled worlds. `"pass"`,
+            `"table"` and `"sample"` use that one alone.
+        budget: the most worlds of a table.
+        worlds: the number of sampled worlds for each example.
+        error: in `eval()`, more worlds are drawn until the standard error of every output is at
+            most this; None draws `worlds` only.
+        most_worlds: the most worlds drawn for that, for each example.
+        seed: of the sampled worlds; None takes torch's own generator.
+
+    >>> Inference(worlds=32, seed=0).method
+    'auto'
+    """
+
+    method: Method = "auto"
+    budget: int = 1 << 16
+    worlds: int = 64
+    error: float | None = None
+    most_worlds: int = 1 << 20
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in ("auto", "pass", "table", "sample"):
+            raise ModelError(f'method is "auto", "pass", "table" or "sample", not {self.method!r}')
+        for name, least in (("budget", 1), ("worlds", 2), ("most_worlds", 2)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ModelError(f"{name} is a whole number from {least} on, not {value!r}")
+        error, seed = self.error, self.seed
+        if error is not None and not (isinstance(error, int | float) and error > 0):
+            raise ModelError(f"error is a positive number or None, not {error!r}")
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+            raise ModelError(f"seed is a whole number or None, not {seed!r}")
+        if seed is not None and not -(2**63) <= seed < 2**64:
+            raise ModelError(f"seed lies between -2^63 and 2^64, but this is {seed!r}")
+
+
+@final
+class ProbabilitySemantics(nn.Module):
+    """An atom's value is its probability over all worlds.
+
+    A fact at p is true with probability p, independently of all others; of a `Categorical` group
+    exactly one atom is true.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        groups: Sequence[Group],
+        constants: Mapping[int, float],
+        outputs: Sequence[Group],
+        true: npt.NDArray[np.int64],
+        inference: Inference,
+        evidence: Mapping[int, bool],
+    ) -> None:
+        super().__init__()
+        flat = [*(atom for group in groups for atom in group.atoms.tolist()), *constants]
+        facts = [i for group in groups if not group.categorical for i in group.atoms.tolist()]
+        rows = [
+            row
+            for group in groups
+            if group.categorical
+            for row in group.atoms.reshape(-1, group.shape[-1]).tolist()
+        ]
+        self.inference = inference
+        self.variables: Variables = check_variables(program, [*facts, *constants], rows)
+        self._evidence: Conditioning | None = None
+        read = [atom for group in outputs for atom in group.atoms.tolist()]
+        plan = partial(
+            plan_ladder,
+            variables=self.variables,
+            true=true.tolist(),
+            budget=inference.budget,
+            method=inference.method,
+        )
+        if evidence:
+            self._evidence, self.ladder = plan_evidence(
+                plan, program, read, evidence, inference.method
+            )
+            self._plan_negations = partial(plan_negations, plan, program, read, evidence)
+        else:
+            self.ladder = plan(program, outputs=read)
+        self._never = self._never_true(outputs) if self._evidence is None else None
+        categorical = [group.categorical for group in outputs for _ in group.atoms]
+        self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
+        self._fused: FusedPass | None = None
+        if self._evidence is None and len(self.ladder.passed) == len(self.ladder.outputs):
+            again = partial(self._fuse, groups, constants, outputs, complements=True)
+            self._fused = self._fuse(groups, constants, outputs, with_complements=again)
+        column = {atom: n for n, atom in enumerate(flat)}
+        order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
+        self.register_buffer("_order", order, persistent=False)
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    _order: Tensor
+    _categorical: Tensor  # (O,) which outputs are read as log-probabilities
+
+    def _never_true(self, outputs: Sequence[Group]) -> Group | None:
+        """A `Categorical` output with atoms along its last axis of which none is ever true."""
+        for group in outputs:
+            rows = group.atoms.reshape(-1, group.shape[-1]).tolist() if group.categorical else []
+            if any(self.ladder.impossible.issuperset(row) for row in rows):
+                return group
+        return None
+
+    def check_logits(self) -> None:
+        """Raise a ModelError if log-probabilities of a `Categorical` output do not exist."""
+        if self._never is not None:
+            raise ModelError(
+                f"no atom along the last axis of the outputs of {self._never.title} can be true, so "
+                f"they have no log-probabilities; layer.plan() names outputs that are always false"
+            )
+
+    def _fuse(
+        self,
+        groups: Sequence[Group],
+        constants: Mapping[int, float],
+        outputs: Sequence[Group],
+        *,
+        complements: bool = False,
+        with_complements: Callable[[], FusedPass] | None = None,
+    ) -> FusedPass:
+        categorical = [group.categorical for group in outputs for _ in group.atoms]
+        place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
+        return fuse_pass(
+            self.ladder.with_complements if complements else self.ladder.circuit,
+            [np.array([place[atom] for atom in group.atoms.tolist()]) for group in groups],
+            [group.shape[-1] if group.categorical else 1 for group in groups],
+            (
+                np.array([place[atom] for atom in constants], np.int64),
+                np.array(list(constants.values()), np.float64),
+            ),
+            np.where(categorical, LOG, LOG_ODDS),
+            outputs[0].shape if len(outputs) == 1 else (len(categorical),),
+            with_complements,
+        )
+
+    def fused(
+        self, tensors: Sequence[Tensor], from_logits: bool, logits: bool, watch: Watch | None
+    ) -> Tensor | None:
+        """The outputs in one compiled step, or None where that is not possible.
+
+        They have the shape (B, *shape) of their group where there is one, otherwise (B, O).
+
+        Args:
+            tensors: the inputs of the groups, each (B, *shape).
+            from_logits: whether they are log-odds and scores.
+            logits: whether to return log-odds, and log-probabilities for `Categorical` outputs.
+            watch: called where a gradient arrives and that of the inputs is zero.
+        """
+        dtype = tensors[0].dtype
+        if (
+            self._fused is None
+            or dtype not in (torch.float32, torch.float64)
+            or torch.compiler.is_compiling()
+            or any(tensor.dtype != dtype for tensor in tensors)
+            or tensors[0].device.type not in ("cpu", "cuda")
+            or not are_plain(*tensors)
+        ):
+            return None
+        return self._fused.run(
+            tensors,
+            from_logits=from_logits,
+            logits=logits,
+            tolerance=group_tolerance(dtype),
+            watch=watch,
+        )
+
+    def forward(
+        self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
+    ) -> Tensor:
+        """The probabilities (B, O) of the outputs; with `logits` log-odds or logarithms.
+
+        Raises:
+            ModelError: where `torch.func` transforms a pass or sampled worlds.
+        """
+        if logits:
+            logs, odds = self.log_odds(facts, hard=hard, from_logits=from_logits)
+            return torch.where(self._categorical, logs, odds)
+        given = self._given(facts)
+        return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
+
+    def log_odds(self, facts: Tensor, *, hard: bool, from_logits: bool) -> tuple[Tensor, Tensor]:
+        """The log-probabilities and the log-odds of the outputs, each (B, O); see `forward`."""
+        given = self._given(facts)
+        if from_logits:
+            logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
+        else:
+            kind = torch.float64 if facts.dtype == torch.float64 else torch.float32
+            logs = _log(given, torch.finfo(kind).tiny)
+            rest = _log(1 - given, ROUNDED_COMPLEMENT)
+        if self._evidence is None:
+            found = self.ladder.log_probabilities(
+                logs,
+                self.inference.worlds,
+                self._generator(logs.device),
+                log_complements=rest,
+            )
+            odds = self.ladder.log_odds(found, logs, rest)
+        elif self.by_differences or not self.ladder.exact:
+            value = self._probabilities(given, hard=hard, from_logits=from_logits)
+            found = _log(value, torch.finfo(torch.float64).tiny)
+            odds = log_odds_of_log(found)
+        else:
+            if not from_logits:  # the logarithms do not say which values are zero
+                self._probabilities(given.detach(), hard=hard, from_logits=False)
+            found, odds = self._given_evidence(self._evidence, self._log_normalised(logs), rest)
+        most = min(1e30, torch.finfo(facts.dtype).max / 2)
+        odds = odds + (odds.clamp(-most, most) - odds).detach()
+        return found.to(facts.dtype), odds.to(facts.dtype)
+
+    def _given(self, facts: Tensor) -> Tensor:
+        """The inputs in the order of the variables, in float64."""
+        if self.runs_outside_torch and not are_plain(facts):
+            raise ModelError(
+                "a sum-product pass and sampled worlds have no transforms of torch.func and no "
+                'forward-mode derivatives; lg.Inference(method="table") has'
+            )
+        return facts[:, self._order].double()
+
+    def _probabilities(self, given: Tensor, *, hard: bool, from_logits: bool) -> Tensor:
+        # In float32 an atom with log-odds of 20 would be certain.
+        values = torch.sigmoid(given) if from_logits else given
+        if self._evidence is not None:
+            values = self._normalised(values)
+        if hard and self.inference.error is not None and not torch.is_grad_enabled():
+            found = self.estimate(values)[0]
+        else:
+            found = self.ladder.probabilities(
+                values, self.inference.worlds, self._generator(values.device)
+            )
+        if self._evidence is not None:
+            found = self._evidence.condition(found, sampled=0 in self.ladder.sampled)
+        # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
+        return found + (found.clamp(0, 1) - found).detach()
+
+    def _given_evidence(
+        self, evidence: Conditioning, logs: Tensor, rest: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The log-probabilities and the log-odds (B, O) of the outputs given the evidence."""
+        joint = self.ladder.log_probabilities(logs, log_complements=rest)
+        found = evidence.log_condition(joint)
+        odds = log_odds_of_log(found)
+        likely = found.detach() > np.log1p(-LEAST_COMPLEMENT)
+        if bool(likely.any()) and self._negations.exact:
+            none = self._negations.log_probabilities(logs, log_complements=rest)
+            pair = (joint[:, 1:] - none).nan_to_num(torch.nan, posinf=1e30)
+            odds = torch.where(likely, pair, odds)
+        return found, odds
+
+    @cached_property
+    def _negations(self) -> Ladder:
+        """How the evidence together with the negation of each output is computed."""
+        return self._plan_negations()
+
+    def joint(self, facts: Tensor, *, from_logits: bool) -> Tensor:
+        """The probability of the evidence, and of each output together with it. (B, 1 + O).
+
+        Without evidence the first is one. Both are linear in the distribution of each variable.
+
+        Args:
+            facts: the inputs as in `forward`, (B, I).
+            from_logits: whether they are log-odds.
+        """
+        values = self.in_order(facts, from_logits=from_logits).double()
+        if self._evidence is None:
+            found = self.ladder.probabilities(values)
+            return torch.cat((found.new_ones(len(found), 1), found), 1)
+        return self._evidence.totals(self.ladder.probabilities(self._normalised(values)))
+
+    def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The probabilities of the outputs and their standard errors, each (B, O).
+
+        Args:
+            values: the probabilities of the inputs in the order of the variables, (B, I).
+        """
+        return self.ladder.estimate(
+            values,
+            self.inference.worlds,
+            self._generator(values.device),
+            error=self.inference.error,
+            most_worlds=self.inference.most_worlds,
+        )
+
+    @property
+    def runs_outside_torch(self) -> bool:
+        """Whether other code than that of torch computes an output."""
+        return bool(self.ladder.passed or self.ladder.sampled)
+
+    @property
+    def by_differences(self) -> bool:
+        """Whether the outputs are differences of probabilities, divided by another one."""
+        return self._evidence is not None and self._evidence.by_differences
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the probabilities are conditioned."""
+        return self._evidence is not None
+
+    def in_order(self, facts: Tensor, *, from_logits: bool) -> Tensor:
+        """The probabilities of the inputs (B, I), in the order of the variables."""
+        given = facts[:, self._order]
+        return torch.sigmoid(given.double()) if from_logits else given
+
+    def in_layer_order(self, values: Tensor) -> Tensor:
+        """The inverse of `in_order` for any numbers, one for each input."""
+        return torch.empty_like(values).index_copy(1, self._order, values)
+
+    def _normalised(self, values: Tensor) -> Tensor:
+        """The probabilities of the inputs (B, I), those of a group divided by their sum."""
+        return self._by_group(values, lambda part: part / part.sum(1, keepdim=True))
+
+    def _log_normalised(self, logs: Tensor) -> Tensor:
+        """The same for logarithms."""
+        return self._by_group(logs, lambda part: part.log_softmax(1))
+
+    def _by_group(self, values: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        sizes = [len(group) for group in self.variables.groups]
+        facts, *groups = torch.split(values, [len(self.variables.facts), *sizes], dim=1)
+        return torch.cat([facts, *map(function, groups)], 1)
+
+    def _generator(self, device: torch.device) -> torch.Generator | None:
+        if self.inference.seed is None:
+            return None
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.inference.seed)
+        return self._generators[device]
+
+    def __getstate__(self) -> dict[str, object]:
+        # A generator can neither be copied nor pickled.
+        return {**self.__dict__, "_generators": {}}
+
+
+def _log(values: Tensor, least: float) -> Tensor:
+    """The logarithm, with that of `least` and a finite slope where a value is smaller."""
+    return (values + (values.clamp(min=least) - values).detach()).log()
+
+
+# ----------- What an answer says about the inputs: their posterior, and the most likely proofs
+
+
+def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) -> Tensor:
+    """The probability of each input given that an atom is true, (B, I).
+
+    The probability of the atom is linear in each variable: P = Σ_k p_k c_k + c_0 with c_k its
+    derivative, so that P(value k | atom) = p_k (c_k + c_0) / P.
+
+    Args:
+        semantics: that of the layer.
+        values: the probabilities of the inputs in the order of the variables, (B, I).
+        atom: the atom.
+
+    Raises:
+        ModelError: if the probability of the atom is not computed exactly.
+        StateError: if it is zero.
+    """
+    ladder = plan_ladder(
+        semantics.ladder.program,
+        semantics.variables,
+        [atom],
+        true=semantics.ladder.true,
+        budget=semantics.inference.budget,
+    )
+    if not ladder.exact:
+        raise ModelError(
+            "a posterior needs an exact probability, and this one would be sampled: raise budget="
+        )
+    with torch.enable_grad():
+        given = values.detach().double().requires_grad_()
+        value = ladder.probabilities(given)[:, 0]
+        if value.requires_grad:
+            (slope,) = torch.autograd.grad(value.sum(), given)
+        else:
+            slope = torch.zeros_like(given)
+    total = value.detach()
+    if bool((total <= 0).any()):
+        row = int((total <= 0).nonzero()[0, 0])
+        raise StateError(
+            f"the atom has probability zero in example {row}, or one too small for a posterior"
+        )
+    p = given.detach()
+    facts = len(semantics.variables.facts)
+    rest = total[:, None] - p * slope  # of a fact alone
+    place = facts
+    for group in semantics.variables.groups:
+        part = slice(place, place + len(group))
+        rest[:, part] = total[:, None] - (p[:, part] * slope[:, part]).sum(1, keepdim=True)
+        place += len(group)
+    return (p * (slope + rest) / total[:, None]).clamp(0, 1)
+
+
+def proofs_of(
+    semantics: ProbabilitySemantics, values: Tensor, atom: int, most: int, budget: int
+) -> tuple[LikelyProof, ...]:
+    """The most likely proofs of an atom for one example, (I,) probabilities of the inputs.
+
+    Raises:
+        ModelError: if the program has negation, the budget is spent, or a number is not one.
+    """
+    for name, number in (("most", most), ("budget", budget)):
+        if not isinstance(number, int) or number < 0:
+            raise ModelError(f"{name} is a whole number from 0 on, not {number!r}")
+    program = semantics.ladder.program
+    if not program.definite:
+        raise ModelError("likely proofs are for programs without negation")
+    return likely_proofs(
+        program,
+        semantics.variables,
+        values.detach().double().cpu().numpy(),
+        atom,
+        true=semantics.ladder.true,
+        most=most,
+        budget=budget,
+    )

@@ -1,0 +1,658 @@
+"""Layer: a program as a module of PyTorch, to put behind a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any, Literal, TypeAlias, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from latentgamma.certificate.certify import Certificate
+from latentgamma.engine.minmax import KernelChoice
+from latentgamma.engine.probability import LikelyProof
+from latentgamma.engine.tensors import ZeroGradientWatch, held_log_odds
+from latentgamma.errors import ModelError
+from latentgamma.layer.explain import Explanation, explain_example
+from latentgamma.layer.groups import (
+    UNNAMED,
+    Group,
+    GroupsOfAtoms,
+    batch_of_one,
+    flat_values,
+    read_groups,
+    refuse_overlap,
+    tensors_of,
+    written_down,
+)
+from latentgamma.layer.inference import Inference, ProbabilitySemantics, input_posterior, proofs_of
+from latentgamma.layer.plan import (
+    Plan,
+    plan_of,
+    probability_plan,
+)
+from latentgamma.layer.semantics import DEFAULT_TOLERANCE, GammaSemantics, GodelSemantics
+from latentgamma.operator.model import one_of, program_digest, refuse_other_program
+from latentgamma.operator.rules import GateKind
+from latentgamma.program.facts import (
+    Facts,
+    atom_index,
+    fact_values,
+)
+from latentgamma.program.program import (
+    Program,
+    require_definite,
+    require_program,
+)
+
+Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
+
+# 0.55 − 0.5 is less than 0.05 by so little.
+_ROUNDING = 1e-12
+
+
+@final
+class Layer(nn.Module):
+    """A program as a layer: values of some atoms in, values of other atoms out.
+
+    What a soft fact means is chosen by name:
+
+    - `"godel"`: a fact at p is true to the degree p, and an atom is as true as its best proof, a
+      proof as its weakest fact. Above one half is exactly the closure of the facts above one
+      half. In training the minima and maxima are smooth, on log-odds, at a temperature that
+      `latentgamma.Annealing` lowers; in `eval()` they are hard.
+    - `"gamma"`: the operator. A fact above ½ + δ is true and one below ½ − δ false; then what is
+      above one half is the closure, which a certificate proves.
+    - `"probability"`: a fact at p is true with probability p, independently of the others; an
+      atom's value is its probability over all worlds.
+
+    An input that rules derive as well is the better of the two: its own value is one more way to
+    be true.
+
+    Args:
+        program: the rules.
+        inputs: the atoms that are fed: `{"name": atoms}` with arrays of names of any shape, or
+            one such array. `Categorical(atoms)` says that exactly one is true along the last
+            axis.
+        outputs: the atoms to read, given in the same way.
+        semantics: `"godel"`, `"gamma"` or `"probability"`.
+        facts: atoms that are not fed and yet not false: names, or a dictionary from names to
+            values between 0 and 1.
+        from_logits: whether the inputs are log-odds (scores of a softmax for `Categorical`)
+            instead of values between 0 and 1.
+        temperature: of the smooth minima and maxima in training.
+        kernel: `"auto"`, or `"reference"` to do without compiled code.
+        inference: how probabilities are computed, with `semantics="probability"`.
+        evidence: atoms that are known to be true or false; the outputs are probabilities given
+            that, with `semantics="probability"`.
+        tolerance: δ, for `"gamma"` alone; by default 0.05.
+        gate: `"sigmoid"` or `"bump"`, for `"gamma"` alone; see `oracle`.
+
+    Raises:
+        ModelError: if groups overlap or an option is not one of those above.
+        FactsError: if an atom is not in the program.
+
+    >>> import latentgamma as lg
+    >>> program = lg.parse("alarm :- smoke, heat. alarm :- button.")
+    >>> layer = Layer(program, inputs=["smoke", "heat", "button"], outputs="alarm").eval()
+    >>> layer(torch.tensor([[0.9, 0.7, 0.2]]))
+    tensor([0.7000])
+    """
+
+    _temperature: Tensor
+    _constants: Tensor
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: GroupsOfAtoms,
+        outputs: GroupsOfAtoms,
+        *,
+        semantics: Semantics = "godel",
+        facts: Facts | None = None,
+        from_logits: bool = False,
+        temperature: float = 1.0,
+        kernel: KernelChoice = "auto",
+        inference: Inference | None = None,
+        evidence: Mapping[str, bool] | None = None,
+        tolerance: float | None = None,
+        gate: GateKind | None = None,
+    ) -> None:
+        super().__init__()
+        require_program(program, "Layer")
+        self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
+        self.kernel: KernelChoice = one_of("kernel", kernel, get_args(KernelChoice))
+        self.program = program
+        self.inputs = read_groups(program, inputs, "inputs")
+        self.outputs = read_groups(program, outputs, "outputs")
+        self.from_logits = bool(from_logits)
+        given = np.zeros(program.M) if facts is None else fact_values(program, facts)
+        if given.ndim != 1:
+            raise ModelError("facts is one set of facts, the same for every example")
+        self.given = given
+        refuse_overlap(program, self.inputs, np.flatnonzero(given).tolist())
+        soft = np.flatnonzero((given > 0) & (given < 1))
+        fed = np.concatenate([*(group.atoms for group in self.inputs), soft])
+        read = np.concatenate([group.atoms for group in self.outputs])
+        constants = torch.from_numpy(given[soft])
+        self.register_buffer("_constants", constants, persistent=False)
+        self.register_buffer("_temperature", torch.tensor(1.0))
+        self._hard = False
+        self._zero_gradient = ZeroGradientWatch(
+            "layer.plan() names the inputs that no output depends on"
+        )
+        self.register_load_state_dict_pre_hook(refuse_other_program)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_reread_temperature)  # type: ignore[no-untyped-call]
+        for name, option, owner in (
+            ("inference", inference, "probability"),
+            ("evidence", evidence, "probability"),
+            ("tolerance", tolerance, "gamma"),
+            ("gate", gate, "gamma"),
+        ):
+            if option is not None and semantics != owner:
+                raise ModelError(f'{name} is for semantics="{owner}"')
+        if not isinstance(inference, Inference | None):
+            raise ModelError(f"inference is an Inference, not {inference!r}")
+        known = _read_evidence(program, {} if evidence is None else evidence)
+        true = np.flatnonzero(given == 1)
+        self.rules: GodelSemantics | GammaSemantics | ProbabilitySemantics
+        if semantics == "probability":
+            self.rules = ProbabilitySemantics(
+                program,
+                self.inputs,
+                dict(zip(soft.tolist(), given[soft].tolist(), strict=True)),
+                self.outputs,
+                true,
+                inference or Inference(),
+                known,
+            )
+        elif semantics == "gamma":
+            delta = DEFAULT_TOLERANCE if tolerance is None else tolerance
+            inside = np.flatnonzero(np.abs(given - 0.5) < delta - _ROUNDING)
+            if len(inside):
+                raise ModelError(
+                    f"{program.atoms[inside[0]]!r} is given as {given[inside[0]]:g}, which is neither "
+                    f"true nor false with the tolerance {delta:g}: facts lie outside "
+                    f"({0.5 - delta:g}, {0.5 + delta:g})"
+                )
+            self.rules = GammaSemantics(
+                require_definite(program, 'semantics="gamma"'),
+                fed,
+                read,
+                true,
+                kernel=kernel,
+                gate=one_of("gate", gate or "sigmoid", get_args(GateKind)),
+                delta=delta,
+            )
+        else:
+            definite = require_definite(program, 'semantics="godel"')
+            self.rules = GodelSemantics(definite, fed, read, true, kernel=kernel)
+        self.temperature = temperature
+
+    # ------------------------------------------------------------ temperature
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the smooth minima and maxima in training; 0 means hard ones."""
+        return float(self._temperature)
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        given: Any = value
+        if not (isinstance(given, Real) and 0 <= float(given) < math.inf):
+            raise ModelError(f"a temperature is a number from 0 on, not {value!r}")
+        self._temperature.fill_(value)
+        self._hard = value == 0
+        if isinstance(self.rules, GammaSemantics):
+            self.rules.cool(value)
+
+    # ------------------------------------------------------------ as a module
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
+        """`.to`, `.half` and the like: the soft facts and the temperature keep their digits."""
+        before = self._constants, self._temperature
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        after = self._constants, self._temperature
+        self._constants, self._temperature = (
+            new if new.dtype == old.dtype else old.to(new.device)
+            for old, new in zip(before, after, strict=True)
+        )
+        return self
+
+    def get_extra_state(self) -> Tensor:
+        """The extra entry of a state dict: a digest of the program.
+
+        Returns:
+            A tensor of bytes.
+        """
+        return program_digest(self.program)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Do nothing: `load_state_dict` has already compared the digests.
+
+        Args:
+            state: what `get_extra_state` returned.
+        """
+
+    # ------------------------------------------------------------ running
+
+    def forward(self, given: Tensor | Mapping[str, Tensor], *, logits: bool = False) -> Any:
+        """The values of the outputs, each (B, *shape), for inputs (B, *shape).
+
+        Args:
+            given: `{"name": tensor}`, or a tensor where there is one group.
+            logits: whether to return log-odds instead of values between 0 and 1, and
+                log-probabilities along the last axis for `Categorical` outputs.
+
+        Returns:
+            `{"name": tensor}`; a tensor where there is one group of outputs, and either it has
+            no name or `given` is a tensor too.
+
+        Raises:
+            StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape. A NaN among
+                the scores of an example on a GPU may give outputs of NaN instead.
+            ModelError: if `logits` asks for log-probabilities of atoms that are never true.
+        """
+        if isinstance(self.rules, ProbabilitySemantics) and torch.compiler.is_compiling():
+            # Compiled code of its own, and tables that are kept: a graph break.
+            return torch.compiler.disable(self._run)(given, logits, self.training)  # type: ignore[no-untyped-call]
+        return self._run(given, logits, self.training)
+
+    def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool, training: bool) -> Any:
+        """See `forward`."""
+        tensors = tensors_of(self.inputs, given, self._temperature.device)
+        if isinstance(self.rules, ProbabilitySemantics):
+            if logits:
+                self.rules.check_logits()
+            watch = self._zero_gradient.warn if training else None
+            fused = self.rules.fused(tensors, self.from_logits, logits, watch)
+            if fused is not None:
+                return self._results(fused, given, logits=logits)
+        widened = (
+            isinstance(self.rules, ProbabilitySemantics)
+            and self.from_logits
+            and all(tensor.dtype == torch.float32 for tensor in tensors)
+        )
+        if widened:  # as in the compiled code: differences of large scores keep their digits
+            tensors = [tensor.double() for tensor in tensors]
+        facts = self._flat(tensors)
+        hard = self._hard or not training
+
+        def run(facts: Tensor) -> Tensor:
+            flat: Tensor = self.rules(
+                facts, self._temperature, hard=hard, from_logits=self.from_logits, logits=logits
+            )
+            return flat.float() if widened else flat
+
+        flat = self._zero_gradient(run, facts) if training else run(facts)
+        return self._results(flat, given, logits=logits)
+
+    def _results(
+        self,
+        flat: Tensor,
+        given: Tensor | Mapping[str, Tensor],
+        *,
+        logits: bool = False,
+    ) -> Any:
+        """The outputs (B, O) as tensors of their groups."""
+        if len(self.outputs) == 1:
+            parts: Sequence[Tensor] = [flat]
+        else:
+            parts = torch.split(flat, [len(group.atoms) for group in self.outputs], dim=1)
+        results = {
+            group.name: _shaped(group, part, logits=logits)
+            for group, part in zip(self.outputs, parts, strict=True)
+        }
+        if UNNAMED in results or (len(results) == 1 and isinstance(given, Tensor)):
+            return next(iter(results.values()))
+        return results
+
+    def evaluate(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """The values of all outputs that `eval()` gives, one group after another.
+
+        Args:
+            given: the inputs, as in `forward`.
+
+        Returns:
+            The outputs, shape (B, O).
+        """
+        found = self._run(given, logits=False, training=False)
+        parts = found.values() if isinstance(found, Mapping) else [found]
+        return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
+
+    def log_odds(self, facts: Tensor) -> Tensor:
+        """The log-odds of all outputs that `eval()` computes from flat inputs.
+
+        Args:
+            facts: what `flat_inputs` returned, shape (B, I).
+
+        Returns:
+            The outputs one after another, shape (B, O).
+        """
+        if isinstance(self.rules, ProbabilitySemantics):
+            return self.rules.log_odds(facts, hard=True, from_logits=self.from_logits)[1]
+        flat: Tensor = self.rules(
+            facts, self._temperature, hard=True, from_logits=self.from_logits, logits=True
+        )
+        return flat
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the inputs that this layer takes."""
+        return self._temperature.device
+
+    def flat_inputs(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """All inputs one after another, checked: values, or log-odds if they are given.
+
+        Args:
+            given: the inputs, as in `forward`.
+
+        Returns:
+            A tensor of shape (B, I); the atoms of `facts` come last.
+
+        Raises:
+            StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
+        """
+        return self._flat(tensors_of(self.inputs, given, self._temperature.device))
+
+    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The tensors of the groups one after another, checked. (B, I)."""
+        parts = [
+            flat_values(group, tensor, from_logits=self.from_logits)
+            for group, tensor in zip(self.inputs, tensors, strict=True)
+        ]
+        if len(self._constants):
+            constants = self._constants.double()
+            constants = torch.logit(constants) if self.from_logits else constants
+            constants = constants.to(parts[0].dtype)
+            constants = held_log_odds(constants) if self.from_logits else constants
+            parts.append(constants.expand(parts[0].shape[0], -1))
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    # ------------------------------------------------------------ what it does
+
+    def plan(self) -> Plan:
+        """How this layer computes, and whether that is exact.
+
+        >>> import latentgamma as lg
+        >>> print(Layer(lg.parse("b :- a. c :- b."), "a", "c").plan())
+        godel: an atom is as true as its best proof, a proof as its weakest fact
+        exact: above one half is the closure of what is above one half, on every input
+        1 input, 1 output; 2 nodes, 2 edges, no cycles
+
+        Returns:
+            A plan; `str` of it is text.
+        """
+        if isinstance(self.rules, ProbabilitySemantics):
+            return probability_plan(
+                self.program,
+                self.inputs,
+                self.outputs,
+                self.rules.ladder,
+                by_differences=self.rules.by_differences,
+            )
+        return plan_of(
+            self.program,
+            self.inputs,
+            self.outputs,
+            self.rules.circuit,
+            semantics=self.semantics,
+            guarantee=self.rules.guarantee(),
+        )
+
+    @property
+    def certificate(self) -> Certificate:
+        """The proof that the outputs of a `"gamma"` layer are the closure.
+
+        It is for the parameters and the dtype that the operator has now: it is computed anew when
+        they have changed.
+
+        Raises:
+            ModelError: if the layer has other semantics.
+            CertificateError: if the operator has a window, but the steps of this layer are
+                outside it.
+        """
+        if not isinstance(self.rules, GammaSemantics):
+            raise ModelError(
+                f"a layer with semantics={self.semantics!r} has no certificate; layer.certified() "
+                f"is one that has"
+            )
+        return self.rules.certificate
+
+    def certified(
+        self, *, tolerance: float = DEFAULT_TOLERANCE, gate: GateKind = "sigmoid"
+    ) -> Layer:
+        """This `"godel"` or `"gamma"` layer with the semantics "gamma", and its certificate.
+
+        Its outputs are above one half where those of this layer in `eval()` are, whenever every
+        input is outside (½ − δ, ½ + δ). Probabilities have no such twin: two facts at 0.6 are both
+        above one half, and the probability of both is 0.36.
+
+        Args:
+            tolerance: δ.
+            gate: `"sigmoid"` or `"bump"`.
+
+        Returns:
+            A layer in `eval()` mode, on the device of this one, with the same `kernel`.
+
+        Raises:
+            ModelError: if this layer computes probabilities, or one of its soft `facts` is inside
+                (½ − δ, ½ + δ).
+
+        >>> import latentgamma as lg
+        >>> layer = Layer(lg.parse("c :- a, b."), ["a", "b"], "c").certified()
+        >>> layer.certificate.holds
+        True
+        >>> layer(torch.tensor([[0.6, 0.7], [0.6, 0.4]])) > 0.5
+        tensor([ True, False])
+        """
+        if self.semantics == "probability":
+            raise ModelError(
+                "a certificate proves which atoms follow from the facts above one half, and not "
+                "which are more likely than not: a probability layer has no certified form. "
+                'lg.Layer(..., semantics="gamma") has one, without evidence'
+            )
+        facts = {self.program.atoms[i]: float(self.given[i]) for i in np.flatnonzero(self.given)}
+        twin = Layer(
+            self.program,
+            written_down(self.program, self.inputs),
+            written_down(self.program, self.outputs),
+            semantics="gamma",
+            facts=facts,
+            from_logits=self.from_logits,
+            temperature=0.0,
+            kernel=self.kernel,
+            tolerance=tolerance,
+            gate=gate,
+        )
+        return twin.to(self._temperature.device).eval()
+
+    def estimate(self, given: Tensor | Mapping[str, Tensor]) -> tuple[Any, Any]:
+        """The probabilities of the outputs and their standard errors, which are 0 where exact.
+
+        Args:
+            given: as in `forward`.
+
+        Returns:
+            Two results shaped as that of `forward`.
+
+        Raises:
+            ModelError: if the semantics is not "probability", or there is evidence.
+        """
+        rules = self._probability("estimate")
+        if rules.has_evidence:
+            raise ModelError("standard errors are for layers without evidence")
+        facts = self.flat_inputs(given)
+        values = rules.in_order(facts, from_logits=self.from_logits)
+        value, error = (part.to(facts.dtype) for part in rules.estimate(values))
+        return self._results(value, given), self._results(error, given)
+
+    def posterior(self, given: Tensor | Mapping[str, Tensor], atom: str) -> Any:
+        """The probability of each input given that an atom is true.
+
+        >>> import latentgamma as lg
+        >>> program = lg.parse("alarm :- fire. alarm :- drill.")
+        >>> layer = lg.Layer(program, ["fire", "drill"], "alarm", semantics="probability")
+        >>> layer.posterior(torch.tensor([[0.1, 0.1]]), "alarm")
+        tensor([[0.5263, 0.5263]])
+
+        Args:
+            given: as in `forward`.
+            atom: the atom that is true.
+
+        Returns:
+            A result shaped as the inputs: a tensor, or a dictionary of tensors.
+
+        Raises:
+            ModelError: if the semantics is not "probability", there is evidence, or the
+                probability is sampled.
+            StateError: if the atom has probability zero.
+        """
+        rules = self._probability("posterior")
+        if rules.has_evidence:
+            raise ModelError(
+                "a posterior is for layers without evidence; read the inputs as outputs of this "
+                "layer instead"
+            )
+        facts = self.flat_inputs(given)
+        values = rules.in_order(facts, from_logits=self.from_logits)
+        found = input_posterior(rules, values, atom_index(self.program, atom))
+        found = rules.in_layer_order(found).to(facts.dtype)
+        sizes = [len(group.atoms) for group in self.inputs]
+        parts = torch.split(found[:, : sum(sizes)], sizes, dim=1)
+        results = {
+            group.name: part.reshape(part.shape[0], *group.shape)
+            for group, part in zip(self.inputs, parts, strict=True)
+        }
+        return results if isinstance(given, Mapping) else next(iter(results.values()))
+
+    def proofs(
+        self,
+        example: Tensor | Mapping[str, Tensor],
+        atom: str,
+        *,
+        most: int = 5,
+        budget: int = 200_000,
+    ) -> tuple[LikelyProof, ...]:
+        """The most likely proofs of an atom for one example, the likeliest first.
+
+        >>> import latentgamma as lg
+        >>> program = lg.parse("alarm :- smoke, heat. alarm :- button.")
+        >>> inputs = ["smoke", "heat", "button"]
+        >>> layer = Layer(program, inputs, "alarm", semantics="probability")
+        >>> print(*layer.proofs(torch.tensor([0.9, 0.7, 0.2]), "alarm"), sep="; ")
+        0.63  smoke, heat; 0.2  button
+
+        Args:
+            example: the inputs of one example, without the batch dimension.
+            atom: the atom to prove.
+            most: the largest number of proofs.
+            budget: the number of partial proofs that the search may visit.
+
+        Returns:
+            At most `most` proofs; empty if no inputs prove the atom.
+
+        Raises:
+            ModelError: if the semantics is not "probability", there is evidence, or the budget
+                is spent.
+        """
+        rules = self._probability("proofs")
+        if rules.has_evidence:
+            raise ModelError("proofs are for layers without evidence")
+        facts = self.flat_inputs(batch_of_one(self.inputs, example, "proofs"))
+        values = rules.in_order(facts, from_logits=self.from_logits)[0]
+        return proofs_of(rules, values, atom_index(self.program, atom), most, budget)
+
+    def _probability(self, what: str) -> ProbabilitySemantics:
+        if not isinstance(self.rules, ProbabilitySemantics):
+            raise ModelError(f'{what} is for layers with semantics="probability"')
+        return self.rules
+
+    def explain(self, example: Tensor | Mapping[str, Tensor], expected: Any = None) -> Explanation:
+        """The proof of each output, the changes of inputs that would change it, and its gradients.
+
+        What is said follows from the semantics, as `eval()` computes it:
+
+        - `"probability"`: for each input the least change that alone takes the answer over one
+          half, or that there is none. The probability is linear in each input, so it is solved for.
+        - `"godel"`: inputs that together take the answer over one half, and none can be left out.
+          The proof is one whose weakest fact is as strong as possible.
+        - `"gamma"`: the same, as far as the certificate proves it.
+
+        Of a `Categorical` output, the answer is the atom with the greatest value. Of a `Categorical`
+        input, a change of one value leaves the others their proportions. Every change that is
+        stated has been tried with the layer, or follows from its certificate. Gradients are
+        derivatives of log-odds in log-odds.
+
+        Args:
+            example: the inputs of one example, without the batch dimension.
+            expected: what the outputs should be: a tensor of the shape of the outputs, or a
+                dictionary of them, true above one half; for a `Categorical` also the indices
+                along its last axis.
+
+        Returns:
+            The answers, the wrong ones first; `str` of it is text, and
+            `latentgamma.plot.explanation` draws one of them.
+
+        Raises:
+            StateError: if the inputs or the expected outputs have a wrong shape.
+
+        >>> import latentgamma as lg
+        >>> program = lg.parse("alarm :- smoke, heat.")
+        >>> layer = Layer(program, ["smoke", "heat"], "alarm")
+        >>> print(layer.explain(torch.tensor([0.9, 0.2]), expected=torch.tensor(1.0)))
+        alarm is false, at 0.2, and should be true
+        best proof (weakest fact: heat, at 0.2):
+          alarm  (rule 0)
+          ├─ smoke  (given)
+          └─ heat  (given)
+        this change makes it true:
+          heat from 0.2 to 0.501
+        largest gradients, of its log-odds in those of the inputs:
+          heat at 0.2 (gradient +1)
+        >>> layer = Layer(program, ["smoke", "heat"], "alarm", semantics="probability")
+        >>> print(*layer.explain(torch.tensor([0.6, 0.7]))["alarm"].alone, sep="; ")
+        smoke from 0.6 to 0.715; heat from 0.7 to 0.834
+        """
+        return explain_example(self, example, expected)
+
+    def extra_repr(self) -> str:
+        """The line that `print(layer)` shows.
+
+        Returns:
+            The semantics, and the shapes of the inputs and outputs.
+        """
+        shapes = [
+            ", ".join(f"{group.name}{list(group.shape) or ''}" or "1" for group in groups)
+            for groups in (self.inputs, self.outputs)
+        ]
+        return f"semantics={self.semantics!r}, inputs={shapes[0]}, outputs={shapes[1]}"
+
+
+def _shaped(group: Group, part: Tensor, *, logits: bool) -> Tensor:
+    shape = (part.shape[0], *group.shape)
+    shaped = part if part.shape == shape else part.reshape(shape)
+    return torch.log_softmax(shaped, -1) if logits and group.categorical else shaped
+
+
+def _reread_temperature(layer: Layer, _: object) -> None:
+    layer.temperature = layer.temperature
+
+
+def _read_evidence(program: Program, evidence: Mapping[str, bool]) -> dict[int, bool]:
+    """The truth of the atoms of the evidence, by their index."""
+    if not isinstance(evidence, Mapping):
+        raise ModelError(
+            f'evidence is a dictionary such as {{"alarm": True}}, not {type(evidence).__name__}'
+        )
+    known: dict[int, bool] = {}
+    for atom, value in evidence.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ModelError(f"evidence says True or False of {atom!r}, not {value!r}")
+        i = atom_index(program, atom, what="evidence")
+        if known.setdefault(i, bool(value)) != value:
+            raise ModelError(f"evidence says both True and False of {program.atoms[i]!r}")
+    return known

@@ -1,0 +1,156 @@
+"""How a layer computes, and whether that is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentgamma._display import Display, Displayed
+from latentgamma.engine.minmax import (
+    CYCLE,
+    FALSE,
+    TRUE,
+    Circuit,
+)
+from latentgamma.engine.probability import Ladder
+from latentgamma.layer.groups import Group
+from latentgamma.program.graph import rule_order
+from latentgamma.program.names import quote
+from latentgamma.program.program import Program
+
+SENTENCES = {
+    "godel": "an atom is as true as its best proof, a proof as its weakest fact",
+    "gamma": "a fact above ½ + δ is true, one below ½ − δ is false",
+    "probability": "a fact at p is true with probability p, an atom's value is its probability",
+}
+
+
+@dataclass(frozen=True)
+class Plan(Displayed):
+    """How a layer computes; `str(plan)` says it in a few lines.
+
+    >>> import latentgamma as lg
+    >>> plan = lg.Layer(lg.parse("c :- a. d :- b."), ["a", "b"], "c").plan()
+    >>> plan.exact, plan.idle
+    (True, ('b',))
+    """
+
+    semantics: str
+    exact: bool
+    guarantee: str
+    inputs: int
+    outputs: int
+    nodes: int
+    edges: int
+    cycles: int
+    #: Inputs on which no output depends.
+    idle: tuple[str, ...]
+    #: Inputs that rules derive as well: the better of the two counts.
+    also_derived: tuple[str, ...]
+    #: Outputs that are the same on every input.
+    always_true: tuple[str, ...]
+    always_false: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.semantics}: {SENTENCES[self.semantics]}",
+            f"{'exact' if self.exact else 'not exact'}: {self.guarantee}",
+            f"{_count(self.inputs, 'input')}, {_count(self.outputs, 'output')}; "
+            f"{_count(self.nodes, 'node')}, {_count(self.edges, 'edge')}, "
+            f"{_count(self.cycles, 'cycle') if self.cycles else 'no cycles'}",
+        ]
+        for names, text in (
+            (self.idle, "no output depends on"),
+            (self.also_derived, "fed and derived by rules, the better of the two counts:"),
+            (self.always_true, "true on every input:"),
+            (self.always_false, "false on every input:"),
+        ):
+            if names:
+                shown = ", ".join(quote(name) for name in names[:10])
+                more = f", … {len(names) - 10} more" if len(names) > 10 else ""
+                lines.append(f"{text} {shown}{more}")
+        return "\n".join(lines)
+
+    def _display(self) -> Display:
+        title = f"{self.semantics}: {'exact' if self.exact else 'not exact'}"
+        return Display(title, holds=self.exact, code=str(self).split("\n"))
+
+
+def plan_of(
+    program: Program,
+    inputs: Sequence[Group],
+    outputs: Sequence[Group],
+    circuit: Circuit,
+    *,
+    semantics: str,
+    guarantee: tuple[bool, str],
+) -> Plan:
+    """The plan of a layer that has this circuit, and whether and what it guarantees."""
+    fed = np.concatenate([group.atoms for group in inputs])
+    read = np.concatenate([group.atoms for group in outputs])
+    used = np.zeros(circuit.nodes, np.bool_)
+    used[circuit.child] = True
+    used[circuit.own[circuit.own >= 0]] = True
+    used[circuit.outputs[circuit.outputs >= 0]] = True
+    names = program.atoms
+    return Plan(
+        semantics,
+        *guarantee,
+        inputs=len(fed),
+        outputs=len(read),
+        nodes=circuit.nodes - circuit.inputs,
+        edges=len(circuit.child),
+        cycles=int((circuit.stage_kind == CYCLE).sum()),
+        idle=tuple(names[i] for n, i in enumerate(fed) if not used[n]),
+        also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
+        always_true=tuple(
+            names[i] for i, n in zip(read, circuit.outputs, strict=True) if n == TRUE
+        ),
+        always_false=tuple(
+            names[i] for i, n in zip(read, circuit.outputs, strict=True) if n == FALSE
+        ),
+    )
+
+
+def probability_plan(
+    program: Program,
+    inputs: Sequence[Group],
+    outputs: Sequence[Group],
+    ladder: Ladder,
+    *,
+    by_differences: bool,
+) -> Plan:
+    """The plan of a layer that computes probabilities, or differences of them."""
+    fed = np.concatenate([group.atoms for group in inputs])
+    read = np.concatenate([group.atoms for group in outputs])
+    names = program.atoms
+    used = ladder.inputs_used
+    text = str(ladder)
+    if by_differences:
+        text += "\ndifferences of these divided by that of the evidence: so is their rounding"
+    return Plan(
+        "probability",
+        ladder.exact,
+        text.replace("\n", "\n  "),
+        inputs=len(fed),
+        outputs=len(read),
+        nodes=len(ladder.circuit.kind),
+        edges=len(ladder.circuit.body),
+        cycles=_cycles(program) if ladder.tables or ladder.sampled else 0,
+        idle=tuple(names[i] for i in fed if i not in used),
+        also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
+        always_true=tuple(names[i] for i in read if ladder.certain[i]),
+        always_false=tuple(names[i] for i in read if i in ladder.impossible),
+    )
+
+
+def _cycles(program: Program) -> int:
+    """How many sets of rules depend on themselves."""
+    parts = [stratum.program for stratum in program.strata]
+    return sum(int(rule_order(part).cyclic.sum()) for part in parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + "s" * (number != 1)

@@ -1,0 +1,667 @@
+"""Examples to learn from: tables, files, transitions and closures."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._text import listing, quantity
+from latentgamma.errors import DataError, unknown_atoms
+from latentgamma.learning.options import Kind
+from latentgamma.program.facts import Mask
+
+# ------------------------------- Tables with one column per atom: their cells, and data frames
+
+Values: TypeAlias = npt.NDArray[np.float64]
+
+#: In a table of trajectories, the column that says which one a row belongs to.
+TRAJECTORY = "trajectory"
+#: In one table, the mark at the end of a column that holds an atom after the step.
+NEXT = "'"
+
+_MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "?"))
+_WORDS = {"true": 1.0, "yes": 1.0, "t": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "f": 0.0, "n": 0.0}
+_EXPECTED = "expected 0, 1, yes, no, true, false, a probability, or an empty cell"
+
+
+class ValueTable(NamedTuple):
+    """Values with the names of their columns.
+
+    Attributes:
+        values: one row per example; a missing value is NaN. (N, M)
+        names: the names of the columns, or None.
+        source: what messages call the table: a file name, or "inputs".
+    """
+
+    values: Values
+    names: list[str] | None
+    source: str
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, which must be there."""
+        assert self.names is not None
+        return self.names
+
+
+@lru_cache(maxsize=1024)  # most cells are 0 or 1
+def parse_cell(text: str) -> float:
+    """Return the value of a cell, NaN for a missing one; a ValueError says what is wrong.
+
+    >>> parse_cell("yes"), parse_cell(" 0.25"), parse_cell("FALSE")
+    (1.0, 0.25, 0.0)
+    """
+    word = text.strip().lower()
+    if word in _MISSING:
+        return np.nan
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        value = float(word)
+    except ValueError:
+        raise ValueError(f"{_EXPECTED}, but found {text.strip()!r}") from None
+    if not 0 <= value <= 1:
+        raise ValueError(f"{_EXPECTED}, but found {text.strip()!r}, which is not from 0 to 1")
+    return value
+
+
+def is_frame(source: Any) -> bool:
+    """Return whether this is a data frame, such as pandas, polars or pyarrow have."""
+    return hasattr(source, "columns") and any(
+        hasattr(source, name) for name in ("to_numpy", "column_names")
+    )
+
+
+def read_frame(source: Any, what: str, ignore: Sequence[str] = ()) -> ValueTable:
+    """Return the values of a data frame.
+
+    Args:
+        source: a frame of pandas, polars or pyarrow.
+        what: what messages call it.
+        ignore: columns that are left out.
+
+    Raises:
+        DataError: a cell is no truth value; the message names column and row.
+    """
+    if hasattr(source, "column_names"):  # pyarrow
+        keys = list(source.column_names)
+        columns = [column.to_pylist() for column in source.columns]
+    else:
+        keys = list(source.columns)
+        columns = [source[key] for key in keys] if len(set(keys)) == len(keys) else []
+    names = [str(key) for key in keys]
+    check_columns(names, what)
+    kept = columns_without(names, ignore, what)
+    values = [_column(names[i], columns[i], what) for i in kept]
+    together = np.stack(values, axis=1) if values else np.zeros((0, 0))
+    return ValueTable(together, [names[i] for i in kept], what)
+
+
+def _column(name: str, column: Any, what: str) -> Values:
+    raw = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if name == TRAJECTORY:
+        return number_names(raw.tolist())
+    if raw.dtype.kind in "biuf":
+        return raw.astype(np.float64)
+    values = np.empty(len(raw))
+    for row, cell in enumerate(raw.tolist()):
+        try:
+            values[row] = _cell(cell)
+        except (TypeError, ValueError) as error:
+            raise cell_error(f"{what}, row {row + 1}, column {name!r}", error) from None
+    return values
+
+
+def _cell(cell: Any) -> float:
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return np.nan
+    return parse_cell(cell) if isinstance(cell, str) else float(cell)
+
+
+def cell_error(where: str, error: Exception) -> DataError:
+    """Return the error for one cell."""
+    problem = str(error) if isinstance(error, ValueError) else f"{_EXPECTED}: {error}"
+    return DataError(f"{where}: {problem}")
+
+
+def number_names(names: Iterable[Any]) -> Values:
+    """Return a number for each different name, in the order they come.
+
+    >>> number_names(["x", "y", "x"]).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.float64)
+
+
+def check_columns(names: Sequence[str], what: str) -> None:
+    """Raise if a column has no name, or two have the same."""
+    repeated = [name for i, name in enumerate(names) if name in names[:i]]
+    if repeated:
+        raise DataError(f"{what}: two columns are called {repeated[0]!r}")
+    if "" in names:
+        raise DataError(f"{what}: column {list(names).index('') + 1} has no name")
+
+
+def columns_without(names: Sequence[str], ignore: Sequence[str], what: str) -> list[int]:
+    """Return the places of the columns that are not ignored; `a` stands for `a'` as well."""
+    unknown = [name for name in ignore if name not in names]
+    if unknown:
+        error = str(unknown_atoms(unknown, names, what="ignored columns"))
+        raise DataError(error.replace("this program does", f"{what} does"))
+    left_out = {*ignore, *(name + NEXT for name in ignore)}
+    return [i for i, name in enumerate(names) if name not in left_out]
+
+
+def number_rows(what: str, source: Any) -> Values:
+    """Return rows of numbers as an array; NaN is a missing value."""
+    convert: Callable[[Any], Values] = lambda rows: np.asarray(rows, np.float64)  # noqa: E731
+    try:
+        return convert(source)
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{what} must be rows of numbers, one column per atom: {reason}") from None
+
+
+# -------------- Files that hold examples: tables with one column per atom, and arrays of numpy
+
+#: Characters that separate the cells of a table.
+DELIMITERS = (",", ";", "\t", "|")
+_TEXT_SUFFIXES = (".csv", ".tsv")
+
+
+def is_path(source: Any) -> bool:
+    """Return whether examples were given as the path of a file."""
+    return isinstance(source, (str, os.PathLike))
+
+
+def suffix(path: Path) -> str:
+    """Return how the name of a file ends, in lower case and without .gz."""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz")).suffix
+
+
+def read_array(path: Path) -> npt.NDArray[Any]:
+    """Return the array of a .npy file.
+
+    Raises:
+        DataError: the file is not there, or holds something else.
+    """
+    _check_file(path)
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except Exception as error:  # numpy says little of what it raises on a damaged file
+        raise DataError(f"{path.name} is not an array that numpy saved: {_reason(error)}") from None
+    return np.asarray(loaded)
+
+
+def read_archive(path: Path) -> tuple[Any, Any, list[str] | None]:
+    """Return the inputs of a .npz file, the targets and the names of the atoms, None if absent.
+
+    Raises:
+        DataError: the file is not there, or holds something else.
+    """
+    _check_file(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except TypeError:
+        raise DataError(f"{path.name} holds one array: name it .npy") from None
+    except Exception as error:  # numpy and zipfile say little of what a damaged file raises
+        raise DataError(f"{path.name} is not what numpy.savez writes: {_reason(error)}") from None
+    if "inputs" not in arrays or set(arrays) - {"inputs", "targets", "atoms"}:
+        raise DataError(
+            f"{path.name} must hold 'inputs', and can hold 'targets' and 'atoms', but holds "
+            f"{', '.join(map(repr, arrays)) or 'nothing'}"
+        )
+    names = None
+    if "atoms" in arrays:
+        listed = arrays["atoms"]
+        if listed.ndim != 1 or listed.dtype.kind not in "US":
+            raise DataError(f"{path.name}: 'atoms' must be a list of names")
+        names = [str(name) for name in listed.astype("U")]
+    return arrays["inputs"], arrays.get("targets"), names
+
+
+def _reason(error: Exception) -> str:
+    """Return what numpy says, without advice to unpickle what a stranger wrote."""
+    text = str(error).splitlines()[0] if str(error) else "it ends too early"
+    if "pickle" in text.lower():
+        return "it holds Python objects, or is no file of numpy; save plain numbers"
+    return text
+
+
+def read_table(
+    path: Path, *, delimiter: str | None = None, ignore: tuple[str, ...] = ()
+) -> ValueTable:
+    """Return the values of a .csv, .tsv or .parquet file.
+
+    Args:
+        path: the file; text may be compressed, with .gz at the end of its name.
+        delimiter: what separates the cells; by default it is read off the first line.
+        ignore: columns that are left out.
+
+    Raises:
+        DataError: the file is not there, or a cell is no truth value; the message names file,
+            line and column.
+    """
+    kind = suffix(path)
+    if kind == ".npz":
+        raise DataError(f"{path.name} must come alone: a .npz file has its own targets")
+    if kind not in (*_TEXT_SUFFIXES, ".parquet"):
+        raise DataError(
+            f"examples come as a .csv, .tsv, .parquet, .npy or .npz file, and {path.name!r} is none"
+        )
+    _check_file(path)
+    if kind == ".parquet":
+        return _read_parquet(path, ignore)
+    try:
+        with path.open("rb") as file:
+            return read_text_table(file, path.name, delimiter=delimiter, ignore=ignore)
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+
+
+def read_text_table(
+    file: IO[Any],
+    name: str,
+    *,
+    delimiter: str | None = None,
+    ignore: tuple[str, ...] = (),
+) -> ValueTable:
+    """Return the values of an open file of text, compressed by gzip or not."""
+    raw = file.read()
+    try:
+        if isinstance(raw, bytes):
+            raw = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+        lines = _lines(raw, delimiter)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name} is damaged: {error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{name} is not a table in UTF-8: {error}") from None
+    if not lines:
+        raise DataError(f"{name} is empty; the first line names the atoms")
+    names = [cell.strip() for cell in lines[0][1]]
+    check_columns(names, name)
+    kept = columns_without(names, ignore, name)
+    values = np.empty((len(lines) - 1, len(kept)))
+    for row, (number, cells) in zip(values, lines[1:], strict=True):
+        if len(cells) != len(names):
+            raise DataError(
+                f"{name}, line {number}: expected {len(names)} cells, one per column, "
+                f"but found {len(cells)}"
+            )
+        for place, i in enumerate(kept):
+            if names[i] == TRAJECTORY:
+                continue
+            try:
+                row[place] = parse_cell(cells[i])
+            except ValueError as error:
+                raise cell_error(f"{name}, line {number}, column {names[i]!r}", error) from None
+    names = [names[i] for i in kept]
+    if TRAJECTORY in names:  # a trajectory may be called anything
+        place = kept[names.index(TRAJECTORY)]
+        values[:, names.index(TRAJECTORY)] = number_names(
+            cells[place].strip() for _, cells in lines[1:]
+        )
+    return ValueTable(values, names, name)
+
+
+def _lines(text: str, delimiter: str | None) -> list[tuple[int, list[str]]]:
+    """Return the lines that are not empty, each with its number, cut into cells."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or _delimiter(text))
+    return [(reader.line_num, cells) for cells in reader if cells]
+
+
+def _delimiter(text: str) -> str:
+    """Return the first delimiter that the first line has."""
+    first = text.partition("\n")[0]
+    return next((mark for mark in DELIMITERS if mark in first), ",")
+
+
+def _read_parquet(path: Path, ignore: tuple[str, ...]) -> ValueTable:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise DataError(
+            f"{path.name}: reading Parquet needs pyarrow; "
+            f"pip install pyarrow, or save the table as CSV"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except Exception as error:  # pyarrow says little of what it raises on a damaged file
+        raise DataError(f"{path.name} is not a Parquet table: {error}") from None
+    return read_frame(table, path.name, ignore)
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise DataError(f"cannot read {str(path)!r}: {what}")
+
+
+# ------------ Observations: from arrays, tensors, frames and files to checked Boolean examples
+
+Labels: TypeAlias = npt.NDArray[np.int8]
+
+#: A probability this near to 0 or 1 is taken for it: some sums of ones come out like that.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Examples to learn from: states before and labels after, with one column per atom.
+
+    Attributes:
+        atoms: the names of the columns.
+        states: the states before, rounded; repeated examples once. (N, M)
+        labels: 1, 0, or −1 where a label is missing. (N, M)
+        counts: how often each example was given. (N,)
+        rows: the number of the row, from 1 on, in which each example was first given. (N,)
+        notes: what cannot be learned from these examples.
+        doubt: the share of labels that round to the wrong side, if they are probabilities.
+        probability: the labels, if they are probabilities. (N, M)
+    """
+
+    atoms: tuple[str, ...]
+    states: Mask
+    labels: Labels
+    counts: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    notes: tuple[str, ...] = ()
+    doubt: float = 0.0
+    probability: npt.NDArray[np.float32] | None = None
+
+    @property
+    def N(self) -> int:
+        """The number of different examples."""
+        return len(self.states)
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+        return len(self.atoms)
+
+    def subset(self, chosen: npt.NDArray[np.int64]) -> Observations:
+        """Return some of these examples."""
+        return Observations(
+            self.atoms,
+            self.states[chosen],
+            self.labels[chosen],
+            self.counts[chosen],
+            self.rows[chosen],
+            self.notes,
+            self.doubt,
+            None if self.probability is None else self.probability[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How tables in text are read."""
+
+    delimiter: str | None = None
+    ignore: tuple[str, ...] = ()
+
+
+def observe(
+    inputs: Any,
+    targets: Any = None,
+    *,
+    kind: Kind = "transitions",
+    atoms: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    ignore: Iterable[str] = (),
+) -> Observations:
+    """Return the examples in arrays, tensors, frames, files or iterators of rows, checked.
+
+    Args:
+        inputs: the states before. A .csv, .tsv or .parquet file, an open file of text, or a data
+            frame has one column per atom. A .npy file is an array; a .npz file has `inputs`, and
+            can have `targets` and `atoms`.
+        targets: the states after. Without targets, the columns `a` and `a'` of a table hold an
+            atom before and after.
+        kind: what the examples are.
+        atoms: the names of the columns.
+        delimiter: what separates the cells of text.
+        ignore: columns of a table that are left out.
+
+    Raises:
+        DataError: the examples cannot be read, or have wrong shapes or values.
+    """
+    reading = _Reading(delimiter, tuple(ignore))
+    if targets is None and is_path(inputs) and suffix(_path(inputs)) == ".npz":
+        inputs, targets, inside = read_archive(_path(inputs))
+        atoms = inside if atoms is None else atoms
+    if kind == "trajectories":
+        before, after = _trajectories(inputs, targets, reading)
+    elif kind == "models":
+        if targets is not None:
+            raise DataError("models are closed as they are: pass them alone, without targets")
+        before = after = _table("models", inputs, reading)
+    elif targets is None:
+        before, after = _one_table(inputs, reading)
+    else:
+        before = _table("inputs", inputs, reading)
+        after = _table("targets", targets, reading)
+        if before.names is not None and after.names is not None:
+            after = _same_order(before, after)
+    _check_shapes(before, after)
+    names = _atom_names(atoms, before.names or after.names, before.values.shape[1])
+    check_values(before, names, missing=False)
+    check_values(after, names, missing=True)
+    return _rounded(names, before.values, after.values)
+
+
+def _rounded(atoms: tuple[str, ...], before: Values, after: Values) -> Observations:
+    known = ~np.isnan(after)
+    after = np.where(np.abs(after - np.round(after)) < _ROUNDING, np.round(after), after)
+    doubt = float(np.minimum(after, 1 - after)[known].mean()) if known.any() else 0.0
+    states = before > 0.5
+    labels = np.where(known, after > 0.5, -1).astype(np.int8)
+    notes = _notes(atoms, states, labels)
+    between = float(((before > 0) & (before < 1)).mean()) if before.size else 0.0
+    if between > 0:
+        notes = (*notes, f"{between:.1%} of the inputs lie between 0 and 1, and were rounded")
+    if doubt > 0:  # examples that round alike are different ones
+        rows = np.arange(len(states))
+        ones, probability = np.ones(len(states), np.int64), after.astype(np.float32)
+        return Observations(atoms, states, labels, ones, rows + 1, notes, doubt, probability)
+    first, counts = _first_copies(np.hstack([states.astype(np.int8), labels]))
+    return Observations(atoms, states[first], labels[first], counts, first + 1, notes)
+
+
+# ------------------------------------------------------------------------ sources
+
+
+def _path(source: Any) -> Path:
+    return Path(os.fsdecode(source))
+
+
+def _table(what: str, source: Any, reading: _Reading) -> ValueTable:
+    """Return the values of any source, and the names of the columns where it has any."""
+    if is_path(source):
+        path = _path(source)
+        if suffix(path) != ".npy":
+            return read_table(path, delimiter=reading.delimiter, ignore=reading.ignore)
+        what, source = path.name, read_array(path)
+    elif hasattr(source, "read"):
+        name = str(getattr(source, "name", what))
+        name = "standard input" if name == "<stdin>" else name
+        return read_text_table(source, name, delimiter=reading.delimiter, ignore=reading.ignore)
+    elif is_frame(source):
+        return read_frame(source, what, reading.ignore)
+    if reading.ignore:
+        raise DataError(f"{what} has no names of columns, so none can be ignored")
+    if hasattr(source, "detach"):
+        source = source.detach().cpu().double().numpy()
+    elif isinstance(source, Iterable) and not isinstance(source, (np.ndarray, list, tuple)):
+        source = list(source)
+    return ValueTable(number_rows(what, source), None, what)
+
+
+def _same_order(before: ValueTable, after: ValueTable) -> ValueTable:
+    """Return the second table with its columns in the order of the first."""
+    if set(before.columns) != set(after.columns):
+        odd = sorted(set(before.columns) ^ set(after.columns))
+        raise DataError(
+            f"inputs and targets must have the same columns; only one has "
+            f"{listing([repr(name) for name in odd])}"
+        )
+    order = [after.columns.index(name) for name in before.columns]
+    return ValueTable(after.values[:, order], before.columns, after.source)
+
+
+def _one_table(source: Any, reading: _Reading) -> tuple[ValueTable, ValueTable]:
+    """Return the columns of one table as states before and after."""
+    table = _table("inputs", source, reading)
+    if table.names is None:
+        raise DataError(
+            "targets are missing: pass inputs and targets, or one table with columns a and a'"
+        )
+    names = table.names
+    base = [name for name in names if not name.endswith(NEXT)]
+    place = {name: i for i, name in enumerate(names)}
+    alone = [name for name in names if name.endswith(NEXT) and name[:-1] not in base]
+    if alone or len(base) == len(names):
+        advice = (
+            '; if it holds trajectories pass kind="trajectories"' if TRAJECTORY in names else ""
+        )
+        problem = f"{alone[0]!r} stands alone" if alone else "no column ends in a prime"
+        raise DataError(
+            f"without targets a table needs columns a and a' for the atom a before and after, but "
+            f"in {table.source} {problem}{advice}"
+        )
+    before = table.values[:, [place[name] for name in base]]
+    # An atom without a column for afterwards has no label: nothing is learned about it.
+    after = np.full_like(before, np.nan)
+    for i, name in enumerate(base):
+        if name + NEXT in place:
+            after[:, i] = table.values[:, place[name + NEXT]]
+    return ValueTable(before, base, table.source), ValueTable(after, base, table.source)
+
+
+def _trajectories(source: Any, targets: Any, reading: _Reading) -> tuple[ValueTable, ValueTable]:
+    """Return successive states of trajectories as states before and after."""
+    if targets is not None:
+        raise DataError("trajectories bring their own targets: pass the states alone")
+    names, what = None, "trajectories"
+    if is_path(source) and suffix(_path(source)) == ".npy":
+        source = read_array(_path(source))
+    if is_path(source) or hasattr(source, "read") or is_frame(source):
+        table = _table(what, source, reading)
+        names, what = table.columns, table.source
+        parts = [table.values]
+        if TRAJECTORY in names:
+            column = names.index(TRAJECTORY)
+            which = table.values[:, column]
+            values = np.delete(table.values, column, axis=1)
+            names = [name for name in names if name != TRAJECTORY]
+            parts = [values[which == one] for one in dict.fromkeys(which.tolist())]
+    else:
+        if hasattr(source, "detach"):
+            source = source.detach().cpu().double().numpy()
+        if isinstance(source, np.ndarray) and source.ndim == 2:
+            source = [source]
+        if not isinstance(source, Iterable):
+            raise DataError("trajectories must be arrays of shape (steps, M), one after another")
+        parts = [_table("a trajectory", part, reading).values for part in source]
+    if not parts or any(part.ndim != 2 for part in parts):
+        raise DataError("trajectories must be arrays of shape (steps, M), one after another")
+    widths = {part.shape[1] for part in parts}
+    if len(widths) > 1:
+        raise DataError(f"trajectories must have the same atoms, but have {sorted(widths)} columns")
+    before = np.concatenate([part[:-1] for part in parts])
+    after = np.concatenate([part[1:] for part in parts])
+    return ValueTable(before, names, what), ValueTable(after, names, what)
+
+
+# ------------------------------------------------------------------------ checks
+
+
+def _check_shapes(before: ValueTable, after: ValueTable) -> None:
+    for table in (before, after):
+        if table.values.ndim != 2:
+            raise DataError(
+                f"{table.source} must have one row per example and one column per atom, shape "
+                f"(N, M), but has shape {table.values.shape}"
+            )
+    if before.values.shape != after.values.shape:
+        raise DataError(
+            f"inputs and targets must have one shape, but have {before.values.shape} and "
+            f"{after.values.shape}"
+        )
+    if before.values.size == 0:
+        raise DataError(f"there is nothing to learn from: the shape is {before.values.shape}")
+
+
+def _atom_names(atoms: Any, columns: Sequence[str] | None, M: int) -> tuple[str, ...]:
+    if atoms is not None and not isinstance(atoms, Iterable):
+        raise DataError(f"atoms must be the names of the columns, not {atoms!r}")
+    names = tuple(atoms) if atoms is not None else columns
+    if names is None:
+        return tuple(f"a{i}" for i in range(M))
+    if len(names) != M:
+        raise DataError(
+            f"there are {quantity(M, 'column')}, but {quantity(len(names), 'name')} in atoms"
+        )
+    if len(set(names)) != M or any(not isinstance(name, str) or not name for name in names):
+        raise DataError("atoms must be named by different non-empty strings")
+    return tuple(names)
+
+
+def check_values(table: ValueTable, atoms: Sequence[str], *, missing: bool) -> None:
+    """Raise if a value is not from 0 to 1; NaN is allowed where values may be missing."""
+    bad = ~((table.values >= 0) & (table.values <= 1))
+    if missing:
+        bad &= ~np.isnan(table.values)
+    if not bad.any():
+        return
+    row, column = np.argwhere(bad)[0].tolist()
+    where = f"{table.source}, row {row + 1}, column {atoms[column]!r}"
+    value = table.values[row, column]
+    if np.isnan(value):
+        raise DataError(
+            f"{where}: a state cannot have a missing value; drop the row, or only its labels"
+        )
+    raise DataError(f"{where}: expected a value from 0 to 1, but found {value:g}")
+
+
+def _notes(atoms: Sequence[str], states: Mask, labels: Labels) -> tuple[str, ...]:
+    def named(mask: npt.ArrayLike) -> str:
+        return listing([repr(atoms[i]) for i in np.flatnonzero(mask).tolist()], 5)
+
+    always, never = states.all(0), ~states.any(0)
+    unlabelled = (labels < 0).all(0)
+    notes = []
+    if always.any():
+        notes.append(
+            f"always true before, so no rule can be seen to need or derive it: {named(always)}"
+        )
+    if never.any():
+        notes.append(f"never true before, so no rule can be seen to use it: {named(never)}")
+    if unlabelled.any():
+        notes.append(f"never labelled, so no rule for it was searched: {named(unlabelled)}")
+    return tuple(notes)
+
+
+def _first_copies(
+    rows: npt.NDArray[np.int8],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where each different row first stands, in that order, and how often it comes."""
+    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1]))).ravel()
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], counts[order]

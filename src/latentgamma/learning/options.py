@@ -1,0 +1,322 @@
+"""What `fit` can be told, and what it records."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+
+from latentgamma.errors import DataError, ModelError
+from latentgamma.learning.bodies import Implication, as_rule
+from latentgamma.program.program import Program, Rule, require_definite
+
+if TYPE_CHECKING:
+    import torch
+
+    from latentgamma.operator.annealing import Homotopy
+
+
+# ----------------------------------------- The learning curve: what was known after each stage
+
+
+class HistoryEntry(NamedTuple):
+    """One point of a learning curve.
+
+    >>> import latentgamma as lg
+    >>> result = lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]], atoms=["penguin", "bird"], holdout=0)
+    >>> [(entry.stage, entry.rules) for entry in result.history]
+    [('head 1 of 1', 1), ('done', 1)]
+
+    Attributes:
+        stage: what was finished.
+        rules: the number of rules so far.
+        explained: the share explained so far: of the labels that became true; from closures, of
+            the examples, or with noise of the labels; with method "paper", of the labels.
+        new: the rules found since the last entry. A rule from closures can still be removed when
+            later ones imply it.
+    """
+
+    stage: str
+    rules: int
+    explained: float
+    new: tuple[Rule, ...] = ()
+
+
+#: Called with each entry, and with the current stage in between.
+ProgressCallback: TypeAlias = Callable[[HistoryEntry], None]
+
+
+class History:
+    """The entries so far; each is passed on to a callback."""
+
+    def __init__(
+        self,
+        atoms: Sequence[str],
+        known: Iterable[Implication],
+        callback: ProgressCallback | None,
+    ) -> None:
+        self.entries: list[HistoryEntry] = []
+        self._atoms, self._callback = atoms, callback
+        self._reported = set(known)
+        self._last = HistoryEntry("start", len(self._reported), 0.0)
+
+    def add(
+        self, stage: str, rules: int, explained: float, found: Iterable[Implication] = ()
+    ) -> None:
+        """Add an entry; rules that were reported or known before are not new."""
+        new = [rule for rule in dict.fromkeys(found) if rule not in self._reported]
+        self._reported.update(new)
+        named = tuple(as_rule(rule, self._atoms) for rule in new)
+        self._last = HistoryEntry(stage, rules, explained, named)
+        self.entries.append(self._last)
+        if self._callback is not None:
+            self._callback(self._last)
+
+    def add_rules(self, stage: str, rules: Sequence[Implication], explained: float) -> None:
+        """Add an entry about all rules so far."""
+        self.add(stage, len(rules), explained, rules)
+
+    def report_stage(self, stage: str) -> None:
+        """Call the callback with the current stage, without adding an entry."""
+        if self._callback is not None:
+            self._callback(self._last._replace(stage=stage, new=()))
+
+
+# --------------------------------------------------------------- The options of `fit`, checked
+
+Kind: TypeAlias = Literal["transitions", "closures", "trajectories", "models"]
+Method: TypeAlias = Literal["auto", "gradient", "symbolic", "paper"]
+Noise: TypeAlias = float | Literal["auto"]
+
+#: The largest body by default, and from closures with wrong labels.
+MAX_BODY = 8
+NOISY_MAX_BODY = 3
+_HOLDOUT = 0.1
+#: Options that limit the rules.
+_LIMITS = ("heads", "bodies", "forbidden", "max_body")
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Every option of `fit`, as it was passed; `check_options` makes one."""
+
+    kind: Kind
+    method: Method
+    noise: Noise
+    seed: int
+    known: Program | None
+    refine: bool
+    heads: tuple[str, ...] | None
+    bodies: tuple[str, ...] | None
+    forbidden: tuple[tuple[str, str], ...]
+    max_body: int | None
+    holdout: float | None
+    homotopy: Homotopy | None
+    device: torch.device | str
+    checkpoint: str | None
+    progress: ProgressCallback | None
+    executor: Executor | None
+
+    @property
+    def closed(self) -> bool:
+        """Whether a target is everything that follows, and not one step."""
+        return self.kind in ("closures", "models")
+
+    def body_limit(self, noise: float) -> int:
+        """Return the largest body, given the share of wrong labels."""
+        if self.max_body is not None:
+            return self.max_body
+        return NOISY_MAX_BODY if self.kind == "closures" and noise > 0 else MAX_BODY
+
+    @property
+    def held_out(self) -> float:
+        """The share of the examples that measures accuracy."""
+        if self.holdout is not None:
+            return self.holdout
+        return 0.0 if self.kind == "models" else _HOLDOUT
+
+
+def check_options(
+    *,
+    kind: Any,
+    method: Any,
+    noise: Any,
+    seed: Any,
+    known: Any,
+    refine: Any,
+    heads: Any,
+    bodies: Any,
+    forbidden: Any,
+    max_body: Any,
+    holdout: Any,
+    homotopy: Any,
+    device: Any,
+    checkpoint: Any,
+    progress: Any,
+    executor: Any,
+) -> FitOptions:
+    """Return the options of `fit`, or raise.
+
+    Raises:
+        DataError: an option has a wrong type or value, or does not apply.
+        ModelError: the device cannot be used.
+        ProgramError: the known program has negation.
+    """
+    if known is not None and not isinstance(known, Program):
+        raise _wrong("known", "a Program, such as lg.parse returns", known)
+    if known is not None:
+        require_definite(known, "fit(known=…)")
+    if not isinstance(refine, bool):
+        raise _wrong("refine", "True or False", refine)
+    if progress is not None and not callable(progress):
+        raise _wrong("progress", "a function that takes a HistoryEntry", progress)
+    if executor is not None and not isinstance(executor, Executor):
+        raise _wrong("executor", "a concurrent.futures.Executor, such as RayExecutor()", executor)
+    options = FitOptions(
+        kind=_one_of("kind", kind, get_args(Kind)),
+        method=_one_of("method", method, get_args(Method)),
+        noise="auto" if noise == "auto" else _share("noise", noise, 0.5, 'or "auto"'),
+        seed=_whole("seed", seed),
+        known=known,
+        refine=refine,
+        heads=_names("heads", heads),
+        bodies=_names("bodies", bodies),
+        forbidden=_pairs(forbidden),
+        max_body=None if max_body is None else _whole("max_body", max_body),
+        holdout=None if holdout is None else _share("holdout", holdout, 1.0),
+        homotopy=_homotopy(homotopy),
+        device=_device(device),
+        checkpoint=_path(checkpoint),
+        progress=progress,
+        executor=executor,
+    )
+    _refuse_unused(options)
+    return options
+
+
+def _refuse_unused(options: FitOptions) -> None:
+    """Raise where an option has no effect on what was asked for."""
+    given = [name for name in (*_LIMITS, "known", "checkpoint", "homotopy", "executor")
+             if getattr(options, name) not in (None, ())]  # fmt: skip
+    if options.refine and options.known is None:
+        raise DataError("refine=True is about known rules; pass known as well, or leave it out")
+    if options.kind == "models":
+        if options.method not in ("auto", "symbolic") or options.noise != 0.0:
+            raise DataError('kind="models" is learned by method="symbolic", without noise')
+        unused = [name for name in given if name != "known"]
+        if unused:
+            raise DataError(
+                f'kind="models" finds all rules at once and does not use {", ".join(unused)}; '
+                f"to limit the rules leave out columns of the table"
+            )
+    elif options.method == "paper" and given:
+        raise DataError(
+            f'method="paper" trains every parameter freely and does not use {", ".join(given)}; '
+            f'leave them out, or pass method="symbolic" or method="gradient"'
+        )
+    elif options.executor is not None and options.method == "gradient":
+        raise DataError(
+            'executor spreads the search of method="symbolic"; method="gradient" trains all heads '
+            "together on one device"
+        )
+    elif options.homotopy is not None and options.method != "gradient":
+        raise DataError(
+            'homotopy is used by method="gradient" only; pass that method, or leave it out'
+        )
+
+
+# ------------------------------------------------------------------------ single options
+
+
+def _wrong(name: str, expected: str, value: object) -> DataError:
+    return DataError(f"{name} must be {expected}, not {value!r}")
+
+
+def _one_of(name: str, value: Any, options: tuple[str, ...]) -> Any:
+    if not isinstance(value, str) or value not in options:
+        raise _wrong(name, f"one of {', '.join(map(repr, options))}", value)
+    return value
+
+
+def _share(name: str, value: Any, end: float, other: str = "") -> float:
+    expected = f"a share from 0 to {end:g}, {end:g} excluded" + (f", {other}" if other else "")
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        raise _wrong(name, expected, value) from None
+    if isinstance(value, (bool, str)) or not 0 <= share < end:
+        raise _wrong(name, expected, value)
+    return share
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise _wrong(name, "a whole number from 0 on", value) from None
+    if isinstance(value, bool) or number < 0:
+        raise _wrong(name, "a whole number from 0 on", value)
+    return number
+
+
+def _names(name: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, Iterable):
+        raise _wrong(name, "names of atoms", value)
+    listed = tuple(names)
+    for one in listed:
+        if not isinstance(one, str):
+            raise DataError(f"{name} must be names of atoms, but has {one!r}")
+    return listed
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    expected = "pairs (head, atom) of names"
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise _wrong("forbidden", expected, value)
+    pairs = []
+    for pair in value:
+        if isinstance(pair, str) or not isinstance(pair, Iterable):
+            raise DataError(f"forbidden must be {expected}, but has {pair!r}")
+        names = tuple(pair)
+        if len(names) != 2 or not all(isinstance(name, str) for name in names):
+            raise DataError(f"forbidden must be {expected}, but has {pair!r}")
+        pairs.append((names[0], names[1]))
+    return tuple(pairs)
+
+
+def _homotopy(value: Any) -> Homotopy | None:
+    if value is None:
+        return None
+    from latentgamma.operator.annealing import Homotopy
+
+    if not isinstance(value, Homotopy):
+        raise _wrong("homotopy", "a Homotopy", value)
+    return value
+
+
+def _device(value: Any) -> torch.device | str:
+    if value == "cpu":
+        return "cpu"  # without an import of torch
+    import torch
+
+    try:
+        torch.empty(0, device=value)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"device {value!r} cannot be used: {reason}") from None
+    return torch.device(value)
+
+
+def _path(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise _wrong("checkpoint", "a path", value) from None

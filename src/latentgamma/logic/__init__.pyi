@@ -1,0 +1,13 @@
+from latentgamma.logic.closure import Closure as Closure
+from latentgamma.logic.closure import depth_bound as depth_bound
+from latentgamma.logic.closure import step as step
+from latentgamma.logic.equivalence import Equivalence as Equivalence
+from latentgamma.logic.planes import pack as pack
+from latentgamma.logic.planes import random_planes as random_planes
+from latentgamma.logic.planes import unpack as unpack
+from latentgamma.logic.proof import Absent as Absent
+from latentgamma.logic.proof import Blocked as Blocked
+from latentgamma.logic.proof import Derivation as Derivation
+from latentgamma.logic.proof import ProofStep as ProofStep
+from latentgamma.logic.why_not import WhyNot as WhyNot
+from latentgamma.program.program import Rules as Rules

@@ -1,0 +1,350 @@
+"""Fact sets as bit planes: packing, unpacking and drawing them at random."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.errors import ArgumentError
+from latentgamma.program.compilation import (
+    Cells,
+    compile_loop,
+    processors,
+    run_in_threads,
+    worth_compiling,
+)
+from latentgamma.program.facts import Mask
+
+# --------------------------------- Bit planes: many fact sets as one row of bits for each atom
+# Bit n % 64 of word n // 64 in row i says whether atom i is in fact set n. The words are uint64
+# numpy arrays of shape (M, ceil(N / 64)).
+
+Planes: TypeAlias = npt.NDArray[np.uint64]
+
+#: About so many bytes are packed and unpacked in the time that Python visits one literal.
+BYTES_PER_LITERAL = 1024
+# Fact sets that are packed together, a multiple of 64: their bytes stay in the cache.
+_CHUNK = 2048
+
+
+def pack(rows: npt.ArrayLike) -> Planes:
+    """The bit planes of boolean rows.
+
+    >>> planes = pack([[True, False], [True, True], [False, True]])
+    >>> planes
+    array([[3],
+           [6]], dtype=uint64)
+    >>> unpack(planes, 3)
+    array([[ True, False],
+           [ True,  True],
+           [False,  True]])
+
+    Args:
+        rows: one row for each fact set and one column for each atom, shape (N, M): booleans, or
+            numbers 0 and 1.
+
+    Returns:
+        Bit planes of shape (M, ceil(N / 64)); bits beyond the last fact set are 0.
+
+    Raises:
+        ArgumentError: if this is not such an array.
+    """
+    given = _as_array(rows, "pack")
+    if given.ndim != 2 or given.dtype.kind not in "biuf":
+        raise ArgumentError(
+            f"pack takes an array of shape (N, M) with booleans or 0 and 1, not {given.dtype} of "
+            f"shape {given.shape}"
+        )
+    if given.dtype != np.bool_:
+        if not np.all((given == 0) | (given == 1)):
+            raise ArgumentError("pack takes the values 0 and 1 only; use rows > 0.5 for a state")
+        given = given.astype(np.bool_)
+    N, M = given.shape
+    planes = np.zeros((M, -(-N // 64)), np.uint64)
+    fast = worth_compiling(given.size // BYTES_PER_LITERAL)
+    for start in range(0, N if M else 0, _CHUNK):
+        part = np.ascontiguousarray(given[start : start + _CHUNK])
+        words = np.empty((M, -(-len(part) // 64)), np.uint64)
+        (pack_into if fast else _pack_with_numpy)(part, words)
+        planes[:, start // 64 : start // 64 + words.shape[1]] = words
+    return planes
+
+
+def unpack(planes: Planes, N: int) -> Mask:
+    """The boolean rows of the first N fact sets of bit planes.
+
+    >>> unpack(np.array([[3], [6]], np.uint64), 3)
+    array([[ True, False],
+           [ True,  True],
+           [False,  True]])
+
+    Args:
+        planes: bit planes of shape (M, W), as `pack` returns them.
+        N: the number of fact sets, from 0 to 64 W.
+
+    Returns:
+        One boolean row for each fact set, shape (N, M).
+
+    Raises:
+        ArgumentError: if these are not bit planes, or have fewer than N fact sets.
+    """
+    planes = require_planes(planes, "unpack")
+    M, W = planes.shape
+    N = whole_number("N", N)
+    if N > 64 * W:
+        raise ArgumentError(f"N is at most {64 * W}, the fact sets of these planes, not {N}")
+    rows = np.empty((N, M), np.bool_)
+    fast = worth_compiling(rows.size // BYTES_PER_LITERAL)
+    for start in range(0, N if M else 0, _CHUNK):
+        part = rows[start : start + _CHUNK]
+        words = np.ascontiguousarray(planes[:, start // 64 : start // 64 + -(-len(part) // 64)])
+        (unpack_into if fast else _unpack_with_numpy)(words, part)
+    return rows
+
+
+def require_planes(planes: Any, function: str) -> Planes:
+    """The planes as an array; an `ArgumentError` if they are not bit planes."""
+    array = _as_array(planes, function)
+    if array.ndim != 2 or array.dtype != np.uint64:
+        hint = (
+            "planes.cpu().numpy().view('uint64') are those of a tensor"
+            if array.dtype == np.int64
+            else "lg.logic.pack(rows) makes them"
+        )
+        raise ArgumentError(
+            f"{function} takes bit planes, a uint64 array of shape (M, W), not {array.dtype} of "
+            f"shape {array.shape}; {hint}"
+        )
+    return array
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """A whole number from `least` on, as a plain int; an `ArgumentError` if it is not one."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} is a whole number from {least} on, not {value!r}") from None
+    if number < least:
+        raise ArgumentError(f"{name} is a whole number from {least} on, not {number}")
+    return number
+
+
+def _as_array(given: Any, function: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors with gradients
+        raise ArgumentError(f"{function} takes an array: {error}") from None
+
+
+def pack_into(rows: Mask, planes: Planes) -> None:
+    """Fill planes with boolean rows, and with zeros beyond them, by compiled code."""
+    M = rows.shape[1]
+    work = np.empty((8, M), np.uint8), np.empty(M, np.uint64)
+    compile_loop(pack_rows)(rows.view(np.uint8), *work, planes)
+
+
+def unpack_into(planes: Planes, rows: Mask) -> None:
+    """Fill boolean rows with the first fact sets of planes, by compiled code."""
+    M = rows.shape[1]
+    work = np.empty((8, M), np.uint8), np.empty(M, np.uint64)
+    compile_loop(unpack_rows)(planes, *work, rows.view(np.uint8))
+
+
+def _pack_with_numpy(rows: Mask, planes: Planes) -> None:
+    N, M = rows.shape
+    padded = 64 * planes.shape[1], -(-M // 8) * 8
+    octets = rows.view(np.uint8)
+    if padded != (N, M):
+        octets = np.zeros(padded, np.uint8)
+        octets[:N, :M] = rows != 0
+    elif octets.max() > 1:  # bytes that were read as booleans
+        octets = (octets != 0).view(np.uint8)
+    atoms = octets.view(np.uint64).reshape(-1, 8, padded[1] // 8)  # eight atoms in a word
+    sets = atoms[:, 0].copy()
+    for b in range(1, 8):  # no bit leaves its byte: in the end each holds eight sets
+        sets |= atoms[:, b] << np.uint64(b)
+    planes.view(np.uint8)[:] = sets.view(np.uint8).T[:M]
+
+
+def _unpack_with_numpy(planes: Planes, rows: Mask) -> None:
+    N, M = rows.shape
+    padded = 64 * planes.shape[1], -(-M // 8) * 8
+    sets = np.zeros((padded[0] // 8, padded[1]), np.uint8)  # eight sets in a byte
+    sets[:, :M] = planes.view(np.uint8).T
+    words = sets.view(np.uint64)
+    octets = rows.view(np.uint8) if padded == (N, M) else np.empty(padded, np.uint8)
+    atoms = octets.view(np.uint64).reshape(-1, 8, words.shape[1])  # eight atoms in a word
+    for b in range(8):
+        np.right_shift(words, np.uint64(b), out=atoms[:, b])
+    atoms &= np.uint64(0x0101010101010101)
+    if padded != (N, M):
+        rows[:] = octets[:N, :M].view(np.bool_)
+
+
+# ------------------------------------------------------------------------ loops
+#
+# Between the bytes of the rows and the words of the planes lie `octets` (8, M), eight sets in a
+# byte, and `line` (M,), 64 sets in a word: every loop runs along the atoms, where both sides are
+# contiguous, and becomes vector instructions.
+
+
+def pack_rows(rows: Cells, octets: Cells, line: Cells, planes: Cells) -> None:
+    """Fill `planes` (M, W) with the bytes of `rows` (N, M), and with zeros beyond them."""
+    N, atoms = rows.shape
+    row = 0
+    for w in range(planes.shape[1]):
+        line[:] = 0
+        for g in range(min(8, -(-(N - row) // 8))):
+            octet = octets[g]
+            octet[:] = 0
+            for b in range(min(8, N - row)):
+                source = rows[row + b]
+                for i in range(atoms):
+                    octet[i] |= np.uint8(source[i] != 0) << b
+            for i in range(atoms):
+                line[i] |= np.uint64(octet[i]) << np.uint64(8 * g)
+            row += 8
+        for i in range(atoms):
+            planes[i, w] = line[i]
+
+
+def unpack_rows(planes: Cells, octets: Cells, line: Cells, rows: Cells) -> None:
+    """Fill the bytes of `rows` (N, M) with the bits of `planes` (M, W)."""
+    N, atoms = rows.shape
+    row = 0
+    for w in range(-(-N // 64)):
+        for i in range(atoms):
+            line[i] = planes[i, w]
+        for g in range(min(8, -(-(N - row) // 8))):
+            octet = octets[g]
+            for i in range(atoms):
+                octet[i] = line[i] >> np.uint64(8 * g)
+            for b in range(min(8, N - row)):
+                target = rows[row + b]
+                for i in range(atoms):
+                    target[i] = (octet[i] >> b) & 1
+            row += 8
+
+
+# ------------------- Random fact sets as bit planes: independent bits with given probabilities
+# An atom with probability p is in a fact set if a uniform number U < p. The bits of U are drawn from
+# the highest on, for 64 fact sets at a time, and only until U and p differ: about eight random words
+# make one word of the planes. Each random word is a hash of the seed, the atom, the place of the bit
+# and the number of the word, so the planes do not depend on the number of threads, and any part of
+# them can be drawn on its own.
+
+#: Bits of U that are drawn for all words before the words that are still undecided go on alone.
+ROUNDS = 8
+# Words that numpy draws in the time that Python visits one literal.
+_WORDS_PER_LITERAL = 10
+# Words of the planes for which starting one more thread pays.
+_WORDS_PER_THREAD = 1 << 16
+# Words of a row that are drawn together: they stay in the cache.
+_WIDTH = 256
+
+# Odd factors that tell words, places of bits and atoms apart.
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+ODD = np.uint64(0xD1B54A32D192ED03)
+
+
+def random_planes(probabilities: npt.ArrayLike, N: int, *, seed: int = 0, start: int = 0) -> Planes:
+    """Bit planes of N random fact sets, in which atoms are true independently of one another.
+
+    >>> from latentgamma.logic import unpack
+    >>> planes = random_planes([0.0, 0.25, 1.0], 10_000)
+    >>> planes.shape, unpack(planes, 10_000).mean(0).round(2)
+    ((3, 157), array([0.  , 0.25, 1.  ]))
+
+    Args:
+        probabilities: the probability of each atom, shape (M,).
+        N: the number of fact sets.
+        seed: the same seed gives the same fact sets on every machine.
+        start: the number of the first fact set, a multiple of 64: fact sets from N on are drawn
+            by `random_planes(probabilities, N, start=N)`.
+
+    Returns:
+        Bit planes of shape (M, ceil(N / 64)); bits beyond the last fact set are 0.
+
+    Raises:
+        ArgumentError: if an argument is out of its range.
+    """
+    try:
+        given = np.asarray(probabilities, np.float64)
+    except (ValueError, TypeError, RuntimeError):  # not numbers; a tensor with gradients
+        given = np.empty((0, 0))
+    if given.ndim != 1 or not np.all((given >= 0) & (given <= 1)):
+        raise ArgumentError("probabilities are numbers between 0 and 1, in an array of shape (M,)")
+    N, seed, start = whole_number("N", N), whole_number("seed", seed), whole_number("start", start)
+    if start % 64 or start >= 1 << 63:
+        raise ArgumentError(f"start is a multiple of 64 below 2^63, not {start}")
+    planes = np.zeros((len(given), -(-N // 64)), np.uint64)
+    planes[given == 1] = ~np.uint64(0)
+    drawn = np.flatnonzero((given > 0) & (given < 1))
+    bound = np.ldexp(given, 64, where=given < 1, out=np.zeros_like(given)).astype(np.uint64)
+    key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
+    first = start // 64
+    if worth_compiling(len(drawn) * planes.shape[1] // _WORDS_PER_LITERAL):
+        _draw_compiled(planes, drawn, bound, key, first)
+    else:
+        planes[drawn] = _draw_with_numpy(drawn, bound[drawn], key, first, planes.shape[1])
+    if N % 64:
+        planes[:, -1] &= np.uint64((1 << (N % 64)) - 1)
+    return planes
+
+
+def _draw_compiled(
+    planes: Planes,
+    drawn: npt.NDArray[np.int64],
+    bound: npt.NDArray[np.uint64],
+    key: np.uint64,
+    first: int,
+) -> None:
+    from latentgamma.logic.random_loops import draw_row
+
+    draw = compile_loop(draw_row)
+    queue = iter(drawn.tolist())  # shared: each thread takes the next row when it is free
+
+    def work() -> None:
+        undecided = np.empty(_WIDTH, np.uint64)
+        for i in queue:
+            draw(np.uint64(i), bound[i], key, np.uint64(first), planes[i], undecided)
+
+    words = len(drawn) * planes.shape[1]
+    run_in_threads(work, min(processors(), len(drawn), 1 + words // _WORDS_PER_THREAD))
+
+
+def _draw_with_numpy(
+    rows: npt.NDArray[np.int64],
+    bound: npt.NDArray[np.uint64],
+    key: np.uint64,
+    first: int,
+    width: int,
+) -> Planes:
+    row = (rows.astype(np.uint64) + np.uint64(1)) * ODD
+    word = (np.uint64(first + 1) + np.arange(width, dtype=np.uint64)) * GOLDEN
+    true = np.zeros((len(rows), width), np.uint64)
+    undecided = np.full((len(rows), width), ~np.uint64(0))
+    place = np.nonzero(undecided)
+    for r in range(64):
+        if r >= ROUNDS or r == 0:
+            place = np.nonzero(undecided)
+            if not len(place[0]):
+                break
+        i, w = place
+        stream = mix(key + row + np.uint64((r + 1) * int(GOLDEN) % 2**64))
+        random = mix(stream[i] + word[w])
+        ones = np.uint64(0) - ((bound[i] >> np.uint64(63 - r)) & np.uint64(1))
+        open_bits = undecided[i, w]
+        true[i, w] |= open_bits & ~random & ones
+        undecided[i, w] = open_bits & ~(random ^ ones)
+    return true
+
+
+def mix(z: Cells) -> Cells:
+    """The output function of SplitMix64, a hash of 64 bits."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

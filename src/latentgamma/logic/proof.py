@@ -1,0 +1,460 @@
+"""Proofs of derived atoms, and which rules are blocked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._display import Display, Displayed, caption, tree
+from latentgamma.logic.closure import Closure, closure, closure_of_mask, stratum_facts
+from latentgamma.program.facts import Facts, Mask, atom_index, fact_mask
+from latentgamma.program.graph import rules_deriving
+from latentgamma.program.names import quote
+from latentgamma.program.program import (
+    Indices,
+    Instance,
+    Program,
+    require_definite,
+    require_program,
+)
+
+# -------------------- The rules that could derive an atom, and what keeps each of them from it
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A rule that could derive the atom, and why it does not.
+
+    `missing` are the atoms of its body that do not follow, and `holding` its negated atoms that
+    do. `origin` says where a grounded rule comes from.
+
+    >>> print(Blocked(3, ("a",), ("b",)))
+    rule 3 lacks a, and b holds
+    """
+
+    rule: int
+    missing: tuple[str, ...]
+    holding: tuple[str, ...] = ()
+    origin: Instance | None = None
+
+    def __str__(self) -> str:
+        place = f"rule {self.rule}" if self.origin is None else str(self.origin)
+        reasons = [f"lacks {join_names(self.missing)}"] if self.missing else []
+        if self.holding:
+            verb = "holds" if len(self.holding) == 1 else "hold"
+            reasons.append(f"{'and ' * bool(reasons)}{join_names(self.holding)} {verb}")
+        joined = ", ".join(reasons)
+        return f"{place} {joined}" if self.missing else f"{place} does not apply: {joined}"
+
+
+def complete_program(program: Program, facts: Facts) -> tuple[Program, Mask]:
+    """The program that proofs speak about, and its facts.
+
+    A grounded program has had everything evaluated that does not depend on what is given; proofs
+    show the rules as they were written.
+    """
+    given = fact_mask(program, facts)
+    if program.origin is None:
+        return program, given
+    complete: Program = program.origin.complete()
+    return complete, complete.mask(list(program.names(given)))
+
+
+def asked_atom(program: Program, atom: str | int) -> str:
+    """The name of the atom; a grounded program may be asked about atoms that it cannot derive."""
+    if isinstance(atom, str) and program.origin is not None:
+        name = program.origin.atom_name(atom)
+        if name is not None:
+            return name
+    return program.atoms[atom_index(program, atom)]
+
+
+def instance_of(program: Program, rule: int) -> Instance | None:
+    """Where a rule of a complete program comes from, if that can be told."""
+    if program.origin is None:
+        return None
+    written = program.rules[rule]
+    return program.origin.instance(written.heads[0], written.body, written.negated)
+
+
+def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ...]:
+    """An entry for each rule of an atom that is not derived."""
+    names = program.atoms
+    found = []
+    for rule in rules_with_head(program, goal):
+        literals = program.literals_of(rule).tolist()
+        found.append(
+            Blocked(
+                rule,
+                tuple(names[i] for i in literals if i >= 0 and not state[i]),
+                tuple(names[~i] for i in literals if i < 0 and state[~i]),
+                instance_of(program, rule),
+            )
+        )
+    return tuple(found)
+
+
+def rules_with_head(program: Program, goal: int) -> list[int]:
+    """The numbers of the rules that derive an atom."""
+    ends, rules = rules_deriving(program)
+    found: list[int] = rules[ends[goal] : ends[goal + 1]].tolist()
+    return found
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Some of the names, as a sentence has them."""
+    shown = [quote(name) for name in names]
+    return ", ".join(shown[:10]) + (f", … {len(shown) - 10} more" if len(shown) > 10 else "")
+
+
+# --------------------------------------------------------- Why an atom follows from some facts
+
+# A branch deeper than this goes on in a tree of its own, or a long chain would run off the page.
+_DEEPEST = 24
+#: A proof with more steps is shown as text in a notebook.
+_MOST_FOLDED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ProofStep:
+    """One atom of a proof: a given fact (`rule` is None), or the head of a rule's premises.
+
+    `negated` are the atoms that must not follow, and `origin` says where a grounded rule comes
+    from.
+
+    >>> program = Program.from_rules([("bird", ["penguin"])])
+    >>> step = derivation(program, ["penguin"], "bird").steps[-1]
+    >>> step.atom, step.rule, step.premises
+    ('bird', 0, ('penguin',))
+    """
+
+    atom: str
+    rule: int | None
+    premises: tuple[str, ...]
+    negated: tuple[str, ...] = ()
+    origin: Instance | None = None
+
+    @property
+    def note(self) -> str:
+        """How the atom comes about, as a proof shows it."""
+        if self.origin is not None:
+            return f"by {self.origin}"
+        return "given" if self.rule is None else f"rule {self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A negated atom of a proof, and for each of its rules what keeps it from deriving the atom.
+
+    >>> from latentgamma import parse
+    >>> proof = derivation(parse("fly :- bird, not penguin."), ["bird"], "fly")
+    >>> print(proof.absent[0].atom, "is", proof.absent[0])
+    penguin is not given, and no rule derives it
+    """
+
+    atom: str
+    blocked: tuple[Blocked, ...]
+    #: Where the rules for its predicate stand, if grounding has found no instance for it.
+    places: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.places:
+            return f"no instance of {', '.join(self.places)} derives it"
+        if not self.blocked:
+            return "not given, and no rule derives it"
+        more = f"; and {len(self.blocked) - 2} more rules" if len(self.blocked) > 2 else ""
+        return "; ".join(map(str, self.blocked[:2])) + more
+
+
+@dataclass(frozen=True)
+class Derivation(Displayed):
+    """A proof of least depth that an atom follows from some facts.
+
+    `steps` come premises first, each atom once, however often it is used. Printed, it is a
+    tree in which a sub-proof stands where it is first needed. Where a program has negation,
+    `absent` says of each negated atom why it cannot be derived from the facts.
+
+    >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
+    >>> proof = derivation(program, ["penguin"], "animal")
+    >>> print(proof)
+    animal  (rule 1)
+    └─ bird  (rule 0)
+       └─ penguin  (given)
+    >>> proof.depth, sorted(proof.facts), proof.rules
+    (2, ['penguin'], (0, 1))
+    """
+
+    program: Program
+    atom: str
+    depth: int
+    steps: tuple[ProofStep, ...]
+    absent: tuple[Absent, ...] = ()
+    #: All facts that were given, where a negation depends on them.
+    given: frozenset[str] = frozenset()
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """The given facts it rests on."""
+        return frozenset(step.atom for step in self.steps if step.rule is None)
+
+    @property
+    def rules(self) -> tuple[int, ...]:
+        """The indices of the rules it uses, rising."""
+        return tuple(sorted({step.rule for step in self.steps if step.rule is not None}))
+
+    def holds(self) -> bool:
+        """Whether each step is licensed by its rule and by the steps before it.
+
+        Returns:
+            True for every proof that `derivation` returns.
+        """
+        proved: set[str] = set()
+        absent = {leaf.atom for leaf in self.absent}
+        for step in self.steps:
+            if step.rule is not None:
+                rule = self.program.rules[step.rule]
+                licensed = step.atom in rule.heads and rule.body == set(step.premises) <= proved
+                if not licensed or not rule.negated <= set(step.negated) <= absent:
+                    return False
+            proved.add(step.atom)
+        if absent and not absent.isdisjoint(closure(self.program, list(self.given))):
+            return False
+        return self.atom in proved
+
+    def to_dict(self) -> dict[str, Any]:
+        """The proof as plain values.
+
+        Returns:
+            A dictionary with the atom, the depth, the facts, the rules and the steps, for JSON.
+        """
+        return {
+            "atom": self.atom,
+            "depth": self.depth,
+            "facts": sorted(self.facts),
+            "rules": list(self.rules),
+            "steps": [_step_values(step) for step in self.steps],
+            **({"absent": [_absent_values(leaf) for leaf in self.absent]} if self.absent else {}),
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The proof as JSON text.
+
+        Args:
+            indent: the spaces of each level, as in `json.dumps`; None for one line.
+
+        Returns:
+            The text of `to_dict()`.
+        """
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
+
+    def to_dot(self) -> str:
+        """The proof as a Graphviz graph, premises below what they prove.
+
+        Returns:
+            The text of a DOT file.
+        """
+        number = {step.atom: n for n, step in enumerate(self.steps)}
+        leaves = {leaf.atom: n for n, leaf in enumerate(self.absent)}
+        lines = ["digraph derivation {", "  rankdir=BT;"]
+        for n, step in enumerate(self.steps):
+            shape = "box" if step.rule is None else "ellipse"
+            lines.append(f'  n{n} [label="{_dot(step.atom)}\\n{step.note}", shape={shape}];')
+            lines += [f"  n{number[premise]} -> n{n};" for premise in step.premises]
+            lines += [f"  a{leaves[atom]} -> n{n};" for atom in step.negated]
+        for atom, n in leaves.items():
+            lines.append(f'  a{n} [label="not {_dot(atom)}", shape=box, style=dashed];')
+        return "\n".join([*lines, "}"])
+
+    def __str__(self) -> str:
+        by_atom = {step.atom: step for step in self.steps}
+        leaves = {leaf.atom: leaf for leaf in self.absent}
+        lines: list[str] = []
+        shown: set[str] = set()
+        later = [self.atom]
+        postponed = set(later)
+        for root in later:  # grows as deep branches are put off
+            lines += [""] * bool(lines)
+            postponed.discard(root)
+            stack: list[tuple[str | None, str, str, int]] = [(root, "", "", 0)]
+            while stack:
+                atom, above, branch, depth = stack.pop()
+                if atom is None:  # a negated leaf, whose text is the branch
+                    lines.append(f"{above}{branch}")
+                    continue
+                step = by_atom[atom]
+                note = step.note
+                below = bool(step.premises or step.negated)
+                expand = below and atom not in shown
+                if expand and (depth == _DEEPEST or atom in postponed):
+                    note, expand = f"{note}, continued below", False
+                    if atom not in postponed:
+                        postponed.add(atom)
+                        later.append(atom)
+                elif below and not expand:
+                    note = f"{note}, shown above"
+                note = note if step.origin else f"({note})"
+                lines.append(f"{above}{branch}{quote(atom)}  {note}")
+                if expand:
+                    shown.add(atom)
+                    inner = above + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
+                    parts: list[tuple[str | None, str]] = [(name, "") for name in step.premises]
+                    parts += [
+                        (None, f"not {quote(name)}  ({leaves[name]})") for name in step.negated
+                    ]
+                    marks = ["├─ "] * (len(parts) - 1) + ["└─ "]
+                    for (name, text), mark in reversed(list(zip(parts, marks, strict=True))):
+                        stack.append((name, inner, f"{mark}{text}", depth + 1))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Derivation({self.atom!r}, depth {self.depth}, {len(self.steps)} steps)"
+
+    def _display(self) -> Display:
+        title = f"{quote(self.atom)} follows in {self.depth} steps"
+        return Display(title, code=str(self).splitlines())
+
+    def _repr_html_(self) -> str:
+        if self.depth > _DEEPEST or len(self.steps) > _MOST_FOLDED:
+            return super()._repr_html_()
+        leaves = {leaf.atom: str(leaf) for leaf in self.absent}
+        shown: dict[str, str] = {}  # premises come first, so each is there when it is needed
+        for step in self.steps:
+            parts = [shown[premise] for premise in step.premises]
+            parts += [tree(f"not {quote(name)}", leaves[name], ()) for name in step.negated]
+            rule = "" if step.rule is None else f": {self.program.rules[step.rule]}"
+            shown[step.atom] = tree(quote(step.atom), f"{step.note}{rule}", parts)
+        return caption(self._display().title) + shown[self.atom]
+
+
+def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | None:
+    """A proof of least depth that the atom follows from the facts, or None if it does not.
+
+    An atom that is given is its own proof, even where a rule derives it as well. The proof of a
+    program that was grounded shows the lines and the substitutions its rules come from.
+
+    >>> program = Program.from_rules([("bird", ["penguin"])])
+    >>> derivation(program, [], "bird") is None
+    True
+
+    Args:
+        program: any program, with negation or without.
+        facts: one fact set in any form.
+        atom: the name or the index of an atom.
+
+    Returns:
+        The proof, or None.
+
+    Raises:
+        FactsError: if the program does not have these facts or this atom.
+        ProgramError: if the first argument is not a program.
+    """
+    require_program(program, "derivation")
+    goal_name = asked_atom(program, atom)
+    program, given = complete_program(program, facts)
+    goal = program.index.get(goal_name)
+    if goal is None:  # no instance of its rules was possible
+        return None
+    known = closure_of_mask(program, given)
+    if not known.state[goal]:
+        return None
+    names, level = program.atoms, known.level.tolist()
+    reasons = _reasons(program, known, given)
+    steps = []
+    absent: dict[str, None] = {}
+    for i in sorted(atoms_needed(program, reasons, goal), key=lambda i: (level[i], i)):
+        rule = int(reasons[i])
+        if rule < 0:
+            steps.append(ProofStep(names[i], None, ()))
+            continue
+        literals = program.literals_of(rule).tolist()
+        premises = tuple(names[b] for b in literals if b >= 0)
+        origin = instance_of(program, rule)
+        negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
+        absent.update(dict.fromkeys(negated))
+        steps.append(ProofStep(names[i], rule, premises, tuple(negated), origin))
+    leaves = tuple(_absent(program, known, name) for name in absent)
+    everything = program.names(given) if leaves else frozenset()
+    return Derivation(program, names[goal], level[goal], tuple(steps), leaves, everything)
+
+
+# ------------------------------------------------------------------------ proofs
+
+
+def _reasons(program: Program, known: Closure, given: Mask) -> Indices:
+    """For each atom the rule that derives it, −1 where it is given or false. Shape (M,)."""
+    if program.definite:
+        return reasons_of(known)
+    reasons = np.full(program.M, -1, np.int32)
+    state = given.copy()
+    for stratum in program.strata:
+        closed = closure_of_mask(stratum.program, stratum_facts(stratum, state))
+        local = reasons_of(closed)
+        derived = np.flatnonzero(local >= 0)
+        reasons[stratum.atom[derived]] = stratum.rules[local[derived]]
+        state[stratum.atom[derived]] = True
+    return reasons
+
+
+def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[int]:
+    """The atoms of the proof that the reasons make up."""
+    needed = {goal}
+    stack = [goal]
+    while stack:
+        rule = int(reasons[stack.pop()])
+        if rule >= 0:
+            fresh = {i for i in program.literals_of(rule).tolist() if i >= 0} - needed
+            needed |= fresh
+            stack += fresh
+    return needed
+
+
+def _absent(program: Program, known: Closure, name: str) -> Absent:
+    goal = program.index.get(name)
+    blocked = () if goal is None else blocked_rules(program, known.state, goal)
+    if blocked or program.origin is None:
+        return Absent(name, blocked)
+    return Absent(name, (), tuple(program.origin.places(name)))
+
+
+def reasons_of(known: Closure) -> Indices:
+    """For each derived atom that is not given a rule that derives it first, else −1, shape (M,)."""
+    program = require_definite(known.program, "reasons_of")
+    never = np.iinfo(np.int64).max - 1
+    level = known.level.astype(np.int64)
+    ready = np.zeros(program.R, np.int64)  # the step after which the body is true
+    bodies = np.flatnonzero(program.body_sizes)
+    if len(bodies):
+        levels = np.where(level < 0, never, level)[program.body_indices]
+        ready[bodies] = np.maximum.reduceat(levels, program.body_indptr[bodies])
+    rule = np.repeat(np.arange(program.R), program.head_sizes)
+    first = np.flatnonzero(ready[rule] + 1 == level[program.head_indices])
+    # Of several the one with the shortest body, then the earliest: the last to be written.
+    first = first[np.lexsort((-rule[first], -program.body_sizes[rule[first]]))]
+    reasons = np.full(program.M, -1, np.int32)
+    reasons[program.head_indices[first]] = rule[first]
+    return reasons
+
+
+def _step_values(step: ProofStep) -> dict[str, Any]:
+    """A step as plain values; negation and origin only where there are any."""
+    return {
+        "atom": step.atom,
+        "rule": step.rule,
+        "premises": list(step.premises),
+        **({"negated": list(step.negated)} if step.negated else {}),
+        **({"origin": str(step.origin)} if step.origin else {}),
+    }
+
+
+def _absent_values(leaf: Absent) -> dict[str, Any]:
+    return {"atom": leaf.atom, "because": [str(blocked) for blocked in leaf.blocked]}
+
+
+def _dot(name: str) -> str:
+    """The name inside a Graphviz string."""
+    return quote(name).replace("\\", "\\\\").replace('"', '\\"')

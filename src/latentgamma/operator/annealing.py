@@ -1,0 +1,103 @@
+"""The schedule that turns soft rules into sharp ones while they are trained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from latentgamma.errors import ModelError
+from latentgamma.operator.model import LatentGamma
+
+#: The share of the steps after which undecided weights are penalised.
+_DECISION_START = 0.6
+
+
+class AnnealingStep(NamedTuple):
+    """The settings of one training step."""
+
+    sharpness: float  # τ
+    gate: float  # β
+    sparsity: float  # the penalty on Σu
+    decision: float  # the penalty on Σu(1 − u)
+
+
+@dataclass(frozen=True)
+class Homotopy:
+    """A schedule from soft rows to sharp ones, for `fit` or for a training loop of your own.
+
+    Sharpness and gate grow geometrically from the first to the second of their two values. In a
+    loop of your own, `homotopy.tune(model, step)` sets them before each step.
+
+    Args:
+        steps: the number of training steps.
+        sharpness: τ at the first and at the last step.
+        gate: β at the first and at the last step.
+        sparsity: the penalty on the sum of the body weights.
+        decision: the penalty on weights between 0 and 1, in the last 40% of the steps.
+
+    Raises:
+        ModelError: there is no step, or a value is out of range.
+
+    >>> homotopy = Homotopy(steps=100)
+    >>> homotopy.at(0).sharpness, homotopy.at(99).sharpness
+    (2.25, 9.0)
+    """
+
+    steps: int = 250
+    sharpness: tuple[float, float] = (2.25, 9.0)
+    gate: tuple[float, float] = (1.0, 5.0)
+    sparsity: float = 0.02
+    decision: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ModelError(f"a Homotopy needs at least one step, not {self.steps}")
+        if min(self.sharpness) <= 0 or min(self.gate) < 1:
+            raise ModelError(
+                f"sharpness must be above 0 and gate at least 1, not {self.sharpness} and {self.gate}"
+            )
+
+    def at(self, step: int) -> AnnealingStep:
+        """Return the settings of one step.
+
+        Args:
+            step: the number of the step, from 0 on.
+
+        Returns:
+            The sharpness, the gate and the two penalties; after the last step those of the last.
+        """
+        progress = min(1.0, step / max(1, self.steps - 1))
+        (s0, s1), (g0, g1) = self.sharpness, self.gate
+        return AnnealingStep(
+            s0 * (s1 / s0) ** progress,
+            g0 * (g1 / g0) ** progress,
+            self.sparsity,
+            self.decision if progress > _DECISION_START else 0.0,
+        )
+
+    def tune(self, model: LatentGamma, step: int, *, tie: bool = False) -> AnnealingStep:
+        """Write the settings of a step into a model, and return them.
+
+        Args:
+            model: the model in training.
+            step: the number of the step, from 0 on.
+            tie: whether to set each threshold to its row's body sum less one half, so that a row
+                stays a conjunction.
+
+        Returns:
+            The settings, as in `at`.
+        """
+        settings = self.at(step)
+        with torch.no_grad():
+            model.sharpness_raw.fill_(_softplus_inverse(settings.sharpness))
+            model.gate_raw.fill_(_softplus_inverse(max(settings.gate - 1.0, 1e-3)))
+            if tie:
+                model.threshold.copy_(model.rules.read().body_total - 0.5)
+        return settings
+
+
+def _softplus_inverse(value: float) -> float:
+    return value + math.log(-math.expm1(-value))

@@ -1,0 +1,370 @@
+"""A whole model in one safetensors file: its parameters, its program and its options.
+
+Nothing in such a file is code, so opening one from a stranger is safe. What does not fit
+together is refused: a file is read as a whole or not at all. A digest of everything else in
+the file says whether any bit of it has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma._atomic_write import atomic_write
+from latentgamma.errors import ModelError, ProgramError
+from latentgamma.operator.model import (
+    STATE_DTYPES,
+    Gradient,
+    KernelChoice,
+    LatentGamma,
+    StratifiedModel,
+    one_of,
+    require_whole_model,
+)
+from latentgamma.operator.rules import AbstractRules, DenseRules, GateKind, Literals, SparseRules
+from latentgamma.program.program import Program, atoms_of_literals
+
+_FORMAT = "latentgamma-model"
+#: Version 1 had no digest, no kernel among the options and no digest of the program.
+_VERSIONS = ("1", "2")
+#: The version of a file with the models of several strata.
+_STRATA_VERSION = "3"
+_OPTIONS = {"form", "gate", "gradient", "kernel", "dtype", "program"}
+_FORMS = ("dense", "sparse")
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
+
+Tensors: TypeAlias = dict[str, Tensor]
+
+
+def save_model(model: LatentGamma | StratifiedModel, path: str | Path) -> None:
+    """Write a model, its program and its options to one file, at once or not at all."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors, options = _strata(model) if isinstance(model, StratifiedModel) else _content(model)
+    version = _STRATA_VERSION if isinstance(model, StratifiedModel) else _VERSIONS[-1]
+    metadata = {"format": _FORMAT, "version": version, "options": json.dumps(options)}
+    metadata["digest"] = _digest(tensors, metadata)
+    try:
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"cannot write {str(path)!r}: {reason}") from None
+
+
+def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors and the options of a model."""
+    require_whole_model(model, "save")
+    if not isinstance(model.rules, (DenseRules, SparseRules)):
+        raise ModelError(
+            f"a file holds dense or sparse rules, not {type(model.rules).__name__}; use "
+            f"model.rules.to_dense()"
+        )
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    tensors.pop("_extra_state")  # a digest of the program, which is in the file itself
+    if model.program is not None:
+        tensors |= _program_tensors(model.program)
+    options = {
+        "form": "dense" if isinstance(model.rules, DenseRules) else "sparse",
+        "gate": model.gate_kind,
+        "gradient": model.gradient,
+        "kernel": model.kernel,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "program": model.program is not None,
+    }
+    return tensors, options
+
+
+def _strata(model: StratifiedModel) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors and the options of the models of all strata, and the whole program."""
+    tensors = _program_tensors(model.program)
+    options = []
+    for s, part in enumerate(model.parts):
+        assert isinstance(part, LatentGamma)
+        own, chosen = _content(part)
+        tensors |= {f"{s}.{name}": tensor for name, tensor in own.items()}
+        options.append(chosen)
+    return tensors, {"strata": options}
+
+
+def load_model(
+    path: str | Path, *, device: torch.device | str = "cpu"
+) -> LatentGamma | StratifiedModel:
+    """The model that `save_model` wrote; a file that does not fit is refused."""
+    try:
+        tensors, metadata = _read(path)
+        options = _options(metadata)
+        if metadata["version"] != "1" and metadata.get("digest") != _digest(tensors, metadata):
+            raise ModelError("this model file is damaged: its digest does not fit its content")
+        model: LatentGamma | StratifiedModel
+        if metadata["version"] == _STRATA_VERSION:
+            model = _stratified_model(tensors, options["strata"])
+        else:
+            model = _model(tensors, options)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    return model.to(device)
+
+
+def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ModelError(f"cannot read a model: {reason}") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, ValueError) as error:
+        raise ModelError(f"this is not a safetensors file ({error})") from None
+
+
+# -------------------------------------------------------------------- options
+
+
+def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
+    if metadata.get("format") != _FORMAT:
+        raise ModelError("this safetensors file does not hold a LatentGamma model")
+    if metadata.get("version") not in {*_VERSIONS, _STRATA_VERSION}:
+        raise ModelError(
+            f"this model file has version {metadata.get('version')}, but this release reads "
+            f"versions {', '.join(_VERSIONS)} and {_STRATA_VERSION}; save it again with a release "
+            f"that fits"
+        )
+    try:
+        options = json.loads(metadata["options"])
+        strata = options["strata"] if metadata["version"] == _STRATA_VERSION else [options]
+        if metadata["version"] == "1":
+            strata = [{"kernel": "auto", **options}]
+        if any(set(part) != _OPTIONS or type(part["program"]) is not bool for part in strata):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise ModelError("the options of this model file cannot be read") from None
+    checked = [_checked(part) for part in strata]
+    return {"strata": checked} if metadata["version"] == _STRATA_VERSION else checked[0]
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    one_of("form", options["form"], _FORMS)
+    one_of("gate", options["gate"], get_args(GateKind))
+    one_of("gradient", options["gradient"], get_args(Gradient))
+    one_of("kernel", options["kernel"], get_args(KernelChoice))
+    one_of("dtype", options["dtype"], tuple(_DTYPES))
+    return dict(options)
+
+
+# -------------------------------------------------------------------- digests
+
+
+def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
+    """A digest of all tensors and of the metadata, less the digest itself."""
+    digest = hashlib.blake2b(digest_size=32)
+    for key in sorted(metadata.keys() - {"digest"}):
+        digest.update(json.dumps([key, metadata[key]]).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+# -------------------------------------------------------------------- parameters
+
+
+def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
+    parameters = {name: t for name, t in tensors.items() if not name.startswith("program.")}
+    rest = {name: t for name, t in tensors.items() if name.startswith("program.")}
+    shapes = _shapes(parameters, options["form"])
+    _check(parameters, shapes)
+    if options["program"]:
+        program = _program(rest, len(parameters["offset"]))
+    else:
+        program = None
+        _check_names(rest, set())
+    one = torch.ones_like(parameters["gain_raw"])
+    R = len(parameters["threshold"])
+    model = LatentGamma(
+        _rules(parameters, options["form"]),
+        threshold=parameters["threshold"],
+        offset=parameters["offset"],
+        # The raw parameters behind these four are loaded next, bit by bit.
+        sharpness=one.expand(R),
+        confidence=(one / 2).expand(R),
+        gain=one,
+        gate=2 * one,
+        gate_kind=options["gate"],
+        gradient=options["gradient"],
+        kernel=options["kernel"],
+        program=program,
+    )
+    model.load_state_dict(parameters)
+    return model.to(_DTYPES[options["dtype"]])
+
+
+def _stratified_model(tensors: Tensors, options: list[dict[str, Any]]) -> StratifiedModel:
+    whole: Tensors = {}
+    parts: list[Tensors] = [{} for _ in options]
+    places = {str(s): part for s, part in enumerate(parts)}
+    for name, tensor in tensors.items():
+        place, _, own = name.partition(".")
+        if place in places:
+            places[place][own] = tensor
+        else:
+            whole[name] = tensor
+    models = [_model(part, chosen) for part, chosen in zip(parts, options, strict=True)]
+    return StratifiedModel(models, _program(whole, None, negation=True))
+
+
+def _rules(parameters: Tensors, form: str) -> AbstractRules:
+    part = {name.removeprefix("rules."): t for name, t in parameters.items()}
+    if form == "dense":
+        return DenseRules(part["body_logits"], part["head_logits"])
+    return SparseRules(
+        Literals(*(part[name] for name in Literals._fields)),
+        M=len(part["offset"]),
+        body_logits=part["body_logits"],
+        body_background=part["body_background"],
+        head_logits=part["head_logits"],
+        head_background=part["head_background"],
+    )
+
+
+def _shapes(parameters: Tensors, form: str) -> dict[str, tuple[int, ...]]:
+    """The tensors that a model of this form has, and their shapes; M, R and so on from them."""
+
+    def length(name: str) -> int:
+        return len(parameters[name]) if name in parameters and parameters[name].dim() == 1 else -1
+
+    M, R = length("offset"), length("threshold")
+    shapes: dict[str, tuple[int, ...]] = {
+        "threshold": (R,),
+        "sharpness_raw": (R,),
+        "confidence_raw": (R,),
+        "gain_raw": (),
+        "offset": (M,),
+        "gate_raw": (),
+    }
+    if form == "dense":
+        return shapes | {"rules.body_logits": (R, M), "rules.head_logits": (R, M)}
+    for part in ("body", "head"):
+        literals = length(f"rules.{part}_logits")
+        shapes[f"rules.{part}_background"] = (R,)
+        for name in ("logits", "rule", "atom"):
+            shapes[f"rules.{part}_{name}"] = (literals,)
+    return shapes
+
+
+def _check(parameters: Tensors, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    _check_names(parameters, set(shapes))
+    wide = parameters["offset"].dtype
+    if wide not in (torch.float32, torch.float64):
+        raise ModelError(f"parameters are float32 or float64, but 'offset' is {wide}")
+    for name, shape in shapes.items():
+        tensor = parameters[name]
+        if -1 in shape or tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"tensor {name!r} has the shape {tuple(tensor.shape)}, which does not fit"
+            )
+        indices = name.endswith(("_rule", "_atom"))
+        expected = torch.int64 if indices else wide
+        if tensor.dtype != expected:
+            raise ModelError(f"tensor {name!r} is {tensor.dtype}, but must be {expected}")
+        if not indices and not tensor.isfinite().all():
+            raise ModelError(f"tensor {name!r} holds a NaN or an infinity")
+    M, R = len(parameters["offset"]), len(parameters["threshold"])
+    for part in ("body", "head"):
+        if f"rules.{part}_rule" in shapes:
+            _check_pairs(
+                part, parameters[f"rules.{part}_rule"], parameters[f"rules.{part}_atom"], R, M
+            )
+
+
+def _check_pairs(part: str, rule: Tensor, atom: Tensor, R: int, M: int) -> None:
+    for name, indices, end in (("rule", rule, R), ("atom", atom, M)):
+        if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < end):
+            raise ModelError(f"tensor 'rules.{part}_{name}' has an index outside 0…{end - 1}")
+    if len(torch.unique(rule * M + atom)) != len(rule):
+        raise ModelError(f"some rule has the same atom twice in its {part}")
+
+
+def _check_names(tensors: Tensors, expected: set[str]) -> None:
+    for names, problem in (
+        (expected - set(tensors), "are missing"),
+        (set(tensors) - expected, "do not belong to a model of this form"),
+    ):
+        if names:
+            shown = ", ".join(repr(name) for name in sorted(names)[:4])
+            raise ModelError(f"the tensors {shown} {problem}")
+
+
+# -------------------------------------------------------------------- the program
+
+
+def _program_tensors(program: Program) -> Tensors:
+    """The program as index arrays, its names as one run of bytes."""
+    names = [name.encode("utf-8", "surrogatepass") for name in program.atoms]
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "body_indptr": program.body_indptr,
+        "body_indices": atoms_of_literals(program.body_literals),
+        "head_indptr": program.head_indptr,
+        "head_indices": program.head_indices,
+        "names": np.frombuffer(b"".join(names), np.uint8),
+        "name_ends": np.cumsum([len(name) for name in names], dtype=np.int64),
+    }
+    if not program.definite:
+        arrays["body_negated"] = program.body_literals < 0
+    return {f"program.{key}": torch.from_numpy(np.array(array)) for key, array in arrays.items()}
+
+
+def _program(tensors: Tensors, M: int | None, *, negation: bool = False) -> Program:
+    keys = ["body_indptr", "body_indices", "head_indptr", "head_indices"]
+    part = _arrays(tensors, *keys, *["body_negated"] * negation)
+    try:
+        return Program.from_arrays(
+            part["body_indptr"], part["body_indices"], part["head_indices"], part["head_indptr"],
+            body_negated=part.get("body_negated"),
+            atoms=_atoms(part, len(part["name_ends"]) if M is None else M),
+        )  # fmt: skip
+    except ProgramError as error:
+        raise ModelError(f"the program does not fit: {error}") from None
+
+
+def _arrays(tensors: Tensors, *keys: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a program by name; none is missing and no other is there."""
+    every = (*keys, "names", "name_ends")
+    _check_names(tensors, {f"program.{key}" for key in every})
+    return {key: tensors[f"program.{key}"].numpy() for key in every}
+
+
+def _atoms(part: dict[str, npt.NDArray[Any]], M: int) -> list[str]:
+    ends, blob = part["name_ends"], part["names"]
+    starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+    if (
+        ends.dtype != np.int64
+        or blob.dtype != np.uint8
+        or ends.shape != (M,)
+        or blob.ndim != 1
+        or np.any(ends < starts)
+        or (ends[-1] if M else 0) != len(blob)
+    ):
+        raise ModelError("the names of the atoms cannot be read")
+    data = blob.tobytes()
+    try:
+        return [
+            data[start:end].decode("utf-8", "surrogatepass")
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the program does not fit: {error}") from None

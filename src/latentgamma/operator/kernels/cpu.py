@@ -1,0 +1,893 @@
+"""The loops of the CPU kernels, compiled by numba."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from latentgamma.engine.simd import (
+    TILE,
+    compiled,
+    exp_minus_abs,
+    fetch,
+    fma,
+    group,
+    group_of,
+    inlined,
+    lanes_sum,
+    narrow,
+    put,
+    put_group,
+    row,
+    row_of,
+    where_above,
+    where_reaches,
+    widen,
+)
+
+# ----------------- A barrier for threads that run compiled code without the interpreter's lock
+
+#: How often a waiting thread looks again before it lets another one run.
+_SPINS = 64
+
+_sched_yield = types.ExternalFunction("sched_yield", types.int32())
+
+
+def _made(build: Callable[..., Any]) -> Callable[..., Any]:
+    made: Callable[..., Any] = intrinsic(build)
+    return made
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
+    return context.make_array(array_type)(context, builder, array).data
+
+
+@_made
+def _count_up(typing: Any, counter: Any) -> Any:
+    """Add 1 to the first number of an int64 array, atomically."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, counter, args[0])
+        builder.atomic_rmw("add", address, ir.Constant(ir.IntType(64), 1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(counter), code
+
+
+@_made
+def _count(typing: Any, counter: Any) -> Any:
+    """The first number of an int64 array, read atomically."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_address(context, builder, counter, args[0]), "seq_cst", 8)
+
+    return types.int64(counter), code
+
+
+def new_barrier() -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The counter of a barrier: how often a thread has arrived."""
+    return np.zeros(1, np.int64)
+
+
+@inlined
+def wait(barrier: Any, passed: int, threads: int) -> int:
+    """Wait until all threads have arrived once more often than `passed`; return `passed` + 1."""
+    if threads == 1:
+        return 0
+    passed += 1
+    _count_up(barrier)
+    while _count(barrier) < passed * threads:
+        for _ in range(_SPINS):
+            if _count(barrier) >= passed * threads:
+                return passed
+        _sched_yield()
+    return passed
+
+
+# -------------------------------------- Types and inlined functions that the CPU kernels share
+# A row holds one atom (or one rule) of all examples of a tile: an array has the shape (n, TILE), or
+# (n,) where a tile is one example. WeightedRows are processed in blocks. Every sum has one fixed order, so a
+# result depends neither on the number of threads nor on the rest of the batch, to the last bit.
+
+#: WeightedRows of a block: its numbers fit the first-level cache. A multiple of TILE.
+BLOCK = 256
+#: WeightedRows of an array that no near cache holds are prefetched this many literals ahead.
+_PREFETCH_DISTANCE = 24
+#: Bytes up to which an array is assumed to lie in a near cache.
+_NEAR_CACHE = 1 << 19
+#: Up to this exponent β the powers of e^−|φ| stay inside the rounding that is allowed for.
+HIGHEST_POWER = 8
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class WeightedRows(NamedTuple):
+    """Compressed rows: row r has the entries start[r] to start[r + 1] of `member` and `weight`."""
+
+    start: Array  # (rows + 1,)
+    member: Array  # (literals,) the atom or the rule at the other end
+    weight: Array  # (literals,)
+
+
+class StepArrays(NamedTuple):
+    """What a step computes with: the literals in both directions, and the coefficients."""
+
+    bodies: WeightedRows  # rule → the atoms of its body
+    heads: WeightedRows  # rule → its heads
+    uses: WeightedRows  # atom → the rules that have it in their body
+    sources: WeightedRows  # atom → the rules that have it as a head
+    margin: Array  # (R,)
+    body_background: Array  # (R,)
+    head_background: Array  # (R,)
+    offset: Array  # (M,)
+    gate: float  # β
+    gate_power: int  # β where it is a whole number up to HIGHEST_POWER, otherwise 0
+    bump: bool
+
+
+@inlined
+def _power(base: Any, exponent: int) -> Any:
+    """base^exponent of a vector, for a whole exponent from 1 on."""
+    result = base
+    exponent -= 1
+    while exponent > 0:
+        if exponent & 1:
+            result = result * base
+        exponent >>= 1
+        base = base * base
+    return result
+
+
+@inlined
+def vector_sigmoid(x: Any) -> Any:
+    """σ(x) of a vector."""
+    small = exp_minus_abs(x)
+    return where_reaches(x, 0.0, 1.0, small) / (1.0 + small)
+
+
+@inlined
+def bump_gate(x: Any) -> Any:
+    """exp(−1/x²) above 1e-3 and 0 elsewhere."""
+    return where_above(x, 1e-3, exp_minus_abs(1.0 / (x * x)), 0.0)
+
+
+@inlined
+def small_gate(phi: Any, small: Any, gate: Any, power: int) -> Any:
+    """e^−β|φ|, from `small` = e^−|φ| where β is a small whole number."""
+    return _power(small, power) if power > 0 else exp_minus_abs(phi * gate)
+
+
+@inlined
+def groups(array: Array, rows: int) -> int:
+    """How many groups of TILE numbers hold this many rows; the last may be partly filled."""
+    return (rows * (array.size // len(array)) + TILE - 1) // TILE
+
+
+@inlined
+def blocks(rows: int) -> int:
+    """How many blocks these rows make."""
+    return (rows + BLOCK - 1) // BLOCK
+
+
+@inlined
+def prefetch_distance(array: Array) -> int:
+    """How many literals ahead rows of this array are prefetched; 0 where they are near."""
+    return _PREFETCH_DISTANCE if array.size * array.itemsize > _NEAR_CACHE else 0
+
+
+@inlined
+def gathered_sum(r: int, rows: WeightedRows, values: Array, start: Any, ahead: int) -> Any:
+    """`start` plus Σ_p weight_p values[member_p] over the literals p of row r."""
+    for p in range(rows.start[r], rows.start[r + 1]):
+        if ahead > 0:
+            fetch(values, rows.member[min(p + ahead, len(rows.member) - 1)])
+        start = fma(row(values, rows.member[p]), rows.weight[p], start)
+    return start
+
+
+@inlined
+def sum_of_blocks(block_sums: Array, count: int) -> Any:
+    """The sum of the first `count` rows, in float64."""
+    total = row_of(block_sums, 0.0)
+    for block in range(count):
+        total = total + row(block_sums, block)
+    return total
+
+
+@inlined
+def sum_missing(state: Array, low: int, high: int, block_sums: Array, block: int) -> None:
+    """block_sums[block] = Σ_i (1 − s_i) over these atoms."""
+    total = row_of(block_sums, 0.0)
+    i = low
+    while i + 4 <= high:
+        left = (1.0 - row(state, i)) + (1.0 - row(state, i + 1))
+        right = (1.0 - row(state, i + 2)) + (1.0 - row(state, i + 3))
+        total = total + widen(left + right)
+        i += 4
+    while i < high:
+        total = total + widen(1.0 - row(state, i))
+        i += 1
+    put(block_sums, block, total)
+
+
+@inlined
+def sum_weighted(
+    values: Array, weights: Array, low: int, high: int, block_sums: Array, block: int
+) -> None:
+    """block_sums[block] = Σ_j weight_j value_j over these rules."""
+    total = row_of(block_sums, 0.0)
+    j = low
+    while j + 4 <= high:
+        left = fma(row(values, j), weights[j], row(values, j + 1) * weights[j + 1])
+        right = fma(row(values, j + 2), weights[j + 2], row(values, j + 3) * weights[j + 3])
+        total = total + widen(left + right)
+        j += 4
+    while j < high:
+        total = total + widen(row(values, j) * weights[j])
+        j += 1
+    put(block_sums, block, total)
+
+
+@inlined
+def load_tile(examples: Array, fill: float, tile: Array, low: int, high: int) -> None:
+    """Fill rows low to high of a tile with up to TILE examples (n, M), and `fill` beyond them."""
+    for i in range(low, high):
+        if tile.ndim == 1:
+            tile[i] = examples[0, i]
+        else:
+            for lane in range(len(examples)):
+                tile[i, lane] = examples[lane, i]
+            for lane in range(len(examples), TILE):
+                tile[i, lane] = fill
+
+
+@inlined
+def store_tile(tile: Array, examples: Array, low: int, high: int) -> None:
+    """Fill up to TILE examples (n, M) with rows low to high of a tile."""
+    for i in range(low, high):
+        if tile.ndim == 1:
+            examples[0, i] = tile[i]
+        else:
+            for lane in range(len(examples)):
+                examples[lane, i] = tile[i, lane]
+
+
+# ---- Parameters to coefficients on the CPU, and gradients of coefficients to those of parameters
+# The formulas are those of `SparseRules.read` and `coefficients.make_coefficients`, in float64 and
+# rounded once at the end. Sharpness and amplitude are first rounded to the dtype of the parameters, as
+# plain torch does. Each rule is independent of the others, except for the shared gain.
+
+
+class RuleIndex(NamedTuple):
+    """The literals of the rules, and where their logits stand."""
+
+    body_start: Array  # (R + 1,)
+    body_place: Array  # (literals,) the place of each literal's logit
+    head_start: Array  # (R + 1,)
+    head_place: Array  # (head literals,)
+
+
+class RuleParameters(NamedTuple):
+    """The parameters of the rules, or their gradients."""
+
+    body_logits: Array  # (literals,)
+    body_background: Array  # (R,)
+    head_logits: Array  # (head literals,)
+    head_background: Array  # (R,)
+    threshold: Array  # (R,)
+    sharpness: Array  # (R,)
+    confidence: Array  # (R,)
+
+
+class RuleCoefficients(NamedTuple):
+    """The coefficients of the rules, or their gradients; see `coefficients.Coefficients`."""
+
+    margin: Array  # (R,)
+    body_background: Array  # (R,)
+    body_weight: Array  # (literals,)
+    head_background: Array  # (R,)
+    head_weight: Array  # (head literals,)
+
+
+class _Exponentials(NamedTuple):
+    """e^−|x| of the parameters of some rules; of head logits, e to their distance to the largest.
+
+    Entries are counted from the first rule, and from its first literals.
+    """
+
+    body: Array
+    body_background: Array
+    sharpness: Array
+    confidence: Array
+    head: Array
+    head_background: Array
+
+
+@inlined
+def _padded(count: int) -> Array:
+    """Working memory of whole groups of TILE numbers."""
+    return np.zeros((count + TILE - 1) // TILE * TILE)
+
+
+@inlined
+def _exponentiate(values: Array) -> None:
+    for g in range(len(values) // TILE):
+        put_group(values, g, exp_minus_abs(group(values, g)))
+
+
+@inlined
+def _exponentials(
+    first: int, last: int, M: int, rules: RuleIndex, raw: RuleParameters
+) -> _Exponentials:
+    low_body, low_head = rules.body_start[first], rules.head_start[first]
+    e = _Exponentials(
+        _padded(rules.body_start[last] - low_body),
+        _padded(last - first),
+        _padded(last - first),
+        _padded(last - first),
+        _padded(rules.head_start[last] - low_head),
+        _padded(last - first),
+    )
+    for p in range(low_body, rules.body_start[last]):
+        e.body[p - low_body] = raw.body_logits[rules.body_place[p]]
+    for j in range(first, last):
+        e.body_background[j - first] = raw.body_background[j]
+        e.sharpness[j - first] = raw.sharpness[j]
+        e.confidence[j - first] = raw.confidence[j]
+        low, high = rules.head_start[j], rules.head_start[j + 1]
+        background = np.float64(raw.head_background[j]) if high - low < M else -np.inf
+        top = background
+        for q in range(low, high):
+            top = max(top, np.float64(raw.head_logits[rules.head_place[q]]))
+        # A rule that routes to every atom has no background: e^−∞ = 0.
+        e.head_background[j - first] = background - top
+        for q in range(low, high):
+            e.head[q - low_head] = np.float64(raw.head_logits[rules.head_place[q]]) - top
+    for values in e:
+        _exponentiate(values)
+    return e
+
+
+@inlined
+def _sigmoid(x: float, small: float) -> float:
+    """σ(x), from `small` = e^−|x|."""
+    return (1.0 if x >= 0 else small) / (1.0 + small)
+
+
+@inlined
+def _sigmoid_slope(small: float) -> float:
+    return small / ((1.0 + small) * (1.0 + small))
+
+
+@inlined
+def _softplus(x: float, small: float) -> float:
+    return max(x, 0.0) + math.log1p(small)
+
+
+@inlined
+def _product(like: Array, left: float, right: float) -> float:
+    """Left · right with the roundings of the dtype of an array."""
+    return np.float64(like.dtype.type(left) * like.dtype.type(right))
+
+
+@inlined
+def _head_norm(low: int, high: int, M: int, head: Array, background: float) -> float:
+    """The sum of e^(ψ − largest) over all atoms of a rule."""
+    norm = (M - (high - low)) * background
+    for q in range(low, high):
+        norm += head[q]
+    return norm
+
+
+@compiled
+def read_coefficients(
+    first: int,
+    last: int,
+    M: int,
+    gain: float,
+    limits: tuple[float, float],
+    rules: RuleIndex,
+    raw: RuleParameters,
+    out: RuleCoefficients,
+) -> None:
+    """Fill the coefficients of rules `first` to `last`.
+
+    `limits` are the smallest positive number and the roundoff of the parameters' dtype, which
+    bound sharpness and confidence.
+    """
+    tiny, eps = limits
+    e = _exponentials(first, last, M, rules, raw)
+    low_body, low_head = rules.body_start[first], rules.head_start[first]
+    for j in range(first, last):
+        here = j - first
+        sharpness = max(_softplus(raw.sharpness[j], e.sharpness[here]), tiny)
+        sharpness = np.float64(raw.sharpness.dtype.type(sharpness))
+        background = _sigmoid(raw.body_background[j], e.body_background[here])
+        total = M * background
+        for p in range(rules.body_start[j], rules.body_start[j + 1]):
+            logit = raw.body_logits[rules.body_place[p]]
+            weight = _sigmoid(logit, e.body[p - low_body]) - background
+            total += weight
+            out.body_weight[p] = sharpness * weight
+        out.margin[j] = sharpness * (total - raw.threshold[j])
+        out.body_background[j] = sharpness * background
+        confidence = _sigmoid(raw.confidence[j], e.confidence[here])
+        confidence = min(max(confidence, tiny), 1.0 - eps)
+        amplitude = _product(raw.confidence, gain, confidence)
+        low, high = rules.head_start[j] - low_head, rules.head_start[j + 1] - low_head
+        norm = _head_norm(low, high, M, e.head, e.head_background[here])
+        background = e.head_background[here] / norm
+        out.head_background[j] = amplitude * background
+        for q in range(low, high):
+            out.head_weight[q + low_head] = amplitude * (e.head[q] / norm - background)
+
+
+@compiled
+def read_coefficients_backward(
+    first: int,
+    last: int,
+    M: int,
+    gain: float,
+    limits: tuple[float, float],
+    rules: RuleIndex,
+    raw: RuleParameters,
+    grads: RuleCoefficients,
+    out: RuleParameters,
+) -> float:
+    """Fill the gradients of the parameters of rules `first` to `last`; return their dL/d gain."""
+    tiny, eps = limits
+    e = _exponentials(first, last, M, rules, raw)
+    low_body, low_head = rules.body_start[first], rules.head_start[first]
+    grad_gain = 0.0
+    for j in range(first, last):
+        here = j - first
+        sharpness = _softplus(raw.sharpness[j], e.sharpness[here])
+        inside = sharpness >= tiny
+        sharpness = np.float64(raw.sharpness.dtype.type(max(sharpness, tiny)))
+        background = _sigmoid(raw.body_background[j], e.body_background[here])
+        by_total = grads.margin[j] * sharpness
+        total, by_sharpness = M * background, grads.body_background[j] * background
+        by_background = grads.body_background[j] * sharpness + M * by_total
+        for p in range(rules.body_start[j], rules.body_start[j + 1]):
+            place, small = rules.body_place[p], e.body[p - low_body]
+            weight = _sigmoid(raw.body_logits[place], small) - background
+            total += weight
+            by_sharpness += grads.body_weight[p] * weight
+            by_weight = grads.body_weight[p] * sharpness + by_total
+            by_background -= by_weight
+            out.body_logits[place] = by_weight * _sigmoid_slope(small)
+        out.body_background[j] = by_background * _sigmoid_slope(e.body_background[here])
+        by_sharpness += grads.margin[j] * (total - raw.threshold[j])
+        slope = _sigmoid(raw.sharpness[j], e.sharpness[here])
+        out.sharpness[j] = by_sharpness * slope if inside else 0.0
+        out.threshold[j] = -by_total
+
+        confidence = _sigmoid(raw.confidence[j], e.confidence[here])
+        inside = tiny <= confidence <= 1.0 - eps
+        confidence = min(max(confidence, tiny), 1.0 - eps)
+        amplitude = _product(raw.confidence, gain, confidence)
+        low, high = rules.head_start[j] - low_head, rules.head_start[j + 1] - low_head
+        norm = _head_norm(low, high, M, e.head, e.head_background[here])
+        background = e.head_background[here] / norm
+        by_amplitude = grads.head_background[j] * background
+        by_background, mean = grads.head_background[j] * amplitude, 0.0
+        for q in range(low, high):
+            share, grad = e.head[q] / norm, grads.head_weight[q + low_head]
+            by_amplitude += grad * (share - background)
+            by_background -= grad * amplitude
+            mean += grad * amplitude * share
+        mean += by_background * background
+        for q in range(low, high):
+            grad = grads.head_weight[q + low_head] * amplitude
+            out.head_logits[rules.head_place[q + low_head]] = e.head[q] / norm * (grad - mean)
+        out.head_background[j] = background * (by_background - (M - (high - low)) * mean)
+        slope = _sigmoid_slope(e.confidence[here])
+        out.confidence[j] = by_amplitude * gain * slope if inside else 0.0
+        grad_gain += by_amplitude * confidence
+    return grad_gain
+
+
+# --------- The forward pass of the sparse form on the CPU: all steps of some tiles of examples
+# Rounding, in units of the roundoff, against what a certificate allows (`step_bounds.STAGE` = 16 for
+# each stage beyond the terms of its sum, 32 for the two gates): e^−|x| errs by less than 2, a sigmoid
+# by less than 4, and g Γ, with σ(βφ) from powers of e^−|φ| up to the eighth, by less than 24. Weights
+# come multiplied with τ or with the amplitude: one rounding more for each term. Parts of the long
+# sums add four terms in float32 first, which is two roundings of the total.
+
+
+@inlined
+def missing_forward(first: int, last: int, state: Array, atom_sums: Array, M: int) -> None:
+    """atom_sums[block] = Σ_i (1 − s_i) over the atoms of each block."""
+    for block in range(first, last):
+        sum_missing(state, block * BLOCK, min(block * BLOCK + BLOCK, M), atom_sums, block)
+
+
+@inlined
+def rules_forward(
+    first: int,
+    last: int,
+    step: StepArrays,
+    state: Array,
+    missing: Any,
+    activation: Array,
+    slope: Array,
+    rule_sums: Array,
+) -> None:
+    """Stages 1 to 3: a_j = σ(margin_j − what is missing), and its sum over the background.
+
+    `missing` is Σ_i (1 − s_i). `slope` becomes σ′, unless it has no rows.
+    """
+    start, atom, weight = step.bodies
+    ahead = prefetch_distance(state)
+    for block in range(first, last):
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.margin))
+        for j in range(low, high):
+            lack = narrow(missing * np.float64(step.body_background[j]), state)
+            # All terms of the sum are of one sign, so its error stays relative to itself.
+            for p in range(start[j], start[j + 1]):
+                if ahead > 0:
+                    fetch(state, atom[min(p + ahead, len(atom) - 1)])
+                lack = fma(1.0 - row(state, atom[p]), weight[p], lack)
+            put(activation, j, step.margin[j] - lack)
+        begin = groups(activation, low)
+        for g in range(begin, begin + groups(activation, high - low)):
+            x = group(activation, g)
+            small = exp_minus_abs(x)
+            part = 1.0 / (1.0 + small)
+            put_group(activation, g, where_reaches(x, 0.0, part, small * part))
+            if len(slope) > 0:
+                put_group(slope, g, small * part * part)
+        sum_weighted(activation, step.head_background, low, high, rule_sums, block)
+
+
+@inlined
+def _atoms_forward(
+    first: int,
+    last: int,
+    step: StepArrays,
+    state: Array,
+    after: Array,
+    activation: Array,
+    background: Any,
+    active: Array,
+    atom_sums: Array,
+) -> None:
+    """Stages 4 and 5: after_i = s_i + (1 − s_i) g_i Γ_i where active, and Σ_i (1 − after_i).
+
+    `background` is what every atom receives from all rules.
+    """
+    gate = state.dtype.type(step.gate)
+    evidence = np.zeros_like(state[:BLOCK])
+    common = narrow(background, state)
+    ahead = prefetch_distance(activation)
+    for block in range(first, last):
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.offset))
+        for i in range(low, high):
+            received = gathered_sum(i, step.sources, activation, common, ahead)
+            put(evidence, i - low, received - step.offset[i])
+        begin = groups(state, low)
+        for g in range(groups(state, high - low)):
+            phi = group(evidence, g)
+            if step.bump:
+                rate = bump_gate(phi * gate) * vector_sigmoid(phi)
+            else:
+                small = exp_minus_abs(phi)
+                smaller = small_gate(phi, small, gate, step.gate_power)
+                top = where_reaches(phi, 0.0, 1.0, small * smaller)
+                rate = top / ((1.0 + small) * (1.0 + smaller))
+            s = group(state, begin + g)
+            put_group(after, begin + g, fma(1.0 - s, rate * group(active, 0), s))
+        sum_missing(after, low, high, atom_sums, block)
+
+
+@inlined
+def set_active(active: Array, t: int, counts: Array) -> None:
+    """1 for each example of a tile that still takes step t, 0 for the others."""
+    for lane in range(TILE):
+        active[lane] = 1.0 if t < counts[min(lane, len(counts) - 1)] else 0.0
+
+
+@compiled
+def forward_tiles(
+    first: int,
+    last: int,
+    part: int,
+    parts: int,
+    barrier: Array,
+    counts: Array,
+    given: Array,
+    result: Array,
+    kept: Array,
+    step: StepArrays,
+    activation: Array,
+    atom_sums: Array,
+    rule_sums: Array,
+) -> None:
+    """Run tiles `first` to `last` of a batch: each example as many steps as `counts` says.
+
+    `given` and `result` are (B, M). `kept` holds all states of every tile, or one state that all
+    tiles overwrite. This thread computes the blocks of `part` out of `parts`; the threads of the
+    other parts run the same tiles and share every array.
+    """
+    M, R = len(step.offset), len(step.margin)
+    lanes = 1 if activation.ndim == 1 else TILE
+    first_atom, last_atom = blocks(M) * part // parts, blocks(M) * (part + 1) // parts
+    first_rule, last_rule = blocks(R) * part // parts, blocks(R) * (part + 1) // parts
+    low_row, high_row = first_atom * BLOCK, min(last_atom * BLOCK, M)
+    active = np.ones(TILE, given.dtype)
+    passed = 0
+    for tile in range(first, last):
+        low, high = tile * lanes, min(tile * lanes + lanes, len(given))
+        states = kept[tile % len(kept)]
+        every = len(states) > 1
+        steps = counts[low:high].max()
+        load_tile(given[low:high], 1.0, states[0], low_row, high_row)
+        missing_forward(first_atom, last_atom, states[0], atom_sums, M)
+        passed = wait(barrier, passed, parts)
+        for t in range(steps):
+            now, after = states[t if every else 0], states[t + 1 if every else 0]
+            set_active(active, t, counts[low:high])
+            missing = sum_of_blocks(atom_sums, blocks(M))
+            rules_forward(
+                first_rule, last_rule, step, now, missing, activation, activation[:0], rule_sums
+            )
+            passed = wait(barrier, passed, parts)
+            background = sum_of_blocks(rule_sums, blocks(R))
+            _atoms_forward(
+                first_atom, last_atom, step, now, after, activation, background, active, atom_sums
+            )
+            passed = wait(barrier, passed, parts)
+        store_tile(states[steps if every else 0], result[low:high], low_row, high_row)
+
+
+# -------- The backward pass of the sparse form on the CPU: all steps of some tiles of examples
+
+
+class BackwardArrays(NamedTuple):
+    """Working memory for one tile."""
+
+    grad: Array  # (M, …) dL/d state, the result
+    activation: Array  # (R, …)
+    slope: Array  # (R, …) σ′, then dL/d margin
+    grad_evidence: Array  # (M, …)
+    atom_sums: Array  # one row per block of atoms
+    rule_sums: Array  # one row per block of rules
+
+
+class GradientArrays(NamedTuple):
+    """dL/d coefficient: of one tile, one column per example; or of all tiles, one row per tile."""
+
+    margin: Array
+    body_background: Array
+    body_weight: Array
+    head_background: Array
+    head_weight: Array
+    offset: Array
+
+
+@inlined
+def _atoms_backward(
+    first: int,
+    last: int,
+    step: StepArrays,
+    state: Array,
+    background: Any,
+    active: Array,
+    work: BackwardArrays,
+    grad_offset: Array,
+    grad_gate: Array,
+) -> None:
+    """dL/dφ in `grad_evidence` and its sums over blocks, from dL/d after in `grad`.
+
+    `grad` becomes the part that goes directly to the state, not through any rule.
+    """
+    gate = state.dtype.type(step.gate)
+    common = narrow(background, state)
+    ahead = prefetch_distance(work.activation)
+    evidence = work.grad_evidence
+    for block in range(first, last):
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.offset))
+        for i in range(low, high):
+            received = gathered_sum(i, step.sources, work.activation, common, ahead)
+            put(evidence, i, received - step.offset[i])
+        begin = groups(state, low)
+        by_gate = widen(group_of(state, 0.0))
+        for g in range(begin, begin + groups(state, high - low)):
+            phi = group(evidence, g)
+            small = exp_minus_abs(phi)
+            # The rate g Γ, and the slopes of log Γ in φ and of log g in βφ.
+            if step.bump:
+                x = phi * gate
+                over = 1.0 / (1.0 + small)
+                rate = bump_gate(x) * where_reaches(phi, 0.0, 1.0, small) * over
+                slope = where_reaches(phi, 0.0, small, 1.0) * over
+                gate_slope = where_above(x, 1e-3, 2.0 / (x * x * x), 0.0)
+            else:
+                smaller = small_gate(phi, small, gate, step.gate_power)
+                over = 1.0 / ((1.0 + small) * (1.0 + smaller))
+                rate = where_reaches(phi, 0.0, 1.0, small * smaller) * over
+                slope = where_reaches(phi, 0.0, small, 1.0) * (over * (1.0 + smaller))
+                gate_slope = where_reaches(phi, 0.0, smaller, 1.0) * (over * (1.0 + small))
+            rate = rate * group(active, 0)
+            grad = group(work.grad, g)
+            by_log_rate = grad * (1.0 - group(state, g)) * rate
+            put_group(evidence, g, by_log_rate * fma(gate_slope, gate, slope))
+            by_gate = by_gate + widen(by_log_rate * gate_slope * phi)
+            put_group(work.grad, g, grad * (1.0 - rate))
+        total = row_of(work.atom_sums, 0.0)
+        for i in range(low, high):
+            total = total + widen(row(evidence, i))
+        put(work.atom_sums, block, total)
+        if len(grad_offset) > 0:
+            grad_gate[block] += lanes_sum(by_gate)
+            for i in range(low, high):
+                put(grad_offset, i, row(grad_offset, i) - row(evidence, i))
+
+
+@inlined
+def _rules_backward(
+    first: int,
+    last: int,
+    step: StepArrays,
+    state: Array,
+    missing: Any,
+    grad_background: Any,
+    work: BackwardArrays,
+    grads: GradientArrays,
+) -> None:
+    """dL/d margin in `slope` and its weighted sums over blocks, from dL/dφ in `grad_evidence`.
+
+    `missing` is Σ_i (1 − s_i), `grad_background` is Σ_i dL/dφ_i. The gradients of the rules'
+    coefficients are added to `grads`, unless those have no rows.
+    """
+    lack, common = narrow(missing, state), narrow(grad_background, state)
+    evidence = work.grad_evidence
+    ahead = prefetch_distance(evidence)
+    for block in range(first, last):
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.margin))
+        for j in range(low, high):
+            received = gathered_sum(
+                j, step.heads, evidence, common * step.head_background[j], ahead
+            )
+            grad = received * row(work.slope, j)
+            put(work.slope, j, grad)
+            if len(grads.margin) > 0:
+                activation = row(work.activation, j)
+                put(grads.margin, j, row(grads.margin, j) + grad)
+                so_far = row(grads.body_background, j)
+                put(grads.body_background, j, so_far - grad * lack)
+                so_far = row(grads.head_background, j)
+                put(grads.head_background, j, fma(activation, common, so_far))
+                for p in range(step.heads.start[j], step.heads.start[j + 1]):
+                    so_far = row(grads.head_weight, p)
+                    pull = row(evidence, step.heads.member[p])
+                    put(grads.head_weight, p, fma(activation, pull, so_far))
+                for p in range(step.bodies.start[j], step.bodies.start[j + 1]):
+                    so_far = row(grads.body_weight, p)
+                    lacking = row(state, step.bodies.member[p]) - 1.0
+                    put(grads.body_weight, p, fma(lacking, grad, so_far))
+        sum_weighted(work.slope, step.body_background, low, high, work.rule_sums, block)
+
+
+@inlined
+def _uses_backward(
+    first: int, last: int, step: StepArrays, background: Any, work: BackwardArrays
+) -> None:
+    """Add to `grad` what comes to each atom through the bodies it is in, and through the total."""
+    common = narrow(background, work.grad)
+    ahead = prefetch_distance(work.slope)
+    for i in range(first * BLOCK, min(last * BLOCK, len(step.offset))):
+        received = gathered_sum(i, step.uses, work.slope, common, ahead)
+        put(work.grad, i, row(work.grad, i) + received)
+
+
+@inlined
+def _add_examples(examples: Array, tile: Array, low: int, high: int) -> None:
+    """Add up to TILE examples (n, M) to rows low to high of a tile."""
+    for i in range(low, high):
+        if tile.ndim == 1:
+            tile[i] += examples[0, i]
+        else:
+            for lane in range(len(examples)):
+                tile[i, lane] += examples[lane, i]
+
+
+@inlined
+def _clear(array: Array, low: int, high: int) -> None:
+    for i in range(low, high):
+        put(array, i, row_of(array, 0.0))
+
+
+@inlined
+def _sum_examples(array: Array, low: int, high: int, sums: Array) -> None:
+    """sums[i] = the sum of row i over the examples, in float64."""
+    for i in range(low, high):
+        sums[i] = lanes_sum(row(array, i))
+
+
+@compiled
+def backward_tiles(
+    first: int,
+    last: int,
+    part: int,
+    parts: int,
+    barrier: Array,
+    counts: Array,
+    given: Array,
+    result: Array,
+    kept: Array,
+    step: StepArrays,
+    work: BackwardArrays,
+    grads: GradientArrays,
+    totals: GradientArrays,
+    grad_gate: Array,
+) -> None:
+    """Run tiles `first` to `last` of a batch backwards, from dL/d last state to dL/d first state.
+
+    `given` is the gradient of the last state (1, B, M), or of every state (T + 1, B, M); `kept`
+    holds the states of every tile. `totals` and `grad_gate` have one row per tile; `grads` has no
+    rows where no coefficient needs a gradient. Threads share tiles as in `forward_tiles`.
+    """
+    M, R = len(step.offset), len(step.margin)
+    lanes = 1 if work.grad.ndim == 1 else TILE
+    first_atom, last_atom = blocks(M) * part // parts, blocks(M) * (part + 1) // parts
+    first_rule, last_rule = blocks(R) * part // parts, blocks(R) * (part + 1) // parts
+    low_row, high_row = first_atom * BLOCK, min(last_atom * BLOCK, M)
+    low_rule, high_rule = first_rule * BLOCK, min(last_rule * BLOCK, R)
+    low_body, high_body = step.bodies.start[low_rule], step.bodies.start[high_rule]
+    low_head, high_head = step.heads.start[low_rule], step.heads.start[high_rule]
+    learn = len(grads.offset) > 0
+    every = len(given) > 1
+    active = np.ones(TILE, given.dtype)
+    passed = 0
+    for tile in range(first, last):
+        low, high = tile * lanes, min(tile * lanes + lanes, given.shape[1])
+        states = kept[tile]
+        steps = counts[low:high].max()
+        load_tile(given[len(given) - 1, low:high], 0.0, work.grad, low_row, high_row)
+        if learn:
+            _clear(grads.margin, low_rule, high_rule)
+            _clear(grads.body_background, low_rule, high_rule)
+            _clear(grads.head_background, low_rule, high_rule)
+            _clear(grads.body_weight, low_body, high_body)
+            _clear(grads.head_weight, low_head, high_head)
+            _clear(grads.offset, low_row, high_row)
+        for t in range(steps - 1, -1, -1):
+            now = states[t]
+            set_active(active, t, counts[low:high])
+            missing_forward(first_atom, last_atom, now, work.atom_sums, M)
+            passed = wait(barrier, passed, parts)
+            missing = sum_of_blocks(work.atom_sums, blocks(M))
+            rules_forward(
+                *(first_rule, last_rule, step, now, missing),
+                *(work.activation, work.slope, work.rule_sums),
+            )
+            passed = wait(barrier, passed, parts)
+            background = sum_of_blocks(work.rule_sums, blocks(R))
+            _atoms_backward(
+                *(first_atom, last_atom, step, now, background, active),
+                *(work, grads.offset, grad_gate[tile]),
+            )
+            passed = wait(barrier, passed, parts)
+            background = sum_of_blocks(work.atom_sums, blocks(M))
+            _rules_backward(first_rule, last_rule, step, now, missing, background, work, grads)
+            passed = wait(barrier, passed, parts)
+            background = sum_of_blocks(work.rule_sums, blocks(R))
+            _uses_backward(first_atom, last_atom, step, background, work)
+            if every:
+                _add_examples(given[t, low:high], work.grad, low_row, high_row)
+        store_tile(work.grad, result[low:high], low_row, high_row)
+        if learn:
+            _sum_examples(grads.margin, low_rule, high_rule, totals.margin[tile])
+            _sum_examples(grads.body_background, low_rule, high_rule, totals.body_background[tile])
+            _sum_examples(grads.head_background, low_rule, high_rule, totals.head_background[tile])
+            _sum_examples(grads.body_weight, low_body, high_body, totals.body_weight[tile])
+            _sum_examples(grads.head_weight, low_head, high_head, totals.head_weight[tile])
+            _sum_examples(grads.offset, low_row, high_row, totals.offset[tile])

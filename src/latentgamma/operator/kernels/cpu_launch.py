@@ -1,0 +1,670 @@
+"""Starts the CPU kernels: threads, compilation, and the arrays they work on."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma.engine.simd import TILE, compiled
+from latentgamma.operator.kernels.cpu import (
+    BLOCK,
+    HIGHEST_POWER,
+    Array,
+    BackwardArrays,
+    GradientArrays,
+    RuleCoefficients,
+    RuleIndex,
+    RuleParameters,
+    StepArrays,
+    WeightedRows,
+    backward_tiles,
+    forward_tiles,
+    new_barrier,
+    read_coefficients,
+    read_coefficients_backward,
+)
+from latentgamma.operator.kernels.interface import Coefficients, LiteralRows, Parameters
+
+# ------------------------------ Threads for compiled code that releases the interpreter's lock
+
+#: Pieces of work for each thread: one that starts late takes fewer.
+_PIECES = 4
+
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+#: Held while threads run that wait for each other; two such groups could block each other.
+_GROUP_LOCK = threading.Lock()
+
+
+def _forget() -> None:
+    """A child process has none of its parent's threads."""
+    global _GROUP_LOCK  # noqa: PLW0603
+    _POOLS.clear()
+    _GROUP_LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    if threads not in _POOLS:
+        _POOLS.setdefault(threads, ThreadPoolExecutor(threads, "latentgamma"))
+    return _POOLS[threads]
+
+
+def run_pieces(count: int, threads: int, work: Callable[[int, int], None]) -> None:
+    """Call work(first, last) for pieces of range(count) until all is done, on several threads."""
+    threads = max(1, min(threads, count))
+    if threads == 1:
+        work(0, count)
+        return
+    size = max(1, count // (_PIECES * threads))
+    starts = iter(range(0, count, size))
+
+    def take_pieces() -> None:
+        for first in starts:  # shared by the threads
+            work(first, min(first + size, count))
+
+    others = [_pool(threads - 1).submit(take_pieces) for _ in range(threads - 1)]
+    take_pieces()
+    for other in others:
+        if not other.cancel():
+            other.result()
+
+
+def run_together(threads: int, work: Callable[[int], None]) -> None:
+    """Call work(0) … work(threads − 1), all at the same time: they may wait for each other."""
+    with _GROUP_LOCK:
+        ready = threading.Semaphore(0)
+        complete = False
+
+        def start_when_ready(part: int) -> None:
+            ready.acquire()
+            if complete:
+                work(part)
+
+        try:
+            others = [
+                _pool(threads - 1).submit(start_when_ready, part) for part in range(1, threads)
+            ]
+            complete = True
+        finally:  # if a thread could not be started, those that wait have to end too
+            ready.release(threads)
+        work(0)
+        for other in others:
+            other.result()
+
+
+# -------- T_P on batches of supports, compiled: how deep each one is, and whether it is closed
+
+#: Literals to visit, below which a second thread costs more than it brings.
+_CLOSURE_WORTH_A_THREAD = 1 << 23
+
+
+@compiled
+def measure_depths(
+    first: int,
+    last: int,
+    supports: Array,
+    body_start: Array,
+    uses: tuple[Array, Array],
+    heads: tuple[Array, Array],
+    depths: Array,
+) -> None:
+    """depths[b] = the number of steps of T_P from support b to its closure."""
+    use_start, use_rule = uses
+    head_start, head_atom = heads
+    R, M = len(body_start) - 1, supports.shape[1]
+    missing = np.empty(R, np.int64)
+    known = np.empty(M, np.bool_)
+    queue = np.empty(M, np.int64)  # the derived atoms, level by level
+    for b in range(first, last):
+        end = 0
+        for i in range(M):
+            known[i] = supports[b, i]
+            if known[i]:
+                queue[end] = i
+                end += 1
+        start, level_end, depth = 0, end, 0
+        for j in range(R):
+            missing[j] = body_start[j + 1] - body_start[j]
+            if missing[j] == 0:
+                for q in range(head_start[j], head_start[j + 1]):
+                    if not known[head_atom[q]]:
+                        known[head_atom[q]] = True
+                        queue[end] = head_atom[q]
+                        end += 1
+        while True:
+            while start < level_end:
+                i = queue[start]
+                start += 1
+                for p in range(use_start[i], use_start[i + 1]):
+                    j = use_rule[p]
+                    missing[j] -= 1
+                    if missing[j] == 0:
+                        for q in range(head_start[j], head_start[j + 1]):
+                            if not known[head_atom[q]]:
+                                known[head_atom[q]] = True
+                                queue[end] = head_atom[q]
+                                end += 1
+            if end == level_end:
+                break
+            depth += 1
+            level_end = end
+        depths[b] = depth
+
+
+@compiled
+def check_closed(
+    supports: Array, bodies: tuple[Array, Array], heads: tuple[Array, Array], closed: Array
+) -> None:
+    """closed[b] = whether every rule whose body lies in support b has its heads there too."""
+    body_start, body_atom = bodies
+    head_start, head_atom = heads
+    for b in range(len(supports)):
+        closed[b] = True
+        for j in range(len(body_start) - 1):
+            fires = True
+            for p in range(body_start[j], body_start[j + 1]):
+                if not supports[b, body_atom[p]]:
+                    fires = False
+                    break
+            if fires:
+                for q in range(head_start[j], head_start[j + 1]):
+                    if not supports[b, head_atom[q]]:
+                        closed[b] = False
+            if not closed[b]:
+                break
+
+
+def _supports(state: Tensor) -> Array:
+    """The atoms above one half. (B, M)."""
+    if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
+        array: Array = state.numpy()  # comparing a small array takes numpy a tenth of the time
+        return np.ascontiguousarray(array > 0.5)
+    return (state > 0.5).cpu().contiguous().numpy()
+
+
+class CompiledClosure:
+    """T_P of one program on the supports of a batch of states (B, M)."""
+
+    def __init__(self, rows: LiteralRows) -> None:
+        self._bodies = rows.body_start.numpy(), rows.body_atom.numpy()
+        self._heads = rows.head_start.numpy(), rows.head_atom.numpy()
+        self._uses = rows.use_start.numpy(), rows.use_rule.numpy()
+        self._size = rows.M + rows.R + len(rows.body_rule)
+
+    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
+        """How many steps of T_P each support takes to its closure. (B,)."""
+        supports = _supports(state)
+        depths = np.zeros(len(supports), np.int64)
+        large = len(supports) * self._size >= _CLOSURE_WORTH_A_THREAD
+        run_pieces(
+            len(supports),
+            torch.get_num_threads() if large else 1,
+            lambda first, last: measure_depths(
+                first, last, supports, self._bodies[0], self._uses, self._heads, depths
+            ),
+        )
+        return depths
+
+    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
+        """Whether each support is closed. (B,)."""
+        supports = _supports(state)
+        closed = np.empty(len(supports), np.bool_)
+        check_closed(supports, self._bodies, self._heads, closed)
+        return closed
+
+
+# ------------ Which CPU kernels are compiled, and a process that compiles the others meanwhile
+# Numba keeps compiled code on disk. The first time on a machine there is none, and compiling takes some
+# seconds; no call waits for that. Another process compiles, which goes on if this one ends, and plain
+# torch answers until the code is there. (A thread would hold the interpreter's lock most of the time,
+# and could not be stopped when the process ends.)
+
+#: Seconds between two looks whether the other process is done.
+_PAUSE = 0.25
+
+_COMPILE = """
+import sys
+sys.path[:] = {path!r}
+from latentgamma.operator.kernels.cpu_launch import KernelKind, compile_kinds
+compile_kinds(KernelKind(*{kind!r}))
+"""
+
+
+class KernelKind(NamedTuple):
+    """What a call needs: for which dtypes, with tiles of one example or of several, which passes."""
+
+    states: str  # the dtype of the states
+    parameters: str  # the dtype of the parameters
+    alone: bool
+    backward: bool
+
+
+#: The functions of `cpu_closure`, which know no dtype.
+CLOSURE = KernelKind("", "", False, False)
+
+
+def _calls(kind: KernelKind) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The compiled functions of a kind, each with arguments of the types that it is called with."""
+    index = np.zeros(2, np.int32)
+    if kind == CLOSURE:
+        supports, depths, closed = (
+            np.zeros((1, 1), np.bool_),
+            np.zeros(1, np.int64),
+            np.zeros(1, bool),
+        )
+        yield measure_depths, (0, 0, supports, index, (index, index), (index, index), depths)
+        yield check_closed, (supports, (index, index), (index, index), closed)
+        return
+    dtype = np.dtype(kind.states)
+    numbers, wide = np.zeros(1, dtype), np.zeros(1)
+    tile = np.zeros(TILE, dtype) if kind.alone else np.zeros((1, TILE), dtype)
+    sums = np.zeros(1) if kind.alone else np.zeros((1, TILE))
+    kept = np.zeros((1, 2, *tile.shape), dtype)
+    counts, batch = np.zeros(1, np.int64), np.zeros((1, 1), dtype)
+    rows = WeightedRows(index, index, numbers)
+    step = StepArrays(rows, rows, rows, rows, numbers, numbers, numbers, numbers, 5.0, 5, False)
+    tiles = (0, 0, 0, 1, new_barrier(), counts)
+    parameters = RuleParameters(*[np.zeros(1, kind.parameters)] * 7)
+    rules = (0, 0, 1, 1.0, (1.0, 1.0), RuleIndex(index, index, index, index), parameters)
+    yield read_coefficients, (*rules, RuleCoefficients(*[numbers] * 5))
+    yield forward_tiles, (*tiles, batch, batch, kept, step, tile, sums, sums)
+    if kind.backward:
+        yield read_coefficients_backward, (*rules, RuleCoefficients(*[wide] * 5), parameters)
+        work = BackwardArrays(tile, tile, tile, tile, sums, sums)
+        grads = GradientArrays(*[tile] * 6)
+        totals = GradientArrays(*[np.zeros((1, 1))] * 6)
+        yield (
+            backward_tiles,
+            (*tiles, batch[None], batch, kept, step, work, grads, totals, np.zeros((1, 1))),
+        )
+
+
+def _signature(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(numba.typeof(argument) for argument in arguments)  # type: ignore[no-untyped-call]
+
+
+def _is_on_disk(function: Any, signature: tuple[Any, ...]) -> bool:
+    """Whether numba's cache has this function; private names, for a version of numba that is capped."""
+    cache = function._cache
+    if signature in function.overloads or not hasattr(cache, "_cache_file"):
+        return signature in function.overloads
+    key = cache._index_key(signature, function.targetctx.codegen())
+    return key in cache._cache_file._load_index()
+
+
+def compile_kinds(first: KernelKind) -> None:
+    """Compile one kind of kernels, and then the others of the same dtype."""
+    passes = product((False, True), repeat=2)
+    others = [] if first == CLOSURE else [first._replace(alone=a, backward=b) for b, a in passes]
+    for kind in (first, *others):
+        for function, arguments in _calls(kind):
+            function.compile(_signature(arguments))
+
+
+class Compilation:
+    """Says which kinds of kernels can run, and has the others compiled."""
+
+    def __init__(self) -> None:
+        self._ready: set[KernelKind] = set()
+        self._next_look: dict[KernelKind, float] = {}
+        self._processes: dict[KernelKind, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+
+    def is_ready(self, kind: KernelKind) -> bool:
+        """Whether this kind can run without waiting for a compiler."""
+        if kind in self._ready:
+            return True
+        with self._lock:
+            if kind not in self._ready and self._look(kind):
+                self._ready.add(kind)
+        return kind in self._ready
+
+    def _look(self, kind: KernelKind) -> bool:
+        now = time.monotonic()
+        if now < self._next_look.get(kind, now):
+            return False
+        self._next_look[kind] = now + _PAUSE
+        if not hasattr(forward_tiles, "overloads"):  # numba is switched off
+            return True
+        calls = [(function, _signature(arguments)) for function, arguments in _calls(kind)]
+        process = self._processes.get(kind)
+        ended = process is not None and process.poll() is not None
+        if all(_is_on_disk(function, signature) for function, signature in calls):
+            # Loading one makes numba ready for the others, which it loads when they are called.
+            function, signature = calls[0]
+            function.compile(signature)
+            return True
+        if process is None and _start(kind, self._processes):
+            return False
+        if not ended and process is not None:
+            return False
+        # Nothing can be compiled elsewhere, or kept on disk: then it has to be here.
+        for function, signature in calls:
+            function.compile(signature)
+        return True
+
+
+def _start(kind: KernelKind, processes: dict[KernelKind, subprocess.Popen[bytes]]) -> bool:
+    """Start a process that compiles a kind; whether that is possible."""
+    cache = getattr(forward_tiles, "_cache", None)
+    if not sys.executable or not hasattr(cache, "_cache_file"):
+        return False
+    code = _COMPILE.format(path=sys.path, kind=tuple(kind))
+    try:
+        processes[kind] = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # an interrupt is for this process
+        )
+    except OSError:
+        return False
+    return True
+
+
+COMPILATION = Compilation()
+
+
+# ------------------ The CPU kernel: batches cut into tiles, and the work divided among threads
+# A tile of examples goes through all its steps before the next one starts, so that its state stays
+# in the cache. Threads take tiles. Where there are fewer tiles than threads, or a tile is too large
+# for a cache, all threads work on one tile, each on its own blocks of rules and atoms.
+
+#: Up to this many examples are tiles of their own.
+FEW = 3
+#: Numbers to compute, below which a second thread costs more than it brings.
+_WORTH_A_THREAD = 1 << 18
+#: Numbers of one step of one tile, below which threads that share it wait more than they compute.
+_WORTH_SHARING = 1 << 14
+#: Numbers of one step of one tile from which on no cache holds them, so that threads share it.
+_LARGER_THAN_CACHE = 1 << 20
+#: Rules whose parameters are read in one piece; fixed, so that sums do not depend on threads.
+_RULES_AT_ONCE = 1 << 13
+#: Bytes of a cache line.
+_LINE = 64
+
+
+# -------------------------------------------------------------------- parameters
+
+
+def read(
+    rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
+) -> StepArrays:
+    """The coefficients of a step, with the literals."""
+    bodies, heads, uses, sources, rules = _numpy_form(rows)
+    raw, gain, gate = _raw(rows, parameters)
+    kind = np.float32 if dtype == torch.float32 else np.float64
+    sizes = (rows.R, rows.R, len(bodies.member), rows.R, len(heads.member))
+    out = RuleCoefficients(*(np.empty(size, kind) for size in sizes))
+    limits = _limits(parameters.threshold.dtype)
+
+    def piece(first: int, last: int) -> None:
+        low, high = first * _RULES_AT_ONCE, min(last * _RULES_AT_ONCE, rows.R)
+        read_coefficients(low, high, rows.M, gain, limits, rules, raw, out)
+
+    run_pieces(-(-rows.R // _RULES_AT_ONCE), torch.get_num_threads(), piece)
+    rounded = float(kind(gate))
+    return StepArrays(
+        bodies=WeightedRows(bodies.start, bodies.member, out.body_weight),
+        heads=WeightedRows(heads.start, heads.member, out.head_weight),
+        uses=WeightedRows(uses.start, uses.member, out.margin[:0]),
+        sources=WeightedRows(sources.start, sources.member, out.head_weight[sources.weight]),
+        margin=out.margin,
+        body_background=out.body_background,
+        head_background=out.head_background,
+        offset=_array(parameters.offset).astype(kind),
+        gate=rounded,
+        gate_power=int(rounded) if rounded.is_integer() and rounded <= HIGHEST_POWER else 0,
+        bump=bump,
+    )
+
+
+def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
+    """The gradients of the parameters, from those of the coefficients."""
+    rules = _numpy_form(rows)[-1]
+    raw, gain, _ = _raw(rows, parameters)
+    given = RuleCoefficients(*(grad.numpy() for grad in grads[:5]))
+    found = [torch.empty_like(x) for x in parameters[:7]]
+    out = RuleParameters(*(x.numpy() for x in found))
+    dtype = parameters.threshold.dtype
+    limits = _limits(dtype)
+    pieces = -(-rows.R // _RULES_AT_ONCE)
+    by_gain = np.zeros(pieces)
+
+    def piece(first: int, last: int) -> None:
+        for place in range(first, last):
+            low, high = place * _RULES_AT_ONCE, min((place + 1) * _RULES_AT_ONCE, rows.R)
+            by_gain[place] = read_coefficients_backward(
+                low, high, rows.M, gain, limits, rules, raw, given, out
+            )
+
+    run_pieces(pieces, torch.get_num_threads(), piece)
+    tiny, eps = limits
+    gain_raw, gate_raw = float(parameters.gain_raw), float(parameters.gate_raw)
+    grad_gain = by_gain.sum() * _softplus_slope(gain_raw, tiny)
+    grad_gate = float(grads.gate) * _softplus_slope(gate_raw, max(tiny, eps))
+    shared = torch.tensor([grad_gain, grad_gate], dtype=dtype)
+    return Parameters._make([*found, shared[0], grads.offset.to(dtype), shared[1]])
+
+
+def _raw(rows: LiteralRows, parameters: Parameters) -> tuple[RuleParameters, float, float]:
+    """The parameters of the rules; gain and gate as a step uses them."""
+    raw = _views(rows, parameters)
+    tiny, eps = _limits(parameters.threshold.dtype)
+    gain = max(_softplus(parameters.gain_raw.item()), tiny)
+    gate = max(1 + _softplus(parameters.gate_raw.item()), 1 + eps)
+    # In the parameters' own precision, in which a gate of 5 is a whole number.
+    round_ = raw.threshold.dtype.type
+    return raw, float(round_(gain)), float(round_(gate))
+
+
+def _views(rows: LiteralRows, parameters: Parameters) -> RuleParameters:
+    """The parameters of the rules as arrays, made once as long as they lie in the same memory."""
+    key = parameters.threshold.dtype, *[x.data_ptr() for x in parameters[:7]]
+    cached = rows.kernel_form.get("cpu parameters")
+    if cached is not None and cached[0] == key:  # type: ignore[index]
+        return cached[1]  # type: ignore[index,no-any-return]
+    views = RuleParameters(*(_array(x) for x in parameters[:7]))
+    if all(x.is_contiguous() for x in parameters[:7]):  # otherwise they are copies
+        rows.kernel_form["cpu parameters"] = key, views
+    return views
+
+
+def _softplus(x: float) -> float:
+    return x if x > 40 else math.log1p(math.exp(x))
+
+
+def _softplus_slope(x: float, least: float) -> float:
+    """The derivative of max(softplus(x), least)."""
+    return 0.0 if _softplus(x) < least else 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+@cache
+def _limits(dtype: torch.dtype) -> tuple[float, float]:
+    """The smallest positive normal number of a dtype, and its roundoff."""
+    limits = torch.finfo(dtype)
+    return limits.tiny, limits.eps
+
+
+def _numpy_form(
+    rows: LiteralRows,
+) -> tuple[WeightedRows, WeightedRows, WeightedRows, WeightedRows, RuleIndex]:
+    """The literals as arrays: bodies, heads, uses, sources, rules.
+
+    Weights are missing, but for the places of those of the sources among those of the heads.
+    """
+    cached = rows.kernel_form.get("cpu")
+    if cached is None:
+        none = np.empty(0)
+        body_start, head_start = _array(rows.body_start), _array(rows.head_start)
+        cached = rows.kernel_form["cpu"] = (
+            WeightedRows(body_start, _array(rows.body_atom), none),
+            WeightedRows(head_start, _array(rows.head_atom), none),
+            WeightedRows(_array(rows.use_start), _array(rows.use_rule), none),
+            WeightedRows(
+                _array(rows.source_start), _array(rows.source_rule), _array(rows.source_place)
+            ),
+            RuleIndex(body_start, _array(rows.body_place), head_start, _array(rows.head_place)),
+        )
+    return cached  # type: ignore[return-value]
+
+
+def _array(tensor: Tensor) -> Array:
+    array: Array = tensor.detach().numpy()
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+# -------------------------------------------------------------------- steps
+
+
+def forward(
+    rows: LiteralRows,
+    prepared: StepArrays,
+    state: Tensor,
+    steps: int,
+    *,
+    counts: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The last state (B, M); and, to keep, all states, tile by tile."""
+    given = _array(state)
+    result = np.empty_like(given)
+    tiles = _Tiles(rows, len(given), given.dtype)
+    each = _counts(counts, len(given), steps)
+    kept = tiles.rows((tiles.number, steps + 1), rows.M) if keep else None
+
+    def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
+        barrier, states, activation, atom_sums, rule_sums = shared
+        forward_tiles(
+            *(first, last, part, parts, barrier, each, given, result, states, prepared),
+            *(activation, atom_sums, rule_sums),
+        )
+
+    def memory() -> Any:
+        states = tiles.rows((1, 1), rows.M) if kept is None else kept
+        return new_barrier(), states, tiles.rows((), rows.R), *tiles.block_sums()
+
+    tiles.run(steps, memory, work)
+    return torch.from_numpy(result), None if kept is None else torch.from_numpy(kept)
+
+
+def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
+    """All states that `forward` kept. (T + 1, B, M)."""
+    M = rows.M
+    if kept.dim() == 3:  # (B, T + 1, at least M)
+        return kept[:, :, :M].transpose(0, 1).contiguous()
+    states = kept.permute(1, 0, 3, 2)  # (T + 1, tiles, TILE, M)
+    return states.reshape(len(states), len(kept) * TILE, M)[:, :batch].contiguous()
+
+
+def backward(
+    rows: LiteralRows,
+    prepared: StepArrays,
+    kept: Tensor,
+    grad: Tensor,
+    *,
+    counts: Tensor | None,
+    learn: bool,
+) -> tuple[Tensor, Coefficients | None]:
+    """The gradient of the first state (B, M); and, to learn, of the coefficients."""
+    given, states = _array(grad), _array(kept)
+    M, R, batch = rows.M, rows.R, given.shape[1]
+    tiles = _Tiles(rows, batch, given.dtype)
+    weight = prepared.bodies.weight[_array(rows.use_place)]
+    step = prepared._replace(uses=prepared.uses._replace(weight=weight))
+    each = _counts(counts, batch, states.shape[1] - 1)
+    result = np.empty((batch, M), given.dtype)
+    sizes = (R, R, len(prepared.bodies.member), R, len(prepared.heads.member), M)
+    # One row of sums for each tile, so that the order of the last sum is fixed too.
+    totals = GradientArrays(*(np.zeros((tiles.number if learn else 0, size)) for size in sizes))
+    grad_gate = np.zeros((tiles.number, -(-M // BLOCK)))
+
+    def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
+        barrier, memory, grads = shared
+        backward_tiles(
+            *(first, last, part, parts, barrier, each, given, result, states, step),
+            *(memory, grads, totals, grad_gate),
+        )
+
+    def memory() -> Any:
+        grad, activation, slope, evidence = (tiles.rows((), size) for size in (M, R, R, M))
+        arrays = BackwardArrays(grad, activation, slope, evidence, *tiles.block_sums())
+        grads = GradientArrays(*(tiles.rows((), size if learn else 0) for size in sizes))
+        return new_barrier(), arrays, grads
+
+    tiles.run(states.shape[1] - 1, memory, work)
+    if not learn:
+        return torch.from_numpy(result), None
+    sums = [torch.from_numpy(total.sum(0)) for total in totals]
+    return torch.from_numpy(result), Coefficients._make([*sums, torch.tensor(grad_gate.sum())])
+
+
+def _counts(counts: Tensor | None, batch: int, steps: int) -> Array:
+    """How many steps each example takes. (B,)."""
+    return np.full(batch, steps) if counts is None else _array(counts)
+
+
+class _Tiles:
+    """How a batch is cut: TILE examples to a tile, or one where there are few."""
+
+    def __init__(self, rows: LiteralRows, batch: int, dtype: Any) -> None:
+        self._columns = 1 if batch <= FEW else TILE
+        self.number = -(-batch // self._columns)
+        self._dtype = dtype
+        self._size = self._columns * (rows.M + rows.R + rows.body_rule.numel())
+        self._atom_blocks, self._rule_blocks = -(-rows.M // BLOCK), -(-rows.R // BLOCK)
+
+    def rows(self, many: tuple[int, ...], rows: int) -> Array:
+        """Zeros for this many rows; those of one example fill up their last group."""
+        if self._columns == 1:
+            return _aligned_zeros((*many, -(-rows // TILE) * TILE), self._dtype)
+        return _aligned_zeros((*many, rows, TILE), self._dtype)
+
+    def block_sums(self) -> tuple[Array, Array]:
+        """One row per block of atoms, and one per block of rules."""
+        shape = () if self._columns == 1 else (TILE,)
+        return np.zeros((self._atom_blocks, *shape)), np.zeros((self._rule_blocks, *shape))
+
+    def run(
+        self,
+        steps: int,
+        memory: Callable[[], Any],
+        work: Callable[[int, int, int, int, Any], None],
+    ) -> None:
+        """Call work(first, last, part, parts, memory) on as many threads as torch may use."""
+        threads = torch.get_num_threads()
+        if self.number * self._size * steps < _WORTH_A_THREAD:
+            threads = 1
+        few = self.number < threads and self._size >= _WORTH_SHARING
+        if threads > 1 and (few or self._size >= _LARGER_THAN_CACHE):
+            shared = memory()
+            run_together(threads, lambda part: work(0, self.number, part, threads, shared))
+        else:
+            run_pieces(self.number, threads, lambda first, last: work(first, last, 0, 1, memory()))
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Zeros that begin where a cache line does: a row across two lines takes two accesses."""
+    count = math.prod(shape)
+    memory = np.zeros(count + _LINE, dtype)
+    start = -memory.__array_interface__["data"][0] % _LINE // memory.itemsize
+    return memory[start : start + count].reshape(shape)

@@ -1,0 +1,648 @@
+"""What every kernel takes and returns, which kernel runs a call, and its autograd function."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from latentgamma.engine.tensors import are_plain
+from latentgamma.operator.rules import AbstractRules, Literals, SparseRules, StepParameters
+from latentgamma.operator.rules import bump as bump_gate
+from latentgamma.program.compilation import paused_collector
+
+# --------------------------- The literals of the rules as compressed rows, by rule and by atom
+
+
+@dataclass(frozen=True, eq=False)
+class LiteralRows:
+    """The literals sorted by rule, and again by atom.
+
+    `body_place` and `head_place` say where a literal stands in the rules' own tensors;
+    `use_place` and `source_place` where it stands in the order by rule.
+    """
+
+    M: int
+    R: int
+    body_place: Tensor  # (literals,)
+    body_rule: Tensor  # (literals,)
+    body_start: Tensor  # (R + 1,)
+    body_atom: Tensor  # (literals,)
+    use_start: Tensor  # (M + 1,) the bodies that an atom is in
+    use_rule: Tensor  # (literals,)
+    use_place: Tensor  # (literals,)
+    head_place: Tensor  # (head literals,)
+    head_rule: Tensor  # (head literals,)
+    head_start: Tensor  # (R + 1,)
+    head_atom: Tensor  # (head literals,)
+    source_start: Tensor  # (M + 1,) the rules that an atom is a head of
+    source_rule: Tensor  # (head literals,)
+    source_place: Tensor  # (head literals,)
+    #: The same in the form that a kernel needs, by the name of the kernel.
+    kernel_form: dict[str, object] = field(default_factory=dict)
+
+
+def make_literal_rows(literals: Literals, *, M: int, R: int) -> LiteralRows:
+    """The literals as compressed rows."""
+    largest = max(M, R, len(literals.body_rule), len(literals.head_rule))
+    dtype = torch.int32 if largest < 2**31 - 1 else torch.int64
+    body = _both_directions(literals.body_rule, literals.body_atom, M, R, dtype)
+    head = _both_directions(literals.head_rule, literals.head_atom, M, R, dtype)
+    return LiteralRows(M, R, *body, *head)
+
+
+def _both_directions(
+    rule: Tensor, atom: Tensor, M: int, R: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    order = torch.argsort(rule, stable=True)
+    rule, atom = rule[order], atom[order]
+    place = torch.argsort(atom, stable=True)
+    by_rule = order.to(dtype), rule.to(dtype), _starts(rule, R, dtype), atom.to(dtype)
+    return *by_rule, _starts(atom, M, dtype), rule[place].to(dtype), place.to(dtype)
+
+
+def _starts(index: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    ends = torch.bincount(index, minlength=count).cumsum(0)
+    return torch.cat([ends.new_zeros(1), ends]).to(dtype)
+
+
+_ROWS: WeakKeyDictionary[SparseRules, tuple[object, LiteralRows]] = WeakKeyDictionary()
+
+
+def literal_rows_of(rules: SparseRules) -> LiteralRows:
+    """The literals of these rules as compressed rows, sorted once and again when they change."""
+    literals = rules.literals()
+    version = tuple([(x.data_ptr(), x._version, x.numel()) for x in literals])
+    cached = _ROWS.get(rules)
+    if cached is None or cached[0] != version:
+        cached = version, make_literal_rows(literals, M=rules.M, R=rules.R)
+        _ROWS[rules] = cached
+    return cached[1]
+
+
+# -------------- The coefficients of a step: the parameters multiplied out, as kernels use them
+
+
+class Parameters(NamedTuple):
+    """The parameters of a sparse model as they are stored."""
+
+    body_logits: Tensor  # (literals,)
+    body_background: Tensor  # (R,)
+    head_logits: Tensor  # (head literals,)
+    head_background: Tensor  # (R,)
+    threshold: Tensor  # (R,)
+    sharpness_raw: Tensor  # (R,)
+    confidence_raw: Tensor  # (R,)
+    gain_raw: Tensor  # ()
+    offset: Tensor  # (M,)
+    gate_raw: Tensor  # ()
+
+
+class Coefficients(NamedTuple):
+    """The coefficients of a step, or their gradients.
+
+    With m = 1 − s, a step is a_j = σ(margin_j − body_background_j Σ_i m_i − Σ_p body_weight_p m_p),
+    φ_i = Σ_j head_background_j a_j + Σ_p head_weight_p a_p − offset_i, and the gate and the update
+    as they stand. The two totals over all atoms and all rules are taken in float64.
+    """
+
+    margin: Tensor  # (R,) τ_j (Σ_i u_ji − b_j)
+    body_background: Tensor  # (R,) τ_j times the background of the body
+    body_weight: Tensor  # (literals,) τ_j times the weights over the background, by rule
+    head_background: Tensor  # (R,) the amplitude times the background of the head
+    head_weight: Tensor  # (head literals,) the amplitude times the weights over it, by rule
+    offset: Tensor  # (M,) θ
+    gate: Tensor  # () β
+
+
+def make_coefficients(
+    rows: LiteralRows, parameters: StepParameters, dtype: torch.dtype
+) -> Coefficients:
+    """The coefficients in the dtype of the states, differentiable in the step's parameters."""
+    weights = parameters.weights
+    sharpness, amplitude = parameters.sharpness.to(dtype), parameters.amplitude.to(dtype)
+    body = weights.body.to(dtype).index_select(0, rows.body_place)
+    head = weights.head.to(dtype).index_select(0, rows.head_place)
+    margin = weights.body_total - parameters.threshold.double()  # (R,)
+    return Coefficients(
+        margin=(parameters.sharpness.double() * margin).to(dtype),
+        body_background=sharpness * weights.body_off.to(dtype),
+        body_weight=sharpness.index_select(0, rows.body_rule) * body,
+        head_background=amplitude * weights.head_off.to(dtype),
+        head_weight=amplitude.index_select(0, rows.head_rule) * head,
+        offset=parameters.offset.to(dtype),
+        gate=parameters.gate.to(dtype),
+    )
+
+
+def plain_step(
+    rows: LiteralRows, coefficients: Coefficients, state: Tensor, *, bump: bool
+) -> Tensor:
+    """One step from the coefficients in plain torch. (B, M)."""
+    c, missing = coefficients, 1 - state
+    total = missing.sum(-1, keepdim=True, dtype=torch.float64)
+    lack = (total * c.body_background.double()).to(state.dtype)  # (B, R)
+    lack = lack.index_add(
+        -1, rows.body_rule, missing.index_select(-1, rows.body_atom) * c.body_weight
+    )
+    activation = torch.sigmoid(c.margin - lack)
+    background = (activation * c.head_background).sum(-1, keepdim=True, dtype=torch.float64)
+    received = background.to(state.dtype).expand_as(state)
+    sent = activation.index_select(-1, rows.head_rule) * c.head_weight
+    evidence = received.index_add(-1, rows.head_atom, sent) - c.offset  # (B, M)
+    scaled = c.gate * evidence
+    gate = bump_gate(scaled) if bump else torch.sigmoid(scaled)
+    return state + missing * (gate * torch.sigmoid(evidence))
+
+
+# --------------------------------------------- What a kernel for one kind of device implements
+
+
+class Kernel(Protocol):
+    """Runs T steps on a batch (B, M), forwards and backwards.
+
+    `prepared` is what `read` returns: the coefficients in the kernel's own form. `counts` (B,)
+    says how many of the steps each example takes; None means all of them.
+    """
+
+    def read(
+        self, rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
+    ) -> Any:
+        """The coefficients of a step, for states of this dtype."""
+
+    def read_backward(
+        self, rows: LiteralRows, parameters: Parameters, grads: Coefficients
+    ) -> Parameters:
+        """The gradients of the parameters, from those of the coefficients."""
+
+    def forward(
+        self,
+        rows: LiteralRows,
+        prepared: Any,
+        state: Tensor,
+        steps: int,
+        *,
+        counts: Tensor | None,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The last state (B, M); and, to keep, all T + 1 states in an order of its own."""
+
+    def trajectory(self, rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
+        """All states that `forward` kept. (T + 1, B, M)."""
+
+    def backward(
+        self,
+        rows: LiteralRows,
+        prepared: Any,
+        kept: Tensor,
+        grad: Tensor,
+        *,
+        counts: Tensor | None,
+        learn: bool,
+    ) -> tuple[Tensor, Coefficients | None]:
+        """The gradient of the first state (B, M); and, to learn, of the coefficients.
+
+        `grad` (1, B, M) is the gradient of the last state, or (T + 1, B, M) of every one.
+        """
+
+
+# ---- Runs on a CUDA device as recorded graphs: one launch by the host instead of one per kernel
+
+#: Values of the largest input that is recorded. Beyond that the kernels take longer than the host,
+#: and the memory that a graph keeps is no longer small.
+MOST_VALUES = 1 << 24
+#: Graphs that are kept.
+_MOST = 16
+#: After so many other runs a graph that was not used makes room for a new one.
+_UNUSED = 200
+#: Kinds of runs that are remembered as seen.
+_MOST_SEEN = 1000
+
+#: What is recorded: it reads its arguments, and memory that it holds itself.
+Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
+
+
+@dataclass(eq=False)
+class _Recorded:
+    """A graph, the tensors that it reads and writes, and when it was used last."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    results: tuple[Tensor, ...]
+    done: torch.cuda.Event
+    function: Function  # it holds what else the graph reads
+    used: int = 0
+
+
+class RecordedRuns:
+    """Runs that differ in their inputs only, recorded when one of a kind comes the second time.
+
+    A copy starts with none.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[Hashable] = set()
+        self._runs: OrderedDict[Hashable, _Recorded] = OrderedDict()  # the last used last
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def run(
+        self, key: Hashable, function: Function, inputs: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """function(*inputs), which depends on nothing but `key` and the inputs."""
+        if _values(inputs) > MOST_VALUES or inputs[0].device.index != torch.cuda.current_device():
+            return function(*inputs)
+        # While the caller records a graph of its own, this becomes a part of it.
+        if torch.cuda.is_current_stream_capturing():
+            return function(*inputs)
+        key = key, *((x.shape, x.dtype) for x in inputs)
+        with self._lock, torch.no_grad():
+            self._count += 1
+            recorded = self._runs.get(key)
+            if recorded is None:
+                if not self._is_worth_it(key):
+                    return function(*inputs)
+                recorded = self._runs[key] = _record(function, inputs)
+            recorded.used = self._count
+            self._runs.move_to_end(key)
+            recorded.done.wait()  # another stream may still read the results of the last run
+            for kept, given in zip(recorded.inputs, inputs, strict=True):
+                kept.copy_(given)
+            recorded.graph.replay()
+            results = tuple(result.clone() for result in recorded.results)
+            recorded.done.record()
+            return results
+
+    def _is_worth_it(self, key: Hashable) -> bool:
+        """Whether to record this kind of run now; if need be, in the place of an older one."""
+        if key not in self._seen:
+            if len(self._seen) == _MOST_SEEN:
+                self._seen.clear()
+            self._seen.add(key)
+            return False
+        if len(self._runs) == _MOST:
+            oldest = next(iter(self._runs))
+            if self._count - self._runs[oldest].used < _UNUSED:
+                return False
+            del self._runs[oldest]
+        return True
+
+    def __reduce__(self) -> tuple[type[RecordedRuns], tuple[()]]:
+        return RecordedRuns, ()
+
+
+def _values(tensors: Sequence[Tensor]) -> int:
+    return max((tensor.numel() for tensor in tensors), default=0)
+
+
+def _record(function: Function, inputs: Sequence[Tensor]) -> _Recorded:
+    with torch.inference_mode(False):  # later runs may come outside of that mode
+        given = [tensor.detach().clone() for tensor in inputs]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function(*given)  # what is allocated or compiled once must not be part of the graph
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads may use the device meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = function(*given)
+    return _Recorded(graph, given, results, torch.cuda.Event(), function)  # type: ignore[no-untyped-call]
+
+
+# ---- T steps of the sparse form through a kernel, as functions that autograd can differentiate
+
+#: From the parameters and the dtype of the states to the coefficients, in plain torch.
+ReadPlainly: TypeAlias = Callable[[Parameters, torch.dtype], Coefficients]
+
+
+@dataclass(frozen=True)
+class FusedSteps:
+    """How to run T steps: everything about them that has no gradient."""
+
+    kernel: Kernel
+    rows: LiteralRows
+    read_plainly: ReadPlainly
+    steps: int
+    bump: bool
+    #: Whether the states within a segment of about √T steps are recomputed in the backward pass.
+    sqrt: bool = False
+    #: How many of the steps each example takes (B,); None for all of them.
+    counts: Tensor | None = None
+    #: Where runs on a GPU are recorded, and what they depend on besides tensors and steps.
+    recorded: RecordedRuns | None = None
+    key: Hashable = None
+
+    def final(self, state: Tensor, parameters: Parameters | None, prepared: Any = None) -> Tensor:
+        """The state after all steps. (…, M).
+
+        `prepared` are coefficients that the kernel has read before; then `parameters` may be None.
+        """
+        if state.dim() != 2:
+            batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
+            return self.final(batch, parameters, prepared).reshape(state.shape)
+        if not torch.is_grad_enabled():  # no backward pass will come, so nothing has to be kept
+            if self.recorded is not None:
+                return self.forward_recorded(state, parameters, prepared, keep=False)[0]
+            if prepared is None:
+                prepared = self.read(parameters, state.dtype)
+            return self.forward(state, prepared, keep=False)[0]
+        return _Final.apply(self, prepared, state, *(parameters or ()))  # type: ignore[no-any-return,no-untyped-call]
+
+    def trajectory(
+        self, state: Tensor, parameters: Parameters | None, prepared: Any = None
+    ) -> Tensor:
+        """Every state of the run, the first one included. (T + 1, …, M)."""
+        batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
+        states: Tensor = _Every.apply(self, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
+        return states.reshape(self.steps + 1, *state.shape)
+
+    def read(self, parameters: Parameters | None, dtype: torch.dtype) -> Any:
+        """The coefficients in the kernel's own form."""
+        if parameters is None:
+            raise RuntimeError("neither parameters nor prepared coefficients were given")
+        return self.kernel.read(self.rows, parameters, dtype, bump=self.bump)
+
+    # ------------------------------------------------------------ inside autograd
+
+    def forward(self, state: Tensor, prepared: Any, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+        """The last state, and what is kept: all states, or the first state of each segment."""
+        if not (keep and self.sqrt):
+            last, kept = self.kernel.forward(
+                self.rows, prepared, state, self.steps, counts=self.counts, keep=keep
+            )
+            return last, [] if kept is None else [kept]
+        starts = []
+        for first, length in self._segments():
+            starts.append(state)
+            counts = self._counts_of(first, length)
+            state, _ = self.kernel.forward(
+                self.rows, prepared, state, length, counts=counts, keep=False
+            )
+        return state, starts
+
+    def backward(
+        self, prepared: Any, kept: list[Tensor], grad: Tensor, *, learn: bool
+    ) -> tuple[Tensor, Coefficients | None]:
+        """The gradients of the state and of the coefficients."""
+        if not self.sqrt:
+            return self.kernel.backward(
+                self.rows, prepared, kept[0], grad, counts=self.counts, learn=learn
+            )
+        sums: Coefficients | None = None
+        for start, (first, length) in zip(reversed(kept), reversed(self._segments()), strict=True):
+            counts = self._counts_of(first, length)
+            _, states = self.kernel.forward(
+                self.rows, prepared, start, length, counts=counts, keep=True
+            )
+            assert states is not None  # keep=True
+            grad_start, part = self.kernel.backward(
+                self.rows, prepared, states, grad, counts=counts, learn=learn
+            )
+            grad = grad_start[None]
+            if part is not None:
+                sums = part if sums is None else Coefficients(*map(torch.add, sums, part))
+        return grad[0], sums
+
+    def forward_recorded(
+        self, state: Tensor, parameters: Parameters | None, prepared: Any, *, keep: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As `forward`, from a recorded graph, which reads the parameters where it has to."""
+
+        def function(state: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
+            read = self.read(parameters, state.dtype) if prepared is None else prepared
+            last, kept = replace(self, counts=_only(counts)).forward(state, read, keep=keep)
+            return last, *kept
+
+        last, *kept = self._run_recorded(("forward", keep), function, state)
+        return last, kept
+
+    def backward_recorded(
+        self, parameters: Parameters, kept: list[Tensor], grad: Tensor, *, learn: bool
+    ) -> tuple[Tensor, ...]:
+        """The gradients of the state and, to learn, of the parameters, from a recorded graph."""
+
+        def function(grad: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+            states, counts = list(others[: len(kept)]), others[len(kept) :]
+            read, run = self.read(parameters, grad.dtype), replace(self, counts=_only(counts))
+            grad_state, sums = run.backward(read, states, grad, learn=learn)
+            if sums is None:
+                return (grad_state,)
+            by_parameter = self.kernel.read_backward(self.rows, parameters, sums)
+            # As one tensor: each result costs the host a launch.
+            return grad_state, torch.cat([x.reshape(-1) for x in by_parameter])
+
+        grad_state, *joined = self._run_recorded(("backward", learn), function, grad, *kept)
+        if not joined:
+            return (grad_state,)
+        parts = torch.split(joined[0], [x.numel() for x in parameters])
+        # All but two parameters are vectors already.
+        same = (p if x.dim() == 1 else p.view_as(x) for p, x in zip(parts, parameters, strict=True))
+        return grad_state, *same
+
+    def _run_recorded(
+        self, kind: Hashable, function: Function, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """function(*inputs), with the counts as a last input where there are any."""
+        assert self.recorded is not None
+        if self.counts is not None:
+            inputs = *inputs, self.counts
+        return self.recorded.run((kind, self.key, self.steps, self.sqrt), function, inputs)
+
+    def _segments(self) -> list[tuple[int, int]]:
+        """The first step and the length of each segment of about √T steps."""
+        length = math.isqrt(max(self.steps - 1, 0)) + 1
+        return [(t, min(length, self.steps - t)) for t in range(0, self.steps, length)]
+
+    def _counts_of(self, first: int, length: int) -> Tensor | None:
+        return None if self.counts is None else (self.counts - first).clamp(0, length)
+
+    def run_plainly(self, state: Tensor, coefficients: Coefficients) -> list[Tensor]:
+        """Every state of the run in plain torch, which can be differentiated again and again."""
+        states = [state]
+        for t in range(self.steps):
+            after = plain_step(self.rows, coefficients, state, bump=self.bump)
+            if self.counts is not None:
+                after = torch.where((t < self.counts)[:, None], after, state)
+            state = after
+            states.append(state)
+        return states
+
+
+def _only(tensors: tuple[Tensor, ...]) -> Tensor | None:
+    """The one tensor, or None."""
+    return tensors[0] if tensors else None
+
+
+class _Final(torch.autograd.Function):
+    """The last state of a run."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, run: FusedSteps, prepared: Any, state: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        ctx.run, ctx.prepared = run, prepared
+        keep = any(ctx.needs_input_grad)
+        if run.recorded is not None and prepared is None:
+            last, kept = run.forward_recorded(state, Parameters(*parameters), None, keep=keep)
+        else:
+            if prepared is None:
+                ctx.prepared = run.read(Parameters(*parameters), state.dtype)
+            last, kept = run.forward(state, ctx.prepared, keep=keep)
+        ctx.kept = len(kept)
+        ctx.save_for_backward(state, *kept, *parameters)
+        return last
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _backward(ctx, grads[0][None])
+
+
+class _Every(torch.autograd.Function):
+    """All states of a run."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, run: FusedSteps, prepared: Any, state: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        ctx.run, ctx.prepared, ctx.kept = run, prepared, 1
+        if prepared is None:
+            ctx.prepared = run.read(Parameters(*parameters), state.dtype)
+        last, kept = run.kernel.forward(
+            run.rows, ctx.prepared, state, run.steps, counts=run.counts, keep=True
+        )
+        assert kept is not None  # keep=True
+        ctx.save_for_backward(state, kept, *parameters)
+        return run.kernel.trajectory(run.rows, kept, len(last))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _backward(ctx, grads[0])
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of (run, prepared, state, *parameters); `grad` is (1 or T + 1, B, M)."""
+    run: FusedSteps = ctx.run
+    state, *rest = ctx.saved_tensors
+    kept, parameters = rest[: ctx.kept], rest[ctx.kept :]
+    wanted = ctx.needs_input_grad[2:]
+    if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
+        return None, None, *_differentiable(run, state, parameters, grad, wanted)
+    learn = any(wanted[1:])
+    grads: list[Tensor | None] = [None] * len(wanted)
+    if ctx.prepared is None:
+        found = run.backward_recorded(Parameters(*parameters), kept, grad, learn=learn)
+        grads[: len(found)] = found
+    else:
+        grads[0], sums = run.backward(ctx.prepared, kept, grad, learn=learn)
+        if sums is not None:
+            grads[1:] = run.kernel.read_backward(run.rows, Parameters(*parameters), sums)
+    return None, None, *(g if needed else None for g, needed in zip(grads, wanted, strict=True))
+
+
+def _differentiable(
+    run: FusedSteps, state: Tensor, parameters: list[Tensor], grad: Tensor, wanted: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """The gradients with a graph of their own, from plain torch."""
+    if parameters:
+        coefficients = run.read_plainly(Parameters(*parameters), state.dtype)
+    else:
+        raise RuntimeError(
+            "the gradient of a model inside `fixed()` cannot be differentiated again; leave fixed()"
+        )
+    reached = run.run_plainly(state, coefficients)[-len(grad) :]
+    inputs = [x for x, needed in zip((state, *parameters), wanted, strict=True) if needed]
+    found = iter(
+        torch.autograd.grad(reached, inputs, list(grad), create_graph=True, allow_unused=True)
+    )
+    return [next(found) if needed else None for needed in wanted]
+
+
+# -------------------------------------------------------- Which kernel runs a model on a state
+
+#: Programs with fewer atoms, rules and literals than this do without compiled code, and without
+#: the second that loading it takes. The size of a batch has no say in it: an example's value
+#: must not depend on the others of its batch.
+_LEAST_SIZE = 128
+
+
+def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]) -> Kernel | None:
+    """The kernel that runs these rules on this state, or None where plain torch has to.
+
+    What is traced, mapped or carries a forward derivative stays with plain torch, and so do
+    sixteen-bit states, and everything while the kernel is being compiled.
+    """
+    if not isinstance(rules, SparseRules) or torch.compiler.is_compiling():
+        return None
+    if not is_worth_a_kernel(rules):
+        return None
+    if state.dtype not in (torch.float32, torch.float64) or _is_traced():
+        return None
+    every = (state, *parameters)
+    if not are_plain(*every):
+        return None
+    if rules.body_rule.is_cpu and all(t.is_cpu for t in every):
+        backward = torch.is_grad_enabled() and any(t.requires_grad for t in every)
+        return _cpu_kernel(state, parameters[0].dtype, backward)
+    if state.dtype != torch.float32 or not all(t.is_cuda for t in (*every, rules.body_rule)):
+        return None
+    return _cuda_kernel()
+
+
+def is_worth_a_kernel(rules: SparseRules) -> bool:
+    """Whether the program is not too small for a kernel."""
+    return rules.M + rules.R + rules.body_rule.numel() >= _LEAST_SIZE
+
+
+def _is_traced() -> bool:
+    return bool(torch._C._get_tracing_state())
+
+
+def _cpu_kernel(state: Tensor, parameters: torch.dtype, backward: bool) -> Kernel | None:
+    if not has_numba():
+        return None
+    loaded = "latentgamma.operator.kernels.cpu_launch" in sys.modules
+    with nullcontext() if loaded else paused_collector():
+        from latentgamma.operator.kernels import cpu_launch
+        from latentgamma.operator.kernels import cpu_launch as compilation
+
+        alone = state.numel() <= cpu_launch.FEW * state.shape[-1]
+        kind = compilation.KernelKind(_name(state.dtype), _name(parameters), alone, backward)
+        return cpu_launch if compilation.COMPILATION.is_ready(kind) else None
+
+
+@cache
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@cache
+def has_numba() -> bool:
+    """Whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def _cuda_kernel() -> Kernel | None:
+    if not has_triton():
+        return None
+    from latentgamma.operator.kernels import cuda_launch
+
+    return cuda_launch

@@ -1,0 +1,1352 @@
+"""The operator as an `nn.Module`, and its parameters in closed form."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, final, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from latentgamma._display import Display, Displayed, caption, heat_table, number
+from latentgamma.certificate.bounds import Reading
+from latentgamma.certificate.certify import Certificate, certify
+from latentgamma.certificate.constants import ClosedForm, Constants, HeadSharing, closed_strata
+from latentgamma.certificate.parts import Places
+from latentgamma.engine.tensors import ZeroGradientWatch, values_can_be_read
+from latentgamma.errors import ModelError, StateError
+from latentgamma.operator.kernels.interface import Parameters, RecordedRuns, is_worth_a_kernel
+from latentgamma.operator.rules import (
+    KNOWN_GATES,
+    AbstractRules,
+    GateKind,
+    SparseRules,
+    StepParameters,
+    is_bump,
+)
+from latentgamma.operator.run import (
+    MEMORIES,
+    FixedParameters,
+    FixedState,
+    Memory,
+    ProofClosure,
+    Runner,
+    above_one,
+    log_odds_after,
+    open_unit,
+    positive,
+    proof_closure,
+    raw_above,
+    raw_open_unit,
+    wants_slope,
+)
+from latentgamma.operator.until_closed import (
+    CertificateCache,
+    ClosureCache,
+    GpuRun,
+    run_until_closed,
+    run_until_closed_on_gpu,
+)
+from latentgamma.operator.weights import read_model, rows_of
+from latentgamma.program.facts import Facts, FactSets, fact_values
+from latentgamma.program.program import Program, require_definite, require_program
+
+# ------------- Checks of what users pass to a model: options, shapes, numbers of steps, states
+
+#: What a state may be made of.
+STATE_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def one_of(what: str, value: str, allowed: tuple[str, ...]) -> Any:
+    """The value, if it is one of the allowed ones.
+
+    Raises:
+        ModelError: it is not.
+    """
+    if value not in allowed:
+        options = ", ".join(repr(name) for name in allowed)
+        raise ModelError(f"{what} must be one of {options}, not {value!r}")
+    return value
+
+
+def check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise a ModelError unless the tensor has this shape."""
+    if tuple(tensor.shape) != shape:
+        raise ModelError(f"{what} must have the shape {shape}, not {tuple(tensor.shape)}")
+
+
+def checked_steps(steps: int) -> int:
+    """The number of steps, if it is a whole number from 0 on; otherwise a StateError."""
+    whole = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
+    if not whole or steps < 0:
+        raise StateError(f"steps is a whole number from 0 on, or None, not {steps!r}")
+    return int(steps)
+
+
+def checked_state(state: Tensor, M: int, device: torch.device) -> Tensor:
+    """The state, if a model of M atoms on this device can run on it.
+
+    Raises:
+        StateError: it is not a floating-point tensor (…, M) on the device, with values in [0, 1].
+    """
+    if not isinstance(state, Tensor):
+        raise StateError(f"a state is a tensor, not {type(state).__name__}; try model.state")
+    if state.dtype not in STATE_DTYPES:
+        raise StateError(
+            f"a state is a floating-point tensor of 16, 32 or 64 bits, not {state.dtype}; use "
+            f"state.float(), or model.state(facts) for fact sets"
+        )
+    if state.dim() == 0 or state.shape[-1] != M:
+        raise StateError(
+            f"the last dimension of a state is the number of atoms, {M}, but the shape "
+            f"is {tuple(state.shape)}"
+        )
+    if state.device != device:
+        raise StateError(
+            f"the state is on {state.device}, but the model on {device}; use state.to(model.device)"
+        )
+    # On a GPU an exception would have to wait for the device; there a wrong value becomes NaN.
+    if state.numel() and not state.is_cuda and values_can_be_read(state):
+        low, high = _range(state.detach())
+        if not (low >= 0 and high <= 1):  # NaN fails both
+            found = (
+                "there is a NaN among these"
+                if math.isnan(low)
+                else f"these reach from {low:.6g} to {high:.6g}"
+            )
+            raise StateError(f"the values of a state lie in [0, 1], but {found}")
+    return state
+
+
+def _range(values: Tensor) -> tuple[float, float]:
+    """The least and the greatest value; NaN if any is."""
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        # torch would start its threads for this, and they would compete with the kernel's.
+        with suppress(RuntimeError):  # under a transform of torch.func there is no array
+            array = values.numpy()
+            return float(np.minimum.reduce(array, None)), float(np.maximum.reduce(array, None))
+    low, high = torch.aminmax(values)
+    return float(low), float(high)
+
+
+# ---------------------- A digest of a program: what the values of a model or a layer belong to
+
+
+def program_digest(program: Program) -> Tensor:
+    """32 bytes that differ for programs that differ in a rule, an atom or an order. (32,)."""
+    digest = hashlib.blake2b(digest_size=32)
+    for array in (
+        program.body_indptr,
+        program.body_literals,
+        program.head_indptr,
+        program.head_indices,
+    ):
+        digest.update(np.ascontiguousarray(array, np.int64).tobytes())
+        digest.update(b"|")
+    for name in program.atoms:
+        encoded = name.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+
+
+def refuse_other_program(
+    module: nn.Module, state_dict: dict[str, Any], prefix: str, *others: Any
+) -> None:
+    """Raise a ModelError for a state dict of another program, before anything is loaded."""
+    own = module.get_extra_state()
+    # State dicts of earlier releases have no digest.
+    given = state_dict.setdefault(prefix + "_extra_state", own)
+    if len(own) and len(given) and not torch.equal(own, given.cpu()):
+        raise ModelError(
+            "these values belong to another program; load them into a model or a layer of that "
+            "program"
+        )
+
+
+# ------------------------------- What a run leaves: every state, and what can be read off them
+
+#: A notebook shows this many atoms and steps.
+_SHOWN_ROWS, _SHOWN_STEPS = 30, 15
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory(Displayed):
+    """Every state of a run, the first one included.
+
+    `states` has shape (T + 1, …, M).
+
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> run = model.iterate(model.state("penguin"), 2)
+    >>> run.crossing  # bird, penguin, animal
+    tensor([1, 0, 2])
+    """
+
+    states: Tensor
+    program: Program | None = None
+
+    @property
+    def steps(self) -> int:
+        """T, the number of applications of the operator."""
+        return len(self.states) - 1
+
+    @property
+    def final(self) -> Tensor:
+        """The state after the last step. (…, M)."""
+        return self.states[-1]
+
+    @property
+    def support(self) -> Tensor:
+        """Which atoms are above one half, at every step. (T + 1, …, M)."""
+        return self.states > 0.5
+
+    @property
+    def crossing(self) -> Tensor:
+        """The first step at which each atom is above one half, −1 where it never is. (…, M)."""
+        above = self.support
+        return torch.where(above.any(0), above.to(torch.int64).argmax(0), -1)
+
+    def names(self, step: int = -1) -> frozenset[str]:
+        """The names of the atoms above one half after a step, for a single trajectory.
+
+        Args:
+            step: the number of the step, from 0 for the first state to T; by default the last one.
+
+        Returns:
+            A set of names.
+
+        Raises:
+            ModelError: the model that was run has no program.
+            FactsError: this is the trajectory of a batch.
+        """
+        if self.program is None:
+            raise ModelError("this trajectory belongs to a model without a program: no names")
+        return self.program.names(self.states[step].detach().double().cpu().numpy())
+
+    def _shown(self) -> tuple[str, list[str], list[tuple[str, list[float]]]]:
+        """A title, some steps, and the values of some atoms after each of them."""
+        crossing, steps = self.crossing, self.steps
+        order = torch.where(crossing < 0, steps + 1, crossing).argsort(stable=True)[:_SHOWN_ROWS]
+        every = max(1, -(-steps // _SHOWN_STEPS))
+        times = sorted({*range(0, steps, every), steps})
+        values = self.states.detach().double().cpu()[times][:, order.cpu()].T.tolist()
+        names = self.program.atoms if self.program else [f"a{i}" for i in range(len(crossing))]
+        rows = [(names[i], row) for i, row in zip(order.tolist(), values, strict=True)]
+        title = (
+            f"{(crossing >= 0).sum():,} of {len(crossing):,} atoms above ½ within {steps:,} steps"
+        )
+        return title, [str(t) for t in times], rows
+
+    def _display(self) -> Display:
+        if self.states.ndim != 2:
+            return Display(f"a trajectory of shape {tuple(self.states.shape)}")
+        title, times, values = self._shown()
+        rows = [(name, *map(number, row)) for name, row in values]
+        return Display(title, columns=("", *times), rows=rows, right=1)
+
+    def _repr_html_(self) -> str:
+        if self.states.ndim != 2:
+            return super()._repr_html_()
+        title, times, values = self._shown()
+        return caption(title) + heat_table(times, values)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.states)
+
+    def __getitem__(self, step: int) -> Tensor:
+        return self.states[step]
+
+
+# ----------------------------------------------- LatentGamma: the operator as a PyTorch module
+# This file has more than 400 lines, since all public methods of the class stand here with their
+# documentation. What they do is in the modules that it imports.
+
+Gradient: TypeAlias = Literal["exact", "proof"]
+#: What runs many steps: compiled code where there is some for it, or plain torch.
+KernelChoice: TypeAlias = Literal["auto", "reference"]
+
+# How far from 0 and 1 a state is held where its log-odds are taken.
+_INSIDE = 1e-6
+_REMEDY = (
+    'train through lg.Layer, or set model.gradient = "proof"; and read log-odds, logits=True, '
+    "instead of clamped states"
+)
+
+GROUPS = (
+    "body",
+    "head",
+    "threshold",
+    "sharpness",
+    "confidence",
+    "gain",
+    "offset",
+    "gate",
+)
+
+
+@final
+class LatentGamma(nn.Module):
+    """The operator: a state of M values in [0, 1] goes in, the state some steps later comes out.
+
+    `latentgamma.oracle(program)` builds one whose parameters are written down from a program.
+    The parameters that must stay positive, or between 0 and 1, are kept there by construction:
+    `sharpness`, `gain` and `gate` through a softplus, `confidence` through a sigmoid. So an
+    optimiser may take any finite step.
+
+    A state may be float64, float32, bfloat16 or float16, whatever the model's own dtype: a step
+    computes in the dtype of the state, and in float32 where that has sixteen bits.
+
+    Two backward passes belong to the same forward values:
+
+    - `gradient="exact"` is the derivative of the T steps. On a sharp model it is
+      almost zero: a closure does not change when a fact changes by a little.
+    - `gradient="proof"` is, for the state, the gradient of the min/max closure of the same
+      state: the gradient of an atom goes to the weakest facts of its best proof, undiminished at
+      any depth. An atom that was not derived sends it to the facts that would have to rise. It
+      is zero only where no proof exists at all. Ties go along the shortest proofs, in equal
+      shares. Parameters get their exact derivative.
+
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> model
+    LatentGamma(
+      M=3, R=2, gate=sigmoid, gradient=exact
+      (rules): DenseRules()
+    )
+    >>> sorted(model.names(model(model.state(["penguin"]))))
+    ['animal', 'bird', 'penguin']
+
+    Attributes:
+        rules: the two matrices, dense or sparse.
+        program: the program this model was built from, if any: it lends the names of the
+            atoms, and `certificate()` compares the model with it.
+        gate_kind: `"sigmoid"` or `"bump"`.
+        gradient: `"exact"` or `"proof"`; it may be set at any time.
+        kernel: `"auto"` runs many steps of the sparse form as one compiled kernel where there is
+            one for the device and dtype of the state; `"reference"` always as plain torch. They
+            agree to rounding. It may be set at any time.
+    """
+
+    def __init__(
+        self,
+        rules: AbstractRules,
+        *,
+        threshold: Tensor,
+        sharpness: Tensor,
+        confidence: Tensor,
+        gain: Tensor,
+        offset: Tensor,
+        gate: Tensor,
+        gate_kind: GateKind = "sigmoid",
+        gradient: Gradient = "exact",
+        kernel: KernelChoice = "auto",
+        program: Program | None = None,
+    ) -> None:
+        super().__init__()
+        if program is not None and rules.M != program.M:
+            raise ModelError(f"the rules have {rules.M} atoms, the program has {program.M}")
+        check_shape("threshold", threshold, (rules.R,))
+        check_shape("sharpness", sharpness, (rules.R,))
+        check_shape("confidence", confidence, (rules.R,))
+        check_shape("gain", gain, ())
+        check_shape("offset", offset, (rules.M,))
+        check_shape("gate", gate, ())
+        self.gate_kind: GateKind = one_of("gate", gate_kind, get_args(GateKind))
+        self.kernel = kernel
+        self.program = program
+        self.rules = rules
+        self.threshold = nn.Parameter(threshold)
+        self.sharpness_raw = nn.Parameter(raw_above("sharpness", sharpness, 0.0))
+        self.confidence_raw = nn.Parameter(raw_open_unit("confidence", confidence))
+        self.gain_raw = nn.Parameter(raw_above("gain", gain, 0.0))
+        self.offset = nn.Parameter(offset)
+        self.gate_raw = nn.Parameter(raw_above("gate", gate, 1.0))
+        self._state_dtype = threshold.dtype
+        self._certificates = CertificateCache()
+        self._closures = ClosureCache()
+        self._fixed = FixedState()
+        self._recorded_runs = RecordedRuns()
+        self._proofs: ProofClosure | None = None
+        self._zero_gradient = ZeroGradientWatch(_REMEDY)
+        self.gradient = gradient
+        self.register_load_state_dict_pre_hook(refuse_other_program)  # type: ignore[no-untyped-call]
+
+    # ------------------------------------------------------------ parameters
+
+    @property
+    def gradient(self) -> Gradient:
+        """Which backward pass this model has: `"exact"` or `"proof"`."""
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, kind: Gradient) -> None:
+        self._gradient: Gradient = one_of("gradient", kind, get_args(Gradient))
+        if kind == "proof" and not self.offset.is_meta:
+            self._proofs = proof_closure(self.rules, self._proofs)
+
+    @property
+    def kernel(self) -> KernelChoice:
+        """What runs many steps: `"auto"` or `"reference"`."""
+        return self._kernel
+
+    @kernel.setter
+    def kernel(self, choice: KernelChoice) -> None:
+        self._kernel: KernelChoice = one_of("kernel", choice, get_args(KernelChoice))
+
+    @property
+    def sharpness(self) -> Tensor:
+        """τ > 0, one per rule. (R,)."""
+        return positive(self.sharpness_raw)
+
+    @property
+    def confidence(self) -> Tensor:
+        """ρ in (0, 1), one per rule. (R,)."""
+        return open_unit(self.confidence_raw)
+
+    @property
+    def gain(self) -> Tensor:
+        """τ_nor > 0. ()."""
+        return positive(self.gain_raw)
+
+    @property
+    def gate(self) -> Tensor:
+        """β > 1. ()."""
+        return above_one(self.gate_raw)
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+        return self.rules.M
+
+    @property
+    def R(self) -> int:
+        """The number of rules."""
+        return self.rules.total
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.offset.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the states that `state` makes."""
+        return self._state_dtype
+
+    def step_parameters(self) -> StepParameters:
+        """The parameters as a step uses them, differentiable; inside `fixed()` as they were then.
+
+        Returns:
+            The weights of the rules, and the threshold, sharpness, amplitude, offset and gate.
+        """
+        return self._runner().step_parameters()
+
+    def _runner(self) -> Runner:
+        return Runner(
+            self.rules,
+            self.gate_kind,
+            self,
+            self._fixed.current,
+            self.kernel != "reference",
+            self._recorded_runs,
+        )
+
+    @contextmanager
+    def fixed(self) -> Iterator[LatentGamma]:
+        """This model with its parameters as they are now: read once, and not differentiated.
+
+        Changes of the parameters have no effect until the context ends. It is that of the thread,
+        or of the asynchronous task, that entered it: others are outside until they enter their
+        own. Contexts may be nested: the outermost one reads the parameters. A copy of the model
+        made inside is an ordinary model.
+
+        >>> import latentgamma as lg
+        >>> model = lg.oracle(lg.parse("b :- a."))
+        >>> with model.fixed():
+        ...     float(model(model.state(["a"]), 1)[0]) > 0.5
+        True
+
+        Returns:
+            A context manager, whose value is this model.
+        """
+        with self._fixed.enter(self._fixed_parameters):
+            yield self
+
+    def _fixed_parameters(self) -> FixedParameters:
+        with torch.no_grad():
+            runner = self._runner()
+            read, raw = runner.step_parameters(), runner.raw_parameters()
+            # Some of these tensors are the parameters themselves.
+            read = read.with_tensors([tensor.detach().clone() for tensor in read.tensors()])
+            if raw is not None:
+                raw = Parameters(*(tensor.detach().clone() for tensor in raw))
+        return FixedParameters(read, raw)
+
+    def group(self, name: str) -> list[nn.Parameter]:
+        """The parameters of one group, for an optimiser.
+
+        Args:
+            name: "body", "head", "threshold", "sharpness", "confidence", "gain", "offset" or "gate".
+
+        Returns:
+            The parameters; those of "sharpness", "confidence", "gain" and "gate" are the unconstrained
+            ones, from which the values are computed.
+
+        Raises:
+            ModelError: there is no such group.
+        """
+        one_of("group", name, GROUPS)
+        if name in ("body", "head"):
+            named = self.rules.named_parameters()
+            return [p for key, p in named if key.rpartition(".")[2].startswith(name)]
+        raw = f"{name}_raw"
+        return [getattr(self, raw if hasattr(self, raw) else name)]
+
+    def trainable(self, *groups: str) -> LatentGamma:
+        """This model with just these groups of parameters requiring gradients.
+
+        Args:
+            *groups: names of groups, as in `group`; none to freeze all parameters.
+
+        Returns:
+            The same object.
+
+        Raises:
+            ModelError: there is no such group.
+        """
+        wanted = {id(p) for name in groups for p in self.group(name)}
+        for parameter in self.parameters():
+            parameter.requires_grad_(id(parameter) in wanted)
+        return self
+
+    # ------------------------------------------------------------ states
+
+    def state(self, facts: Facts | FactSets) -> Tensor:
+        """The state of a fact set or of many, on this model's device and dtype.
+
+        >>> import latentgamma as lg
+        >>> model = lg.oracle(lg.parse("bird :- penguin."))
+        >>> model.state("penguin")
+        tensor([0., 1.])
+        >>> model.state([["penguin"], []])
+        tensor([[0., 1.],
+                [0., 0.]])
+        >>> model.state({"penguin": 0.75})
+        tensor([0.0000, 0.7500])
+
+        Args:
+            facts: a fact set: a name, an index, several of them, one boolean or one value between 0
+                and 1 for each atom, or a dictionary from names to values. Many fact sets are an
+                iterable of them, or an array of shape (N, M).
+
+        Returns:
+            A tensor of shape (M,), or (N, M) for many fact sets.
+
+        Raises:
+            FactsError: if these are not facts of the program.
+            ModelError: if the model has no program.
+        """
+        program = self._need_program("to name facts")
+        values = torch.from_numpy(fact_values(program, facts))
+        return values.to(device=self.device, dtype=self.dtype)
+
+    def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
+        """The names of the atoms above one half.
+
+        Args:
+            state: one state, shape (M,), or a batch, shape (N, M).
+
+        Returns:
+            A set of names; for a batch, a list with a set for each state.
+
+        Raises:
+            FactsError: if one state does not have M values.
+            ModelError: if the model has no program.
+        """
+        program = self._need_program("to name atoms")
+        above = (state.detach() > 0.5).cpu().numpy()
+        if above.ndim == 1:
+            return program.names(above)
+        return [program.names(row) for row in above.reshape(-1, self.M)]
+
+    def _need_program(self, purpose: str) -> Program:
+        if self.program is None:
+            raise ModelError(f"this model has no program {purpose}; set model.program")
+        return self.program
+
+    # ------------------------------------------------------------ running
+
+    def step(self, state: Tensor) -> Tensor:
+        """The state after one application of the operator.
+
+        Args:
+            state: values in [0, 1], shape (…, M).
+
+        Returns:
+            The next state, of the same shape and dtype; no value is smaller than before.
+
+        Raises:
+            StateError: this is not a state of this model.
+        """
+        state = checked_state(state, self.M, self.device)
+        runner = self._runner()
+        parameters = runner.step_parameters()
+        if self.gradient == "proof" and wants_slope(state):
+            return runner.step(parameters, state.detach()) + self._slope(state)
+        return runner.step(parameters, state)
+
+    def _slope(self, state: Tensor) -> Tensor:
+        # A compiler cannot follow how a closure is made, so it takes the one that is there.
+        if self._proofs is None or not torch.compiler.is_compiling():
+            self._proofs = proof_closure(self.rules, self._proofs)
+        return self._proofs.slope(state, self.kernel)
+
+    def forward(
+        self,
+        state: Tensor,
+        steps: int | None = None,
+        *,
+        memory: Memory = "states",
+        logits: bool = False,
+    ) -> Tensor:
+        """The state after `steps` applications, or its log-odds.
+
+        With `steps=None` each example of a batch runs until its support is closed under the
+        program, which is checked symbolically, and never past the window that is certified for
+        states of this dtype. How many steps it takes depends on that example alone.
+
+        Args:
+            state: values in [0, 1], shape (…, M).
+            steps: the number of applications, from 0 on, or None.
+            memory: what is kept for the backward pass: "states", every state; "sqrt", about √T of
+                them; or "all", everything. What is not kept is computed again. Compiled or under a
+                transform of `torch.func`, where nothing can be run again, everything is kept.
+            logits: return the log-odds log(s / (1 − s)), computed in the log domain: they keep
+                their precision where s is 1e-30 or rounds to one, and the exact gradient of a
+                cross-entropy on them does not vanish there. Every state is then kept.
+
+        Returns:
+            A tensor of the shape and dtype of `state`.
+
+        Raises:
+            StateError: the state or the number of steps is not one.
+            ModelError: `steps=None` with `logits=True`, or on a model without a program or without a
+                certified window; or there is no such `memory`.
+        """
+        state = checked_state(state, self.M, self.device)
+        one_of("memory", memory, MEMORIES)
+
+        def run(state: Tensor) -> Tensor:
+            if logits:
+                return self._log_odds(state, steps, memory)
+            return self._final(state, steps, memory)
+
+        # Along proofs a gradient of zero means that no proof depends on the inputs.
+        watched = self.training and self.gradient == "exact"
+        return self._zero_gradient(run, state) if watched else run(state)
+
+    def _log_odds(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
+        if steps is None:
+            raise ModelError("log-odds are those after a number of steps; pass steps=")
+        along_proofs = steps != 0 and self.gradient == "proof" and wants_slope(state)
+        start = state.detach() if along_proofs else state
+        runner = self._runner()
+        parameters, states = (
+            runner.step_parameters(),
+            runner.states(start, checked_steps(steps), memory),
+        )
+        wide = states.to(torch.promote_types(states.dtype, torch.float32))
+        evidence = [runner.evidence(parameters, before) for before in wide[:-1]]
+        odds = log_odds_after(wide[0], evidence, self.gate_kind, parameters.gate).to(state.dtype)
+        return odds + self._slope(torch.logit(_inside(state))) if along_proofs else odds
+
+    def _final(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
+        if steps != 0 and self.gradient == "proof" and wants_slope(state):
+            return self._after(state.detach(), steps, memory) + self._slope(state)
+        return self._after(state, steps, memory)
+
+    def _after(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
+        if steps is None:
+            if torch.compiler.is_compiling():
+                closed: Tensor = torch.compiler.disable(self._run_until_closed)(state, memory)  # type: ignore[no-untyped-call]
+                return closed
+            return self._run_until_closed(state, memory)
+        return self._runner().final(state, checked_steps(steps), memory)
+
+    def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
+        """Every state of a run of `steps` applications.
+
+        Args:
+            state: values in [0, 1], shape (…, M).
+            steps: the number of applications, from 0 on.
+            memory: what is kept for the backward pass, as in `forward`.
+
+        Returns:
+            A trajectory with states of shape (steps + 1, …, M), the given one first.
+
+        Raises:
+            StateError: the state or the number of steps is not one.
+            ModelError: there is no such `memory`.
+        """
+        state = checked_state(state, self.M, self.device)
+        one_of("memory", memory, MEMORIES)
+        runner, count = self._runner(), checked_steps(steps)
+        if self.gradient == "proof" and wants_slope(state):
+            later = runner.states(state.detach(), count, memory)[1:] + self._slope(state)
+            return Trajectory(torch.cat([state[None], later]), self.program)
+        return Trajectory(runner.states(state, count, memory), self.program)
+
+    def _run_until_closed(self, state: Tensor, memory: Memory) -> Tensor:
+        if not values_can_be_read(state):
+            raise ModelError(
+                "steps=None looks at the values of the state, which cannot be done while they "
+                "are traced, exported or transformed by torch.func; pass steps="
+            )
+        program = self._need_program("to know when to stop; pass steps=")
+        runner = self._runner()
+
+        def run(batch: Tensor, counts: npt.NDArray[np.int64]) -> Tensor:
+            most = int(counts.max(initial=0))
+            if most == 0:
+                return batch
+            if int(counts.min()) == most:
+                return runner.final(batch, most, memory)
+            each = torch.from_numpy(counts).to(batch.device)
+            return runner.final(batch, most, memory, each)
+
+        model = self._gpu_run(program, runner, state.dtype, memory)
+        if model is not None:
+            on_gpu = self._closures.on_gpu(model.certificate.rules[0], state.device)
+            closed = None if on_gpu is None else run_until_closed_on_gpu(model, run, on_gpu, state)
+            if closed is not None:
+                return closed
+        certificate = self._certificate(state.dtype)
+        if not certificate.holds:
+            raise ModelError(f"steps=None needs a certified window, but {certificate}; pass steps=")
+        closure = self._closures.get(certificate.rules[0], state.device)
+        return run_until_closed(run, closure, certificate, state)
+
+    def _gpu_run(
+        self, program: Program, runner: Runner, dtype: torch.dtype, memory: Memory
+    ) -> GpuRun | None:
+        """How to run a kernel on a GPU with the last certificate; None where there is none.
+
+        Where plain torch runs the steps, it has to wait for their numbers.
+        """
+        rules, fixed = self.rules, runner.fixed
+        if self.device.type != "cuda" or dtype != torch.float32 or memory == "all":
+            return None
+        if not isinstance(rules, SparseRules) or not is_worth_a_kernel(rules):
+            return None
+        if self.kernel == "reference" or self.gate_kind not in KNOWN_GATES:
+            return None
+        certificates, values = self._certificates_and_values(fixed)
+        known = certificates.kept(self._certificate_key(program, dtype))
+        if known is None or not known[0].holds:
+            return None
+        plain = replace(runner, recorded_runs=None)
+        return GpuRun(
+            lambda batch, counts, most: runner.final(batch, most, memory, counts),
+            lambda batch, counts, most: plain.final(batch, most, memory, counts),
+            (self.kernel, id(fixed)),
+            *known,
+            values,
+        )
+
+    def _values(self) -> list[Tensor]:
+        """All parameters and buffers; much faster than `parameters()` and `buffers()`."""
+        parts = list(self.modules())
+        values = [
+            x for part in parts for x in (*part._parameters.values(), *part._buffers.values())
+        ]
+        return [x for x in values if x is not None]
+
+    def _certificates_and_values(
+        self, fixed: FixedParameters | None
+    ) -> tuple[CertificateCache, list[Tensor]]:
+        """Where the certificate is kept, and the values that it depends on and that may change."""
+        if fixed is None:
+            return self._certificates, self._values()
+        return fixed.certificates, list(self.buffers())
+
+    def _certificate_key(self, program: Program, dtype: torch.dtype) -> tuple[object, ...]:
+        return program, dtype, self.gate_kind
+
+    def certificate(self) -> Certificate:
+        """The certificate of this model against its own program.
+
+        It is computed anew when a parameter, a buffer or an option has changed.
+
+        Returns:
+            A certificate, also if there is no window: then `holds` is false.
+
+        Raises:
+            ModelError: the model has no program.
+        """
+        return self._certificate(self.dtype)
+
+    def _certificate(self, dtype: torch.dtype) -> Certificate:
+        """The certificate for states of this dtype."""
+        program = self._need_program("to be certified against")
+        certificates, values = self._certificates_and_values(self._fixed.current)
+        return certificates.get(
+            self._certificate_key(program, dtype),
+            values,
+            lambda: certify(self, program, dtype=str(dtype).removeprefix("torch.")),
+            self.rules.in_any_process,
+        )
+
+    def reading(
+        self,
+        program: Program,
+        rows: npt.NDArray[np.int64] | None = None,
+        *,
+        dtype: str | None = None,
+    ) -> Reading:
+        """What a certificate reads of this model, its rows standing for a program's rules.
+
+        Args:
+            program: a program with the atoms of this model, in the same order.
+            rows: for each rule, the row that stands for it; by default row j for rule j.
+            dtype: the dtype of the states, for example "bfloat16"; by default that of the model.
+
+        Returns:
+            The weights on the literals of the program, with their rounding errors.
+
+        Raises:
+            ModelError: the number of atoms, or without `rows` of rules, is not that of the model.
+        """
+        with torch.no_grad():
+            return read_model(
+                *self.rules.whole(self.step_parameters()),
+                program,
+                rows,
+                bump=is_bump(self.gate_kind),
+                dtype=str(self.dtype).removeprefix("torch.") if dtype is None else dtype,
+            )
+
+    @property
+    def atoms(self) -> tuple[str, ...] | None:
+        """The names of the atoms in the order of the state, if there is a program to say so."""
+        return None if self.program is None else self.program.atoms
+
+    def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
+        """The rules that the rows look like, and which rows they are; idle rows are left out.
+
+        Args:
+            atoms: the names of the atoms.
+
+        Returns:
+            A program, and for each of its rules the row it was read from.
+        """
+        with torch.no_grad():
+            return rows_of(*self.rules.whole(self.step_parameters()), atoms)
+
+    def closure(self, facts: Facts) -> frozenset[str]:
+        """The names of the atoms that the network derives from these facts.
+
+        >>> import latentgamma as lg
+        >>> program = lg.parse("bird :- penguin. animal :- bird.")
+        >>> sorted(lg.oracle(program).closure(["penguin"]))
+        ['animal', 'bird', 'penguin']
+
+        Args:
+            facts: one fact set, as in `state`.
+
+        Returns:
+            A set of names, the given facts included.
+
+        Raises:
+            FactsError: if these are not facts of the program.
+            ModelError: if the model has no program or no certified window.
+        """
+        with torch.no_grad():
+            return self._need_program("to name facts").names(
+                (self(self.state(facts)) > 0.5).cpu().numpy()
+            )
+
+    # ------------------------------------------------------------ as a module
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LatentGamma:
+        """`.to`, `.cuda`, `.half` and the like.
+
+        A threshold of 300.5 does not survive sixteen bits, so the parameters stay in float32
+        or wider; what `.half()` and `.bfloat16()` change is the dtype of the states.
+        """
+
+        def keep_wide(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            if not tensor.is_floating_point() or moved.dtype.itemsize >= 4:
+                return moved
+            return tensor.to(moved.device)
+
+        # What happens to the dtype is asked of a tensor of states, not of the wide parameters:
+        # moving a model with bfloat16 states to a GPU leaves them bfloat16.
+        states = fn(torch.empty(0, dtype=self._state_dtype, device=self.device)).dtype
+        if states not in STATE_DTYPES:
+            raise ModelError(f"a model's states have 16, 32 or 64 bits, so it has no {states} form")
+        super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
+        self._state_dtype = states
+        if self._proofs is not None and not self.offset.is_meta:
+            self._proofs = proof_closure(self.rules, self._proofs)
+        return self
+
+    def get_extra_state(self) -> Tensor:
+        """The extra entry of a state dict: a digest of the program, empty without one.
+
+        Returns:
+            A tensor of bytes.
+        """
+        return (
+            torch.empty(0, dtype=torch.uint8)
+            if self.program is None
+            else program_digest(self.program)
+        )
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Do nothing: `load_state_dict` has already compared the digests.
+
+        Args:
+            state: what `get_extra_state` returned.
+        """
+
+    def extra_repr(self) -> str:
+        """The line that `print(model)` shows.
+
+        Returns:
+            The sizes and the options.
+        """
+        return f"M={self.M}, R={self.R}, gate={self.gate_kind}, gradient={self.gradient}"
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, its program and its options to one safetensors file.
+
+        Args:
+            path: the file to write; it is replaced as a whole or not at all.
+
+        Raises:
+            ModelError: the file cannot be written, or this process has only a part of the rules.
+        """
+        from latentgamma.operator.files import save_model
+
+        save_model(self, path)
+
+    @staticmethod
+    def load(
+        path: str | Path, *, device: torch.device | str = "cpu"
+    ) -> LatentGamma | StratifiedModel:
+        """The model that `save` wrote; a file that does not fit is refused.
+
+        Args:
+            path: the file.
+            device: the device of the model.
+
+        Returns:
+            A model with the same parameters, program and options; a `StratifiedModel` if that
+            is what was saved.
+
+        Raises:
+            ModelError: the file cannot be read, is damaged, or is not a model.
+        """
+        from latentgamma.operator.files import load_model
+
+        return load_model(path, device=device)
+
+
+def _inside(state: Tensor) -> Tensor:
+    """The state held a little inside (0, 1), with the slope that it had."""
+    return state + (state.clamp(_INSIDE, 1 - _INSIDE) - state).detach()
+
+
+def require_latent_gamma(model: object, function: str) -> None:
+    """Raise a ModelError unless this is a model of a definite program."""
+    if not isinstance(model, LatentGamma):
+        raise ModelError(
+            f"{function} takes a LatentGamma, not {type(model).__name__}; a model of a program with "
+            "negation has one for each stratum, in model.parts"
+        )
+
+
+def require_whole_model(model: LatentGamma, function: str) -> None:
+    """Raise a ModelError if other processes have further rules of this model."""
+    if getattr(model.rules, "sharded", False):
+        raise ModelError(
+            f"{function} needs a model with all its rules; use latentgamma.distributed.gather(model)"
+        )
+
+
+# ----- A program with negation as a PyTorch module: a `LatentGamma` for each stratum, in a row
+
+#: The buffers of a part: the atoms that it reads, which of them negated, and the places that are
+#: written.
+_PLACES = ("atom", "negated", "derived")
+
+
+@final
+class StratifiedModel(nn.Module):
+    """The operator of a program with negation: a state of M values in [0, 1] in, and out.
+
+    The strata run one after another, each for the same number of steps. An atom that a stratum
+    negates enters it as 1 − s, where s is what the strata below have made of the atom.
+    `latentgamma.oracle(program)` builds one, and `latentgamma.certify(model, program)` says for
+    how many steps it is exact.
+
+    >>> import latentgamma as lg
+    >>> program = lg.parse("fly :- bird, not penguin. bird :- penguin.")
+    >>> model = lg.oracle(program)
+    >>> sorted(model.closure(["bird"])), sorted(model.closure(["penguin"]))
+    (['bird', 'fly'], ['bird', 'penguin'])
+
+    Attributes:
+        parts: the model of each stratum.
+        program: the program.
+    """
+
+    def __init__(self, parts: Sequence[LatentGamma], program: Program) -> None:
+        super().__init__()
+        if [part.M for part in parts] != [stratum.program.M for stratum in program.strata]:
+            raise ModelError("there must be one model for each stratum, with the stratum's atoms")
+        self.parts = nn.ModuleList(parts)
+        self.program = program
+        self._certificates = CertificateCache()
+        for s, stratum in enumerate(program.strata):
+            arrays = stratum.atom.astype(np.int64), stratum.negated, stratum.derived
+            for name, array in zip(_PLACES, arrays, strict=True):
+                self.register_buffer(f"{name}_{s}", torch.tensor(array), persistent=False)
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
+        return self.program.M
+
+    @property
+    def R(self) -> int:
+        """The number of rows of all strata."""
+        return self.program.R
+
+    @property
+    def atoms(self) -> tuple[str, ...]:
+        """The names of the atoms in the order of the state."""
+        return self.program.atoms
+
+    @property
+    def places(self) -> list[Places]:
+        """What each part reads of the state and writes to it, as `forward` does."""
+        return [
+            Places(*(getattr(self, f"{name}_{s}").cpu().numpy() for name in _PLACES))
+            for s in range(len(self.parts))
+        ]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the states that `state` makes."""
+        first = next(iter(self.parts), None)
+        return first.dtype if isinstance(first, LatentGamma) else torch.get_default_dtype()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        first = next(iter(self.parts), None)
+        return first.device if isinstance(first, LatentGamma) else torch.get_default_device()
+
+    def state(self, facts: Facts | FactSets) -> Tensor:
+        """The state of a fact set or of many, on this model's device and dtype.
+
+        Args:
+            facts: one fact set or many, as in `LatentGamma.state`.
+
+        Returns:
+            A tensor of shape (M,), or (N, M) for many fact sets.
+
+        Raises:
+            FactsError: if these are not facts of the program.
+        """
+        values = torch.from_numpy(fact_values(self.program, facts))
+        return values.to(device=self.device, dtype=self.dtype)
+
+    def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
+        """The names of the atoms above one half.
+
+        Args:
+            state: one state, shape (M,), or a batch, shape (N, M).
+
+        Returns:
+            A set of names; for a batch, a list with a set for each state.
+
+        Raises:
+            FactsError: if one state does not have M values.
+        """
+        above = (state.detach() > 0.5).cpu().numpy()
+        if above.ndim == 1:
+            return self.program.names(above)
+        return [self.program.names(row) for row in above.reshape(-1, self.M)]
+
+    def forward(
+        self, state: Tensor, steps: int | None = None, *, memory: Memory = "states"
+    ) -> Tensor:
+        """The state after each stratum has taken `steps` steps.
+
+        Args:
+            state: values in [0, 1], shape (…, M).
+            steps: the number of steps of each stratum, from 0 on; None for as many as the
+                certificate asks for.
+            memory: what is kept for the backward pass, as in `LatentGamma.forward`.
+
+        Returns:
+            A tensor of the shape of `state`.
+
+        Raises:
+            StateError: the state or the number of steps is not one.
+            CertificateError: `steps=None` on a model without a certified window.
+        """
+        if not isinstance(state, Tensor) or state.dim() == 0 or state.shape[-1] != self.M:
+            shape = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+            raise StateError(
+                f"a state is a tensor whose last dimension is the number of atoms, {self.M}, but "
+                f"this is {shape}; try model.state"
+            )
+        if steps is None and len(self.parts):
+            steps = int(self._certificate(state.dtype).require().t_min)
+        for s, part in enumerate(self.parts):
+            atom, negated, derived = (getattr(self, f"{name}_{s}") for name in _PLACES)
+            given = state.index_select(-1, atom)  # (…, m)
+            after = part(torch.where(negated, 1 - given, given), steps, memory=memory)
+            values = after.index_select(-1, derived)
+            state = state.index_copy(-1, atom[derived], values)
+        return state
+
+    def closure(self, facts: Facts) -> frozenset[str]:
+        """The names of the atoms that the network derives from these facts.
+
+        Args:
+            facts: one fact set, as in `LatentGamma.state`.
+
+        Returns:
+            A set of names, the given facts included.
+
+        Raises:
+            FactsError: if these are not facts of the program.
+            CertificateError: if the model has no certified window.
+        """
+        with torch.no_grad():
+            return self.program.names((self(self.state(facts)) > 0.5).cpu().numpy())
+
+    def save(self, path: str | Path) -> None:
+        """Write the models of all strata, their options and the program to one safetensors file.
+
+        `LatentGamma.load` reads it back.
+
+        Args:
+            path: the file to write; it is replaced as a whole or not at all.
+
+        Raises:
+            ModelError: the file cannot be written.
+        """
+        from latentgamma.operator.files import save_model
+
+        save_model(self, path)
+
+    def certificate(self) -> Certificate:
+        """The certificate of this model against its own program.
+
+        It is computed anew when a parameter, a buffer or an option has changed.
+
+        Returns:
+            A certificate whose steps are those of each stratum.
+        """
+        return self._certificate(self.dtype)
+
+    def _certificate(self, dtype: torch.dtype) -> Certificate:
+        """The certificate for states of this dtype."""
+        parts = [part for part in self.parts if isinstance(part, LatentGamma)]
+        with torch.no_grad():  # what the parts run with, also where they are fixed
+            values = [tensor for part in parts for tensor in part.step_parameters().tensors()]
+        return self._certificates.get(
+            (self.program, dtype, *(part.gate_kind for part in parts)),
+            (*values, *self.buffers()),
+            lambda: certify(self, self.program, dtype=str(dtype).removeprefix("torch.")),
+        )
+
+
+# ----------------------- From a program to the model whose parameters are written down from it
+
+Form: TypeAlias = Literal["auto", "dense", "sparse"]
+
+#: Up to this many entries one small matrix product beats gathering and scattering literals.
+_DENSE_UP_TO = 1 << 9
+
+
+def oracle(
+    program: Program,
+    constants: Constants | None = None,
+    *,
+    form: Form = "auto",
+    gate: GateKind = "sigmoid",
+    gradient: Gradient = "exact",
+    head_sharing: HeadSharing = "equal",
+    kernel: KernelChoice = "auto",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> LatentGamma | StratifiedModel:
+    """The model whose parameters are the closed form of a program.
+
+    >>> from latentgamma import parse
+    >>> model = oracle(parse("bird :- penguin. animal :- bird."))
+    >>> model(model.state(["penguin"])) > 0.5
+    tensor([True, True, True])
+
+    Args:
+        program: any program.
+        constants: by default `Constants.certified(program)`, under which the model is exact
+            from step D to a million and beyond, for every fact set.
+        form: "sparse" costs as much as the program has literals; "dense" gives every pair of
+            rule and atom its own logits; "auto" is dense for tiny programs only.
+        gate: "sigmoid", or "bump", whose underivable atoms never rise at all.
+        gradient: "exact" or "proof", see `LatentGamma`.
+        head_sharing: how rules with several heads share: "equal", or "paper", the construction
+            of its Appendix G.
+        kernel: "auto", or "reference" to do without compiled kernels, see `LatentGamma`.
+        dtype: the dtype of the states: float64, float32, float16 or bfloat16; by default torch's
+            default dtype. Parameters are float32 or wider.
+        device: the device of the model; by default torch's default device.
+
+    Returns:
+        A `LatentGamma`; for a program with negation, a `StratifiedModel` with a `LatentGamma`
+        for each stratum.
+
+    Raises:
+        ProgramError: if the first argument is not a program.
+        ModelError: if an option is not one of those above, or the dense form does not fit in
+            memory.
+        CertificateError: if no certified constants exist for this program and dtype.
+    """
+    require_program(program, "oracle")
+    if program.definite:
+        return definite_oracle(
+            program, constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
+            kernel=kernel, dtype=dtype, device=device,
+        )  # fmt: skip
+    _check_options(form, gate, head_sharing)
+    dtype, name = _state_dtype(dtype)
+    strata = closed_strata(program, constants, dtype=name, bump=is_bump(gate))
+    parts = [
+        definite_oracle(
+            each.program, each.constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
+            kernel=kernel, dtype=dtype, device=device,
+        )
+        for each in strata.parts
+    ]  # fmt: skip
+    return StratifiedModel(parts, program)
+
+
+def definite_oracle(
+    program: Program,
+    constants: Constants | None = None,
+    *,
+    form: Form = "auto",
+    gate: GateKind = "sigmoid",
+    gradient: Gradient = "exact",
+    head_sharing: HeadSharing = "equal",
+    kernel: KernelChoice = "auto",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> LatentGamma:
+    """The model of a definite program; the arguments are those of `oracle`."""
+    require_definite(program, "this model")
+    _check_options(form, gate, head_sharing)
+    dtype, name = _state_dtype(dtype)
+    if constants is None:
+        constants = Constants.certified(program, dtype=name, gate=gate)
+    wide = dtype if dtype.itemsize >= 4 else torch.float32
+    closed = ClosedForm(program, constants, head_sharing=head_sharing)
+    dense = form == "dense" or (form == "auto" and program.R * program.M <= _DENSE_UP_TO)
+    if dense:
+        refuse_if_too_large(program.R, program.M, wide, device)
+    rules: AbstractRules = _sparse_rules(program, constants, wide)
+    # Written down on the host, and moved as a whole.
+    with torch.device("cpu"):
+        model = LatentGamma(
+            rules.to_dense() if dense else rules,
+            threshold=torch.tensor(closed.threshold, dtype=wide),
+            sharpness=torch.tensor(closed.sharpness, dtype=wide),
+            confidence=torch.tensor(closed.confidence, dtype=wide),
+            gain=torch.tensor(closed.gain, dtype=wide),
+            offset=torch.tensor(closed.offset, dtype=wide),
+            gate=torch.tensor(constants.gate, dtype=wide),
+            gate_kind=gate,
+            gradient=gradient,
+            kernel=kernel,
+            program=program,
+        )
+    return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
+
+
+def _check_options(form: Form, gate: GateKind, head_sharing: HeadSharing) -> None:
+    one_of("form", form, get_args(Form))
+    one_of("head_sharing", head_sharing, get_args(HeadSharing))
+    one_of("gate", gate, get_args(GateKind))
+
+
+def _state_dtype(dtype: torch.dtype | None) -> tuple[torch.dtype, str]:
+    """The dtype of the states, and its name."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point or dtype.itemsize < 2:
+        raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
+    return dtype, str(dtype).removeprefix("torch.")
+
+
+def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:
+    bodies, heads, R = len(program.body_indices), len(program.head_indices), program.R
+
+    def full(count: int, value: float) -> Tensor:
+        return torch.full((count,), value, dtype=dtype, device="cpu")
+
+    return SparseRules(
+        SparseRules.literals_of(program),
+        M=program.M,
+        body_logits=full(bodies, constants.body),
+        body_background=full(R, -constants.body),
+        head_logits=full(heads, constants.head),
+        head_background=full(R, 0.0),
+    )
+
+
+def refuse_if_too_large(
+    R: int, M: int, dtype: torch.dtype, device: torch.device | str | None
+) -> None:
+    """Raise a ModelError if the dense form of R rules over M atoms does not fit in memory."""
+    # Logits and weights, of bodies and of heads.
+    needed = 4 * R * M * dtype.itemsize
+    if device is not None and torch.device(device).type == "cuda":
+        available = torch.cuda.mem_get_info(device)[0]
+    else:
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise ModelError(
+            f"the dense form of this program needs {_bytes(needed)}, and there are "
+            f'{_bytes(available)}; use form="sparse"'
+        )
+
+
+def _bytes(count: float) -> str:
+    """A number of bytes as a person writes it.
+
+    >>> _bytes(3.9e12)
+    '3.9 TB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

@@ -1,0 +1,567 @@
+"""Runs a number of steps: which code runs it, what is kept for the backward pass, and gradients."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid, softplus
+
+from latentgamma.engine.minmax import KernelChoice, MinMax, compile_circuit
+from latentgamma.engine.tensors import are_plain, can_be_rerun
+from latentgamma.errors import ModelError
+from latentgamma.operator.kernels.interface import (
+    MOST_VALUES,
+    Coefficients,
+    FusedSteps,
+    Kernel,
+    LiteralRows,
+    Parameters,
+    RecordedRuns,
+    kernel_for,
+    literal_rows_of,
+    make_coefficients,
+)
+from latentgamma.operator.rules import (
+    KNOWN_GATES,
+    AbstractRules,
+    GateKind,
+    Literals,
+    SparseRules,
+    StepParameters,
+    Weights,
+    fire,
+    gate,
+    is_bump,
+    match,
+    route,
+    update,
+)
+from latentgamma.operator.until_closed import CertificateCache
+from latentgamma.program.program import Program
+
+# ---- Parameters kept in a domain by construction: any finite raw value stands for one inside it
+# Values are computed in float64 and rounded once to the dtype of the raw ones, so that plain torch,
+# the kernels and a certificate read the same numbers.
+#
+# `torch.nn.utils.parametrize` would do the same, but a module that uses it cannot be pickled.
+
+
+def positive(raw: Tensor) -> Tensor:
+    """log(1 + eˣ), which is positive; where that underflows, the smallest positive number."""
+    # From 40 on the logarithm is x itself to the last digit.
+    value = softplus(raw.double(), threshold=40.0)
+    return value.clamp(min=torch.finfo(raw.dtype).tiny).to(raw.dtype)
+
+
+def above_one(raw: Tensor) -> Tensor:
+    """1 + log(1 + eˣ), at least the next number above 1."""
+    value = 1 + softplus(raw.double(), threshold=40.0)
+    return value.clamp(min=1 + torch.finfo(raw.dtype).eps).to(raw.dtype)
+
+
+def open_unit(raw: Tensor) -> Tensor:
+    """σ(x), strictly between 0 and 1."""
+    limits = torch.finfo(raw.dtype)
+    return torch.sigmoid(raw.double()).clamp(limits.tiny, 1 - limits.eps).to(raw.dtype)
+
+
+def raw_above(name: str, value: Tensor, floor: float) -> Tensor:
+    """The raw values behind values above a floor: the inverse of `positive` or `above_one`.
+
+    Raises:
+        ModelError: a value is not a finite number above the floor.
+    """
+    excess = value.detach().double() - floor
+    if not bool((excess > 0).all()) or not bool(excess.isfinite().all()):
+        raise ModelError(f"{name} must be a finite number above {floor:g}")
+    return (excess + torch.log(-torch.expm1(-excess))).to(value.dtype)
+
+
+def raw_open_unit(name: str, value: Tensor) -> Tensor:
+    """The raw values behind values between 0 and 1: the inverse of `open_unit`.
+
+    Raises:
+        ModelError: a value is not strictly between 0 and 1.
+    """
+    wide = value.detach().double()
+    if not bool(((wide > 0) & (wide < 1)).all()):
+        raise ModelError(f"{name} must lie strictly between 0 and 1")
+    return torch.logit(wide).to(value.dtype)
+
+
+# ----- Parameters as they were at one moment, and whether a model uses them instead of its own
+
+
+@dataclass(eq=False)
+class FixedParameters:
+    """A copy of a model's parameters, and what was computed from it once.
+
+    `parameters` are those of a sparse model; they are None for other forms.
+    """
+
+    step_parameters: StepParameters
+    parameters: Parameters | None
+    certificates: CertificateCache = field(default_factory=CertificateCache)
+    recorded_runs: RecordedRuns = field(default_factory=RecordedRuns)
+    _coefficients: dict[tuple[str, torch.dtype, bool], Any] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def coefficients(
+        self, kernel: Kernel, rows: LiteralRows, dtype: torch.dtype, *, bump: bool
+    ) -> Any:
+        """The coefficients in the form of this kernel, read once for each dtype and gate."""
+        if self.parameters is None:
+            raise RuntimeError("these parameters are not those of a sparse model")
+        key = str(self.parameters.offset.device), dtype, bump
+        with self._lock:
+            if key not in self._coefficients:
+                self._coefficients[key] = kernel.read(rows, self.parameters, dtype, bump=bump)
+            return self._coefficients[key]
+
+
+class FixedState:
+    """Whether this thread or task is inside `fixed()`, and the parameters that it then uses.
+
+    Contexts may be nested: the outermost one reads the parameters. A copy of a model starts
+    outside.
+    """
+
+    def __init__(self) -> None:
+        self._current: ContextVar[FixedParameters | None] = ContextVar("fixed", default=None)
+        self._open = 0  # in all threads; torch.compile can read this, but no context variable
+        self._lock = threading.Lock()
+
+    @property
+    def current(self) -> FixedParameters | None:
+        """The parameters to use; None outside."""
+        return self._current.get() if self._open else None
+
+    @contextmanager
+    def enter(self, read: Callable[[], FixedParameters]) -> Iterator[None]:
+        """Use the parameters that `read` returns until the context ends, unless already inside."""
+        token = self._current.set(self.current or read())
+        with self._lock:
+            self._open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1
+            self._current.reset(token)
+
+    def __reduce__(self) -> tuple[type[FixedState], tuple[()]]:
+        return FixedState, ()
+
+
+# -------------- Many steps that keep only states, and run each step again in the backward pass
+# `torch.utils.checkpoint` is not used: its first call imports `torch._dynamo`, which takes a second.
+
+#: One step: the tensors it computes with, and a state; the next state comes back.
+Step: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
+
+
+def run_keeping_states(
+    step: Step, tensors: Sequence[Tensor], state: Tensor, steps: int, stride: int
+) -> tuple[Tensor, ...]:
+    """The states after every `stride` steps, and after the last: what the backward pass keeps.
+
+    The states between two of them are computed again when the backward pass comes there.
+    """
+    if steps == 0:
+        return ()
+    kept: tuple[Tensor, ...] = _Run.apply(step, _lengths(steps, stride), state, *tensors)  # type: ignore[no-untyped-call]
+    return kept
+
+
+class _Run(torch.autograd.Function):
+    # Its inputs are never mapped (see `can_be_rerun`), but other tensors around it may be.
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        step: Step, lengths: Sequence[int], state: Tensor, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        kept = []
+        for length in lengths:
+            for _ in range(length):
+                state = step(tensors, state)
+            kept.append(state)
+        return tuple(kept)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.step, ctx.lengths, start, *tensors = inputs
+        ctx.save_for_backward(start, *output[:-1], *tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        count = len(ctx.lengths)
+        starts, tensors = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        if torch.is_grad_enabled():  # someone wants to differentiate the gradient
+            return None, None, *_differentiable(ctx, starts[0], tensors, arriving)
+        wanted = [place for place, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
+        inputs = [tensor.detach() for tensor in tensors]
+        for place in wanted:
+            inputs[place].requires_grad_()
+        sums: list[Tensor | None] = [None] * len(inputs)
+        slope: Tensor | None = None
+        for start, length, more in zip(
+            reversed(starts), reversed(ctx.lengths), reversed(arriving), strict=True
+        ):
+            slope = _plus(slope, more)
+            if slope is None:
+                continue  # nothing has arrived yet
+            states = [start.detach()]
+            for _ in range(length - 1):
+                states.append(ctx.step(inputs, states[-1]).detach())
+            while states:
+                before = states.pop().requires_grad_()
+                with torch.enable_grad():
+                    after = ctx.step(inputs, before)
+                slope, *parts = torch.autograd.grad(
+                    after, [before, *(inputs[i] for i in wanted)], slope, allow_unused=True
+                )
+                for place, part in zip(wanted, parts, strict=True):
+                    sums[place] = _plus(sums[place], part)
+        return None, None, slope, *sums
+
+
+def _differentiable(
+    ctx: Any, state: Tensor, tensors: Sequence[Tensor], arriving: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The gradients with a graph of their own, at the price of keeping everything."""
+    inputs = [tensor for tensor in (state, *tensors) if tensor.requires_grad]
+    ends, slopes = [], []
+    for length, slope in zip(ctx.lengths, arriving, strict=True):
+        for _ in range(length):
+            state = ctx.step(tensors, state)
+        if slope is not None:
+            ends.append(state)
+            slopes.append(slope)
+    found = iter(torch.autograd.grad(ends, inputs, slopes, create_graph=True, allow_unused=True))
+    return [next(found) if needed else None for needed in ctx.needs_input_grad[2:]]
+
+
+def _lengths(steps: int, stride: int) -> list[int]:
+    """How many steps each segment has.
+
+    >>> _lengths(7, 3)
+    [3, 3, 1]
+    """
+    return [min(stride, steps - start) for start in range(0, steps, stride)]
+
+
+def _plus(total: Tensor | None, more: Tensor | None) -> Tensor | None:
+    if total is None or more is None:
+        return more if total is None else total
+    return total + more
+
+
+# -------------- The slope of the proof gradient: that of the min/max closure of the same state
+
+
+def wants_slope(state: Tensor) -> bool:
+    """Whether a derivative in this state may be asked for."""
+    if not torch.is_grad_enabled():
+        return False
+    if torch.compiler.is_compiling() or are_plain(state):
+        return state.requires_grad
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class ProofClosure:
+    """The min/max closure from all atoms to all atoms, and the literals it was made from."""
+
+    literals: Literals
+    closure: MinMax
+
+    def slope(self, state: Tensor, kernel: KernelChoice) -> Tensor:
+        """Zeros with the slope of the min/max closure of a state. (…, M).
+
+        See `latentgamma.engine.minmax` for what that slope is.
+        """
+        flat = state.reshape(-1, state.shape[-1])
+        plain = kernel == "reference"
+        closed: Tensor = self.closure(flat, 0.0, hard=True, low=0.0, high=1.0, plain=plain)
+        values = closed.reshape(state.shape)
+        return values - values.detach()
+
+
+def proof_closure(rules: AbstractRules, held: ProofClosure | None) -> ProofClosure:
+    """The closure of these rules as they are now: the one held, if the literals are the same."""
+    literals = rules.all_literals()
+    if held is not None and all(map(_equal, held.literals, literals)):
+        return held
+    atoms = np.arange(rules.M)
+    circuit = compile_circuit(_program_of(literals, rules.M, rules.total), atoms, atoms)
+    copies = Literals(*(index.clone() for index in literals))
+    return ProofClosure(copies, MinMax(circuit).to(literals.body_atom.device))
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(one, other)
+
+
+def _program_of(literals: Literals, M: int, R: int) -> Program:
+    """The program that has these literals, less the rules that have no head."""
+    # By way of lists: inside a transform of torch.func a tensor has no array.
+    rows = [np.array(index.tolist(), np.int64) for index in literals]
+    body_rule, body_atom, head_rule, head_atom = rows
+    number = np.cumsum(np.bincount(head_rule, minlength=R) > 0) - 1
+    keep = np.isin(body_rule, head_rule)
+    body_rule, body_atom = number[body_rule[keep]], body_atom[keep]
+    head_rule, count = number[head_rule], int(number[-1]) + 1 if R else 0
+
+    def compressed(rule: np.ndarray, atom: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(rule, kind="stable")
+        ends = np.cumsum(np.bincount(rule, minlength=count))
+        return np.concatenate(([0], ends)), atom[order]
+
+    body_ptr, bodies = compressed(body_rule, body_atom)
+    head_ptr, heads = compressed(head_rule, head_atom)
+    return Program.from_arrays(body_ptr, bodies, heads, head_ptr, atoms=M)
+
+
+# ------------------------- The log-odds of the last state of a run, computed in the log domain
+# With u_t = g Γ, the part of the way to one that an atom goes in step t,
+#
+#     1 − s_T = (1 − s_0) Π_t (1 − u_t)    and    s_T = s_0 + Σ_t (1 − s_t) u_t,
+#
+# all terms positive. log u and log(1 − u) follow from the evidence φ without a difference of near
+# numbers, so the log-odds have their digits, and their gradient its size, where the state itself is
+# 1e-30 or rounds to one.
+
+
+def log_odds_after(
+    state: Tensor, evidence: Sequence[Tensor], kind: GateKind, gate: Tensor
+) -> Tensor:
+    """log(s_T / (1 − s_T)) of a run that starts at a state. (…, M).
+
+    Args:
+        state: s_0.
+        evidence: φ of each step.
+        kind: the gate.
+        gate: β.
+    """
+    rest = torch.log(_held(1 - state))  # log(1 − s_t)
+    terms = [torch.log(_held(state))]
+    for phi in evidence:
+        share, remainder = _log_share(kind, gate.to(phi.dtype), phi)
+        terms.append(rest + share)
+        rest = rest + remainder
+    return torch.logsumexp(torch.stack(terms), 0) - rest
+
+
+def _held(values: Tensor) -> Tensor:
+    """The values, at least the least normal number, with the slope that they had."""
+    return values + (values.clamp(min=torch.finfo(values.dtype).tiny) - values).detach()
+
+
+def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+    """Log u and log(1 − u) of u = g Γ."""
+    if not is_bump(kind):
+        opened, closed = logsigmoid(gate * phi), logsigmoid(-gate * phi)
+    else:
+        # exp(−1/x²); below 1e-3 that is 0 in every dtype.
+        x = torch.clamp(gate * phi, min=1e-3)
+        opened = -1 / (x * x)
+        closed = torch.log(_held(-torch.expm1(opened)))
+    through = logsigmoid(phi)
+    return opened + through, torch.logaddexp(logsigmoid(-phi), through + closed)
+
+
+# -------- Runs of several steps: through a kernel where there is one, otherwise in plain torch
+
+#: What the forward pass keeps for the backward: the states, about √T of them, or everything.
+Memory: TypeAlias = Literal["states", "sqrt", "all"]
+MEMORIES: tuple[str, ...] = get_args(Memory)
+
+
+def read_step_parameters(rules: AbstractRules, weights: Weights, raw: Any) -> StepParameters:
+    """The parameters as a step uses them, from a model's raw ones, or from `Parameters`."""
+    gain, gate = rules.shared(positive(raw.gain_raw), above_one(raw.gate_raw))
+    return StepParameters(
+        weights,
+        raw.threshold,
+        positive(raw.sharpness_raw),
+        gain * open_unit(raw.confidence_raw),
+        raw.offset,
+        gate,
+    )
+
+
+@dataclass(frozen=True)
+class Runner:
+    """The rules and the parameters of a run.
+
+    `model` has the raw parameters as attributes; they are not read where `fixed` is given.
+    On a GPU, runs are recorded in `recorded_runs`, if that is given.
+    """
+
+    rules: AbstractRules
+    gate_kind: GateKind
+    model: Any
+    fixed: FixedParameters | None
+    use_kernels: bool
+    recorded_runs: RecordedRuns | None
+
+    def step_parameters(self) -> StepParameters:
+        """The parameters as a step uses them, differentiable unless they are fixed."""
+        if self.fixed is not None:
+            return self.fixed.step_parameters
+        return read_step_parameters(self.rules, self.rules.read(), self.model)
+
+    def raw_parameters(self) -> Parameters | None:
+        """The parameters as they are stored; None for a form that no kernel runs."""
+        if self.fixed is not None:
+            return self.fixed.parameters
+        if not isinstance(self.rules, SparseRules):
+            return None
+        rules, model = self.rules, self.model
+        return Parameters(
+            rules.body_logits,
+            rules.body_background,
+            rules.head_logits,
+            rules.head_background,
+            model.threshold,
+            model.sharpness_raw,
+            model.confidence_raw,
+            model.gain_raw,
+            model.offset,
+            model.gate_raw,
+        )
+
+    # ------------------------------------------------------------ one step
+
+    def step(self, parameters: StepParameters, state: Tensor) -> Tensor:
+        """The state after one step in plain torch. (…, M)."""
+        # Sixteen-bit states are stored as such and computed with in float32.
+        wide = state.to(torch.promote_types(state.dtype, torch.float32))
+        share = gate(self.gate_kind, parameters.gate, self.evidence(parameters, wide))
+        return update(wide, share).to(state.dtype)
+
+    def evidence(self, parameters: StepParameters, state: Tensor) -> Tensor:
+        """φ, the evidence for each atom. (…, M)."""
+        return route(self.rules, parameters, fire(parameters, match(self.rules, parameters, state)))
+
+    # ------------------------------------------------------------ several steps
+
+    def final(
+        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
+    ) -> Tensor:
+        """The state after `steps` applications, or after as many as `counts` (B,) says. (…, M)."""
+        raw = self._kernel_parameters(steps, memory)
+        fused = None if raw is None else self._fused(raw, state, steps, memory, counts)
+        if fused is not None:
+            return fused.final(state, *self._inputs(raw, fused, state.dtype))
+        if counts is not None:
+            return self._final_of_counts(state, counts, memory)
+        # Not a list of them: without gradients only the last state has to live.
+        for after in self._plain_states(state, steps, memory):
+            state = after
+        return state
+
+    def states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
+        """Every state of the run, the first one included. (T + 1, …, M)."""
+        # Every state is part of the answer, so there is nothing for √T to save.
+        kept: Memory = "all" if memory == "all" else "states"
+        raw = self._kernel_parameters(steps, kept)
+        fused = None if raw is None else self._fused(raw, state, steps, kept)
+        if fused is not None:
+            return fused.trajectory(state, *self._inputs(raw, fused, state.dtype))
+        return torch.stack([state, *self._plain_states(state, steps, kept)])
+
+    def _final_of_counts(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
+        """The state (B, M) after as many applications as `counts` (B,) says, in plain torch."""
+        done = 0
+        for count in torch.unique(counts).tolist():  # sorted
+            if count == done:
+                continue
+            running = torch.nonzero(counts >= count).flatten()
+            after = self.final(state.index_select(0, running), count - done, memory)
+            state = state.index_copy(0, running, after)
+            done = count
+        return state
+
+    def _plain_states(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
+        """The states after each step; in "sqrt" mode those after each of about √T segments."""
+        parameters = self.step_parameters()
+        if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
+            state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
+        if memory == "all" or not can_be_rerun(state, *parameters.tensors()):
+            for _ in range(steps):
+                state = self.step(parameters, state)
+                yield state
+            return
+
+        def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
+            return self.step(parameters.with_tensors(tensors), before)
+
+        stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
+        yield from run_keeping_states(step, parameters.tensors(), state, steps, stride)
+
+    # ------------------------------------------------------------ kernels
+
+    def _kernel_parameters(self, steps: int, memory: Memory) -> Parameters | None:
+        """The parameters for a kernel, or None where plain torch has to run the steps."""
+        if not self.use_kernels or memory == "all" or steps == 0:
+            return None
+        return self.raw_parameters() if self.gate_kind in KNOWN_GATES else None
+
+    def _fused(
+        self,
+        raw: Parameters,
+        state: Tensor,
+        steps: int,
+        memory: Memory,
+        counts: Tensor | None = None,
+    ) -> FusedSteps | None:
+        """How to run these steps as one kernel, or None where plain torch has to."""
+        rules = self.rules
+        kernel = kernel_for(rules, state, raw)
+        if kernel is None or not isinstance(rules, SparseRules):
+            return None
+        bump = is_bump(self.gate_kind)
+        rows = literal_rows_of(rules)
+
+        def read_plainly(raw: Parameters, dtype: torch.dtype) -> Coefficients:
+            read = read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
+            return make_coefficients(rows, read, dtype)
+
+        return FusedSteps(
+            kernel, rows, read_plainly, steps, bump, memory == "sqrt", counts,
+            *self._recorded(state, steps, rows, raw),
+        )  # fmt: skip
+
+    def _recorded(
+        self, state: Tensor, steps: int, rows: LiteralRows, raw: Parameters
+    ) -> tuple[RecordedRuns | None, Hashable]:
+        """Where to record a run on a GPU, if that is worth its memory, and what it depends on."""
+        if not state.is_cuda or self.recorded_runs is None:
+            return None, None
+        kept = steps + 1 if torch.is_grad_enabled() else 1
+        if state.numel() * kept > MOST_VALUES:
+            return None, None
+        recorded = self.recorded_runs if self.fixed is None else self.fixed.recorded_runs
+        # The graph reads the parameters where they lie, so changes of their values are seen.
+        key = id(rows), self.gate_kind, raw[0].dtype, *(x.data_ptr() for x in raw)
+        return recorded, key
+
+    def _inputs(
+        self, raw: Parameters | None, run: FusedSteps, dtype: torch.dtype
+    ) -> tuple[Parameters | None, Any]:
+        """What a kernel runs on: the parameters, or coefficients that were read before."""
+        if self.fixed is None:
+            return raw, None
+        return None, self.fixed.coefficients(run.kernel, run.rows, dtype, bump=run.bump)

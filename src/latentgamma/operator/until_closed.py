@@ -1,0 +1,386 @@
+"""`steps=None`: as many steps as each example needs."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma.certificate.certify import Certificate
+from latentgamma.operator.kernels.interface import has_numba, has_triton, make_literal_rows
+from latentgamma.operator.rules import Literals, SparseRules
+from latentgamma.program.program import Program
+
+if TYPE_CHECKING:
+    from latentgamma.operator.kernels.cuda_launch import CudaClosure
+
+
+# -------------- The certificates of a model, kept while nothing that it depends on has changed
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    values: list[Tensor]
+    found: tuple[tuple[tuple[object, ...], Certificate], ...]  # keys and certificates
+
+    def get(self, key: tuple[object, ...]) -> Certificate | None:
+        return next((certificate for known, certificate in self.found if known == key), None)
+
+
+class CertificateCache:
+    """Keeps the certificates of some values, with a copy of these.
+
+    The values are compared: a version counter does not see changes made through `p.data`.
+    """
+
+    def __init__(self) -> None:
+        self._entry: _Entry | None = None
+
+    def kept(self, key: tuple[object, ...]) -> tuple[Certificate, list[Tensor]] | None:
+        """The certificate for this key, and the values it holds for as `joined_values` gives them.
+
+        None where there is none yet. Whether the values are still the same is for the caller to see.
+        """
+        entry = self._entry
+        found = None if entry is None else entry.get(key)
+        return None if entry is None or found is None else (found, entry.values)
+
+    def get(
+        self,
+        key: tuple[object, ...],
+        tensors: Iterable[Tensor],
+        compute: Callable[[], Certificate],
+        in_any_process: Callable[[bool], bool] = bool,
+    ) -> Certificate:
+        """The certificate for this key and these values, computed where there is none yet.
+
+        Processes that share a model compute it together, if it has changed in any of them.
+        """
+        now = joined_values(tensors)
+        entry = self._entry  # read once: another thread may replace it
+        if entry is None or not _equal(entry.values, now):
+            entry = _Entry([value.detach().clone() for value in now], ())
+        found = entry.get(key)
+        if in_any_process(found is None) or found is None:
+            found = compute()
+            others = tuple(pair for pair in entry.found if pair[0] != key)
+            self._entry = _Entry(entry.values, (*others, (key, found)))
+        return found
+
+
+def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """All values: on the CPU as they are, on other devices as one flat tensor for each dtype.
+
+    Each comparison on a device has to be waited for, so there should be few.
+    """
+    values = list(tensors)
+    if all(value.is_cpu for value in values):
+        return values
+    values = [value.detach() for value in values]
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for value in values:
+        kinds.setdefault((value.dtype, value.device), []).append(value.reshape(-1))
+    return [torch.cat(parts) for parts in kinds.values()]
+
+
+def _equal(kept: list[Tensor], now: list[Tensor]) -> bool:
+    if len(kept) != len(now):
+        return False
+    return all(
+        a.dtype is b.dtype and a.device == b.device and torch.equal(a, b)
+        for a, b in zip(kept, now, strict=True)
+    )
+
+
+# ----- Runs with `steps=None`: each example runs until its support is closed under the program
+# How many steps an example takes depends on that example alone. Its facts are read off its state,
+# their closure takes d steps of T_P, where P are the rules that the certificate was proved with
+# (`Certificate.rules`), and the model has reached it after d + t_min − depth steps: `docs/theorem.md`
+# proves it. For inputs of zeros and ones that is all. Other facts may need longer: an example whose
+# support is not closed yet goes on, in chunks, up to a limit inside the certified window.
+
+#: Runs a batch (B, M), each example as many steps as the array (B,) says.
+RunCounts: TypeAlias = Callable[[Tensor, npt.NDArray[np.int64]], Tensor]
+#: Steps of the first chunk after the expected number; each further chunk is twice as long.
+_FIRST_CHUNK = 4
+#: States kept for a backward pass, in values; where there may be more, the depth is waited for.
+_MOST_KEPT = 1 << 26
+#: Programs with fewer atoms, rules and literals than this do without compiled code.
+_LEAST_SIZE = 128
+
+
+class _Limits(NamedTuple):
+    """How many steps an example takes beyond its depth under T_P, and how many at most."""
+
+    delay: int
+    most: int
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> _Limits:
+        """The limits inside the window of a certificate that holds."""
+        # Facts that are only half true may need longer than the true ones t_min speaks of.
+        most = int(min(certificate.t_max, 4 * certificate.t_min + 16))
+        return cls(int(certificate.t_min) - certificate.depth, most)
+
+
+def run_until_closed(
+    run: RunCounts, closure: BatchClosure, certificate: Certificate, state: Tensor
+) -> Tensor:
+    """The state of every example once its support is closed under the program. (…, M).
+
+    Args:
+        run: runs a batch.
+        closure: T_P of the rules of the certificate.
+        certificate: one that holds, for every fact set and for states of this dtype.
+        state: the first states.
+    """
+    if state.dim() != 2:
+        batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
+        return run_until_closed(run, closure, certificate, batch).reshape(state.shape)
+    delay, most = _Limits.of(certificate)
+    values = state.detach()
+    depths = closure.depths(values)
+    taken = np.where(depths > 0, np.minimum(depths + delay, most), 0)
+    after = run(state, taken)
+    return after if _is_boolean(values) else _run_on(run, closure, after, taken, most)
+
+
+class GpuRun(NamedTuple):
+    """A model on a GPU, and the certificate that it had when it was last looked at."""
+
+    #: Runs a batch, each example as many steps as the tensor (B,) says, none more than the number.
+    run_counts: Callable[[Tensor, Tensor, int], Tensor]
+    #: The same without recording it; without a tensor, every example as many as the number. Less
+    #: than no step is none.
+    run_plainly: Callable[[Tensor, Tensor | None, int], Tensor]
+    key: Hashable  # what these runs depend on besides the values that are compared
+    certificate: Certificate
+    kept: Sequence[Tensor]  # the values that the certificate holds for, from `joined_values`
+    now: Sequence[Tensor]  # the tensors that had these values
+
+
+def run_until_closed_on_gpu(
+    model: GpuRun, run: RunCounts, closure: CudaClosure, state: Tensor
+) -> Tensor | None:
+    """As `run_until_closed`, but waiting for the device only once, and after the run was started.
+
+    Returns:
+        The states; None if a value has changed, so that the certificate says nothing.
+    """
+    delay, most = _Limits.of(model.certificate)
+    batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
+    steps = min(most, model.certificate.depth + delay)
+    pointers = tuple(tensor.data_ptr() for tensor in (*model.kept, *model.now))
+    key = delay, most, model.key, pointers
+
+    def changes() -> list[Tensor]:
+        return [(a != b).any() for a, b in zip(model.kept, joined_values(model.now), strict=True)]
+
+    def joined(counts: Tensor, soft: Tensor, changed: list[Tensor]) -> Tensor:
+        """The numbers of steps, whether a value is soft, and whether any changed."""
+        return torch.cat([counts, torch.stack([soft.any(), *changed])])
+
+    def count(given: Tensor) -> tuple[Tensor]:
+        return (joined(*closure.count(given, delay, most), changes()),)
+
+    def count_and_run(given: Tensor) -> tuple[Tensor, Tensor]:
+        first = delay + 1  # steps that every example takes whose support is not closed yet
+        if first >= steps or not torch.cuda.is_current_stream_capturing():
+            (found,) = count(given)
+            return found, model.run_plainly(given, found[: len(given)], steps)
+        # Counting takes about as long as these steps: in a graph both run at the same time.
+        counting, comparing = _branch(), _branch()
+        with torch.cuda.stream(counting):
+            counts, soft = closure.count(given, delay, most)
+        with torch.cuda.stream(comparing):
+            changed = changes()
+        middle = model.run_plainly(given, None, first)
+        torch.cuda.current_stream().wait_stream(counting)
+        middle = torch.where((counts > 0)[:, None], middle, given)
+        after = model.run_plainly(middle, counts - first, steps - first)
+        torch.cuda.current_stream().wait_stream(comparing)
+        return joined(counts, soft, changed), after
+
+    B = len(batch)
+    if torch.is_grad_enabled():
+        (found,) = closure.recorded_runs.run(("count", key), count, [batch.detach()])
+        if steps * batch.numel() > _MOST_KEPT:
+            steps = int(found[:B].max())
+        after = model.run_counts(batch, found[:B], steps)
+    else:
+        found, after = closure.recorded_runs.run(("run", key), count_and_run, [batch])
+    soft, *changed = found[B:].tolist()
+    if any(changed):
+        return None
+    if soft:
+        after = _run_on(run, closure, after, found[:B].cpu().numpy(), most)
+    return after.reshape(state.shape)
+
+
+def _branch() -> torch.cuda.Stream:
+    """A stream that goes on from where the current one is now."""
+    branch = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    branch.wait_stream(torch.cuda.current_stream())
+    return branch
+
+
+def _run_on(
+    run: RunCounts, closure: BatchClosure, batch: Tensor, taken: npt.NDArray[np.int64], most: int
+) -> Tensor:
+    """The batch after further chunks of steps, until every support is closed."""
+    taken = taken.copy()  # the backward pass of the first run still needs its own numbers
+    chunk = _FIRST_CHUNK
+    while len(batch):
+        running = np.flatnonzero(~closure.is_closed(batch.detach()))
+        if not len(running):
+            break
+        more = np.minimum(most - taken[running], chunk)
+        if not more.max():
+            _warn(len(running), len(batch), most)
+            break
+        rows = torch.from_numpy(running).to(batch.device)
+        batch = batch.index_copy(0, rows, run(batch.index_select(0, rows), more))
+        taken[running] += more
+        chunk *= 2
+    return batch
+
+
+def _is_boolean(state: Tensor) -> bool:
+    """Whether every value is 0 or 1, which is what the certificate speaks of."""
+    if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
+        array = state.numpy()  # comparing a small array takes numpy a tenth of the time
+        return bool(((array == 0) | (array == 1)).all())
+    return bool(((state == 0) | (state == 1)).all())
+
+
+def _warn(unfinished: int, examples: int, limit: int) -> None:
+    warnings.warn(
+        f"{unfinished} of {examples} examples did not reach a closed support within {limit} "
+        f"steps: their facts are too close to ½ for some rule to fire or not; move the facts "
+        f"towards 0 or 1, or pass steps=",
+        stacklevel=_level_of_caller(),
+    )
+
+
+def _level_of_caller() -> int:
+    """How many frames above the warning the model was called."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.split(".")[0] not in ("latentgamma", "torch"):
+            break
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+class _ClosureEntry(NamedTuple):
+    program: Program
+    device: torch.device
+    plain: BatchClosure
+    compiled: BatchClosure | None  # used once the compiler is done
+
+
+class ClosureCache:
+    """Keeps T_P of one program in the form that runs on batches. A copy of a model starts anew."""
+
+    def __init__(self) -> None:
+        self._entry: _ClosureEntry | None = None
+
+    def get(self, program: Program, device: torch.device) -> BatchClosure:
+        """T_P of this program, compiled where that is worth it and the compiler is done."""
+        entry = self._entry  # read once: another thread may replace it
+        if entry is None or entry.program is not program or entry.device != device:
+            entry = self._entry = _ClosureEntry(program, device, *_closures_of(program, device))
+        if entry.compiled is None:
+            return entry.plain
+        from latentgamma.operator.kernels import cpu_launch
+
+        ready = cpu_launch.COMPILATION.is_ready(cpu_launch.CLOSURE)
+        return entry.compiled if ready else entry.plain
+
+    def on_gpu(self, program: Program, device: torch.device) -> CudaClosure | None:
+        """T_P of this program as a GPU kernel, where there is one for it."""
+        if device.type != "cuda" or not has_triton():
+            return None
+        from latentgamma.operator.kernels.cuda_launch import CudaClosure
+
+        closure = self.get(program, device)
+        return closure if isinstance(closure, CudaClosure) else None
+
+    def __reduce__(self) -> tuple[type[ClosureCache], tuple[()]]:
+        return ClosureCache, ()
+
+
+def _closures_of(
+    program: Program, device: torch.device
+) -> tuple[BatchClosure, BatchClosure | None]:
+    """T_P as it can run at once, and as it can run once it is compiled."""
+    literals = SparseRules.literals_of(program)
+    if device.type == "cuda" and has_triton():
+        from latentgamma.operator.kernels.cuda_launch import CudaClosure
+
+        rows = make_literal_rows(
+            Literals(*(x.to(device) for x in literals)), M=program.M, R=program.R
+        )
+        if CudaClosure.fits(rows):
+            return CudaClosure(rows), None
+    plain = TorchClosure(literals, program.R, device)
+    if not has_numba() or program.M + program.R + len(literals.body_rule) < _LEAST_SIZE:
+        return plain, None
+    from latentgamma.operator.kernels.cpu_launch import CompiledClosure
+
+    return plain, CompiledClosure(make_literal_rows(literals, M=program.M, R=program.R))
+
+
+class BatchClosure(Protocol):
+    """T_P of one program on the supports of a batch of states (B, M): their atoms above one half."""
+
+    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
+        """How many steps of T_P each support takes to its closure. (B,)."""
+
+    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
+        """Whether each support is closed. (B,)."""
+
+
+class TorchClosure:
+    """T_P of one program on the supports of a batch of states, in plain torch."""
+
+    def __init__(self, literals: Literals, R: int, device: torch.device) -> None:
+        self._literals = [index.to(device) for index in literals]
+        self._R = R
+
+    def _step(self, support: Tensor) -> Tensor:
+        """T_P of each support. (B, M)."""
+        body_rule, body_atom, head_rule, head_atom = self._literals
+        missing = (~support).to(torch.int32)
+        lacking = missing.new_zeros(len(support), self._R)
+        lacking = lacking.index_add(-1, body_rule, missing[:, body_atom])
+        fired = (lacking == 0)[:, head_rule].to(torch.int32)  # (B, head literals)
+        return support | (torch.zeros_like(missing).index_add(-1, head_atom, fired) > 0)
+
+    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
+        """Whether each support is closed. (B,)."""
+        support = state > 0.5
+        return (self._step(support) == support).all(-1).cpu().numpy()
+
+    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
+        """How many steps of T_P each support takes to its closure. (B,)."""
+        support = state > 0.5
+        depths = torch.zeros(len(support), dtype=torch.int64, device=support.device)
+        steps = 0
+        while True:
+            after = self._step(support)
+            changed = (after != support).any(-1)
+            if not bool(changed.any()):
+                return depths.cpu().numpy()
+            steps += 1
+            depths[changed] = steps
+            support = after

@@ -1,0 +1,262 @@
+"""Reads a model for a certificate: tensors in, float64 arrays out, every number as it is used.
+
+The counts of roundings say how the forms of the rules and the kernels take their sums: see
+`latentgamma.certificate.rounding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma.certificate.bounds import (
+    FullWeights,
+    GateNumbers,
+    Reading,
+    RowNumbers,
+)
+from latentgamma.certificate.rounding import (
+    EACH_TERM,
+    WIDE,
+    Array,
+    Rounding,
+    gamma,
+)
+from latentgamma.errors import ModelError
+from latentgamma.operator.rules import AbstractRules, SparseRules, StepParameters
+from latentgamma.program.program import Program
+
+#: Up to this many weights of either kind all of them are read as full matrices.
+_WHOLE_UP_TO = 1 << 20
+
+
+def read_model(
+    rules: AbstractRules,
+    numbers: StepParameters,
+    program: Program,
+    rows: npt.NDArray[np.int64] | None,
+    *,
+    bump: bool,
+    dtype: str,
+) -> Reading:
+    """The weights on a program's literals; `rows` says which row stands for each rule."""
+    if rules.M != program.M:
+        raise ModelError(f"the model has {rules.M} atoms, but the program has {program.M}")
+    if rows is None:
+        if rules.R != program.R:
+            raise ModelError(f"the model has {rules.R} rows, but the program {program.R} rules")
+        rows = np.arange(program.R)
+    row = torch.from_numpy(rows).to(numbers.offset.device)
+    literals = SparseRules.literals_of(program)
+    body_rule, body_atom, head_rule, head_atom = (x.to(row.device) for x in literals)
+    weights = numbers.weights
+    rounding = Rounding.of(dtype)
+    body_pairs, head_pairs = (row[body_rule], body_atom), (row[head_rule], head_atom)
+    every = _rows(rules, numbers, rounding)
+    route_roundings, route_mixed = _route_roundings(rules, numbers, rounding)
+    outside, least = _outside(rules, numbers, row, body_rule, body_atom)
+    with np.errstate(all="ignore"):  # numbers that are not finite are reported later
+        firing = every.firing_above(np.zeros(rules.R), 0.0, rounding)  # most of each, in any state
+    return Reading(
+        program=program,
+        rounding=rounding,
+        body=_array(rules.body_at(weights, *body_pairs)),
+        outside=outside,
+        least_weight=least,
+        head=_array(rules.head_at(weights, *head_pairs)),
+        rows=every[rows],
+        gates=GateNumbers.of(
+            _array(numbers.offset),
+            float(numbers.gate),
+            bump,
+            route_roundings,
+            route_mixed,
+            rounding,
+        ),
+        stray=_stray(rules, numbers, head_pairs, torch.from_numpy(firing).to(row.device)),
+        whole=_whole(rules, numbers, every),
+    )
+
+
+def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> RowNumbers:
+    """The numbers of all rows of the model."""
+    weights = numbers.weights
+    slack = weights.body_total - numbers.threshold.double()
+    mixed = torch.zeros(rules.R, dtype=torch.float64, device=slack.device)
+    sizes = weights.body_total.abs()  # of the terms of Σ_i u_ji
+    if isinstance(rules, SparseRules):
+        held = rules.literals()
+        additions = _array(torch.bincount(held.body_rule, minlength=rules.R))
+        roundings = rounding.roundings_of_sum(additions, rules.M)
+        terms = additions
+        sizes = _sums(held.body_rule, weights.body.abs(), rules.R)
+        sizes += rules.M * weights.body_off.double()
+        # Where a literal weighs less than the background, its term is negative, and the sum of
+        # all sizes is that of the terms and twice that of the negative ones.
+        negative = weights.body.double().clamp(max=0).abs()
+        mixed = 2 * mixed.index_add(0, held.body_rule, negative)
+    else:
+        roundings = np.broadcast_to(rounding.roundings_of_sum(rules.M, 0), (rules.R,))
+        terms = np.full(rules.R, float(rules.M))
+    rows = RowNumbers.of(
+        _array(slack),
+        _array(numbers.sharpness),
+        _array(numbers.amplitude),
+        roundings,
+        _array(mixed),
+        rounding,
+    )
+    # Another device, or the same one another time, takes Σ_i u_ji in another order.
+    reordered = 2.0 * gamma(terms + EACH_TERM, WIDE) * _array(sizes)
+    return replace(rows, absolute=rows.absolute + reordered)
+
+
+def _route_roundings(
+    rules: AbstractRules, numbers: StepParameters, rounding: Rounding
+) -> tuple[Array, Array]:
+    """Roundings of a term of each atom's evidence, and twice the size of negative terms. (M,)."""
+    if not isinstance(rules, SparseRules):
+        roundings = np.broadcast_to(rounding.roundings_of_sum(rules.R, 0), (rules.M,))
+        return roundings, np.zeros(rules.M)
+    held, weights = rules.literals(), numbers.weights
+    additions = _array(torch.bincount(held.head_atom, minlength=rules.M))
+    roundings = rounding.roundings_of_sum(additions, rules.R)
+    amplitude = numbers.amplitude.double()
+    negative = (amplitude[held.head_rule] * weights.head.double()).clamp(max=0).abs()
+    return roundings, 2 * _array(_sums(held.head_atom, negative, rules.M))
+
+
+def _outside(
+    rules: AbstractRules, numbers: StepParameters, row: Tensor, body_rule: Tensor, body_atom: Tensor
+) -> tuple[Array, Array]:
+    """Σ_i u_ji over the atoms outside of each rule's body, and the least u_ji of all atoms. (R,)."""
+    R, M, weights = len(row), rules.M, numbers.weights
+    if not isinstance(rules, SparseRules):
+        body = weights.body.double()
+        least = body.amin(1) if M else body.new_zeros(rules.R)
+        if torch.equal(row, torch.arange(rules.R, device=row.device)):
+            body = body.clone()
+        else:
+            body = body[row]
+        body[body_rule, body_atom] = 0.0
+        return _array(body.sum(1)), _array(least[row])
+    # The background of the atoms outside, and the literals of the model that are not in the body.
+    held = rules.literals()
+    place = torch.full((rules.R,), -1, device=row.device)
+    place[row] = torch.arange(R, device=row.device)
+    rule = place[held.body_rule]
+    keep = rule >= 0
+    rule, atom, on = rule[keep], held.body_atom[keep], weights.body.double()[keep]
+    off = weights.body_off.double()
+    beyond = ~_contains(body_rule * M + body_atom, rule * M + atom)
+    counts = M - torch.bincount(body_rule, minlength=R)
+    extra = torch.bincount(rule[beyond], minlength=R)
+    outside = off[row] * (counts - extra)
+    outside.index_add_(0, rule[beyond], (off[row][rule[beyond]] + on[beyond]).clamp(min=0))
+    least = off[row].scatter_reduce(0, rule, off[row][rule] + on, "amin").clamp(min=0)
+    return _array(outside), _array(least)
+
+
+def _contains(known: Tensor, wanted: Tensor) -> Tensor:
+    """Which of the wanted keys are among the known ones."""
+    if not len(known) or torch.equal(known, wanted):
+        return torch.full_like(wanted, len(known) > 0, dtype=torch.bool)
+    keys = torch.sort(known).values
+    place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+    return keys[place] == wanted
+
+
+def _stray(
+    rules: AbstractRules, numbers: StepParameters, heads: tuple[Tensor, Tensor], firing: Tensor
+) -> Array:
+    """Most that each atom receives from rows that it is no head of. (M,)."""
+    weights, (head_rule, head_atom) = numbers.weights, heads
+    if not isinstance(rules, SparseRules):
+        head = weights.head.double().clone()
+        head[head_rule, head_atom] = 0.0
+        terms: Tensor | int = rules.R
+        stray = firing @ head
+    else:
+        # The background of all rows less that of the rows whose head the atom is; and literals
+        # of the model that are no heads in the program. The background is one sum for all
+        # atoms, so what is taken off leaves an error relative to that sum.
+        off = firing * weights.head_off.double()
+        own = _sums(head_atom, off[head_rule], rules.M)
+        held = rules.literals()
+        beyond = ~_contains(
+            head_rule * rules.M + head_atom, held.head_rule * rules.M + held.head_atom
+        )
+        sent = (firing[held.head_rule] * weights.head.double().clamp(min=0))[beyond]
+        extra = _sums(held.head_atom[beyond], sent, rules.M)
+        total = off.sum()
+        terms = rules.R + torch.bincount(held.head_atom, minlength=rules.M).max() if rules.M else 1
+        stray = (total - own).clamp(min=0) + extra + 4 * (rules.R + 8) * WIDE * total
+    return _array(stray * (1 + 2 * (terms + 8) * WIDE))
+
+
+def _whole(rules: AbstractRules, numbers: StepParameters, rows: RowNumbers) -> FullWeights | None:
+    """All weights as full matrices, if they are not too many."""
+    if rules.R * rules.M > _WHOLE_UP_TO:
+        return None
+    weights = numbers.weights
+    if not isinstance(rules, SparseRules):
+        return FullWeights(_array(weights.body), _array(weights.head), rows)
+    held = rules.literals()
+    body = weights.body_off.double()[:, None].repeat(1, rules.M)
+    body[held.body_rule, held.body_atom] += weights.body.double()
+    head = weights.head_off.double()[:, None].repeat(1, rules.M)
+    head[held.head_rule, held.head_atom] += weights.head.double()
+    # A literal that weighs nothing may come out below zero by a rounding.
+    return FullWeights(_array(body.clamp(min=0)), _array(head.clamp(min=0)), rows)
+
+
+def _sums(index: Tensor, values: Tensor, count: int) -> Tensor:
+    total = torch.zeros(count, dtype=torch.float64, device=values.device)
+    return total.index_add_(0, index, values.double())
+
+
+def rows_of(
+    rules: AbstractRules, numbers: StepParameters, atoms: Sequence[str]
+) -> tuple[Program, npt.NDArray[np.int64]]:
+    """The rules that rows look like, and which rows they are.
+
+    A row's body are the atoms it weighs above one half; its heads are the atoms that it brings
+    above their offset by itself once its body is true. Rows without a head are idle.
+    """
+    weights, held = numbers.weights, rules.literals()
+    body = rules.body_at(weights, held.body_rule, held.body_atom)
+    strong = body > 0.5
+    body_rule, body_atom = held.body_rule[strong], held.body_atom[strong]
+    total = torch.zeros(rules.R, dtype=torch.float64, device=body.device)
+    total.index_add_(0, body_rule, body[strong])
+    margin = total - numbers.threshold.double()
+    firing = numbers.amplitude.double() * torch.sigmoid(numbers.sharpness.double() * margin)
+    sent = firing[held.head_rule] * rules.head_at(weights, held.head_rule, held.head_atom)
+    heads = sent > numbers.offset.double()[held.head_atom]
+    head_rule, head_atom = held.head_rule[heads], held.head_atom[heads]
+    active = torch.unique(head_rule)
+    place = torch.full((rules.R,), -1, device=body.device)
+    place[active] = torch.arange(len(active), device=body.device)
+    kept = place[body_rule] >= 0
+    program = Program.from_arrays(
+        *_csr(place[body_rule[kept]], body_atom[kept], len(active)),
+        *reversed(_csr(place[head_rule], head_atom, len(active))),
+        atoms=atoms,
+    )
+    return program, active.cpu().numpy()
+
+
+def _csr(rule: Tensor, atom: Tensor, R: int) -> tuple[Array, Array]:
+    order = torch.argsort(rule, stable=True)
+    counts = torch.bincount(rule, minlength=R)
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return indptr.cpu().numpy(), atom[order].cpu().numpy()
+
+
+def _array(tensor: Tensor) -> Array:
+    return tensor.detach().double().cpu().numpy()

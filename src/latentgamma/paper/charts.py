@@ -1,0 +1,184 @@
+"""Charts of the results of `latentgamma.paper`: accuracy under noise, and leakage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from latentgamma.plot.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    LEGEND,
+    ORANGE,
+    PAPER,
+    SMALL_FONT_SIZE,
+    OutputPath,
+    new_figure,
+    save_figure,
+    style_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from latentgamma.paper.gradients import GradientReport
+    from latentgamma.paper.results import (
+        CriticalRow,
+        NoiseRow,
+        WindowRow,
+    )
+
+_SIZE = (4.4, 2.9)
+_LOWEST = 1e-12
+
+
+def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = None) -> Figure:
+    """A chart of the accuracy of one graph over the noise on its body logits.
+
+    Filled markers: every perturbed model is certified. Vertical bars: the range over the
+    perturbations.
+
+    >>> from latentgamma.paper.results import CriticalRow, NoiseRow
+    >>> row = NoiseRow("g1", 1.0, 8e-21, 8e-21, (1.0,), (0,), (True,), (True,), (2e5,))
+    >>> critical = CriticalRow("g1", 1056, 3.2, 2.5, ((1.0, 1.0), (3.0, 0.6)))
+    >>> noise([row], critical).axes[0].get_ylabel()
+    'accuracy'
+
+    Args:
+        rows: the results of the graph, one for each level of noise: those of
+            `Robustness.body` with its name.
+        critical: the predicted critical noise of the same graph, from `Robustness.critical`.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
+    """
+    from latentgamma.paper.results import GRAPHS, SIGMAS
+
+    figure = new_figure(*_SIZE)
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
+    axes = figure.add_subplot()
+    curve = [(sigma, p) for sigma, p in critical.curve if sigma <= 3.35]
+    axes.plot(*zip(*curve, strict=True), color=GREY, linewidth=1.6, label="P[no sign changes]")
+    axes.axvline(critical.predicted, color=GREY, linewidth=1.0, linestyle="--")
+    axes.text(critical.predicted, 0.03, f"σₘₐₓ = {critical.predicted:.2f} ", ha="right",
+              color=INK, fontsize=SMALL_FONT_SIZE)  # fmt: skip
+    axes.plot(SIGMAS, GRAPHS[critical.graph].accuracy, color=ORANGE, linewidth=1.0, marker="o",
+              markersize=7, markerfacecolor="none", label="paper")  # fmt: skip
+    axes.vlines([row.sigma for row in rows], [min(row.accuracies) for row in rows],
+                [max(row.accuracies) for row in rows], colors=BLUE, linewidth=1.6)  # fmt: skip
+    axes.plot([row.sigma for row in rows], [row.accuracy for row in rows], color=BLUE,
+              linewidth=1.0, label="LatentGamma")  # fmt: skip
+    for row in rows:
+        fill = BLUE if all(row.certified) else PAPER
+        axes.plot([row.sigma], [row.accuracy], marker="o", markersize=4.5, color=BLUE,
+                  markerfacecolor=fill)  # fmt: skip
+    axes.set_xlim(0.9, 3.35)
+    axes.set_ylim(-0.03, 1.06)
+    axes.set_xticks(SIGMAS)
+    axes.set_xlabel("noise σ on the body logits", color=INK, fontsize=SMALL_FONT_SIZE)
+    axes.set_ylabel("accuracy", color=INK, fontsize=SMALL_FONT_SIZE)
+    style_axes(axes)
+    return save_figure(figure, path)
+
+
+def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
+    """A chart of the largest underivable atom of one graph over time.
+
+    Lines: the proved bound. Dots: measured values. Dashed: the end of the window in the paper.
+
+    >>> from latentgamma.paper import validation
+    >>> leakage(validation.windows(["g1"]).rows).axes[0].get_ylabel()
+    'largest underivable atom'
+
+    Args:
+        rows: the results of the graph, for the paper's and for certified constants: those of
+            `Windows.rows` with its name.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
+    """
+    figure = new_figure(*_SIZE)
+    from matplotlib.ticker import LogLocator
+
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for row in rows:
+        colour = ORANGE if row.constants == "paper" else BLUE
+        axes.plot(*zip(*row.bound, strict=True), color=colour, linewidth=1.6)
+        dots = [(steps, value) for steps, value in row.measured if value >= _LOWEST]
+        axes.plot([steps for steps, _ in dots], [value for _, value in dots], color=colour,
+                  marker="o", markersize=3, linewidth=0)  # fmt: skip
+        if row.constants == "paper" and row.promised is not None:
+            axes.axvline(row.promised, color=ORANGE, linewidth=1.2, linestyle="--")
+    axes.axhline(0.5, color=INK, linewidth=0.8, linestyle=(0, (1, 2)))
+    last = max([steps for row in rows for steps, _ in row.bound] + [row.promised or 0 for row in rows])  # fmt: skip
+    axes.set_xlim(0.8, 10.0 ** math.ceil(math.log10(max(last, 1e3))))
+    axes.set_ylim(_LOWEST, 3.0)
+    axes.xaxis.set_major_locator(LogLocator(numticks=7))
+    axes.yaxis.set_major_locator(LogLocator(numticks=6))
+    axes.text(1.0, 0.3, "½", color=INK, fontsize=SMALL_FONT_SIZE, va="top")
+    axes.set_xlabel("step", color=INK, fontsize=SMALL_FONT_SIZE)
+    axes.set_ylabel("largest underivable atom", color=INK, fontsize=SMALL_FONT_SIZE)
+    style_axes(axes)
+    axes.minorticks_off()
+    return save_figure(figure, path)
+
+
+# -------------------------------------------------------------------- gradients
+
+
+def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
+    """A chart of the size of the gradient over depth, for both kinds of gradient.
+
+    >>> import latentgamma as lg
+    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
+    >>> figure = lg.paper.charts.gradients(lg.paper.gradient_report(model))
+    >>> figure.axes[0].get_xlabel()
+    'depth of the atom'
+
+    Args:
+        report: what `gradient_report` returned.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix.
+    """
+    figure = new_figure(6.4, 4.0)
+    from matplotlib.ticker import MaxNLocator
+
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
+    axes = figure.add_subplot()
+    rows = sorted((row.depth, row.proof, row.exact) for row in report.rows if row.depth is not None)
+    depth = [row[0] for row in rows]
+    for label, colour, marker, values in (
+        ("proof", GREEN, "s", [row[1] for row in rows]),
+        ("exact", BLUE, "o", [row[2] for row in rows]),
+    ):
+        # A gradient of exactly zero has no place on a log axis; the line breaks there.
+        sizes = [value if value > 0 else math.nan for value in values]
+        axes.plot(depth, sizes, color=colour, linewidth=1.8, marker=marker, markersize=4,
+                  label=label)  # fmt: skip
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("depth of the atom")
+    axes.set_ylabel("size of the gradient at the facts")
+    axes.set_title("Gradient by depth", loc="left", fontsize=11)
+    style_axes(axes)
+    axes.legend(**LEGEND)
+    return save_figure(figure, path)

@@ -1,0 +1,259 @@
+"""DIMACS CNF: Horn clauses with exactly one positive literal are rules.
+
+    c 1 bird                 the name of variable 1, written as in rule text
+    c 2 penguin              (also read: 'c var 2 = penguin'); unnamed ones are x1, x2, …
+    p cnf 3 2                three variables and two clauses
+    1 -2 0                   bird :- penguin.
+    2 0                      penguin.
+
+A rule with several heads is one clause for each, announced by a comment: `c heads 2`.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+
+import numpy as np
+
+from latentgamma.errors import ParseError
+from latentgamma.program.facts import Mask
+from latentgamma.program.names import (
+    UnreadableName,
+    quote,
+    read_name,
+)
+from latentgamma.program.program import (
+    Indices,
+    Offsets,
+    Program,
+)
+from latentgamma.program.rule_text import error_at
+
+_line = re.compile(r"^[ \t]*+([cp])([^\n]*+)", re.MULTILINE)
+_header = re.compile(r"[ \t]++cnf[ \t]++([0-9]{1,9})[ \t]++([0-9]{1,15})[ \t]*+").fullmatch
+_naming = re.compile(
+    r"[ \t]++(?:var[ \t]++)?([0-9]{1,9})(?:[ \t]*+(?:[=:]|->)[ \t]*+|[ \t]++)([^ \t].*)"
+).fullmatch
+_grouping = re.compile(r"[ \t]++heads[ \t]++([0-9]{1,9})[ \t]*+").fullmatch
+_odd = re.compile(r"[^-0-9 \t\n]").search
+_blank = re.compile(r"[ \t\n]").search
+_word = re.compile(r"[^ \t\n]+")
+_BLOCK = 1 << 16
+# A header of a few bytes must not make us name a thousand million atoms.
+_MOST_UNUSED = 10_000_000
+
+
+def write_dimacs(program: Program) -> str:
+    """The program as a DIMACS text."""
+    lines = [f"c {i} {quote(name)}" for i, name in enumerate(program.atoms, 1) if name != f"x{i}"]
+    lines.append(f"p cnf {program.M} {len(program.head_indices)}")
+    heads, head_ends = (program.head_indices + 1).tolist(), program.head_indptr.tolist()
+    bodies, body_ends = (-1 - program.body_indices).tolist(), program.body_indptr.tolist()
+    for j in range(program.R):
+        body = " ".join(map(str, [*bodies[body_ends[j] : body_ends[j + 1]], 0]))
+        if head_ends[j + 1] - head_ends[j] > 1:
+            lines.append(f"c heads {head_ends[j + 1] - head_ends[j]}")
+        lines.extend(f"{head} {body}" for head in heads[head_ends[j] : head_ends[j + 1]])
+    return "\n".join(lines) + "\n"
+
+
+def read_dimacs(text: str, path: str) -> Program:
+    """The program of a DIMACS text that has one positive literal in each clause."""
+    return _DimacsReader(text, path).program()
+
+
+class _DimacsReader:
+    """One pass over a text: what its comments and its header say, and its literals."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text = text
+        self.path = path
+        self.header: tuple[int, int] | None = None
+        self.names: dict[int, tuple[str, int]] = {}  # variable: name, and where it is given
+        self.groups: list[tuple[int, int, int]] = []  # literals before, clauses, and where
+        self.literals = array("i")
+        self.blocks: list[tuple[int, int]] = []  # literals before a block, and where it starts
+        end = 0
+        for line in _line.finditer(text):
+            if line.start() - end > 1:  # more than a line end
+                self._read_literals(end, line.start())
+            if line[1] == "c":
+                self._read_comment(line[2], line.start())
+            else:
+                self._read_header(line[2], line.start())
+            end = line.end()
+        self._read_literals(end, len(text))
+
+    def _error(self, at: int, problem: str) -> ParseError:
+        return error_at(self.text, at, problem, self.path)
+
+    def _read_header(self, content: str, at: int) -> None:
+        match = _header(content)
+        if match is None:
+            raise self._error(at, "expected a header 'p cnf VARIABLES CLAUSES'")
+        if self.header is not None:
+            raise self._error(at, "expected one header, but this is the second")
+        self.header = int(match[1]), int(match[2])
+        if self.header[0] > max(_MOST_UNUSED, len(self.text)):
+            raise self._error(at, f"{match[1]} variables are far more than this text can use")
+
+    def _read_comment(self, content: str, at: int) -> None:
+        if group := _grouping(content):
+            self.groups.append((len(self.literals), int(group[1]), at))
+        elif naming := _naming(content):
+            variable, name = int(naming[1]), _name_in(naming[2].rstrip(" \t"))
+            if name is None:
+                return
+            if self.names.setdefault(variable, (name, at))[0] != name:
+                first = self.names[variable][0]
+                raise self._error(at, f"variable {variable} is called {quote(first)} already")
+
+    def _read_literals(self, start: int, end: int) -> None:
+        """Add the literals of this stretch of lines, a block at a time to save memory."""
+        while start < end:
+            gap = _blank(self.text, min(start + _BLOCK, end), end)
+            stop = gap.start() if gap else end
+            words = self.text[start:stop].split()
+            if words and self.header is None:
+                at = self._where(start, 0)
+                raise self._error(at, "expected the header 'p cnf VARIABLES CLAUSES' first")
+            self.blocks.append((len(self.literals), start))
+            try:
+                if _odd(self.text, start, stop):
+                    raise ValueError
+                self.literals.extend(map(int, words))
+            except (ValueError, OverflowError):
+                raise self._bad_literal(start) from None
+            start = max(stop, start + 1)
+
+    def _bad_literal(self, start: int) -> ParseError:
+        for word in _word.finditer(self.text, start):
+            if not re.fullmatch(r"-?[0-9]{1,9}", word[0]):
+                shown = word[0] if len(word[0]) <= 40 else f"{word[0][:40]}…"
+                return self._error(word.start(), f"expected a literal but found '{shown}'")
+        return self._error(start, "expected a literal")
+
+    def _where(self, start: int, skip: int) -> int:
+        for i, word in enumerate(_word.finditer(self.text, start)):
+            if i == skip:
+                return word.start()
+        return start
+
+    def _at_literal(self, position: int) -> int:
+        """Where in the text a literal stands."""
+        block = bisect_right(self.blocks, position, key=lambda entry: entry[0]) - 1
+        before, start = self.blocks[block]
+        return self._where(start, position - before)
+
+    def program(self) -> Program:
+        """The program that has been read, once it is checked."""
+        variables, announced = self.header or (0, 0)
+        literals = np.frombuffer(self.literals, np.int32) if self.literals else _NONE
+        ends = np.flatnonzero(literals == 0)
+        if len(literals) and literals[-1] != 0:
+            at = self._at_literal(len(literals) - 1)
+            raise self._error(at, "expected a 0 at the end of the last clause")
+        if len(ends) != announced:
+            raise ParseError(
+                f"the header announces {announced} clauses, but there are {len(ends)}",
+                path=self.path,
+            )
+        if np.any(large := np.abs(literals) > variables):
+            at = self._at_literal(int(np.argmax(large)))
+            raise self._error(at, f"this literal is beyond the {variables} variables announced")
+        row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
+        positive, negative = literals > 0, literals < 0
+        heads = self._one_head_each(literals, row, positive, ends)
+        return self._grouped(
+            np.concatenate(([0], np.cumsum(np.bincount(row[negative], minlength=len(ends))))),
+            -1 - literals[negative],
+            heads - 1,
+            ends,
+            self._atoms(variables),
+        )
+
+    def _one_head_each(
+        self, literals: Indices, row: Offsets, positive: Mask, ends: Offsets
+    ) -> Indices:
+        where = np.flatnonzero(positive)
+        counts = np.bincount(row[where], minlength=len(ends))
+        if np.any(counts == 0):
+            j = int(np.argmax(counts == 0))
+            at = self._at_literal(int(ends[j - 1]) + 1 if j else 0)
+            raise self._error(
+                at,
+                "a clause without a positive literal is a constraint, which is not part of a "
+                "definite program; give it a head, and ask whether that is derived",
+            )
+        heads: Indices = literals[where[np.cumsum(counts) - counts]]
+        other = literals[where] != heads[row[where]]
+        if np.any(other):
+            at = self._at_literal(int(where[np.argmax(other)]))
+            raise self._error(
+                at,
+                "a second positive literal makes a clause a disjunction, which is not part of a "
+                "definite program; write one clause for each head that follows",
+            )
+        return heads
+
+    def _atoms(self, variables: int) -> list[str]:
+        atoms = [f"x{i}" for i in range(1, variables + 1)]
+        for variable, (name, _) in self.names.items():
+            if 1 <= variable <= variables:
+                atoms[variable - 1] = name
+        if len(set(atoms)) < variables:
+            seen: dict[str, int] = {}
+            for variable, name in enumerate(atoms, 1):
+                if seen.setdefault(name, variable) != variable:
+                    at = max(self.names.get(v, ("", 0))[1] for v in (seen[name], variable))
+                    raise self._error(
+                        at, f"variables {seen[name]} and {variable} are both called {quote(name)}"
+                    )
+        return atoms
+
+    def _grouped(
+        self, body_indptr: Offsets, bodies: Indices, heads: Indices, ends: Offsets, atoms: list[str]
+    ) -> Program:
+        """The program in which the clauses of each group are one rule."""
+        flat = Program.from_arrays(body_indptr, bodies, heads, atoms=atoms)
+        if not self.groups:
+            return flat
+        first = np.ones(flat.R, np.bool_)  # whether a clause starts a rule
+        done = 0
+        for before, size, at in self.groups:
+            start = int(np.searchsorted(ends, before))
+            between = start == 0 if before == 0 else start > 0 and ends[start - 1] == before - 1
+            if not between or start < done or size < 1 or start + size > flat.R:
+                raise self._error(at, f"expected {size} whole clauses after this line")
+            done = start + size
+            body = flat.body_of(start)
+            for j in range(start + 1, done):
+                if not np.array_equal(flat.body_of(j), body):
+                    at = self._at_literal(int(ends[j - 1]) + 1)
+                    raise self._error(at, "the clauses of one rule have the same body")
+            first[start + 1 : done] = False
+        starts = np.flatnonzero(first)
+        kept = np.repeat(first, flat.body_sizes)
+        return Program.from_arrays(
+            np.concatenate(([0], np.cumsum(flat.body_sizes[first]))),
+            flat.body_indices[kept],
+            flat.head_indices,
+            np.concatenate((starts, [flat.R])),
+            atoms=atoms,
+        )
+
+
+_NONE = np.zeros(0, np.int32)
+
+
+def _name_in(written: str) -> str | None:
+    """The name in a comment: as in rule text, or any one word; None if there is none."""
+    try:
+        name, end = read_name(written)
+    except UnreadableName:
+        name, end = "", 0
+    if end == len(written):
+        return name
+    return written if not re.search(r"\s", written) and written[0] not in "'\"" else None

@@ -1,0 +1,522 @@
+"""Reads the rules of large texts with compiled loops; texts it does not understand go to `rule_text`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.program.program import Indices, Program
+
+# ----------------------- Compiled code that makes every row of a compressed array a sorted set
+
+_Array = npt.NDArray[Any]
+
+
+@numba.njit(cache=True)
+def sort_rows(row: _Array, ends: _Array) -> int:
+    """Sort every row, drop repetitions, and return how many entries are left.
+
+    Row j ends at `ends[j + 1]`; the rows move to the left and `ends` moves with them.
+    """
+    kept = begin = 0
+    for j in range(len(ends) - 1):
+        end = ends[j + 1]
+        _sort(row, begin, end)
+        for i in range(begin, end):
+            if i == begin or row[i] != row[kept - 1]:
+                row[kept] = row[i]
+                kept += 1
+        ends[j + 1] = kept
+        begin = end
+    return kept
+
+
+@numba.njit(cache=True)
+def _sort(row: _Array, begin: int, end: int) -> None:
+    """Sort a range: by insertion while few entries move, else by a heap."""
+    moves = 0
+    for i in range(begin + 1, end):
+        value = row[i]
+        j = i
+        while j > begin and row[j - 1] > value:
+            row[j] = row[j - 1]
+            j -= 1
+        row[j] = value
+        moves += i - j
+        if moves > 20 * (end - begin):
+            _sort_by_heap(row[begin:end])
+            return
+
+
+@numba.njit(cache=True)
+def _sort_by_heap(row: _Array) -> None:
+    size = len(row)
+    root = size // 2
+    while size > 1:
+        if root > 0:
+            root -= 1
+        else:
+            size -= 1
+            row[0], row[size] = row[size], row[0]
+        parent = root
+        while 2 * parent + 1 < size:
+            child = 2 * parent + 1
+            if child + 1 < size and row[child + 1] > row[child]:
+                child += 1
+            if row[parent] >= row[child]:
+                break
+            row[parent], row[child] = row[child], row[parent]
+            parent = child
+
+
+# ------------------------------------- A compiled hash table that numbers names as they appear
+
+_Bytes = npt.NDArray[np.uint8]
+
+#: Places in the array `counts`: the number of atoms, where their names end, the same two before
+#: the statement being read, and a number that nobody reads.
+ATOMS, NAMES_END, ATOMS_BEFORE, END_BEFORE, SPARE = range(5)
+
+_NEWLINE = 10
+# The table of names has rows (hash << 31 | atom + 1, where its name begins), or zeros.
+_SHIFT = 31
+_LOW = (1 << _SHIFT) - 1
+_HASH_START = np.uint64(0xCBF29CE484222325)
+_HASH_FACTOR = np.uint64(0x100000001B3)
+#: How many names wait for their look-up at the same time.
+BATCH = 512
+#: The place of a name that is declared, and neither head nor body.
+NO_PLACE = np.iinfo(np.int64).min
+# Names chosen to collide would make look-ups slow; then the reader in Python takes over.
+_LONGEST_PROBE = 1000
+
+
+@numba.njit(cache=True)
+def hash_name(names: _Bytes, begin: int, end: int) -> int:
+    """A number below 2**32 that depends on every byte."""
+    value = _HASH_START
+    for i in range(begin, end):
+        value = (value ^ np.uint64(names[i])) * _HASH_FACTOR
+    return int((value ^ (value >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
+
+
+@numba.njit(cache=True)
+def intern_names(
+    table: _Array,
+    names: _Bytes,
+    counts: _Array,
+    waiting: _Array,
+    statement_start: int,
+    batch: int,
+    heads: _Array,
+    bodies: _Array,
+) -> _Array:
+    """The table with the waiting names in it; empty once a look-up takes too long.
+
+    Each name gets the index of its atom, written to its place in `heads` or `bodies`.
+
+    A look-up waits for memory twice, at the slot and at the name found there. Touching all
+    of a batch first lets the waits overlap, which is most of the speed.
+    """
+    if len(table) == 0:
+        return table
+    while 2 * (counts[ATOMS] + batch) > len(table):
+        table = _grow(table)
+    mask = len(table) - 1
+    touched = 0
+    for c in range(batch):
+        touched += table[waiting[c, 1] & mask, 1]
+    for c in range(batch):
+        touched += names[table[waiting[c, 1] & mask, 1]]
+    counts[SPARE] += touched  # so that the compiler keeps the two loops
+    for c in range(batch):
+        if c == statement_start:
+            counts[ATOMS_BEFORE], counts[END_BEFORE] = counts[ATOMS], counts[NAMES_END]
+        begin, key = waiting[c, 0], waiting[c, 1]
+        slot = key & mask
+        atom = -1
+        for _ in range(_LONGEST_PROBE):
+            entry = table[slot, 0]
+            if entry == 0 or (entry >> _SHIFT == key and _same(names, table[slot, 1], begin)):
+                atom = (entry & _LOW) - 1 if entry else counts[ATOMS]
+                break
+            slot = (slot + 1) & mask
+        if atom < 0:
+            return table[:0]
+        if atom == counts[ATOMS]:
+            table[slot, 0] = (key << _SHIFT) | (atom + 1)
+            table[slot, 1] = counts[NAMES_END]
+            for i in range(waiting[c + 1, 0] - begin):
+                names[counts[NAMES_END] + i] = names[begin + i]
+            counts[ATOMS] += 1
+            counts[NAMES_END] += waiting[c + 1, 0] - begin
+        place = waiting[c, 2]
+        if place >= 0:
+            bodies[place] = atom
+        elif place != NO_PLACE:
+            heads[~place] = atom
+    if statement_start == batch:
+        counts[ATOMS_BEFORE], counts[END_BEFORE] = counts[ATOMS], counts[NAMES_END]
+    return table
+
+
+@numba.njit(cache=True)
+def _same(names: _Bytes, one: int, other: int) -> bool:
+    """Whether two names are equal; both end with their line."""
+    while names[one] == names[other]:
+        if names[one] == _NEWLINE:
+            return True
+        one, other = one + 1, other + 1
+    return False
+
+
+@numba.njit(cache=True)
+def _grow(table: _Array) -> _Array:
+    """The same entries in a table twice as large."""
+    larger = np.zeros((2 * len(table), 2), np.int64)
+    mask = len(larger) - 1
+    for i in range(len(table)):
+        if table[i, 0]:
+            slot = (table[i, 0] >> _SHIFT) & mask
+            while larger[slot, 0]:
+                slot = (slot + 1) & mask
+            larger[slot, 0], larger[slot, 1] = table[i, 0], table[i, 1]
+    return larger
+
+
+# ----------------------------------------- Compiled code that copies a name out of a rule text
+# Each function returns where the name ends in the text and where its copy ends in `names`. The copy
+# is empty, so that it ends where it begins, if the name needs the reader in Python.
+
+# What a byte can be part of. Bytes above 127 belong to characters that count as letters.
+LETTER, DIGIT, CAPITAL, UNDERSCORE, BLANK = 1, 2, 4, 8, 16
+_WORD = LETTER | DIGIT | CAPITAL | UNDERSCORE
+CLASS = np.zeros(256, np.uint8)
+CLASS[128:] = LETTER
+CLASS[ord("a") : ord("z") + 1] = LETTER
+CLASS[ord("0") : ord("9") + 1] = DIGIT
+CLASS[ord("A") : ord("Z") + 1] = CAPITAL
+CLASS[ord("_")] = UNDERSCORE
+CLASS[[ord(" "), ord("\t"), ord("\n"), ord("\r")]] = BLANK
+
+
+_QUOTE, _PRIME, _OPEN, _CLOSE, _COMMA, _BACKSLASH = b"\"'(),\\"
+_NOT = np.frombuffer(b"not", np.uint8)
+
+
+@numba.njit(cache=True)
+def copy_name(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
+    """Where the name at `at` ends in the text and in `names`; nowhere if it is not plain."""
+    if data[at] == _QUOTE or data[at] == _PRIME:
+        after, end = _copy_quoted(data, at, names, begin)
+        # Leave the quotes out, here and in what is copied.
+        for i in range(begin + 1, end - 1):
+            names[i - 1] = names[i]
+        return after, max(begin, end - 2)
+    after, end = _copy_word(data, at, names, begin)
+    if end == begin or after == len(data) or data[after] != _OPEN:
+        return after, end
+    if CLASS[data[at]] == DIGIT:
+        return at, begin
+    depth = 1
+    names[end] = _OPEN
+    at, end = after + 1, end + 1
+    ready = True  # for an argument
+    while depth:
+        while at < len(data) and CLASS[data[at]] == BLANK:
+            at += 1
+        if at == len(data):
+            return at, begin
+        if ready:
+            start = end
+            if data[at] == _QUOTE:
+                at, end = _copy_quoted(data, at, names, end)
+                ready = False
+            else:
+                first = data[at]
+                at, end = _copy_word(data, at, names, end)
+                ready = at < len(data) and data[at] == _OPEN
+                if ready:
+                    if CLASS[first] == DIGIT:
+                        return at, begin
+                    depth += 1
+                    names[end] = _OPEN
+                    at, end = at + 1, end + 1
+            if end == start or names[start] == _OPEN:
+                return at, begin
+        else:
+            if data[at] == _COMMA:
+                ready = True
+            elif data[at] == _CLOSE:
+                depth -= 1
+            else:
+                return at, begin
+            names[end] = data[at]
+            at, end = at + 1, end + 1
+    return at, end
+
+
+@numba.njit(cache=True)
+def _copy_word(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
+    """Where a word or number ends in the text and in `names`; nowhere if there is none."""
+    end = begin
+    kinds = 0  # what it consists of after its underscores, and what comes first there
+    first = 0
+    while at < len(data) and CLASS[data[at]] & _WORD:
+        kind = CLASS[data[at]]
+        if first == 0 and kind != UNDERSCORE:
+            first = kind
+        kinds |= kind
+        names[end] = data[at]
+        at, end = at + 1, end + 1
+    number = kinds == DIGIT
+    if first != LETTER and not number:
+        return at, begin
+    if end == begin + len(_NOT):
+        i = 0
+        while i < len(_NOT) and names[begin + i] == _NOT[i]:
+            i += 1
+        if i == len(_NOT):
+            return at, begin
+    return at, end
+
+
+@numba.njit(cache=True)
+def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
+    """Where a quoted text ends in the text and in `names`, quotes included, or nowhere."""
+    mark = data[at]
+    end = begin
+    while True:
+        byte = data[at]
+        names[end] = byte
+        at, end = at + 1, end + 1
+        if byte == mark and end > begin + 1:
+            return at, end
+        if at == len(data) or data[at] < 32 or data[at] == 127 or data[at] == _BACKSLASH:
+            return at, begin
+
+
+# ------ A compiled reader for large texts of plain rules, which leaves all else to `rule_text`
+# It reads words, numbers, ground terms, quoted names without escapes, `:-`, `<-`, `#external`,
+# `#show` and the comments `%` and `/* */`. At anything else, right or wrong, it stops and says
+# where, and `rule_text` goes on from there. What it does read it reads exactly as `rule_text`
+# does, which a test checks.
+
+_NEWLINE, _QUOTE, _PERCENT, _PRIME, _STAR, _COMMA, _MINUS = b"\n\"%'*,-"
+_DOT, _SLASH, _COLON, _LESS, _GREATER, _HASH = b"./:<>#"
+_EXTERNAL = np.frombuffer(b"#external", np.uint8)
+_SHOW = np.frombuffer(b"#show", np.uint8)
+
+_non_word = re.compile(r"[^\x00-\x7f\w]").search
+
+
+class Rest(NamedTuple):
+    """Where the compiled reader stopped, and what it knows of the statement there."""
+
+    at: int  # where the token is that it left, in bytes
+    token_end: int  # where the token before that ends
+    last: str  # what that token is: "" if a statement starts, "atom", ",", ":-" or "<-"
+    heads: Indices  # the atoms before the arrow of the statement
+    body: Indices  # those after it
+
+
+def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
+    """The program of the statements read, and what is left; None if compiled code cannot read this text.
+
+    >>> program, rest = scan_rules(b"bird :- penguin.  % comment")
+    >>> print(program)
+    bird :- penguin.
+    >>> rest is None
+    True
+    >>> program, rest = scan_rules(b"bird :- penguin.  flies :- bird, not penguin.")
+    >>> rest.at, rest.last
+    (33, ',')
+
+    Args:
+        data: a UTF-8 text without a byte order mark.
+    """
+    if b"\0" in data or data.count(b"\r") != data.count(b"\r\n"):
+        return None
+    understood, count, stop, joined, *rows, heads, body = _scan(np.frombuffer(data, np.uint8))
+    if not understood:
+        return None
+    at, token_end, last, arrow = stop.tolist()
+    rest = None
+    if at < len(data) or last:
+        sign = ":-" if arrow == _COLON else "<-"
+        rest = Rest(at, token_end, ("", "atom", ",", sign)[last], heads, body)
+    try:
+        names = joined.tobytes().decode()
+        if not data.isascii():
+            if _non_word(names):
+                return None
+            data.decode()  # comments must be valid UTF-8 too
+    except UnicodeDecodeError:
+        return None
+    return Program._from_sorted_rows(tuple(names.split("\n")[:count]), *rows), rest
+
+
+@numba.njit(cache=True)
+def _scan(
+    data: _Bytes,
+) -> tuple[bool, int, _Array, _Bytes, _Array, _Array, _Array, _Array, _Array, _Array]:
+    """Whether this worked, the atoms (number, names by line), the rows, and what is left."""
+    size = len(data)
+    # A comma, an arrow or a dot follows each atom, and a rule has one dot and at most one
+    # arrow. Memory that is reserved and never written costs nothing.
+    commas = dots = 0
+    for byte in data:
+        commas += byte == _COMMA
+        dots += byte == _DOT
+    heads, bodies = np.empty(commas + dots + 1, np.int32), np.empty(commas + dots + 1, np.int32)
+    head_ends, body_ends = np.zeros(dots + 1, np.int64), np.zeros(dots + 1, np.int64)
+    head_count = body_count = rules = 0
+    # All names by line, then those still to be looked up. They fit: in the text, too, each
+    # is followed by one more byte.
+    names = np.empty(size + 1, np.uint8)
+    slots = 4096
+    while slots < size // 32:
+        slots *= 2
+    table = np.zeros((slots, 2), np.int64)
+    counts = np.zeros(5, np.int64)  # see `name_table`
+    waiting = np.empty((BATCH + 1, 3), np.int64)  # where a name begins, its hash, where it goes
+    batch = 0
+    statement_start = (
+        0  # the first name waiting that belongs to this statement; -1 if more came before
+    )
+    arrow = 0  # the first byte of this statement's arrow
+    declaring = False
+    last = 0  # the token before: 0 none in this statement, 1 an atom, 2 a comma, 3 an arrow
+    start = token_end = at = 0  # where this statement may start, the last token ends, and we are
+    while at < size:
+        byte = data[at]
+        following = data[at + 1] if at + 1 < size else np.uint8(0)
+        if CLASS[byte] == BLANK:
+            at += 1
+            continue
+        if CLASS[byte] or byte in (_QUOTE, _PRIME):
+            begin = waiting[batch, 0] if batch else counts[NAMES_END]
+            after, end = copy_name(data, at, names, begin)
+            if end == begin or last == 1:
+                break
+            names[end] = _NEWLINE
+            waiting[batch, 0] = begin
+            waiting[batch, 1] = hash_name(names, begin, end)
+            if arrow:
+                waiting[batch, 2] = body_count
+                body_count += 1
+            elif declaring:
+                waiting[batch, 2] = NO_PLACE
+            else:
+                waiting[batch, 2] = ~head_count
+                head_count += 1
+            batch += 1
+            waiting[batch, 0] = end + 1
+            last = 1
+            at = after
+            if batch == BATCH:
+                table = intern_names(
+                    table, names, counts, waiting, statement_start, batch, heads, bodies
+                )
+                batch, statement_start = 0, -1
+        elif byte == _COMMA:
+            if last != 1 or declaring:
+                break
+            last = 2
+            at += 1
+        elif byte == _DOT:
+            complete = last == 1 or (last == 3 and not declaring)
+            if not complete or following == _DOT or CLASS[following] == DIGIT:
+                break
+            if not declaring:
+                rules += 1
+                head_ends[rules], body_ends[rules] = head_count, body_count
+            last = arrow = 0
+            declaring = False
+            at += 1
+            start, statement_start = at, batch
+        elif byte in (_COLON, _LESS) and following == _MINUS:
+            both_ways = byte == _LESS and at + 2 < size and data[at + 2] == _GREATER
+            if both_ways or arrow or declaring or last != 1:
+                break
+            arrow = int(byte)
+            last = 3
+            at += 2
+        elif byte == _PERCENT and following != _STAR:
+            while at < size and data[at] != _NEWLINE:
+                at += 1
+            continue
+        elif byte == _SLASH and following == _STAR:
+            end = at + 2
+            while end + 1 < size and not (data[end] == _STAR and data[end + 1] == _SLASH):
+                end += 1
+            if end + 1 >= size:
+                break
+            at = end + 2
+            continue
+        elif byte == _HASH and last == 0:
+            if _starts_with(data, at, _EXTERNAL):
+                declaring = True
+                last = 3
+                at += len(_EXTERNAL)
+            elif _starts_with(data, at, _SHOW):
+                after = _end_of_show(data, at + len(_SHOW))
+                if after == size:
+                    break
+                at = after + 1
+                start, statement_start = at, batch
+            else:
+                break
+        else:
+            break
+        token_end = at
+    table = intern_names(table, names, counts, waiting, statement_start, batch, heads, bodies)
+    if last and not arrow:
+        # Without an arrow these may be no heads at all: forget what this statement start.
+        counts[ATOMS], counts[NAMES_END] = counts[ATOMS_BEFORE], counts[END_BEFORE]
+        at = token_end = start
+        last = 0
+        head_count = head_ends[rules]
+    stop = np.empty(4, np.int64)
+    stop[0], stop[1], stop[2], stop[3] = at, token_end, last, arrow
+    # Sealing only moves indices to the left, so that what is left stays where it is.
+    head_start, body_start = head_ends[rules], body_ends[rules]
+    return (
+        len(table) > 0,
+        counts[ATOMS],
+        stop,
+        names[: counts[NAMES_END]],
+        body_ends[: rules + 1],
+        bodies[: sort_rows(bodies, body_ends[: rules + 1])],
+        head_ends[: rules + 1],
+        heads[: sort_rows(heads, head_ends[: rules + 1])],
+        heads[head_start:head_count],
+        bodies[body_start:body_count],
+    )
+
+
+@numba.njit(cache=True)
+def _starts_with(data: _Bytes, at: int, word: _Bytes) -> bool:
+    """Whether this word and a blank after it stand here."""
+    if at + len(word) >= len(data) or CLASS[data[at + len(word)]] != BLANK:
+        return False
+    same = 0
+    while same < len(word) and data[at + same] == word[same]:
+        same += 1
+    return same == len(word)
+
+
+@numba.njit(cache=True)
+def _end_of_show(data: _Bytes, at: int) -> int:
+    """Where the '.' of a `#show` stands; the end of the text if that is not plain to see."""
+    while at < len(data) and data[at] != _DOT:
+        if data[at] == _QUOTE or data[at] == _PERCENT:
+            return len(data)
+        at += 1
+    if at + 1 < len(data) and (data[at + 1] == _DOT or CLASS[data[at + 1]] == DIGIT):
+        return len(data)
+    return at

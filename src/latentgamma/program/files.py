@@ -1,0 +1,170 @@
+"""Programs as files: rule text (.lp .pl .dl), DIMACS (.cnf) and JSON, each also as .gz."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+
+from latentgamma._atomic_write import write_bytes
+from latentgamma.errors import ParseError, ProgramError
+from latentgamma.program.dimacs import read_dimacs, write_dimacs
+from latentgamma.program.json import read_json, write_json
+from latentgamma.program.program import Program, require_program
+from latentgamma.program.rule_text import decode_text, read_rule_bytes
+
+_RULE_TEXT = (".lp", ".pl", ".dl")
+#: The suffixes a program's file can have; each may be followed by .gz.
+SUFFIXES = (*_RULE_TEXT, ".cnf", ".json")
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The prepared text in a file of rules, which may be compressed."""
+    data, suffix, shown = content(path, None)
+    if suffix.removesuffix(".gz") not in _RULE_TEXT:
+        raise ProgramError(f"{shown!r} is not rule text; its name must end in .lp, .pl or .dl")
+    return decode_text(decompress(data, shown) if suffix.endswith(".gz") else data, shown)
+
+
+def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, str, str]:  # noqa: A002
+    """The bytes of a file, its suffix or the one a format has, and what an error calls it."""
+    shown = _path_text(path, "load")
+    try:
+        with open(path, "rb") as file:
+            suffix = _find_suffix(shown) if format is None else _find_suffix(f".{format}")
+            return file.read(), suffix, shown
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if isinstance(error, ProgramError):
+            raise
+        raise ProgramError(f"cannot read {shown!r}: {_reason(error)}") from None
+
+
+def read_program(data: bytes, suffix: str, *, path: str) -> Program:
+    """The program in these bytes, read as the suffix says.
+
+    Args:
+        data: the content of a file.
+        suffix: what its name would end in: .lp .pl .dl .cnf .json, or one of them and .gz.
+        path: what an error calls it.
+
+    Raises:
+        ParseError: if they are not a program.
+        NotStratifiedError: if an atom depends on its own negation.
+    """
+    if not isinstance(data, bytes):
+        raise ProgramError(f"read takes bytes, not {type(data).__name__}; use parse for text")
+    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
+    if suffix.endswith(".gz"):
+        data, suffix = decompress(data, path), suffix.removesuffix(".gz")
+    if suffix in _RULE_TEXT:
+        return read_rule_bytes(data, path)
+    text = decode_text(data, path)
+    if not text.strip():
+        return Program.from_rules([])
+    return read_json(text, path) if suffix == ".json" else read_dimacs(text, path)
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """Write a program to a file that `latentgamma.load` reads back as the same program.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> program = Program.from_rules([("bird", ["penguin"])])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "birds.lp")
+    ...     save(program, path)
+    ...     print(path.read_text(), end="")
+    bird :- penguin.
+
+    Args:
+        program: any program.
+        path: the file to write; its suffix gives the format, as in `load`.
+
+    Raises:
+        ProgramError: if the file cannot be written, its suffix is not that of a format, or the
+            format cannot represent the program: DIMACS has no negation as failure.
+    """
+    require_program(program, "save")
+    shown = _path_text(path, "save")
+    suffix = _find_suffix(shown)
+    data = dumps(program, suffix.removesuffix(".gz")).encode()
+    if suffix.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)  # the same program gives the same file
+    try:
+        write_bytes(path, data)
+    except (OSError, ValueError) as error:
+        raise ProgramError(f"cannot write {shown!r}: {_reason(error)}") from None
+
+
+def dumps(program: Program, suffix: str = ".lp") -> str:
+    """The text of a program as a file with this suffix has it.
+
+    >>> print(dumps(Program.from_rules([("bird", ["penguin"])]), ".cnf"), end="")
+    c 1 bird
+    c 2 penguin
+    p cnf 2 1
+    1 -2 0
+    """
+    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
+    if suffix in _RULE_TEXT:
+        text = str(program)
+        return f"{text}\n" if text else ""
+    if suffix == ".json":
+        return write_json(program)
+    if suffix == ".cnf":
+        if not program.definite:
+            raise ProgramError("DIMACS has no negation as failure; write .lp or .json")
+        return write_dimacs(program)
+    raise ProgramError(f"dumps writes text, and {suffix} is compressed; use save")
+
+
+def is_rule_text(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of this name holds uncompressed rule text.
+
+    Raises:
+        ProgramError: if the name has no suffix of a program.
+    """
+    return _find_suffix(_path_text(path, "is_rule_text")) in _RULE_TEXT
+
+
+def _find_suffix(name: str) -> str:
+    lower = name.lower()
+    packed = ".gz" if lower.endswith(".gz") else ""
+    for suffix in SUFFIXES:
+        if lower.endswith(suffix + packed):
+            return suffix + packed
+    if lower.endswith(".safetensors"):
+        raise ProgramError(f"{name!r} is a model, not a program; use LatentGamma.load")
+    raise ProgramError(
+        f"the format of {name!r} is not known: its name must end in {', '.join(SUFFIXES)}, or in "
+        "one of them and .gz; otherwise name the format: format='lp', or --format lp where a command has it"
+    )
+
+
+def decompress(data: bytes, path: str) -> bytes:
+    """The bytes that were compressed with gzip."""
+    try:
+        return gzip.decompress(data)
+    except EOFError:
+        problem = "the compressed data ends too early; the file is truncated"
+    except (OSError, zlib.error):
+        problem = "the compressed data is damaged"
+        if not data.startswith(b"\x1f\x8b"):
+            problem = "this is not gzip data; leave .gz out of its name if it is plain"
+    raise ParseError(problem, path=path)
+
+
+def _path_text(path: object, function: str) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ProgramError(f"{function} takes a path, not {type(path).__name__}")
+    return os.fsdecode(path)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file or folder"
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder, not a file"
+    if isinstance(error, PermissionError):
+        return "permission is denied"
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,190 @@
+"""JSON: an object with the atoms in order and the rules by name.
+
+    {"latentgamma": 1, "kind": "program",
+     "atoms": ["bird", "penguin"],
+     "rules": [{"head": ["bird"], "body": ["penguin"]}, {"head": ["penguin"], "body": []}]}
+
+A rule of a program with negation also has "not", the names of its negated atoms. Read are also a
+bare list of rules, a single name in place of a list, and a rule without
+"body" (a fact). Without "atoms" they are numbered as they appear, heads before bodies.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from typing import Any
+
+import numpy as np
+
+from latentgamma.errors import ParseError, ProgramError
+from latentgamma.program.program import Program
+from latentgamma.program.rule_text import error_at
+
+_VERSION = 1
+_KEYS = ("latentgamma", "kind", "atoms", "rules")
+_RULE = object()  # stands in a list for a rule that has been stored
+
+
+def write_json(program: Program) -> str:
+    """The program as a JSON text, one rule to a line."""
+    names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
+    rules = []
+    heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
+    bodies, body_ends = program.body_literals.tolist(), program.body_indptr.tolist()
+    for j in range(program.R):
+        literals = bodies[body_ends[j] : body_ends[j + 1]]
+        head = ", ".join([names[i] for i in heads[head_ends[j] : head_ends[j + 1]]])
+        body = ", ".join([names[i] for i in literals if i >= 0])
+        denied = ", ".join([names[~i] for i in literals if i < 0])
+        negated = f', "not": [{denied}]' if denied else ""
+        rules.append(f'{{"head": [{head}], "body": [{body}]{negated}}}')
+    separator = ",\n  "
+    text = (
+        f'{{"latentgamma": {_VERSION}, "kind": "program",\n'
+        f' "atoms": [{", ".join(names)}],\n "rules": [\n  {separator.join(rules)}\n]}}\n'
+    )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ProgramError(
+            f"JSON cannot hold the lone surrogate {error.object[error.start]!r} in an atom's "
+            "name; rename the atom, or write rule text"
+        ) from None
+    return text
+
+
+def read_json(text: str, path: str) -> Program:
+    """The program of a JSON text."""
+    return _JsonReader(text, path).found
+
+
+class _JsonReader:
+    """The rules of a text, stored as soon as the parser has seen each of them."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.path = path
+        self.index: dict[str, int] = {}
+        self.heads, self.bodies = array("i"), array("i")
+        self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.negative = array("q")  # the places in `bodies` of negated atoms
+        try:
+            top = json.loads(text, object_pairs_hook=self._object)
+        except json.JSONDecodeError as error:
+            problem = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+            raise error_at(text, error.pos, problem, path) from None
+        except RecursionError:
+            raise self._error("this JSON is nested too deeply for a program") from None
+        except ParseError:
+            raise
+        except ValueError as error:  # a number of thousands of digits
+            raise self._error(f"not valid JSON: {error}") from None
+        self.found = self._build(top)
+
+    def _error(self, problem: str) -> ParseError:
+        return ParseError(problem, path=self.path)
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> Any:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for i, key in enumerate(keys) if key in keys[:i])
+            raise self._error(f"an object has the key {twice!r} twice")
+        if "head" in content or "body" in content:
+            self._store(content)
+            return _RULE
+        return content
+
+    def _store(self, rule: dict[str, Any]) -> None:
+        j = len(self.head_ends) - 1
+        for key in rule:
+            if key not in {"head", "body", "not"}:
+                raise self._error(
+                    f"rules[{j}] has a key {key!r}; a rule has 'head' and 'body', and perhaps 'not'"
+                )
+        heads, body, denied = rule.get("head", []), rule.get("body", []), rule.get("not", [])
+        if not heads:
+            raise self._error(
+                f"rules[{j}] is a constraint (it has no head), which is not part of a definite "
+                "program; give it a head, and ask whether that is derived"
+            )
+        for key, names, into in (
+            ("head", heads, self.heads),
+            ("body", body, self.bodies),
+            ("not", denied, self.bodies),
+        ):
+            listed = [names] if isinstance(names, str) else names
+            if not isinstance(listed, list):
+                raise self._error(f"rules[{j}].{key} must be a list of names, not {_shown(names)}")
+            for name in listed:
+                if not isinstance(name, str) or not name:
+                    raise self._error(
+                        f"rules[{j}].{key}: a name is a non-empty string, not {_shown(name)}"
+                    )
+            index = self.index
+            start = len(into)
+            into.extend(dict.fromkeys([index.setdefault(name, len(index)) for name in listed]))
+            if key == "not":
+                self.negative.extend(range(start, len(into)))
+        self.head_ends.append(len(self.heads))
+        self.body_ends.append(len(self.bodies))
+
+    def _build(self, top: Any) -> Program:
+        atoms = None
+        rules = top
+        if isinstance(top, dict):
+            for key in top:
+                if key not in _KEYS:
+                    raise self._error(f"unknown key {key!r}; a program has {', '.join(_KEYS)}")
+            version, kind = top.get("latentgamma", _VERSION), top.get("kind", "program")
+            if type(version) is not int or version != _VERSION:
+                raise self._error(f'"latentgamma" must be {_VERSION}, not {_shown(version)}')
+            if kind != "program":
+                raise self._error(f'"kind" must be "program", not {_shown(kind)}')
+            rules, atoms = top.get("rules"), top.get("atoms")
+        if not isinstance(rules, list):
+            raise self._error(
+                f"expected a list of rules, or an object with a list of 'rules', not {_shown(rules)}"
+            )
+        for j, rule in enumerate(rules):
+            if rule is not _RULE:
+                raise self._error(
+                    f"rules[{j}] must be an object with 'head' and 'body', not {_shown(rule)}"
+                )
+        heads, bodies = np.array(self.heads, np.int32), np.array(self.bodies, np.int32)
+        negated = None
+        if self.negative:
+            negated = np.zeros(len(bodies), np.bool_)
+            negated[self.negative] = True
+        names = list(self.index)
+        if atoms is not None:
+            place = self._places(atoms)
+            order = np.array([place[name] for name in names], np.int32)
+            heads, bodies, names = order[heads], order[bodies], atoms
+        body_ends, head_ends = np.array(self.body_ends), np.array(self.head_ends)
+        return Program.from_arrays(
+            body_ends, bodies, heads, head_ends, body_negated=negated, atoms=names
+        )
+
+    def _places(self, atoms: Any) -> dict[str, int]:
+        if not isinstance(atoms, list):
+            raise self._error(f"'atoms' must be a list of names, not {_shown(atoms)}")
+        place: dict[str, int] = {}
+        for i, name in enumerate(atoms):
+            if not isinstance(name, str) or not name:
+                raise self._error(f"atoms[{i}]: a name is a non-empty string, not {_shown(name)}")
+            if place.setdefault(name, i) != i:
+                raise self._error(f"'atoms' names {name!r} twice")
+        for name in self.index:
+            if name not in place:
+                raise self._error(f"the rules use {name!r}, which 'atoms' does not name")
+        return place
+
+
+def _shown(value: object) -> str:
+    """A value as an error shows it; never a long one."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return json.dumps(value)[:40]
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else f"{value[:40]}…")
+    return "a list" if isinstance(value, list) else "an object"

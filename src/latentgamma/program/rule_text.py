@@ -1,0 +1,661 @@
+"""Reads rules and facts from text, and says where a text is not one."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from array import array
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from latentgamma.errors import FactsError, ParseError
+from latentgamma.program.facts import Atoms, find_name
+from latentgamma.program.names import FLAT, UnreadableName, read_name
+from latentgamma.program.program import Program
+
+if TYPE_CHECKING:
+    from latentgamma.program.fast_reader import Rest
+
+
+# -------------------------- Texts as they come from files, and errors that show a place in one
+
+
+def decode_text(data: bytes, path: str) -> str:
+    """The text of these bytes, which must be UTF-8, with plain line ends."""
+    try:
+        return normalize_text(data.decode(), path)
+    except UnicodeDecodeError as error:
+        at = error.start
+    hint = "save the file as UTF-8"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        hint = f"it looks like UTF-16; {hint}"
+    elif data.startswith(b"\x1f\x8b"):
+        hint = "it is compressed; end its name with .gz"
+    start = data.rfind(b"\n", 0, at) + 1
+    raise ParseError(
+        f"byte 0x{data[at]:02x} at offset {at} is not UTF-8; {hint}",
+        source=data[start : at + 200].partition(b"\n")[0].decode(errors="replace"),
+        line=data.count(b"\n", 0, at) + 1,
+        column=len(data[start:at].decode()) + 1,
+        path=path,
+    )
+
+
+def normalize_text(text: str, path: str) -> str:
+    """The text without a byte order mark and with plain line ends; it must not hold NUL."""
+    text = text.removeprefix("\ufeff")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    at = text.find("\0")
+    if at >= 0:
+        raise error_at(text, at, "found a NUL character; this is not a text file", path)
+    return text
+
+
+def error_at(text: str, at: int, problem: str, path: str) -> ParseError:
+    """The error that shows this place of a text."""
+    start = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at, at + 200)  # a line may be very long; the error shows a window
+    return ParseError(
+        problem,
+        source=text[start : at + 200 if end < 0 else end],
+        line=text.count("\n", 0, at) + 1,
+        column=at - start + 1,
+        path=path,
+    )
+
+
+# ------------- Errors of rule text: each construct that is not read, and what to write instead
+
+#: What the reader expected: a statement, an atom among the heads (the first one after '=>' is
+#: 'derived') or in the body, what comes after such an atom, the '.' of a declaration, or a
+#: part of a term.
+Expected: TypeAlias = Literal[
+    "statement", "head", "derived", "condition", "heads", "body", "end", "term"
+]
+
+_NOT_DEFINITE = "is not part of a definite program"
+_CONSTRAINT = (
+    f"a constraint (a rule without a head) {_NOT_DEFINITE}; "
+    "give it a head such as 'bad', and ask whether 'bad' is derived"
+)
+_GROUND = "ground the rules first, for example with 'clingo --text'"
+_BEFORE_ATOM = "statement head derived condition"
+_AFTER_ATOM = "heads body"
+
+# (what was expected, a pattern of what stands there instead, what that is and what to do);
+# the first match makes the message.
+_CONSTRUCTS = tuple(
+    (frozenset(expected.split()), re.compile(pattern).match, problem)
+    for expected, pattern, problem in (
+        ("statement", r":-|<-", _CONSTRAINT),
+        ("derived", r"\.", _CONSTRAINT),
+        (
+            "statement",
+            r":~",
+            f"a weak constraint {_NOT_DEFINITE}; leave preferences to the code that asks",
+        ),
+        (
+            "statement",
+            r"\?-",
+            "a query is not part of a program; ask for the closure or a derivation instead",
+        ),
+        ("statement", r"#show(?!\w)", "this '#show' is not closed by '.'"),
+        (
+            "statement",
+            r"#\w+|\.[A-Za-z]\w*",
+            "the directive {found} is not known; leave it out (only '#external a.' is read, and "
+            "'#show' is skipped)",
+        ),
+        ("statement", r"\*/", "'*/' closes no comment; comments in '/* */' do not nest"),
+        (
+            "statement head derived heads",
+            r"(?:[0-9]++\s*+)?\{",
+            f"a choice ('{{{{…}}}}') {_NOT_DEFINITE}; give the chosen atoms as facts when asking",
+        ),
+        (
+            "condition body",
+            r"(?:[0-9]++\s*+)?\{|#(?:count|sum\+?|min|max|minimize|maximize)\b",
+            f"an aggregate ({{found}}) {_NOT_DEFINITE}; "
+            "write one rule for each set of atoms that meets it",
+        ),
+        (
+            _BEFORE_ATOM,
+            r"#\w+",
+            "{found} is not an atom; leave it out",
+        ),
+        (_BEFORE_ATOM, r"!(?=\s*+[,.])", f"a cut ('!') {_NOT_DEFINITE}; leave it out"),
+        (
+            _BEFORE_ATOM,
+            r"not(?!\w)|\\\+|[-~!¬]",
+            f"negation ({{found}}) {_NOT_DEFINITE}; give the opposite a name of its own, "
+            "such as 'not_a', and state it as a fact where it holds",
+        ),
+        (
+            _BEFORE_ATOM,
+            r"[0-9]++(?:\.[0-9]++)?\s*+::",
+            f"a probability ({{found}}) {_NOT_DEFINITE}; write the plain rule without it",
+        ),
+        (_AFTER_ATOM, r"::", f"a probability ('::') {_NOT_DEFINITE}; write the plain rule"),
+        (
+            f"{_BEFORE_ATOM} {_AFTER_ATOM} term",
+            r"(?:[0-9]++\s*+)?\.\.",
+            f"an interval ('..') stands for many rules; {_GROUND}",
+        ),
+        (
+            f"{_BEFORE_ATOM} term",
+            r"[0-9]*+\.[0-9]",
+            "a decimal number is not a name; put it in quotes",
+        ),
+        (
+            f"{_BEFORE_ATOM} term",
+            r"(?:_*+[A-Z]|_)\w*+\s*+(?:[!=<>\\]=|=(?!>)|[<>](?!-)|is\b)",
+            f"a comparison {_NOT_DEFINITE}; {_GROUND}",
+        ),
+        (
+            f"{_BEFORE_ATOM} term",
+            r"(?:_*+[A-Z]|_)\w*+",
+            f"{{found}} is a variable; {_GROUND}, or put it in quotes if it is a name",
+        ),
+        (
+            f"{_BEFORE_ATOM} term",
+            r"[0-9]\w*",
+            "{found} starts with a digit but is not a number; put it in quotes",
+        ),
+        (
+            "heads",
+            r"[;|∨]|\\/",
+            f"a disjunction ({{found}}) {_NOT_DEFINITE}; "
+            "if every one of the heads follows, separate them by ','",
+        ),
+        (
+            "condition body",
+            r"[;|∨]|\\/",
+            "{found} means 'and' to some readers and 'or' to others; "
+            "write ',' for 'and', and one rule for each alternative for 'or'",
+        ),
+        ("term", r"\[", "a list is not known here; write it as a term, or put it in quotes"),
+        (
+            "term",
+            r"[;|]",
+            f"a pool of arguments ({{found}}) stands for many rules; {_GROUND}",
+        ),
+        (f"{_AFTER_ATOM} end", r"[&∧]|/\\", "{found} is not known here; write ',' for 'and'"),
+        (_AFTER_ATOM, r"<->|<=>", "an equivalence is two rules; write one for each direction"),
+        (_AFTER_ATOM, r"-->", "a grammar rule is not known here; write ':-' for a rule"),
+        (
+            _AFTER_ATOM,
+            r"[!=<>\\]=|=|[<>]|is\b",
+            f"a comparison ({{found}}) {_NOT_DEFINITE}; {_GROUND}",
+        ),
+        (
+            f"{_AFTER_ATOM} term",
+            r"[-+*/\\^?]",
+            f"arithmetic ({{found}}) is not known here; {_GROUND}",
+        ),
+        (
+            f"{_AFTER_ATOM} end",
+            r":(?!-)",
+            f"a condition on an atom (':') {_NOT_DEFINITE}; {_GROUND}",
+        ),
+        (_AFTER_ATOM, r"\(", "write the arguments right after the name, without a space"),
+    )
+)
+
+#: What looks like the name of a file rather than a rule.
+_PATH = re.compile(r"\s*[\w./\\-]+\.(lp|pl|dl|json|cnf|txt)(\.gz)?\s*")
+_DESCRIPTIONS = {
+    "statement": "a rule",
+    "head": "an atom",
+    "derived": "an atom",
+    "condition": "an atom",
+    "heads": "',' or ':-' or '.' after an atom",
+    "body": "',' or '.' after an atom",
+    "end": "'.' after the one atom of '#external'",
+    "term": "an argument",
+}
+_blanks = re.compile(r"[ \t\n]*+").match
+_symbol = re.compile(r"\w++|:-|<-|=>|->|.").match
+
+
+def explain_error(
+    text: str,
+    at: int,
+    expected: Expected,
+    path: str,
+    *,
+    sign: str = "",
+    token_end: int | None = None,
+) -> ParseError:
+    """The error for what stands at or after this place instead of what was expected.
+
+    Args:
+        text: the whole text.
+        at: where it stands, blanks aside.
+        expected: what was expected there.
+        path: what the error calls the text.
+        sign: the comma, arrow or directive after which an atom was expected.
+        token_end: where the token before ends, if a comment is between.
+    """
+    token_end = at if token_end is None else token_end
+    blanks = _blanks(text, at)
+    start = blanks.end() if blanks else at
+    for places, matches, problem in _CONSTRUCTS:
+        if expected in places and (match := matches(text, start)):
+            found = f"'{_shorten(match[0])}'"
+            return error_at(text, start, problem.format(found=found), path)
+    description = _DESCRIPTIONS[expected]
+    if expected == "term" and text[:start].rstrip(" \t\n")[-1:] not in {"(", ","}:
+        description = "',' or ')' in a term"
+    elif expected in {"head", "derived", "condition"}:
+        description += f" after {sign!r}"
+    if start == len(text):
+        if expected in {"heads", "body", "end"}:
+            description = "'.' at the end of a rule"
+        hint = "; to read a file, use lg.load" if _PATH.fullmatch(text) else ""
+        return error_at(text, token_end, f"expected {description} but the text ends{hint}", path)
+    problem = f"expected {description} but found {_describe_symbol(text, start)}"
+    if expected in {"heads", "body"} and "\n" in text[token_end:start]:
+        problem += "; is the '.' of the rule before it missing?"
+    return error_at(text, start, problem, path)
+
+
+def _describe_symbol(text: str, at: int) -> str:
+    """The word or sign at this place, as an error shows it."""
+    match = _symbol(text, at)
+    found = _shorten(match[0]) if match else ""
+    if len(found) == 1 and not (" " < found <= "~"):
+        name = unicodedata.name(found, "a control character")
+        return f"{found!r} (U+{ord(found):04X}, {name})"
+    return f"'{found}'"
+
+
+def _shorten(found: str) -> str:
+    return found if len(found) <= 40 else f"{found[:40]}…"
+
+
+# ---------------------------------------------- Rule text: from what people write to a program
+# text      = { statement }
+#     statement = heads "." | heads ":-" [ body ] "." | [ body ] "=>" heads "."
+#               | "#external" atom "." | "#show" anything "."
+#     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
+#     body      = literal { "," literal }
+#     literal   = [ "not" ] atom           "not" after ":-" only
+#     atom      = word | number | term | quoted name       (see `latentgamma.program.names`)
+#
+# `<-` is another way to write `:-`, and `->` to write `=>`. Comments are `% …` to the end of
+# the line, `/* … */`, and clingo's `%* … *%`, of which only the last nest. `#external a.`
+# declares an atom without saying anything about it; `#show` is skipped, since clingo prints it
+# with ground rules. Atoms are numbered as they appear, the heads of a rule before its body.
+
+#: From this many bytes on, a text is worth the time to load compiled code.
+LARGE = 1 << 21
+
+_token = re.compile(
+    rf"""[ \t\n]*+(?:
+      ({FLAT}(?!\()|[0-9]++(?![\w(]|\.[0-9.]|::))   # 1 an atom that one expression can read
+    | (,)                                           # 2
+    | (\.(?!\.))                                    # 3
+    | (:-|<-(?!>))                                  # 4 heads, then body
+    | (=>|->)                                       # 5 body, then heads
+    | (%(?!\*)[^\n]*+)                              # 6
+    | (/\*|%\*)                                     # 7 a comment that has an end
+    | (["']|{FLAT}(?=\())                           # 8 an atom to be read with care
+    | (\#external(?!\w))                            # 9
+    | (\#show(?!\w)(?:[^."%]|"(?:[^"\\\n]|\\.)*+"|\.\.|\.(?=[0-9]))*+\.)   # 10
+    | (not(?![\w(]))                                # 11 before an atom that must not follow
+    | \Z                                            # nothing but blanks
+    )""",
+    re.VERBOSE,
+).match
+_ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL = range(1, 9)
+_EXTERNAL, _SHOW, _NOT = range(9, 12)
+_ARROWS = (_ARROW, _REVERSED)
+_nesting = re.compile(r"%\*|\*%|%[^\n]*+")
+
+
+def read_rules(text: str, path: str, *, negation: bool = True) -> Program:
+    """The program of a text of rules.
+
+    Args:
+        text: what to read.
+        path: what an error calls it.
+        negation: whether bodies may have `not`.
+
+    Raises:
+        ParseError: if the text is not a program.
+        NotStratifiedError: if an atom depends on its own negation.
+    """
+    if len(text) >= LARGE:
+        try:
+            return read_rule_bytes(text.encode(), path, negation=negation)
+        except UnicodeEncodeError:  # lone surrogates, which only the careful reader takes
+            pass
+    return _read_rules(normalize_text(text, path), path, negation)
+
+
+def read_rule_bytes(data: bytes, path: str, *, negation: bool = True) -> Program:
+    """The program of a text in UTF-8; a large one is read by compiled code."""
+    if len(data) < LARGE:
+        return _read_rules(decode_text(data, path), path, negation)
+    from latentgamma.program.fast_reader import scan_rules
+
+    unmarked = data.removeprefix(codecs.BOM_UTF8)
+    scanned = scan_rules(unmarked)
+    if scanned is None:
+        return _read_rules(decode_text(data, path), path, negation)
+    program, rest = scanned
+    if rest is None:
+        return program
+    text = decode_text(data, path)
+    at, token_end = (  # in the text, where every line end is one character
+        len(unmarked[:n].decode()) - unmarked.count(b"\r", 0, n) for n in (rest.at, rest.token_end)
+    )
+    rest = rest._replace(at=at, token_end=token_end)
+    return _read_rules(text, path, negation, (program, rest))
+
+
+def _read_rules(
+    text: str, path: str, negation: bool, scanned: tuple[Program, Rest] | None = None
+) -> Program:
+    """The program of a prepared text, read token by token: it knows all forms and all errors.
+
+    Args:
+        text: what to read.
+        path: what an error calls it.
+        negation: whether bodies may have `not`.
+        scanned: what compiled code has read of it, and where it has stopped.
+    """
+    reader = _RuleReader(text, path, negation)
+    if scanned is not None:
+        reader.resume(*scanned)
+    return reader.read()
+
+
+class _RuleReader:
+    """The rules read so far, and the statement being read.
+
+    There is a method for each kind of token. It returns whether such a token may stand here.
+    """
+
+    def __init__(self, text: str, path: str, negation: bool) -> None:
+        self.text, self.path, self.negation = text, path, negation
+        self.at = 0  # where the next token may start
+        self.token_end = 0  # where the token before ends, comments aside
+        self.index: dict[str, int] = {}
+        self.heads, self.bodies = array("i"), array("i")
+        self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.start_statement()
+
+    def start_statement(self) -> None:
+        # A dictionary is a set that keeps its order; a rule's names may be many and repeated.
+        self.left: dict[str, None] = {}
+        self.right: dict[str, None] = {}
+        self.denied: dict[str, None] = {}
+        self.arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
+        self.last = 0  # the kind of the token before; 0 at the start of a statement
+        self.sign = ""  # the comma, arrow or directive before, for errors
+
+    def resume(self, program: Program, rest: Rest) -> None:
+        """Go on from where compiled code has stopped."""
+        names = program.atoms
+        self.index = {name: i for i, name in enumerate(names)}
+        rows = (self.body_ends, self.bodies, self.head_ends, self.heads)
+        for row, given in zip(rows, program._arrays(), strict=True):
+            row[:] = array(row.typecode, given.tobytes())
+        self.at, self.token_end = rest.at, rest.token_end
+        if rest.last:  # it stopped in a body
+            self.arrow, self.sign = _ARROW, rest.last
+            self.last = {"atom": _ATOM, ",": _COMMA}.get(rest.last, _ARROW)
+            self.left = dict.fromkeys(names[i] for i in rest.heads.tolist())
+            self.right = dict.fromkeys(names[i] for i in np.unique(rest.body).tolist())
+
+    def read(self) -> Program:
+        methods = {
+            _ATOM: self.read_atom,
+            _COMMA: self.read_comma,
+            _END: self.end_statement,
+            _ARROW: self.read_arrow,
+            _REVERSED: self.read_arrow,
+            _COMMENT: self.skip_line_comment,
+            _BLOCK: self.skip_block_comment,
+            _CAREFUL: self.read_quoted_or_term,
+            _EXTERNAL: self.start_declaration,
+            _SHOW: self.skip_show,
+            _NOT: self.read_not,
+        }
+        while token := _token(self.text, self.at):
+            if token.lastindex is None:
+                self.at = len(self.text) if self.last == 0 else self.at
+                break
+            if not methods[token.lastindex](token):
+                break
+        if self.last or self.at < len(self.text):
+            raise explain_error(
+                self.text,
+                self.at,
+                self.expected(),
+                self.path,
+                sign=self.sign,
+                token_end=self.token_end,
+            )
+        body_ends, bodies = np.array(self.body_ends, np.int64), np.array(self.bodies, np.int32)
+        head_ends, heads = np.array(self.head_ends, np.int64), np.array(self.heads, np.int32)
+        return Program._from_sorted_rows(tuple(self.index), body_ends, bodies, head_ends, heads)
+
+    def read_atom(self, token: re.Match[str]) -> bool:
+        return self.add_atom(token[_ATOM], token.end())
+
+    def read_quoted_or_term(self, token: re.Match[str]) -> bool:
+        if self.last == _ATOM:
+            return False
+        try:
+            name, end = read_name(self.text, token.start(_CAREFUL))
+        except UnreadableName as error:
+            at, problem = error.position, error.problem
+        else:
+            return self.add_atom(name, end)
+        if problem:
+            raise error_at(self.text, at, problem, self.path)
+        raise explain_error(self.text, at, "term", self.path)
+
+    def add_atom(self, name: str, end: int) -> bool:
+        if self.last == _ATOM:
+            return False
+        if self.last == _NOT:
+            self.denied[name] = None
+        else:
+            (self.right if self.arrow in _ARROWS else self.left)[name] = None
+        self.last = _ATOM
+        self.at = self.token_end = end
+        return True
+
+    def read_comma(self, token: re.Match[str]) -> bool:
+        if self.last != _ATOM or self.arrow == _EXTERNAL:
+            return False
+        self.last, self.sign = _COMMA, ","
+        self.at = self.token_end = token.end()
+        return True
+
+    def read_arrow(self, token: re.Match[str]) -> bool:
+        kind = token.lastindex or 0
+        if self.arrow or not (self.last == _ATOM or (self.last == 0 and kind == _REVERSED)):
+            return False
+        return self.take_sign(token, kind)
+
+    def start_declaration(self, token: re.Match[str]) -> bool:
+        return self.last == 0 and self.take_sign(token, _EXTERNAL)
+
+    def take_sign(self, token: re.Match[str], kind: int) -> bool:
+        self.arrow = self.last = kind
+        self.sign = token[kind]
+        self.at = self.token_end = token.end()
+        return True
+
+    def end_statement(self, token: re.Match[str]) -> bool:
+        if self.last != _ATOM and not (self.last == _ARROW and self.left):
+            return False
+        index = self.index
+        heads, body = self.left, self.right
+        if self.arrow == _REVERSED:
+            heads, body = body, heads
+        numbers = sorted([index.setdefault(name, len(index)) for name in heads])
+        if self.arrow != _EXTERNAL:
+            self.heads.extend(numbers)
+            self.head_ends.append(len(self.heads))
+            self.bodies.extend(sorted([index.setdefault(name, len(index)) for name in body]))
+            if self.denied:
+                numbers = sorted([index.setdefault(name, len(index)) for name in self.denied])
+                self.bodies.extend([~number for number in numbers])
+            self.body_ends.append(len(self.bodies))
+        self.start_statement()
+        self.at = self.token_end = token.end()
+        return True
+
+    def read_not(self, token: re.Match[str]) -> bool:
+        if not self.negation or self.arrow != _ARROW or self.last not in {_ARROW, _COMMA}:
+            return False
+        self.last, self.sign = _NOT, "not"
+        self.at = self.token_end = token.end()
+        return True
+
+    def skip_show(self, token: re.Match[str]) -> bool:
+        if self.last != 0:
+            return False
+        self.at = self.token_end = token.end()
+        return True
+
+    def skip_line_comment(self, token: re.Match[str]) -> bool:
+        self.at = token.end()
+        return True
+
+    def skip_block_comment(self, token: re.Match[str]) -> bool:
+        self.at = _end_of_comment(self.text, token.start(_BLOCK), self.path)
+        return True
+
+    def expected(self) -> Expected:
+        """What could have come next, for an error."""
+        if self.last == 0:
+            return "statement"
+        if self.last == _ATOM:
+            if self.arrow == _EXTERNAL:
+                return "end"
+            return "body" if self.arrow == _ARROW else "heads"
+        if self.last == _REVERSED:
+            return "derived"
+        return "condition" if self.arrow == _ARROW else "head"
+
+
+def _end_of_comment(text: str, start: int, path: str) -> int:
+    if text.startswith("/*", start):
+        end = text.find("*/", start + 2)
+        if end >= 0:
+            return end + 2
+    else:
+        depth = 0
+        for mark in _nesting.finditer(text, start):
+            depth += {"%*": 1, "*%": -1}.get(mark[0], 0)
+            if depth == 0:
+                return mark.end()
+    opening = text[start : start + 2]
+    hint = "; write '% *' if it is a line comment" if opening == "%*" else ""
+    raise error_at(text, start, f"this comment is not closed by '{opening[::-1]}'{hint}", path)
+
+
+# ----------------------------- Facts from the command line: names between commas, or in a file
+
+# Characters of the facts that a message shows.
+_SHOWN = 200
+
+
+def split_facts(text: str) -> list[str]:
+    """The names between commas, as written; commas in parentheses or quotes do not count.
+
+    >>> split_facts("bird, edge(a,b), 'night train, late'")
+    ['bird', 'edge(a,b)', "'night train, late'"]
+    """
+    if not text.strip():
+        return []
+    names = []
+    start = 0
+    while True:
+        end = _end_of_name(text, start)
+        name = text[start:end].strip()
+        if not name:
+            raise FactsError(f"there is no name between two commas of the facts {_shown(text)}")
+        names.append(name)
+        if end == len(text):
+            return names
+        start = end + 1
+
+
+def _end_of_name(text: str, start: int) -> int:
+    """Where the name at `start` ends: at a comma, or at the end of the text."""
+    at = start + len(text[start:]) - len(text[start:].lstrip())
+    if text[at : at + 1] in {"'", '"'}:
+        at = _end_of_quote(text, at)
+    depth = 0
+    while at < len(text):
+        mark = text[at]
+        if mark == "," and depth == 0:
+            return at
+        if mark in {"'", '"'} and depth:
+            at = _end_of_quote(text, at)
+            continue
+        depth = max(0, depth + (mark == "(") - (mark == ")"))
+        at += 1
+    if depth:
+        raise FactsError(f"a '(' is never closed in the facts {_shown(text)}")
+    return at
+
+
+def _end_of_quote(text: str, at: int) -> int:
+    mark, start = text[at], at
+    at += 1
+    while at < len(text):
+        if text[at] == mark:
+            return at + 1
+        at += 2 if text[at] == "\\" else 1
+    raise FactsError(f"a quote ({mark}) is never closed in the facts {_shown(text[start:])}")
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+
+
+def atom_name(program: Atoms, text: str) -> str:
+    """The name of the atom that a text means: the text itself, or what rule text makes of it.
+
+    A text that names no atom comes back as it is, for an error to show.
+
+    >>> from latentgamma import parse
+    >>> program = parse("edge(a,b). 'night train'.")
+    >>> atom_name(program, "edge( a, b )"), atom_name(program, "night train")
+    ('edge(a,b)', 'night train')
+    """
+    index = find_name(program, text)
+    return text if index is None else program.atoms[index]
+
+
+def facts_in_file(program: Atoms, data: bytes, path: str) -> list[str]:
+    """The names of the facts in a file that has one name on each line, or rule text.
+
+    It is rule text if its first line that is not a comment ends with a full stop.
+
+    Raises:
+        FactsError: if the file contains a rule.
+        ParseError: if it is not rule text, or not UTF-8.
+    """
+    text = decode_text(data, path)
+    lines = [line.strip() for line in text.split("\n")]
+    names = [line for line in lines if line and not line.startswith("%")]
+    if not names:
+        return []
+    if not names[0].partition("%")[0].rstrip().endswith("."):
+        return [atom_name(program, line) for line in names]
+    stated = read_rules(text, path, negation=False)
+    for j in stated.body_sizes.nonzero()[0][:1].tolist():
+        raise FactsError(f"{path}: '{stated.rules[j]}' is a rule, not a fact; add it to the rules")
+    return [name for name in stated.atoms if name in stated.facts]

@@ -1,0 +1,647 @@
+"""Learns clauses when labels may be wrong, by search or by gradient."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from latentgamma._text import quantity
+from latentgamma.relational.budget import ROWS_OF_A_BODY, Budget, OutOfBudget
+from latentgamma.relational.clauses import (
+    Body,
+    BodySearch,
+    Candidate,
+    Clause,
+    Examples,
+    Hypotheses,
+    TooManyRows,
+    canonical,
+    clause_bits,
+    instances,
+)
+from latentgamma.relational.invention import Definition, definitions
+from latentgamma.relational.problem import Bindings, Problem, Relation, Target, decode
+from latentgamma.relational.search import (
+    Choice,
+    Found,
+    Report,
+    SearchOptions,
+    covering_candidates,
+    longest_alternative,
+    most_variables,
+)
+
+# ------------------- The candidate rules where some labels are wrong: bodies scored one by one
+# The targets are read from the labels. A body that covers more positive than negative examples saves
+# bits of the description; the best of each length become candidates, and the most promising grow.
+
+#: The share of the time that may be spent on bodies.
+_BODY_SHARE = 0.45
+#: Bodies that grow at each level.
+_BEAM = 120
+#: Of each number of literals, the recursive and the other clauses that are candidates.
+_OF_EACH_LENGTH = 20
+#: The same for clauses of one or two literals.
+_SHORT_ONES = 40
+#: Short clauses without recursion that are candidates whatever they gain.
+_BASES = 30
+#: Clauses with an invented predicate that are candidates, and those that grow.
+_INVENTED, _INVENTED_GROW = 60, 12
+#: Instances of one candidate, and literals of all of them.
+_MOST_INSTANCES = 20_000
+_MOST_LITERALS = 500_000
+#: Positive examples that bodies are scored on, and a quarter of the negative ones.
+_MOST_EXAMPLES = 600
+#: Bodies of three literals are always scored; longer ones as long as the rows so far are below this.
+_MOST_ROWS = 40_000_000
+
+
+@dataclass(frozen=True)
+class LabelCost:
+    """The description length of wrong labels.
+
+    Attributes:
+        labels: their number.
+        noise: the share of wrong ones; None if it is estimated.
+    """
+
+    labels: int
+    noise: float | None
+
+    def bits(self, wrong: np.ndarray) -> np.ndarray:
+        """Return the bits for these numbers of wrong labels."""
+        if self.noise is not None:
+            right = -math.log2(1 - self.noise)
+            return np.asarray(wrong * -math.log2(self.noise) + (self.labels - wrong) * right)
+        n = self.labels
+        ways = [
+            math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in wrong.tolist()
+        ]
+        return np.array(ways) / math.log(2) + math.log2(n + 1)
+
+    def weight(self, positive: int) -> float:
+        """Return the bits that one more right label saves."""
+        share = self.noise if self.noise is not None else min(0.25, positive / (2 * self.labels))
+        share = max(share, 0.5 / self.labels)
+        return math.log2((1 - share) / share)
+
+
+@dataclass(order=True)
+class _Scored:
+    gain: float
+    clause: Clause = field(compare=False)
+
+
+class NoisyCandidates:
+    """The candidate rules of all targets, in rounds of longer bodies.
+
+    Args:
+        problem: the examples.
+        options: the limits.
+        cost: of wrong labels.
+        budget: of work and time.
+
+    Attributes:
+        relations: all relations by number, with the invented ones.
+        definitions: the invented predicates by number.
+        literals: bodies of up to so many literals were scored.
+    """
+
+    def __init__(
+        self, problem: Problem, options: SearchOptions, cost: LabelCost, budget: Budget
+    ) -> None:
+        self.relations = list(problem.relations)
+        self.definitions: dict[int, Definition] = {}
+        self.literals = 0
+        self._problem, self._options, self._budget = problem, options, budget
+        self._growth = budget.part(share=_BODY_SHARE)
+        self._learned = [target.relation for target in problem.targets]
+        self._background = [r for r in range(len(self.relations)) if r not in self._learned]
+        recursive = options.recursive and problem.lists_every_tuple
+        allowed = [*self._background, *self._learned] if recursive else self._background
+        self._predicates = len(allowed)
+        self._bodies = [
+            _Bodies(problem, self._seeker(target, allowed), cost, options, len(allowed))
+            for target in problem.targets
+        ]
+        self._invented = self._with_invented(cost) if options.invent else []
+
+    def rounds(self) -> Iterator[list[Candidate]]:
+        """Return candidates, each time with longer bodies; the first time of several lengths."""
+        while self.literals < self._options.max_body:
+            self.literals += 1
+            for bodies in self._bodies:
+                bodies.grow(self.literals, self._growth)
+            more = any(bodies.frontier for bodies in self._bodies) and not self._growth.over
+            few = sum(bodies.rows for bodies in self._bodies) < _MOST_ROWS
+            if more and (self.literals < 3 or few) and self.literals < self._options.max_body:
+                continue
+            clauses = [clause for bodies in self._bodies for clause in bodies.best()]
+            yield self._candidates([*clauses, *self._invented])
+            if not more:
+                return
+
+    def _seeker(self, target: Target, allowed: Sequence[int]) -> BodySearch:
+        examples = Examples.of(
+            self._problem, target, _MOST_EXAMPLES, self._options.seed, unlabelled=False
+        )
+        return BodySearch(
+            self._problem,
+            target,
+            self.relations,
+            allowed,
+            self._learned,
+            examples,
+            sorted(self.definitions),
+        )
+
+    def _with_invented(self, cost: LabelCost) -> list[Clause]:
+        """Return the best clauses of up to two literals with an invented predicate."""
+        made = definitions(
+            self._problem, self.relations, self._background, len(self.relations), self._growth
+        )
+        for one in made:
+            self.relations.append(one.relation)
+            self.definitions[one.number] = one
+        found: list[_Scored] = []
+        for target in self._problem.targets:
+            seeker = self._seeker(target, sorted(self.definitions))
+            bodies = _Bodies(
+                self._problem, seeker, cost, self._options, self._predicates, self.definitions
+            )
+            bodies.grow(1, self._growth)
+            bodies.frontier.sort(key=lambda entry: -entry[0])
+            del bodies.frontier[_INVENTED_GROW:]
+            seeker.allow([*self._background, *sorted(self.definitions)])
+            bodies.grow(2, self._growth)
+            found += sorted(bodies.found, reverse=True)[:_INVENTED]
+        return [one.clause for one in found]
+
+    def _candidates(self, clauses: Sequence[Clause]) -> list[Candidate]:
+        """Return the clauses with all their instances, whatever the labels say about the targets."""
+        problem = self._problem
+        full = list(self.relations)
+        for target in problem.targets if problem.lists_every_tuple else ():
+            codes = problem.every_tuple(target)
+            rows = decode(codes, len(problem.constants), target.arity)
+            full[target.relation] = Relation(
+                target.name, rows, len(problem.constants), target.types
+            )
+        targets = {target.relation: target for target in problem.targets}
+        by_key: dict[tuple[object, ...], Candidate] = {}
+        literals = 0
+        learned = set(self._learned)
+        lengths = {clause: clause_bits(clause, self._predicates) for clause in clauses}
+        for clause in sorted(lengths, key=lambda one: (one.uses(learned), lengths[one])):
+            bits = lengths[clause]
+            target = targets[clause.head]
+            try:
+                one = instances(
+                    clause, bits, problem, target, full, learned, self._budget, noisy=True
+                )
+            except TooManyRows:
+                continue
+            except OutOfBudget:
+                break
+            if one is None or len(one.heads) > _MOST_INSTANCES:
+                continue
+            one.definitions = tuple(sorted({p for p, _ in clause.body if p in self.definitions}))
+            known = by_key.get(one.key())
+            if known is not None:
+                if bits < known.bits:
+                    one.variants = [known.clause, *known.variants]
+                    by_key[one.key()] = one
+                else:
+                    known.variants.append(clause)
+                continue
+            literals += len(one.heads) * (2 + len(one.bodies))
+            if literals > _MOST_LITERALS:
+                literals -= len(one.heads) * (2 + len(one.bodies))
+                continue
+            by_key[one.key()] = one
+        return list(by_key.values())
+
+
+class _Bodies:
+    """The scored bodies of one target.
+
+    Attributes:
+        found: the clauses so far.
+        frontier: the bodies that grow, with their promise.
+        rows: of bindings that were looked at.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        seeker: BodySearch,
+        cost: LabelCost,
+        options: SearchOptions,
+        predicates: int,
+        definitions: Mapping[int, Definition] | None = None,
+    ) -> None:
+        self.found: list[_Scored] = []
+        self.frontier: list[tuple[float, Body]] = [(0.0, ())]
+        self.rows = 0
+        self._seeker, self._options, self._predicates = seeker, options, predicates
+        self._bases: list[_Scored] = []
+        self._seen: set[Body] = set()
+        positive, sampled = len(seeker.target.positive), int(seeker.examples.positive.sum())
+        self._weight = cost.weight(positive)
+        # Positive and negative examples for each one that was sampled.
+        negative = problem.label_count(seeker.target) - positive
+        self._positive = positive / max(1, sampled)
+        self._negative = negative / max(1, len(seeker.examples.codes) - sampled)
+        self._definitions = definitions or {}
+        self._widest = max(relation.arity for relation in seeker.relations)
+
+    def grow(self, level: int, budget: Budget) -> None:
+        """Score the bodies with one more literal; when the budget is used up, those so far count."""
+        seeker = self._seeker
+        limit = most_variables(
+            level, seeker.target.arity, self._widest, self._options.max_variables
+        )
+        grown: list[tuple[float, Body]] = []
+        try:
+            for _, parent in self.frontier:
+                table = seeker.table(parent, budget)
+                if table is not None:
+                    self._extend(parent, table, limit, grown, budget)
+        except OutOfBudget:
+            pass
+        grown.sort(key=lambda entry: -entry[0])
+        self.frontier = grown[:_BEAM]
+
+    def _extend(
+        self,
+        parent: Body,
+        table: Bindings,
+        variables: int,
+        grown: list[tuple[float, Body]],
+        budget: Budget,
+    ) -> None:
+        seeker, arity = self._seeker, self._seeker.target.arity
+        types = seeker.variable_types(parent)
+        bound = {v for _, literal in parent for v in literal}
+        for number, literal in seeker.literals_for(parent, types, variables):
+            self.rows += ROWS_OF_A_BODY
+            body = canonical((*parent, (number, literal)), arity)
+            if body in self._seen:
+                continue
+            budget.spend(ROWS_OF_A_BODY + len(table.truth))
+            self.rows += len(table.truth)
+            self._seen.add(body)
+            truth = seeker.truth(number, literal, table) > 0
+            covered = np.zeros(len(seeker.examples.codes), bool)
+            covered[table.example[truth]] = True
+            complete = set(range(arity)) <= bound | set(literal)
+            promise = self._score(body, covered, complete=complete)
+            if promise is not None:
+                grown.append((promise, (*parent, (number, literal))))
+
+    def _score(self, body: Body, covered: np.ndarray, *, complete: bool) -> float | None:
+        """Keep a clause that has every variable of its head; return the promise of its body."""
+        seeker = self._seeker
+        right = self._positive * int((covered & seeker.examples.positive).sum())
+        wrong = self._negative * int((covered & ~seeker.examples.positive).sum())
+        clause = Clause(seeker.target.relation, seeker.target.arity, body)
+        bits = clause_bits(clause, self._predicates)
+        invented = {p for p, _ in body if p in self._definitions}
+        bits += sum(self._definitions[p].relation.bits for p in invented)
+        if complete and right + wrong:
+            one = _Scored(self._weight * (right - wrong) - bits, clause)
+            # A base case may have a wrong label.
+            (self.found if right else self._bases).append(one)
+        if not right or (self._weight * right <= bits and len(body) > 1):
+            return None
+        if not _linked(body):  # with a literal that links its parts, it grows from one of them
+            return None
+        return self._weight * right * (0.3 + right / (right + wrong)) - bits
+
+    def best(self) -> list[Clause]:
+        """Return the clauses that may be worth their bits."""
+        recursive = self._seeker.recursive
+        # A long clause can gain more than the short one that the program needs.
+        groups: dict[tuple[int, bool], list[_Scored]] = {}
+        for one in sorted(self.found, reverse=True):
+            key = (len(one.clause.body), one.clause.uses(recursive))
+            groups.setdefault(key, []).append(one)
+        chosen = [
+            one
+            for (literals, _), group in groups.items()
+            for one in group[: _SHORT_ONES if literals <= 2 else _OF_EACH_LENGTH]
+        ]
+        bases = [one for one in self.found if not one.clause.uses(recursive)] + self._bases
+        bases.sort(key=lambda one: clause_bits(one.clause, self._predicates))
+        return list(dict.fromkeys(one.clause for one in [*chosen, *bases[:_BASES]]))
+
+
+def _linked(body: Body) -> bool:
+    """Return whether the literals are linked by common variables."""
+    linked, left = set(body[0][1]), list(body[1:])
+    while left:
+        near = [literal for literal in left if linked & set(literal[1])]
+        if not near:
+            return False
+        left = [literal for literal in left if not linked & set(literal[1])]
+        linked.update(v for _, literal in near for v in literal)
+    return True
+
+
+# ---- The search where some labels are wrong: the program with the shortest description of the labels
+# The description is that of the rules and of the labels that they get wrong. Sets of candidates are
+# scored by their least models, all pairs first, since a base case gains little without the recursive
+# rule, and improved by adding, dropping and exchanging one rule at a time.
+
+#: Sets of candidates that are improved, and rounds of it.
+_KEPT_SETS = 12
+_MOST_ROUNDS = 12
+#: Bits for each invented predicate above the limit.
+_EXTRA_BITS = 1e6
+#: Alternatives may be longer by so many bits.
+NOISY_SLACK = 8.0
+
+
+class WrongLabelCost(Protocol):
+    """The description length of wrong labels."""
+
+    def bits(self, wrong: np.ndarray) -> np.ndarray:
+        """Return the bits for these numbers of wrong labels."""
+
+
+def noisy_search(
+    problem: Problem,
+    options: SearchOptions,
+    noise: float | None,
+    budget: Budget,
+    report: Report,
+) -> tuple[Found, float]:
+    """Return the program with the shortest description, and the share of labels it gets wrong."""
+    labels = sum(problem.label_count(target) for target in problem.targets)
+    cost = LabelCost(labels, noise)
+    source = NoisyCandidates(problem, options, cost, budget)
+    found = Found(relations=source.relations, definitions=source.definitions)
+    definition_bits = {n: one.relation.bits for n, one in source.definitions.items()}
+    wrong = 0
+    for candidates in source.rounds():
+        found.candidates, found.literals = candidates, source.literals
+        hypotheses = Hypotheses(problem, candidates)
+        scorer = SetScorer(hypotheses, cost, definition_bits, options.invent, budget)
+        ranked = scorer.search()
+        best_bits, best = ranked[0]
+        wrong = scorer.wrong([best])[0]
+        report(
+            f"bodies of {quantity(source.literals, 'literal')}",
+            len(candidates),
+            1 - wrong / labels,
+        )
+        if best and best_bits < float(scorer.total([()])[0]):
+            found.choices = [
+                Choice(chosen, bits, False)
+                for bits, chosen in ranked[: 4 * options.alternatives + 1]
+                if bits <= best_bits + NOISY_SLACK and chosen
+            ]
+            return found, wrong / labels
+    found.notes.append(
+        "no program was found that describes the labels in fewer bits than a list of them"
+    )
+    return found, 0.0
+
+
+class SetScorer:
+    """The description lengths of sets of candidates."""
+
+    def __init__(
+        self,
+        hypotheses: Hypotheses,
+        cost: WrongLabelCost,
+        definitions: Mapping[int, float],
+        most_invented: int,
+        budget: Budget,
+    ) -> None:
+        self._hypotheses, self._cost, self._budget = hypotheses, cost, budget
+        self._definitions, self._most_invented = definitions, most_invented
+        self._rules = np.array([one.bits for one in hypotheses.candidates])
+        self._negative = np.setdiff1d(hypotheses.negative, hypotheses.given)
+        self._known: dict[tuple[int, ...], tuple[float, int]] = {}
+
+    def wrong(self, sets: Sequence[tuple[int, ...]]) -> list[int]:
+        """Return how many labels each set gets wrong."""
+        self.total(sets)
+        return [self._known[chosen][1] for chosen in sets]
+
+    def total(self, sets: Sequence[tuple[int, ...]]) -> np.ndarray:
+        """Return the description length of each set: its rules and its wrong labels."""
+        new = [chosen for chosen in dict.fromkeys(sets) if chosen not in self._known]
+        step = max(64, 20_000_000 // max(1, self._hypotheses.program.M))
+        for start in range(0, len(new), step):
+            part = new[start : start + step]
+            models = self._hypotheses.models(part)
+            missed = (~models[:, self._hypotheses.positive]).sum(axis=1)
+            wrong = missed + models[:, self._negative].sum(axis=1)
+            bits = self._cost.bits(wrong)
+            for chosen, label_bits, errors in zip(part, bits, wrong, strict=True):
+                rules = float(self._rules[list(chosen)].sum()) + self._invented_bits(chosen)
+                self._known[chosen] = (rules + float(label_bits), int(errors))
+        return np.array([self._known[chosen][0] for chosen in sets])
+
+    def _invented_bits(self, chosen: tuple[int, ...]) -> float:
+        """Return the length of the definitions that a set uses; more than allowed cost much."""
+        if not self._definitions:
+            return 0.0
+        used = {d for n in chosen for d in self._hypotheses.candidates[n].definitions}
+        extra = max(0, len(used) - self._most_invented)
+        return sum(self._definitions[d] for d in used) + _EXTRA_BITS * extra
+
+    def search(self) -> list[tuple[float, tuple[int, ...]]]:
+        """Return the sets of candidates that were scored, the shortest descriptions first."""
+        count = len(self._rules)
+        self.total([()])
+        try:
+            self._score([(n,) for n in range(count)])
+            self._score(list(itertools.combinations(range(count), 2)))
+            beam = self.ranked(_KEPT_SETS)
+            for _ in range(_MOST_ROUNDS):
+                self._score([move for _, chosen in beam for move in _moves(chosen, count)])
+                better = self.ranked(_KEPT_SETS)
+                if better == beam:
+                    break
+                beam = better
+        except OutOfBudget:
+            pass
+        return self.ranked(100)
+
+    def _score(self, sets: Sequence[tuple[int, ...]]) -> None:
+        for start in range(0, len(sets), 512):
+            self._budget.spend(self._hypotheses.program.R)
+            self.total(sets[start : start + 512])
+
+    def ranked(self, most: int) -> list[tuple[float, tuple[int, ...]]]:
+        """Return the sets that were scored, the shortest descriptions first."""
+        ranked = sorted((bits, chosen) for chosen, (bits, _) in self._known.items())
+        return ranked[:most]
+
+
+def _moves(chosen: tuple[int, ...], count: int) -> Iterable[tuple[int, ...]]:
+    """Return the sets with one candidate more, less, or exchanged."""
+    inside = set(chosen)
+    for drop in chosen:
+        yield tuple(sorted(inside - {drop}))
+    for add in range(count):
+        if add in inside:
+            continue
+        yield tuple(sorted(inside | {add}))
+        for drop in chosen:
+            yield tuple(sorted((inside | {add}) - {drop}))
+
+
+# ----------------------- The choice of rules by gradient descent on sampled sets of candidates
+# Each candidate has a probability of being used. Sets of candidates are sampled, scored by their
+# least models, and the log-odds move along the score-function gradient of the expected description
+# length, with the mean of the other samples as the baseline. The candidates are those of the search.
+
+#: Steps, sets sampled in each, and the step size of the log-odds.
+_STEPS = 400
+_SAMPLES = 96
+_RATE = 0.25
+#: Times to start again while no set explains the examples.
+_STARTS = 8
+#: The log-odds at the start, and their bounds.
+_START, _BOUND = -2.0, 6.0
+#: Bits for each wrong label where none is allowed.
+_WRONG_BITS = 60.0
+_MOST_CANDIDATES = 120
+#: Sampled sets that may be alternatives.
+_MOST_RANKED = 60
+
+
+def gradient_search(
+    problem: Problem,
+    options: SearchOptions,
+    noise: float | None,
+    budget: Budget,
+    report: Report,
+) -> tuple[Found, float]:
+    """Return the best set of candidates that was sampled, and the share of labels it gets wrong.
+
+    Args:
+        problem: the examples.
+        options: the limits.
+        noise: the share of wrong labels; 0 for none, None to estimate it.
+        budget: of work and time.
+        report: called after each stage.
+    """
+    found = Found(relations=list(problem.relations))
+    labels = sum(problem.label_count(target) for target in problem.targets)
+    if noise == 0:
+        candidates, found = covering_candidates(problem, options, budget, report)
+        candidates = _screened(candidates)
+        if found.unexplained:
+            return found, 0.0
+        cost: LabelCost | _NoneWrong = _NoneWrong()
+    else:
+        cost = LabelCost(labels, noise)
+        source = NoisyCandidates(problem, options, cost, budget)
+        candidates = next(source.rounds(), [])
+        found.relations, found.definitions = source.relations, source.definitions
+    if not candidates:
+        return found, 0.0
+    hypotheses = Hypotheses(problem, candidates)
+    bits = {number: one.relation.bits for number, one in found.definitions.items()}
+    scorer = SetScorer(hypotheses, cost, bits, options.invent, budget)
+    empty = float(scorer.total([()])[0])
+    for start in range(_STARTS):
+        best_bits, best = _train(scorer, len(candidates), [options.seed, start], budget)
+        wrong = scorer.wrong([best])[0]
+        explains = bool(best) and best_bits < empty and (noise != 0 or not wrong)
+        if explains or budget.over:
+            break
+    report(f"sampled sets of {quantity(len(candidates), 'candidate')}", len(candidates), 1.0)
+    found.candidates = list(candidates)
+    if not explains:
+        found.notes.append(
+            "no sampled set of rules explains the examples; method 'search' compares all of them"
+        )
+        return found, 0.0
+    found.choices = _choices(scorer, (best_bits, best), options.alternatives, clean=noise == 0)
+    if options.alternatives:
+        found.notes.append("alternatives are sought among the sets of rules that were sampled")
+    return found, wrong / labels
+
+
+def _choices(
+    scorer: SetScorer, best: tuple[float, tuple[int, ...]], most: int, *, clean: bool
+) -> list[Choice]:
+    """Return the best set, and the next shortest of the sampled ones that do not contain another."""
+    chosen = [best]
+    limit = longest_alternative(best[0]) if clean else best[0] + NOISY_SLACK
+    for bits, sampled in scorer.ranked(_MOST_RANKED):
+        smaller = _needed_rules(scorer, (bits, sampled))
+        wrong = clean and scorer.wrong([smaller[1]])[0] > 0
+        contains = any(set(one) <= set(smaller[1]) for _, one in chosen)
+        if not wrong and not contains and smaller[0] <= limit:
+            chosen.append(smaller)
+    chosen[1:] = sorted(chosen[1:])[:most]
+    return [Choice(one, bits, False) for bits, one in chosen]
+
+
+class _NoneWrong:
+    """The cost of wrong labels where none is allowed."""
+
+    def bits(self, wrong: np.ndarray) -> np.ndarray:
+        """Return the bits for these numbers of wrong labels."""
+        return wrong * _WRONG_BITS
+
+
+def _screened(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that derive most for their length, and every short one."""
+    worth = sorted(candidates, key=lambda one: one.bits / len(one.heads))
+    short = sorted(candidates, key=lambda one: one.bits)
+    half = _MOST_CANDIDATES // 2
+    kept = {id(one): one for one in [*worth[:half], *short[:half]]}
+    return list(kept.values())
+
+
+def _train(
+    scorer: SetScorer, count: int, seed: list[int], budget: Budget
+) -> tuple[float, tuple[int, ...]]:
+    """Return the best set that was sampled, with its description length."""
+    rng = np.random.default_rng(seed if seed[1] else seed[0])
+    odds = np.full(count, _START)
+    speed, scale = np.zeros(count), np.zeros(count)
+    best: tuple[float, tuple[int, ...]] = (float(scorer.total([()])[0]), ())
+    for step in range(1, _STEPS + 1):
+        if budget.over:
+            break
+        share = 1 / (1 + np.exp(-odds))
+        used = rng.random((_SAMPLES, count)) < share
+        sets = [tuple(np.flatnonzero(row).tolist()) for row in used]
+        lengths = scorer.total(sets)
+        at = int(np.argmin(lengths))
+        best = min(best, (float(lengths[at]), sets[at]))
+        # The baseline of each sample is the mean of the others.
+        advantage = (lengths - lengths.mean()) * (_SAMPLES / (_SAMPLES - 1))
+        gradient = (advantage[:, None] * (used - share)).mean(axis=0)
+        speed = 0.9 * speed + 0.1 * gradient
+        scale = 0.99 * scale + 0.01 * gradient**2
+        size = np.sqrt(scale / (1 - 0.99**step)) + 1e-9
+        odds = np.clip(odds - _RATE * speed / (1 - 0.9**step) / size, -_BOUND, _BOUND)
+        sure = np.minimum(share, 1 - share).max() < 0.02
+        if sure and step > 50:
+            break
+    return _needed_rules(scorer, best)
+
+
+def _needed_rules(
+    scorer: SetScorer, best: tuple[float, tuple[int, ...]]
+) -> tuple[float, tuple[int, ...]]:
+    """Return the set without the rules that it does not need."""
+    for drop in best[1]:
+        smaller = tuple(n for n in best[1] if n != drop)
+        best = min(best, (float(scorer.total([smaller])[0]), smaller))
+    return best

@@ -1,0 +1,999 @@
+"""Rules with variables and negation: answers equal clingo's, proofs are checked line by line."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import latentgamma as lg
+from datalog_programs import (
+    NUMBERS,
+    Overflows,
+    Undefined,
+    arithmetic_answer,
+    arithmetic_rules,
+    ground_texts,
+    instance,
+    stable_model,
+    statements,
+    stratified_programs,
+    texts,
+)
+from latentgamma.datalog import (
+    GroundingWarning,
+    clingo_run,
+    ground,
+)
+from latentgamma.datalog.clingo import run_clingo
+from latentgamma.datalog.tables import constant
+from latentgamma.program.names import quote
+
+TRANSITIVE = """\
+edge(a,b).  edge(b,c).
+path(X,Y) :- edge(X,Y).
+path(X,Z) :- edge(X,Y), path(Y,Z).
+"""
+
+
+def grounded(facts: list[str], candidates: list[str], lines: list[str]):
+    """The program of a random text, with the candidates as open facts."""
+    declared = "".join(f"#external {atom}.\n" for atom in candidates)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GroundingWarning)
+        return ground("\n".join([*lines, statements(facts), declared]))
+
+
+def subsets(names: list[str]):
+    for size in range(len(names) + 1):
+        yield from itertools.combinations(names, size)
+
+
+# ---------------------------------------------------------------- answers
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts())
+def test_closures_are_the_stable_models(parts) -> None:
+    facts, candidates, lines = parts
+    program = grounded(*parts)
+    chosen = [[name for name in some if name in program.index] for some in subsets(candidates)]
+    many = lg.closures(program, chosen)
+    for some, given_facts, row in zip(subsets(candidates), chosen, many, strict=True):
+        model = stable_model("\n".join([*lines, statements([*facts, *some])]))
+        closed = lg.closure(program, given_facts)
+        # An open fact that no rule uses is not in the program.
+        assert closed.atoms | set(some) == model
+        assert program.names(row) == closed.atoms
+        assert closed.depth <= lg.logic.depth_bound(program)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts())
+def test_text_and_files_give_the_program_back(tmp_path_factory, parts) -> None:
+    program = grounded(*parts)
+    assert lg.parse(str(program)) == program
+    assert pickle.loads(pickle.dumps(program)) == program
+    for suffix in (".lp", ".json", ".lp.gz"):
+        path = tmp_path_factory.mktemp("saved") / f"rules{suffix}"
+        lg.save(program, path)
+        assert lg.load(path) == program
+
+
+SAME_GENERATION = """\
+same(X,X) :- person(X).
+same(X,Y) :- parent(X,P), same(P,Q), parent(Y,Q).
+person(X) :- parent(X,Y).
+person(Y) :- parent(X,Y).
+"""
+POINTS_TO = """\
+points(V,O) :- new(V,O).
+points(V,O) :- copy(V,W), points(W,O).
+points(V,O) :- load(V,W,F), points(W,P), heap(P,F,O).
+heap(P,F,O) :- store(V,F,W), points(V,P), points(W,O).
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "arities"),
+    [
+        (TRANSITIVE.split("\n", 1)[1], {"edge": 2}),
+        (SAME_GENERATION, {"parent": 2}),
+        (POINTS_TO, {"new": 2, "copy": 2, "load": 3, "store": 3}),
+    ],
+)
+def test_well_known_programs(rules: str, arities: dict[str, int]) -> None:
+    rng = np.random.default_rng(0)
+    rows = {name: rng.integers(0, 12, (18, n)).tolist() for name, n in arities.items()}
+    names = [f"{name}({','.join(map(str, row))})" for name in rows for row in rows[name]]
+    program = ground(rules, open=[f"{name}/{n}" for name, n in arities.items()], facts=rows)
+    assert set(names) == set(program.origin.inputs)
+    for _ in range(10):
+        some = [name for name in dict.fromkeys(names) if rng.random() < 0.7]
+        assert lg.closure(program, some).atoms == stable_model(rules + statements(some))
+    closed = ground(rules, facts=rows)
+    assert closed.facts == lg.closure(closed).atoms == stable_model(rules + statements(names))
+
+
+# ---------------------------------------------------------------- proofs
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts())
+def test_proofs_are_instances_of_the_lines_they_name(parts) -> None:
+    facts, candidates, lines = parts
+    program = grounded(*parts)
+    some = [name for name in candidates[::2] if name in program.index]
+    model = stable_model("\n".join([*lines, statements([*facts, *candidates[::2]])]))
+    for atom in program.atoms:
+        proof = lg.derivation(program, some, atom)
+        assert (proof is not None) == (atom in model)
+        if proof is None:
+            continue
+        assert proof.holds()
+        proved: set[str] = set()
+        for step in proof.steps:
+            if step.rule is None:
+                assert step.atom in some
+            elif step.atom in facts and not step.premises:
+                assert str(step.origin).startswith("line ")
+            else:
+                line = int(step.origin.place.removeprefix("line "))
+                head, positive, negated = instance(lines[line - 1], dict(step.origin.substitution))
+                assert head == step.atom
+                assert positive == set(step.premises) <= proved
+                assert negated == set(step.negated)
+                assert not negated & model
+            proved.add(step.atom)
+        absent = {leaf.atom for leaf in proof.absent}
+        assert absent == {name for step in proof.steps for name in step.negated}
+        assert f"{atom}  " in str(proof)
+        assert all(f"not {name}  (" in str(proof) for name in absent)
+
+
+def test_a_proof_names_line_and_substitution() -> None:
+    for program in (ground(TRANSITIVE), ground(TRANSITIVE, open=["edge/2"]), lg.parse(TRANSITIVE)):
+        given_facts = list(program.origin.inputs)
+        proof = lg.derivation(program, given_facts, "path(a,c)")
+        assert str(proof).splitlines()[0] == "path(a,c)  by line 3 with X=a, Y=b, Z=c"
+        assert "path(b,c)  by line 2 with X=b, Y=c" in str(proof)
+        assert '"origin": "line 3 with X=a, Y=b, Z=c"' in proof.to_json()
+
+
+def test_a_negated_leaf_says_why() -> None:
+    program = lg.parse(
+        "ok(X) :- user(X), not banned(X).\nuser(ann).\nbanned(X) :- report(X,Y), judge(Y).\n#external report(ann,bob). #external judge(bob)."
+    )
+    proof = lg.derivation(program, ["judge(bob)"], "ok(ann)")
+    assert "not banned(ann)  (line 3 with X=ann, Y=bob lacks report(ann,bob))" in str(proof)
+    assert 'label="not banned(ann)"' in proof.to_dot()
+    plain = lg.parse("a :- not b, not c. b :- d, not e.")
+    assert str(lg.derivation(plain, ["d", "e"], "a")).splitlines() == [
+        "a  (rule 0)",
+        "├─ not b  (rule 1 does not apply: e holds)",
+        "└─ not c  (not given, and no rule derives it)",
+    ]
+
+
+def test_a_proof_by_negation_alone_has_its_line_and_its_leaf() -> None:
+    text = TRANSITIVE + "ok :- not path(a,b).\nok :- not path(c,a).\n"
+    assert str(lg.derivation(lg.parse(text), [], "ok")).splitlines() == [
+        "ok  by line 5",
+        "└─ not path(c,a)  (no instance of line 2, line 3 derives it)",
+    ]
+
+
+def test_a_negated_leaf_without_any_instance_names_the_rules() -> None:
+    text = "q(1..2). r(1).\np(X) :- q(X), not s(X), not t(X).\ns(X) :- q(X), r(X), X > 1.\nt(X) :- u(X).\n"
+    program = ground(text + "#external u(1).")
+    proof = str(lg.derivation(program, [], "p(2)"))
+    assert "not s(2)  (no instance of line 3 derives it)" in proof
+    assert "not t(2)  (no instance of line 4 derives it)" in proof
+    assert "not t(1)  (line 4 with X=1 lacks u(1))" in str(lg.derivation(program, [], "p(1)"))
+
+
+def test_a_forged_proof_with_negation_does_not_hold() -> None:
+    program = lg.parse("a :- not b. b :- c.")
+    proof = lg.derivation(program, [], "a")
+    assert proof.holds()
+    assert not replace(proof, given=frozenset({"c"})).holds()
+    assert not replace(proof, absent=()).holds()
+    assert not replace(proof, steps=(replace(proof.steps[0], negated=()),)).holds()
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts())
+def test_repairs_derive_the_atom_and_nothing_less_does(parts) -> None:
+    candidates = parts[1]
+    program = grounded(*parts)
+    some = {name for name in candidates[::2] if name in program.index}
+    for atom in program.atoms:
+        answer = lg.why_not(program, list(some), atom)
+        assert (answer is None) == (atom in lg.closure(program, list(some)))
+        if answer is None:
+            continue
+        assert answer.withdrawn <= some
+        assert not answer.missing & some
+        changes = [(name, True) for name in answer.missing]
+        changes += [(name, False) for name in answer.withdrawn]
+        assert changes
+
+        def derives(changes, atom=atom) -> bool:
+            now = some | {n for n, add in changes if add}
+            now -= {n for n, add in changes if not add}
+            return atom in lg.closure(program, list(now))
+
+        assert derives(changes)
+        assert not any(derives(changes[:i] + changes[i + 1 :]) for i in range(len(changes)))
+
+
+def test_why_not_speaks_of_the_source() -> None:
+    program = ground(TRANSITIVE, open="edge/2")
+    answer = lg.why_not(program, ["edge(b,c)"], "path(a,c)")
+    assert str(answer).splitlines() == [
+        "path(a,c) does not follow",
+        "└─ line 3 with X=a, Y=b, Z=c lacks edge(a,b)",
+        "it would with edge(a,b)",
+    ]
+    never = lg.why_not(program, [], "path( c, a )")
+    assert never.missing == never.withdrawn == frozenset()
+    assert str(never) == (
+        "path(c,a) does not follow, whatever is given: no instance of line 2, line 3 derives it"
+    )
+    assert lg.derivation(program, [], "path(c,a)") is None
+    with pytest.raises(lg.errors.FactsError, match="road"):
+        lg.why_not(program, [], "road(a,b)")
+
+
+def test_why_not_withdraws_facts() -> None:
+    program = lg.parse("a :- b, not c. c :- d.")
+    answer = lg.why_not(program, ["d"], "a")
+    assert (answer.missing, answer.withdrawn) == ({"b"}, {"d"})
+    assert str(answer).splitlines()[-1] == "it would with b and without d"
+    assert answer.to_dict()["withdrawn"] == ["d"]
+    # Atoms that rules derive are added only where no others help.
+    assert lg.why_not(lg.parse("a :- b, not c. b :- b, d. c :- d."), [], "a").missing == {"b"}
+    assert lg.why_not(lg.parse("a :- b, not c. b :- d, e."), [], "a").missing == {"d", "e"}
+    # No facts but the atom itself can help.
+    assert lg.why_not(lg.parse("a :- b, not b."), [], "a").missing == {"a"}
+
+
+# ---------------------------------------------------------------- strata
+
+
+def test_strata_are_definite_programs_fed_from_below() -> None:
+    program = lg.parse("b :- a. d :- c, not b. e :- d, not c. e :- b.")
+    assert not program.definite
+    assert [stratum.program.R for stratum in program.strata] == [1, 2, 1] or len(
+        program.strata
+    ) == 2
+    assert {name for s in program.strata for name in s.program.atoms} >= {"not b", "not c"}
+    assert [str(rule) for rule in program.rules] == str(program).splitlines()[-program.R :]
+    assert (program.M, program.R, program.k, program.rho_max) == (5, 4, 2, 2)
+    assert set(program.roots) == {"a", "c"} == set(program.underivable)
+    assert program.leaves == ("e",)
+
+
+def test_an_atom_may_be_called_not_something() -> None:
+    program = lg.parse("a :- not b, 'not b'.")
+    assert lg.closure(program, ["not b"]).atoms == {"a", "not b"}
+    assert lg.closure(program, []).atoms == set()
+    assert lg.parse(str(program)) == program
+
+
+@pytest.mark.parametrize(
+    ("text", "cycle"),
+    [
+        ("a :- not a.", "a needs not a"),
+        ("a :- not b. b :- not a.", "needs not"),
+        ("a :- b. b :- c, not d. d :- e, a. c. e.", "b needs not d, d needs a, a needs b"),
+    ],
+)
+def test_a_program_that_is_not_stratified_is_refused(text: str, cycle: str) -> None:
+    with pytest.raises(lg.errors.ProgramError, match=cycle):
+        lg.parse(text)
+
+
+def test_the_cycle_has_a_place_in_rules_with_variables() -> None:
+    text = "move(1,2). move(2,1).\nwin(X) :- move(X,Y), not win(Y)."
+    with pytest.raises(
+        lg.ParseError, match=r"not stratified.*win\(\d\) needs not win\(\d\)"
+    ) as caught:
+        lg.parse(text)
+    assert (caught.value.line, caught.value.column) == (2, 22)
+    # Without a cycle in the facts there is one answer.
+    program = ground("move(1,2). move(2,3). win(X) :- move(X,Y), not win(Y).", open="move/2")
+    assert lg.closure(program, ["move(1,2)", "move(2,3)"]).atoms >= {"win(2)"}
+    assert "win(1)" not in lg.closure(program, ["move(1,2)", "move(2,3)"])
+
+
+def test_long_chains_of_negation() -> None:
+    n = 300
+    program = lg.parse("".join(f"p({i}) :- not p({i + 1}).\n" for i in range(n)))
+    assert len(program.strata) == n
+    assert len(lg.closure(program)) == n // 2
+    assert len(lg.closure(program, [f"p({n})"])) == n // 2 + 1
+
+
+# ---------------------------------------------------------------- the operator and its certificate
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts())
+def test_every_ground_program_is_certified_and_exact(parts) -> None:
+    candidates = parts[1]
+    program = grounded(*parts)
+    model = lg.oracle(program)
+    certificate = lg.certify(model, program).require()
+    assert certificate.t_max >= 1000
+    some = [[name for name in chosen if name in program.index] for chosen in subsets(candidates)]
+    expected = torch.from_numpy(lg.closures(program, some))
+    state = model.state(some)
+    assert state.dtype == torch.float32
+    with torch.no_grad():
+        for steps in (int(certificate.t_min), 1000):
+            assert torch.equal(model(state, steps) > 0.5, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts(), st.floats(0.0, 0.12))
+def test_soft_inputs_within_the_tolerance_do_not_matter(parts, tolerance: float) -> None:
+    candidates = parts[1]
+    program = grounded(*parts)
+    model = lg.oracle(program)
+    certificate = lg.certify(model, program, tolerance=tolerance)
+    if not certificate.holds:
+        return
+    some = [[name for name in chosen if name in program.index] for chosen in subsets(candidates)]
+    expected = torch.from_numpy(lg.closures(program, some))
+    noise = tolerance * torch.rand(expected.shape, generator=torch.Generator().manual_seed(0))
+    state = (model.state(some) - noise).abs()
+    with torch.no_grad():
+        for steps in (int(certificate.t_min), int(min(1000, certificate.t_max))):
+            assert torch.equal(model(state, steps) > 0.5, expected)
+
+
+LAYERS = lg.parse("b :- a. d :- c, not b. e :- d, not f. f :- b, not c. g :- not e, not d.")
+
+
+def test_the_strata_hand_on_what_their_certificate_says() -> None:
+    """The bounds between strata, on every fact set, at both ends of the window."""
+    model = lg.oracle(LAYERS)
+    certificate = lg.certify(model, LAYERS).require()
+    within = float(str(certificate).split("within ")[1].split()[0])
+    sets = np.array(list(itertools.product([False, True], repeat=LAYERS.M)))
+    expected = torch.from_numpy(lg.closures(LAYERS, sets)).float()
+    with torch.no_grad():
+        for steps in (int(certificate.t_min), 10_000):
+            out = model(model.state(sets), steps)
+            assert (out - expected).abs().max() <= within
+    assert "4 strata" in str(certificate)
+    assert 0.1 < lg.operator.tolerance(model, LAYERS) < 0.5
+    assert lg.certify(model, LAYERS, facts=[["a"]]).t_min <= certificate.t_min
+
+
+def test_weak_constants_hold_no_longer_than_is_proved() -> None:
+    """Down to constants that fail: where a window is claimed, it is right on every fact set."""
+    sets = np.array(list(itertools.product([False, True], repeat=LAYERS.M)))
+    expected = torch.from_numpy(lg.closures(LAYERS, sets))
+    verdicts = set()
+    for gain, sharpness in itertools.product((0.1, 0.5, 1.5, 2.0, 3.0), (0.5, 2.0, 10.0)):
+        constants = replace(lg.Constants.paper(), gain=gain, sharpness=sharpness)
+        model = lg.oracle(LAYERS, constants)
+        certificate = lg.certify(model, LAYERS)
+        if not certificate.holds:
+            verdicts.add("alone" if "stratum 1: nothing" in str(certificate) else "together")
+            assert "nothing is proved" in str(certificate)
+            continue
+        verdicts.add("holds")
+        with torch.no_grad():
+            for steps in (int(certificate.t_min), int(min(certificate.t_max, 1000))):
+                assert torch.equal(model(model.state(sets), steps) > 0.5, expected)
+    assert verdicts == {"alone", "together", "holds"}
+    with pytest.raises(lg.errors.ModelError, match="same atoms"):
+        lg.certify(lg.oracle(lg.parse("a :- b.")), LAYERS)
+
+
+def test_gradients_and_dtypes_go_through_the_strata() -> None:
+    model = lg.oracle(LAYERS, gradient="proof")
+    state = model.state(["c"]).requires_grad_()
+    model(state, 3)[LAYERS.index["d"]].backward()
+    assert state.grad[LAYERS.index["c"]] > 0.4
+    assert state.grad[LAYERS.index["a"]] < -0.1  # d falls when a, and so b, rises
+    for dtype in (torch.float64, torch.bfloat16):
+        wide = lg.oracle(LAYERS, dtype=dtype, form="sparse")
+        assert wide.dtype == dtype
+        assert wide.closure(["c"]) == lg.closure(LAYERS, ["c"]).atoms
+    with pytest.raises(lg.errors.StateError, match="number of atoms, 7"):
+        model(torch.zeros(3))
+
+
+def test_what_takes_definite_programs_says_so() -> None:
+    model = lg.oracle(LAYERS)
+    calls = {
+        "step": lambda: lg.logic.step(LAYERS, []),
+        "Constants.certified": lambda: lg.Constants.certified(LAYERS),
+        "paper_window": lambda: lg.paper.paper_window(LAYERS),
+    }
+    for name, call in calls.items():
+        with pytest.raises(lg.errors.ProgramError, match=f"{name} takes a definite program"):
+            call()
+    for call in (lambda: lg.paper.gradient_report(model), lambda: lg.paper.perturb(model, 0.1)):
+        with pytest.raises(lg.errors.ModelError, match=r"one for each stratum, in model\.parts"):
+            call()
+
+
+# ---------------------------------------------------------------- equivalence
+
+
+@settings(max_examples=60, deadline=None)
+@given(stratified_programs(), stratified_programs())
+def test_equivalence_is_decided(one, other) -> None:
+    names = sorted({*one.atoms, *other.atoms})
+    sets = [set(chosen) for chosen in subsets(names)]
+
+    def closed(program, facts):
+        return lg.closure(program, [n for n in facts if n in program.index]).atoms | facts
+
+    same = all(closed(one, facts) == closed(other, facts) for facts in sets)
+    found = lg.equivalent(one, other)
+    assert bool(found) == same
+    if not found:
+        left, right = (closed(program, set(found.witness)) for program in (one, other))
+        assert found.atom in left ^ right
+    assert lg.equivalent(one, lg.parse(str(one)))
+
+
+# ---------------------------------------------------------------- one grammar
+
+
+@pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
+@settings(max_examples=200, deadline=None)
+@given(ground_texts(), st.randoms(use_true_random=False))
+def test_a_variable_does_not_change_the_grammar(text: str, random) -> None:
+    plain = lg.parse(text)
+    given_facts = [name for name in plain.roots if random.random() < 0.5]
+    declared = "".join(f"#external {quote(name)}.\n" for name in plain.roots)
+    rule = "with_variable(X) :- number(X).  number(1).\n"
+    parts = [text, declared, rule]
+    random.shuffle(parts)
+    program = lg.parse("\n".join(parts))
+    own = {"with_variable(1)", "number(1)"}
+    known = [name for name in given_facts if name in program.index]
+    found = lg.closure(program, known).atoms | set(given_facts)
+    assert found == lg.closure(plain, given_facts).atoms | own
+    assert lg.parse(str(program)) == program
+    for atom in sorted(found - own - set(given_facts)):
+        proof = lg.derivation(program, known, atom)
+        assert proof.holds()
+        for step in proof.steps:
+            if step.rule is not None:
+                assert step.origin is not None
+
+
+@pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
+def test_names_and_heads_of_rule_text_with_variables() -> None:
+    program = lg.parse("""\
+größe(1..2).
+x(X), 'night train' :- größe(X), not ä(X).
+größe(X), X <-3 => y(X).
+"schön" :- 3.
+3.
+""")
+    assert program.facts >= {"größe(1)", "x(2)", "night train", "schön", "3"}
+    assert "y(1)" not in program.facts
+    assert str(lg.derivation(program, [], "night train")).splitlines() == [
+        "'night train'  by line 2 with X=1",
+        "├─ größe(1)  by line 1",
+        "└─ not ä(1)  (not given, and no rule derives it)",
+    ]
+    tables = {"größe": [(1,), (2,)]}
+    program = ground("y(X) :- größe(X). #show y/1.", open=["größe/1"], facts=tables)
+    assert lg.datalog.inputs(program) == ("größe(1)", "größe(2)")
+    assert lg.closure(program, ["größe(2)"]).atoms == {"größe(2)", "y(2)"}
+    assert lg.datalog.outputs(program) == ("y(1)", "y(2)")
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@settings(max_examples=250, deadline=None)
+@given(arithmetic_rules())
+def test_arithmetic_is_exact_or_refused(parts) -> None:
+    q, r, head, comparisons = parts
+    body = [f"{left} {operator} {right}" for left, operator, right in comparisons]
+    text = f"p({head}) :- {', '.join(['q(X)', 'r(Y)', *body])}.\n"
+    text += statements([*(f"q({n})" for n in q), *(f"r({n})" for n in r)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GroundingWarning)
+        try:
+            expected = arithmetic_answer(*parts)
+        except Overflows:
+            with pytest.raises(lg.ParseError, match=r"<text>:1:[0-9]+: .*not fit in 32 bits"):
+                ground(text)
+        except Undefined:
+            pass
+        else:
+            try:
+                found = ground(text).facts
+            except lg.ParseError as error:
+                # The division was done before a comparison could exclude it.
+                if "divided by -1" not in str(error):
+                    raise
+            else:
+                assert {atom for atom in found if atom.startswith("p(")} == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(NUMBERS)), max_size=5, unique=True),
+    st.booleans(),
+)
+def test_sums_are_exact_or_refused(rows, grouped: bool) -> None:
+    text = "s(G,S) :- g(G), S = #sum{ W : w(G,W) }.\ng(a;b).\n"
+    totals = {g: sum(n for name, n in rows if name == g) for g in "ab"}
+    if not grouped:
+        text = "s(S) :- S = #sum{ W,G : w(G,W) }.\n"
+        totals = {"": sum(n for _, n in rows)}
+    text += "#defined w/2.\n" + statements(f"w({g},{n})" for g, n in rows)
+    if all(-(2**31) <= total < 2**31 for total in totals.values()):
+        expected = {f"s({g},{total})" if g else f"s({total})" for g, total in totals.items()}
+        assert {atom for atom in ground(text).facts if atom[0] == "s"} == expected
+    else:
+        with pytest.raises(lg.ParseError, match=r"<text>:1:[0-9]+: .*not fit in 32 bits"):
+            ground(text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(-(2**33), 2**33) | st.sampled_from(NUMBERS), st.sampled_from(["{}", "- {}"]))
+def test_numbers_of_the_text_fit_or_are_refused(number: int, form: str) -> None:
+    for text in (f"q({number}). p(X) :- q(X).", f"p(X) :- X = {form.format(abs(number))}."):
+        written = -abs(number) if "-" in form and "= -" in text else abs(number)
+        written = number if text.startswith("q") else written
+        if -(2**31) <= written < 2**31:
+            assert f"p({written})" in ground(text).facts
+        else:
+            with pytest.raises(lg.ParseError, match="does not fit in 32 bits") as caught:
+                ground(text)
+            at = text.index(str(abs(number))) + 1
+            assert (caught.value.line, caught.value.column) == (1, at)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "problem"),
+    [
+        ("q(0). q(4294967296). p :- q(X), X > 0.", 9, "4294967296 does not fit"),
+        ("q(100000). p(X*X) :- q(X).", 14, "'X.X' is 10000000000 with X=100000"),
+        ("p(X/Y) :- q(X), r(Y). q(-2147483648). r(-1).", 3, "-2147483648 divided by -1"),
+        ("p(X\\Y) :- q(X), r(Y). q(-2147483648). r(-1).", 3, "-2147483648 divided by -1"),
+        ("#const n = 65536*65536. p(X) :- q(X), X < n. q(1).", 12, "is 4294967296"),
+        ("s(X) :- w(Y), Y = X-1. w(2147483647).", 19, "'X' is 2147483648"),
+        ("n(1). n(X*2) :- n(X).", 9, "'X.2' is 2147483648 with X=1073741824"),
+        ("p(0x1FFFFFFFF) :- q(X). q(1).", 3, "does not fit"),
+        ("w(1). s(S) :- S = #min{ X : w(X), X > 1 }.", 7, r"s\(#sup\) would hold.*least of no values"),
+        ("w(1). s(S) :- S = #max{ X : w(X), X > 1 }.", 7, r"s\(#inf\) would hold.*largest"),
+        ("p :- 1 { q(X) : r(X*X) }. q(50000). r(-1794967296).", 19, "'X.X' is 2500000000"),
+        ("p :- q(X), r(X*X). q(50000). r(-1794967296).", 14, "'X.X' is 2500000000"),
+        ("p :- q(X*X) : r(X). q(1). r(X) :- t(X). t(50000).", 8, "'X.X' is 2500000000"),
+        ("p(#sup). q(X) :- p(X).", 1, r"p\(#sup\) would hold"),
+    ],
+)  # fmt: skip
+def test_numbers_that_do_not_fit(text: str, column: int, problem: str) -> None:
+    with pytest.raises(lg.ParseError, match=problem) as caught:
+        ground(text)
+    assert (caught.value.line, caught.value.column) == (1, column)
+
+
+def test_an_empty_minimum_can_be_excluded() -> None:
+    text = 's(S) :- S = #min{ X : w(X), X > 1 }, S != #sup. w(1). t("#sup").'
+    assert ground(text).facts == {"w(1)", 't("#sup")'}
+
+
+# ---------------------------------------------------------------- wrong input
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem"),
+    [
+        ("q(1).\np(X,Y) :- q(X).", (2, 5), "'Y' is unsafe.*positive atom of the body"),
+        ("p(X) :- not q(X).", (1, 3), "'X' is unsafe"),
+        ("{p(X)} :- q(X).", (1, 1), "a choice .*more than one answer"),
+        ("p(X) ; r(X) :- q(X).", (1, 1), "several heads mean 'or'"),
+        ("p(X), r(Y) :- q(X).", (1, 9), "'Y' is unsafe"),
+        (":- p(X).", (1, 1), "a constraint .*give it a head"),
+        ("q(1).\n  p(f(X)) :- q(X).", (2, 5), "is a function term"),
+        ("-p(X) :- q(X).", (1, 1), "'-' before an atom"),
+        ("p(X) :- q(X), not not r(X).", (1, 15), "write the plain atom"),
+        ("p(X) :- q(X), &sum{X} > 1.", (1, 15), "theory|unexpected"),
+        ("p(X) :- q(X), X = @f(X).", (1, 19), "'@f.X.' calls a script"),
+        (
+            "p(N) :- N = #count{X : o(X)}. #external o(1).",
+            (1, 9),
+            "an aggregate depends on the open",
+        ),
+        ("a(X) :- o(X). p(N) :- N = #count{X : a(X)}. #external o(1).", (1, 23), "an aggregate"),
+        ("p(X) :- q(X), r(Y) : s(Y). #external r(1). s(1). q(1).", (1, 15), "a condition"),
+        ("#minimize{X : p(X)}.  q(X) :- p(X).", (1, 11), "a preference"),
+        ("p(X) :- q(X). #show X : p(X).", (1, 15), "only '#show name/arity.'"),
+        ("p(X) :- q(X)\nr(X) :- p(X).", (2, 1), "unexpected a name"),
+        ("p(X) :- q(X)", (1, 13), "is the '.' of the last rule missing"),
+        ('p(X) :- q("a, X).', (1, 11), "string is not closed"),
+        ("p(X) :- größe(X), r(Y.", (1, 22), "unexpected"),
+        ("p(X) :- größe → q(X).", (1, 15), "outside a string.*in quotes"),
+        ("p(Xß) :- größe(Xß).", (1, 3), "'Xß' is no name, and variables have"),
+        ("p(X) :- q('a, X).", (1, 11), "quote is not closed"),
+        ("#input edge. p(X) :- edge(X).", (1, 1), "'#input edge/2.'"),
+        ("p(X) :- q(X). /* why", (1, 15), "comment is not closed"),
+        ("#script (python)\nx=1\n#end.\np(X) :- q(X).", (1, 1), "scripts|unexpected"),
+        ("n(0).\nn(X+1) :- n(X).", (2, 1), "max_rules=1,000 .*bound the variable"),
+    ],
+)
+def test_errors_show_place_and_remedy(text: str, place, problem: str) -> None:
+    with pytest.raises(lg.ParseError, match=problem) as caught:
+        ground(text, max_rules=1000)
+    if place is not None:
+        assert (caught.value.line, caught.value.column) == place
+        assert "^" in str(caught.value)
+
+
+def test_columns_count_characters() -> None:
+    with pytest.raises(lg.ParseError) as caught:
+        ground('p("ümläut") :- q("ä"), r(X).\ns("öö", Y) :- t(X).')
+    assert (caught.value.line, caught.value.column) == (2, 9)
+
+
+#: Clingo says nothing while it joins r with r.
+LONG_JOIN = "e(1..400). r(X,Y) :- e(X), e(Y). r(X,Y) :- r(X,Z), r(U,Y)."
+
+
+def test_guards() -> None:
+    with pytest.raises(lg.errors.ProgramError, match=r"max_seconds=0\.2 in the middle of a join"):
+        ground("q(1..300). p :- q(X), q(Y), q(Z), X + Y + Z < 0. r(X) :- q(X).", max_seconds=0.2)
+    with pytest.raises(lg.errors.ProgramError, match="max_rules=5"):
+        ground("q(1..10). p(X) :- q(X).", max_rules=5)
+    with pytest.raises(lg.errors.ProgramError, match=r"max_rules=5,000 after 5,000 ground rules"):
+        ground("n(0). n(X+1) :- n(X).", max_rules=5000)
+    assert not [t for t in threading.enumerate() if "clingo" in t.name]
+
+
+@pytest.mark.parametrize("repetition", range(3))
+def test_a_process_exits_as_it_should_after_a_time_limit(repetition: int) -> None:
+    script = f"""
+import latentgamma as lg
+try:
+    lg.datalog.ground({LONG_JOIN!r}, max_seconds=0.1)
+except lg.errors.ProgramError as error:
+    print("stopped" if "max_seconds=0.1" in str(error) else error)
+raise SystemExit(7)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "stopped\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a group of processes")
+def test_ctrl_c_ends_grounding_and_its_process(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.lp"
+    rules.write_text(LONG_JOIN)
+    # A first line of output says that grounding starts.
+    script = f"""
+from latentgamma.datalog import grounder
+from latentgamma.cli.main import main
+start = grounder.subprocess.Popen
+def started(*args, **options):
+    child = start(*args, **options)
+    print(child.pid, flush=True)
+    return child
+grounder.subprocess.Popen = started
+raise SystemExit(main(["ground", {str(rules)!r}]))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    child = int(process.stdout.readline())
+    time.sleep(0.5)  # until the process waits for its child
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "latentgamma: interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_ctrl_c_in_a_callback_of_clingo_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = itertools.count()
+
+    def clock() -> float:
+        if next(calls):  # the first call sets the deadline; the next one is in a callback
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr(clingo_run, "_LOOK", 1)
+    monkeypatch.setattr(clingo_run.time, "monotonic", clock)
+    with pytest.raises(KeyboardInterrupt):
+        clingo_run.ground_here(["p(1..3)."], max_rules=10, max_seconds=1)
+
+
+def test_small_programs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    assert lg.derivation(lg.parse(TRANSITIVE), [], "path(a,c)") is not None
+    assert "n(9)" in lg.parse("n(0). n(X+1) :- n(X), X < 9.").facts
+    with pytest.raises(AssertionError, match="a process was started"):
+        lg.parse(LONG_JOIN)
+
+
+@settings(max_examples=15, deadline=None)
+@given(texts())
+def test_a_child_process_grounds_the_same(parts) -> None:
+    facts, _, lines = parts
+    text = ["\n".join([*lines, statements(facts)]), "n(0). n(X+1) :- n(X), X < 5."]
+    for complete in (False, True):
+        limits = {"max_rules": 1000, "max_seconds": 60, "complete": complete}
+        here, there = (run_clingo(text, small=small, **limits) for small in (1000, 0))
+        assert vars(here) == vars(there)
+    over = {"max_rules": 3, "max_seconds": 60}
+    errors = []
+    for small in (0, 2, 1000):
+        with pytest.raises(
+            lg.errors.ProgramError, match="max_rules=3 after 3 ground rules"
+        ) as caught:
+            run_clingo(["n(0). n(X+1) :- n(X)."], small=small, **over)
+        errors.append(str(caught.value))
+    assert len(set(errors)) == 1
+
+
+def test_predicates_with_two_arities_are_a_likely_slip() -> None:
+    with pytest.warns(GroundingWarning, match=r"edge/1 and edge/2 are different predicates"):
+        ground("edge(a,b). edge(a). p(X) :- edge(X,Y), edge(X).")
+
+
+def test_a_predicate_that_nothing_defines() -> None:
+    with pytest.warns(GroundingWarning, match=r"<text>:1:9: 'q\(X\)' never holds"):
+        assert ground("p(X) :- q(X).").M == 0
+    with pytest.warns(GroundingWarning, match="no fact of the open predicate 'q' is possible"):
+        ground("p(X) :- q(X).", open="q/1")
+
+
+def test_open_must_have_an_arity() -> None:
+    with pytest.raises(lg.errors.ProgramError, match="such as 'edge/2', not 'edge'"):
+        ground(TRANSITIVE, open=["edge"])
+    with pytest.raises(lg.errors.ProgramError, match="a text or a path, not int"):
+        ground(3)
+
+
+def test_clingo_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "clingo", None)
+    with pytest.raises(lg.errors.ProgramError, match=r"pip install clingo"):
+        ground(TRANSITIVE)
+    with pytest.raises(lg.ParseError, match=r"<text>:2:6: .*pip install clingo"):
+        lg.parse(TRANSITIVE)
+    assert lg.closure(lg.parse("a :- not b."), []).atoms == {"a"}
+    with pytest.raises(lg.errors.ProgramError, match="needs clingo"):
+        lg.why_not(lg.parse("a :- not b."), ["b"], "a")
+
+
+# ---------------------------------------------------------------- what the text can say
+
+
+def test_parse_and_load_need_no_other_word(tmp_path: Path) -> None:
+    path = tmp_path / "rules.lp"
+    path.write_bytes(b"\xef\xbb\xbf" + TRANSITIVE.replace("\n", "\r\n").encode())
+    assert lg.load(path) == lg.parse(TRANSITIVE) == ground(path) == ground(str(path))
+    assert lg.parse("p(1..3).").facts == {"p(1)", "p(2)", "p(3)"}
+    path.write_text("p(X) :- q(Y).")
+    with pytest.raises(lg.ParseError, match=r"rules\.lp:1:3: the variable 'X' is unsafe"):
+        lg.load(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#input edge/2. edge(a,b). p(X) :- edge(X,Y).",
+        "#external edge/2. edge(a,b). p(X) :- edge(X,Y).",
+        "node(a;b). #external edge(X,Y) : node(X), node(Y), X < Y. p(X) :- edge(X,Y), X < Y.",
+        "#external edge(a,b). p(X) :- edge(X,Y).",
+    ],
+)
+def test_ways_to_declare_what_is_open(text: str) -> None:
+    program = ground(text)
+    assert program.origin.inputs == ("edge(a,b)",)
+    assert "p(a)" not in lg.closure(program)
+    assert "p(a)" in lg.closure(program, ["edge(a,b)"])
+
+
+def test_a_fact_of_the_text_holds_though_clingo_calls_it_external() -> None:
+    program = ground("edge(a,b). #external edge(a,b). p(X) :- edge(X,Y).")
+    assert program.facts == {"edge(a,b)", "p(a)"}
+    assert lg.datalog.inputs(program) == ()
+
+
+def test_constants_arithmetic_strings_and_aggregates_of_closed_predicates() -> None:
+    program = ground("""
+        #const n = 3.
+        q(1..n). name("Ann B.", 1). label("x % y", 2).
+        next(X, X+1) :- q(X), X < n.
+        many(N) :- N = #count{X : q(X)}.
+        big(X) :- q(X), X*X > 4, X \\ 2 == 1.
+        who(N) :- name(N, X), q(X).
+        all :- q(X) : q(X).
+        #show who/1. #show big/1.
+    """)
+    assert program.facts >= {"next(1,2)", "many(3)", "big(3)", 'who("Ann B.")', "all"}
+    assert lg.datalog.outputs(program) == ("big(3)", 'who("Ann B.")')
+    proof = lg.derivation(program, [], "next(2,3)")
+    assert str(proof).splitlines() == [
+        "next(2,3)  by line 4 with X=2",
+        "└─ q(2)  by line 3",
+    ]
+    assert str(lg.derivation(program, [], "many(3)")).startswith("many(3)  by line 5 with N=3")
+
+
+def test_inputs_and_outputs() -> None:
+    program = ground(TRANSITIVE + "#show path/2.", open="edge/2")
+    assert lg.datalog.inputs(program) == ("edge(a,b)", "edge(b,c)")
+    assert lg.datalog.outputs(program) == ("path(a,b)", "path(b,c)", "path(a,c)")
+    plain = lg.parse("b :- a. c :- b.")
+    assert (lg.datalog.inputs(plain), lg.datalog.outputs(plain)) == (("a",), ("b", "c"))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_tables(tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_bytes(b"\xef\xbb\xbfa,b\r\nb,c\r\n")
+    (tmp_path / "named.csv").write_text("to,weight,from\nb,3,a\nc,4,b\n")
+    (tmp_path / "tabs.tsv").write_text("a\tb\nb\tc\n")
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(
+        pyarrow.table({"from": ["a", "b"], "to": ["b", "c"]}), tmp_path / "t.parquet"
+    )
+    expected = lg.parse(TRANSITIVE).facts
+    rules = TRANSITIVE.split("\n", 1)[1]
+    for tables in (
+        {"edge": [("a", "b"), ("b", "c")]},
+        {"edge/2": tmp_path / "plain.csv"},
+        {"edge(from,to)": str(tmp_path / "named.csv")},
+        {"edge": tmp_path / "tabs.tsv"},
+        {"edge": tmp_path / "t.parquet"},
+        {"edge(from, to)": tmp_path / "t.parquet"},
+    ):
+        program = ground(rules, facts=tables)
+        assert program.facts == expected
+    assert "edge(a,b)  by table edge" in str(lg.derivation(program, [], "path(a,c)"))
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "problem"),
+    [
+        ("a,b\nc\n", "edge", "row 2 is missing a column: edge/2 takes 2 values.*has 1"),
+        ("a,b\nc,d,e\n", "edge", "row 2 has too many columns"),
+        ("a,b\n", "edge/3", "row 1 is missing a column: edge/3"),
+        ("from,weight\na,b\n", "edge(from,to)", "has no column 'to'; it has 'from', 'weight'"),
+        ("from,to\na\n", "edge(from,to)", "row 2 has 1 values, but there are 2 columns"),
+        ("", "edge(from,to)", "is empty; its first row must name the columns"),
+        ("a,b\0\n", "edge", "NUL"),
+        ("a,b\n", "Edge", "a table's predicate is written 'edge'"),
+    ],
+)
+def test_wrong_tables(tmp_path: Path, content: str, key: str, problem: str) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_text(content)
+    with pytest.raises(lg.LatentGammaError, match=problem):
+        ground("p(X) :- edge(X,Y).", facts={key: path})
+
+
+def test_wrong_tables_by_name(tmp_path: Path) -> None:
+    for table, problem in (
+        (tmp_path / "none.csv", "there is no such file"),
+        (tmp_path / "x.txt", "does not say what it holds"),
+        (3, "a table's path or rows, not int"),
+        ([(1, None)], "row 1 holds None"),
+        ([(True, 1)], "row 1 holds True"),
+    ):
+        with pytest.raises(lg.errors.DataError, match=problem):
+            ground("p(X) :- edge(X,Y).", facts={"edge": table})
+    with pytest.raises(lg.errors.DataError, match="tables by predicate"):
+        ground("p(X) :- edge(X,Y).", facts=["edge"])
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("ann", "ann"),
+        ("Ann", '"Ann"'),
+        ("_x1", "_x1"),
+        ("_X", '"_X"'),
+        ("not", '"not"'),
+        ("17", "17"),
+        (-3, "-3"),
+        ("007", '"007"'),
+        ("3.5", '"3.5"'),
+        (2**31 - 1, "2147483647"),
+        (2**31, '"2147483648"'),
+        ("", '""'),
+        ('say "x"\\\n', '"say \\"x\\"\\\\\\n"'),
+        ("größe", '"größe"'),
+    ],
+)
+def test_cells(cell: object, written: str) -> None:
+    assert constant(cell) == written
+    program = ground("p(X) :- t(X).", facts={"t": [(cell,)]})
+    (atom,) = program.facts - {f"t({written})"}
+    assert atom == f"p({written})"
+    assert lg.parse(str(program)) == program
+
+
+@pytest.mark.slow
+def test_a_table_of_a_million_facts() -> None:
+    n = 1_000_000
+    program = ground("p(X) :- e(X,X).", facts={"e": ((i, i * 7 % n) for i in range(n))})
+    assert len(program.facts) == n + sum(i == i * 7 % n for i in range(n))
+
+
+@pytest.mark.parametrize("text", ['s("\\é") :- p(X).', 'p(1). s("a\\q") :- p(X).', '"\\\u2028".'])
+def test_an_escape_that_clingo_does_not_know_is_refused(text):
+    # clingo cuts such a character in two in its message, and ends the process over that.
+    with pytest.raises(lg.ParseError, match=r"is no escape; write a backslash in a string as"):
+        lg.datalog.ground(text)
+
+
+@pytest.mark.parametrize("atom", ["é", "f(é)", 'f("\\é")', "f(1)é", "'é'", '"', "%*"])
+def test_a_question_about_a_name_that_clingo_cannot_read_is_refused(atom):
+    program = lg.datalog.ground("e(1..3). f(1). q(X) :- e(X), f(X).", open=["f/1"])
+    with pytest.raises(lg.errors.FactsError):
+        lg.why_not(program, [], atom)
+
+
+def test_known_escapes_are_read():
+    program = lg.datalog.ground('s("a\\"b\\\\c\\nd", X) :- p(X). p(1).')
+    assert lg.closure(program, []).atoms == {'s("a\\"b\\\\c\\nd",1)', "p(1)"}
+
+
+# ---------------------------------------------------------------- whatever the text is
+
+PIECES = r"""
+p q( X Y _ a 3 - + * / \ .. . , ; : :- ( ) { } | = != < "s" "ü" " ' é % %* *% /* */ @f #sup #inf p/1
+0x1 #end. &t{X} \n 2147483648 f(X) e(1..3). "\é" "a\"b"
+"""
+TOKENS = [
+    *PIECES.split(), " ", "\n", "\r\n", "\t", ". ", "not ", "#show ", "#input ", "#external ", "#const ",
+    "#count{", "#include ", "#script (python) ", "#program base.", "p(X) :- e(X).",
+    "q(X,Y) :- e(X), e(Y), not p(Y).",
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(TOKENS), max_size=12).map("".join))
+def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GroundingWarning)
+        for read in (lambda: ground(text, max_rules=1000, max_seconds=20), lambda: lg.parse(text)):
+            try:
+                program = read()
+            except lg.LatentGammaError:
+                continue
+            assert lg.parse(str(program)) == program
+            lg.closure(program)

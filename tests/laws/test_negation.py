@@ -1,0 +1,382 @@
+"""Every public function that takes a program takes one with negation, or says that it cannot."""
+
+import inspect
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentgamma as lg
+from latentgamma import Program, Rule
+
+DEFINITE = r"takes a definite program, but this one has negation: its first rule with 'not' is rule"
+
+
+def random_rules(seed: int) -> list[Rule]:
+    """Rules over six atoms, in any order, of which at least one has a negated atom."""
+    rng = np.random.default_rng(seed)
+    rank = rng.permutation(6)  # an atom negates only atoms of lower rank
+    rules = []
+    while not any(rule.negated for rule in rules):
+        rules = []
+        for _ in range(int(rng.integers(2, 9))):
+            heads = rng.choice(6, int(rng.integers(1, 3)), replace=False).tolist()
+            low = min(rank[h] for h in heads)
+            positive = [i for i in range(6) if rank[i] <= low and rng.random() < 0.3]
+            negated = [i for i in range(6) if rank[i] < low and rng.random() < 0.3]
+            names = [tuple(f"a{i}" for i in part) for part in (heads, positive, negated)]
+            rules.append(Rule(names[0], frozenset(names[1]), frozenset(names[2])))
+    return rules
+
+
+def random_program(seed: int) -> Program:
+    return Program.from_rules(random_rules(seed), [f"a{i}" for i in range(6)])
+
+
+def stable(rules: list[Rule], facts: frozenset[str], atoms: tuple[str, ...]) -> frozenset[str]:
+    """The one stable model, found among all sets of atoms: no strata, no order of rules."""
+    found = []
+    for chosen in itertools.product((False, True), repeat=len(atoms)):
+        guess = {atom for atom, true in zip(atoms, chosen, strict=True) if true}
+        known = set(facts)
+        while (
+            new := {
+                head
+                for rule in rules
+                if rule.body <= known and rule.negated.isdisjoint(guess)
+                for head in rule.heads
+            }
+            - known
+        ):
+            known |= new
+        if known == guess:
+            found.append(frozenset(guess))
+    (only,) = found
+    return only
+
+
+def fact_sets(program: Program) -> list[frozenset[str]]:
+    rng = np.random.default_rng(0)
+    return [program.names(row) for row in rng.random((6, program.M)) < 0.4]
+
+
+# ------------------------------------------------------------------------ the class
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rules_keep_the_order_and_the_numbers_of_the_file(seed: int, tmp_path: Path) -> None:
+    rules = random_rules(seed)
+    text = "\n".join(map(str, rules))
+    program = lg.parse(text)
+    assert list(program.rules) == [
+        Rule(tuple(sorted(rule.heads, key=program.index.get)), rule.body, rule.negated)
+        for rule in rules
+    ]
+    assert re.sub(r"#external \w+\.\n", "", str(program)).count("\n") == len(rules) - 1
+    for suffix in (".lp", ".json"):
+        lg.save(program, tmp_path / f"p{suffix}")
+        again = lg.load(tmp_path / f"p{suffix}")
+        assert again == program
+        assert hash(again) == hash(program)
+    literals = program.body_literals
+    again = Program.from_arrays(
+        program.body_indptr, np.where(literals < 0, ~literals, literals),
+        program.head_indices, program.head_indptr, body_negated=literals < 0, atoms=program.atoms,
+    )  # fmt: skip
+    assert again == program
+    for facts in fact_sets(program):
+        for atom in stable(rules, facts, program.atoms):
+            proof = lg.derivation(program, facts, atom)
+            for step in proof.steps:
+                if step.rule is not None:
+                    rule = rules[step.rule]
+                    assert step.atom in rule.heads
+                    assert set(step.premises) == rule.body
+                    assert set(step.negated) == rule.negated
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_strata_are_definite_programs_that_have_the_rules_of_the_whole(seed: int) -> None:
+    program = random_program(seed)
+    seen = set()
+    decided: set[int] = set()  # atoms that the strata so far derive
+    for stratum in program.strata:
+        part = stratum.program
+        assert part.definite
+        assert part.strata[0].program is part
+        own = set(stratum.atom[part.head_indices].tolist())
+        for j, number in enumerate(stratum.rules.tolist()):
+            body = part.body_of(j)
+            literals = np.where(stratum.negated[body], ~stratum.atom[body], stratum.atom[body])
+            assert set(literals.tolist()) == set(program.literals_of(number).tolist())
+            for head in stratum.atom[part.heads_of(j)].tolist():
+                assert head in program.heads_of(number)
+                seen.add((number, head))
+        negated = set(stratum.atom[stratum.negated].tolist())
+        underivable = set(np.flatnonzero(program.rules_per_head == 0).tolist())
+        assert negated <= decided | underivable
+        assert not negated & own
+        decided |= own
+    assert seen == {(j, h) for j in range(program.R) for h in program.heads_of(j).tolist()}
+
+
+def test_a_definite_program_is_its_own_stratum_and_can_be_freed() -> None:
+    import gc
+    import weakref
+
+    program = lg.parse("b :- a. c :- b.")
+    (stratum,) = program.strata
+    assert stratum.program is program
+    assert stratum.atom.tolist() == [0, 1, 2]
+    assert stratum.rules.tolist() == [0, 1]
+    assert not stratum.negated.any()
+    gone = weakref.ref(program)
+    gc.disable()
+    try:
+        del program, stratum
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lg.parse("a :- b. b :- c, not a."),
+        lambda: Program.from_rules([Rule(("a",), frozenset({"b"})), Rule(("b",), frozenset(), frozenset({"a"}))]),
+        lambda: Program.from_arrays([0, 1, 2], [1, 0], [0, 1], body_negated=[False, True]),
+        lambda: lg.parse("a, b :- not c. c, d :- b."),
+    ],
+)  # fmt: skip
+def test_a_program_that_is_not_stratified_cannot_be_built(make: Callable[[], Program]) -> None:
+    with pytest.raises(lg.errors.ProgramError, match=r"not stratified.* needs not"):
+        make()
+
+
+@pytest.mark.parametrize("negated", [[0, 1], [True], [[True, False]], "ab"])
+def test_wrong_signs_are_refused(negated: Any) -> None:
+    with pytest.raises(lg.errors.ProgramError, match="one boolean for each of the 2 body_indices"):
+        Program.from_arrays([0, 2], [0, 1], [2], body_negated=negated)
+
+
+def test_bodies_are_sets_of_literals() -> None:
+    program = Program.from_arrays(
+        [0, 5], [1, 0, 1, 0, 1], [2], body_negated=[True, False, True, False, False]
+    )
+    assert program.body_literals.tolist() == [0, 1, ~1]
+    assert not lg.closure(program, ["a0", "a1"]).state[2]
+
+
+# ------------------------------------------------------------------------ the functions
+
+
+def same_closures(program: Program) -> None:
+    sets = fact_sets(program)
+    expected = [stable(list(program.rules), facts, program.atoms) for facts in sets]
+    assert [lg.closure(program, facts).atoms for facts in sets] == expected
+    rows = np.array([program.mask(facts) for facts in sets])
+    assert [program.names(row) for row in lg.closures(program, rows)] == expected
+    planes = lg.closures(program, lg.logic.pack(rows), packed=True)
+    assert [program.names(row) for row in lg.logic.unpack(planes, len(sets))] == expected
+    tensor = lg.closures(program, torch.from_numpy(lg.logic.pack(rows).view(np.int64)), packed=True)
+    assert (tensor.numpy().view(np.uint64) == planes).all()
+    for facts in sets:
+        assert lg.closure(program, facts).depth <= lg.logic.depth_bound(program)
+
+
+def same_proofs(program: Program) -> None:
+    for facts in fact_sets(program):
+        true = stable(list(program.rules), facts, program.atoms)
+        for atom in program.atoms:
+            proof = lg.derivation(program, facts, atom)
+            assert (proof is not None) == (atom in true)
+            assert proof is None or proof.holds()
+
+
+def same_gaps(program: Program) -> None:
+    for facts in fact_sets(program)[:2]:
+        true = stable(list(program.rules), facts, program.atoms)
+        for atom in program.atoms:
+            gap = lg.why_not(program, facts, atom)
+            assert (gap is None) == (atom in true)
+            if gap is not None:
+                changed = (facts | gap.missing) - gap.withdrawn
+                assert atom in stable(list(program.rules), changed, program.atoms)
+                for blocked in gap.blocked:
+                    rule = program.rules[blocked.rule]
+                    assert set(blocked.missing) == rule.body - true
+                    assert set(blocked.holding) == rule.negated & true
+
+
+def same_equivalences(program: Program) -> None:
+    assert lg.equivalent(program, program)
+    other = Program.from_rules(
+        [Rule(rule.heads, rule.body | rule.negated) for rule in program.rules], program.atoms
+    )
+    found = lg.equivalent(program, other)
+    if not found:
+        one, two = (
+            stable(list(p.rules), found.witness & set(program.atoms), program.atoms)
+            for p in (program, other)
+        )
+        assert (found.atom in one) != (found.atom in two)
+
+
+def same_model(program: Program) -> None:
+    model = lg.oracle(program)
+    certificate = lg.certify(model, program)
+    assert certificate.holds
+    for facts in fact_sets(program):
+        true = stable(list(program.rules), facts, program.atoms)
+        assert model.closure(facts) == true
+        assert model.names(model(model.state(facts), int(certificate.t_min))) == true
+
+
+def same_sizes(program: Program) -> None:
+    largest = max(program.strata, key=lambda stratum: stratum.program.M).program
+    assert lg.Constants.scaled(program).head == lg.Constants.scaled(largest).head
+    for form in ("dense", "sparse"):
+        model = lg.oracle(program, form=form)
+        parameters = sum(p.numel() for p in model.parameters()) - 2 * len(model.parts)
+        assert (
+            lg.paper.parameter_count(program, form) == lg.paper.parameter_count(model) == parameters
+        )
+
+
+def same_probabilities(program: Program) -> None:
+    atoms = list(program.atoms)
+    layer = lg.Layer(program, atoms, atoms, semantics="probability")
+    p = np.random.default_rng(1).random(program.M)
+    expected = np.zeros(program.M)
+    for world in itertools.product((0, 1), repeat=program.M):
+        weight = np.prod(np.where(world, p, 1 - p))
+        facts = program.names(np.array(world, bool))
+        expected += weight * program.mask(stable(list(program.rules), facts, program.atoms))
+    assert np.allclose(layer(torch.tensor(p)[None])[0].detach().numpy(), expected)
+
+
+def same_table(program: Program) -> None:
+    import pyarrow as pa
+
+    sets = fact_sets(program)
+    rows = np.array([program.mask(facts) for facts in sets])
+    table = pa.table({atom: rows[:, i] for i, atom in enumerate(program.atoms)})
+    closed = lg.distributed.close_table(program, table)
+    for n, facts in enumerate(sets):
+        row = {atom for atom in program.atoms if closed[atom][n].as_py()}
+        assert row == stable(list(program.rules), facts, program.atoms)
+
+
+def draws_negation(program: Program) -> None:
+    figure = lg.plot.program(program, highlight=lg.closure(program, []))
+    (axes,) = figure.axes
+    drawn = {patch.get_linestyle() for patch in axes.patches}
+    shown = any(
+        rule.negated and not set(rule.heads) <= rule.body and program.rules.index(rule) == j
+        for j, rule in enumerate(program.rules)
+    )
+    assert ("--" in drawn) == shown
+
+
+def one_layer(semantics: Any) -> Callable[[Program], object]:
+    return lambda program: lg.Layer(program, list(program.atoms), list(program.atoms), semantics=semantics)  # fmt: skip
+
+
+#: For each public function with a program among its arguments: what must hold of its answers.
+TAKES = {
+    "closure": same_closures,
+    "closures": same_closures,
+    "logic.depth_bound": same_closures,
+    "derivation": same_proofs,
+    "why_not": same_gaps,
+    "equivalent": same_equivalences,
+    "oracle": same_model,
+    "certify": same_model,
+    "operator.StratifiedModel": same_model,
+    "Constants.scaled": same_sizes,
+    "paper.parameter_count": same_sizes,
+    "Layer": same_probabilities,
+    "distributed.close_table": same_table,
+    "plot.program": draws_negation,
+}
+#: Or a call that must fail, because the function is for definite programs.
+REFUSES = {
+    "logic.step": lg.logic.step,
+    "Constants.certified": lg.Constants.certified,
+    "Constants.certified, closed form": lg.Constants.closed_form,
+    "paper.paper_window": lambda program: lg.paper.paper_window(program, lg.Constants.paper()),
+    "Layer": one_layer("godel"),
+    "Layer, gamma": one_layer("gamma"),
+    "operator.SparseRules.literals_of": lg.operator.SparseRules.literals_of,
+    "LatentGamma.reading": lambda program: definite_model(program).reading(program),
+    "learning.alignment": lambda program: lg.learning.alignment(definite_model(program), program),
+    "fit": lambda program: lg.fit(np.eye(6) > 0, np.eye(6) > 0, kind="transitions", atoms=program.atoms, known=program),
+    "distributed.ProgramShard": lambda program: lg.distributed.ProgramShard.of(program, None),
+}  # fmt: skip
+#: Tested elsewhere, results that only hold a program, or functions that do not look at its rules.
+ELSEWHERE = {
+    "save", "operator.tolerance", "shortcuts", "explore.render", "distributed.close_parquet",
+    "Program.cached", "datalog.inputs", "datalog.outputs", "logic.Closure", "logic.Derivation", "logic.WhyNot",
+    "LatentGamma", "operator.Trajectory", "operator.Certificate", "distributed.ProgramShard.of", "learning.FitResult",
+}  # fmt: skip
+
+
+def definite_model(program: Program) -> lg.LatentGamma:
+    rules = [(rule.heads, rule.body) for rule in program.rules]
+    return lg.oracle(Program.from_rules(rules, program.atoms))
+
+
+def public_functions() -> set[str]:
+    """The names of the public functions, classes and methods that take a program."""
+    found = set()
+
+    def look(name: str, item: Any) -> None:
+        if callable(item):
+            try:
+                signature = inspect.signature(item)
+            except (TypeError, ValueError):
+                return
+            annotations = [str(one.annotation) for one in signature.parameters.values()]
+            if any(re.search(r"\bProgram\b", text) for text in annotations):
+                found.add(name)
+
+    def walk(name: str, item: Any) -> None:
+        look(name, item)
+        inner = vars(item) if inspect.isclass(item) else getattr(item, "__all__", ())
+        for part in inner:
+            if not part.startswith("_"):
+                walk(f"{name}.{part}", getattr(item, part))
+
+    for name in lg.__all__:
+        walk(name, getattr(lg, name))
+    return found
+
+
+def test_every_function_that_takes_a_program_is_in_a_table() -> None:
+    known = {name.partition(",")[0] for name in (*TAKES, *REFUSES)} | ELSEWHERE
+    assert public_functions() == known
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("check", dict.fromkeys(TAKES.values()))
+def test_it_agrees_with_all_sets_of_atoms(check: Callable[[Program], None], seed: int) -> None:
+    check(random_program(seed))
+
+
+@pytest.mark.parametrize("name", REFUSES)
+def test_it_says_that_it_takes_definite_programs(name: str) -> None:
+    for seed in range(3):
+        with pytest.raises(lg.errors.ProgramError, match=DEFINITE):
+            REFUSES[name](random_program(seed))
+
+
+def test_no_code_can_overlook_a_sign() -> None:
+    program = lg.parse("d :- c. b :- a, not c.")
+    for read in (lambda: program.body_indices, lambda: program.body_of(0)):
+        with pytest.raises(lg.errors.ProgramError, match=f"{DEFINITE} 1, 'b :- a, not c.'"):
+            read()

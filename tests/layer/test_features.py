@@ -1,0 +1,131 @@
+"""The table of PyTorch features in docs/pytorch.md: every cell is tried, and is as the page says."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, hessian, jacfwd, vmap
+
+import latentgamma as lg
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
+RULES = "alarm :- smoke, heat. alarm :- button. call :- alarm, phone. call :- call2. call2 :- call, button."
+SEMANTICS: dict[str, dict[str, Any]] = {
+    '`"godel"`': {"semantics": "godel"},
+    '`"gamma"`': {"semantics": "gamma"},
+    '`"probability"`': {"semantics": "probability"},
+    '`"probability"`, table': {
+        "semantics": "probability",
+        "inference": lg.Inference(method="table"),
+    },
+}
+BATCH = ({0: torch.export.Dim("batch")},)
+
+
+def values(rows: int) -> Tensor:
+    return torch.rand(rows, 4, generator=torch.Generator().manual_seed(rows))
+
+
+def compiles(layer: lg.Layer, *, fullgraph: bool = False) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=fullgraph)
+    for rows in (5, 3):
+        given, same = values(rows).requires_grad_(), values(rows).requires_grad_()
+        found, expected = compiled(given), layer(same)
+        torch.testing.assert_close(found, expected)
+        (slope,) = torch.autograd.grad(found.sum(), given)
+        torch.testing.assert_close(slope, *torch.autograd.grad(expected.sum(), same))
+
+
+def exports(layer: lg.Layer) -> None:
+    with torch.no_grad():
+        exported = torch.export.export(layer, (values(5),), dynamic_shapes=BATCH)
+        torch.testing.assert_close(exported.module()(values(7)), layer(values(7)))
+
+
+def exports_to_a_file(layer: lg.Layer) -> None:
+    file = io.BytesIO()
+    with torch.no_grad():
+        exported = torch.export.export(layer, (values(5),), dynamic_shapes=BATCH, strict=True)
+        torch.export.save(exported, file)
+        file.seek(0)
+        torch.testing.assert_close(torch.export.load(file).module()(values(7)), layer(values(7)))
+
+
+def exports_to_onnx(layer: lg.Layer) -> None:
+    pytest.importorskip("onnxscript")
+    reference = pytest.importorskip("onnx.reference")
+    with torch.no_grad():
+        exported = torch.onnx.export(
+            layer, (values(5),), dynamo=True, verbose=False, dynamic_shapes=BATCH
+        )
+        assert exported is not None
+        run = reference.ReferenceEvaluator(exported.model_proto)
+        (found,) = run.run(None, {run.input_names[0]: values(7).numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), layer(values(7)), rtol=0, atol=1e-5)
+
+
+def transforms(layer: lg.Layer) -> None:
+    def one(row: Tensor) -> Tensor:
+        return layer(row[None])[0].sum()
+
+    leaf = values(5).requires_grad_()
+    (expected,) = torch.autograd.grad(layer(leaf).sum(), leaf)
+    torch.testing.assert_close(vmap(one)(values(5)), layer(values(5)).sum(1))
+    torch.testing.assert_close(vmap(grad(one))(values(5)), expected)
+    torch.testing.assert_close(vmap(jacfwd(one))(values(5)), expected)
+    hessian(one)(values(5)[0])
+
+
+ATTEMPTS: dict[str, Callable[[lg.Layer], None]] = {
+    "`torch.compile`": compiles,
+    "`torch.compile(fullgraph=True)`": lambda layer: compiles(layer, fullgraph=True),
+    "`torch.export`, dynamic batch": exports,
+    "`torch.export.save` of that, exported with `strict=True`": exports_to_a_file,
+    "ONNX (`dynamo=True`), dynamic batch": exports_to_onnx,
+    "`torch.func`: `vmap`, `grad`, `jacfwd`, `hessian`": transforms,
+}
+
+
+def cells() -> dict[tuple[str, str], str]:
+    """The table of the page: (feature, semantics) to what the cell says."""
+    (table,) = re.findall(r"^\| feature \| `\"godel.*?\n\n", PAGE.read_text("utf-8"), re.M | re.S)
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.strip().splitlines()]  # fmt: skip
+    return {
+        (row[0], name): cell for row in rows for name, cell in zip(header[1:], row[1:], strict=True)
+    }
+
+
+def test_the_table_has_a_row_for_each_attempt() -> None:
+    assert set(cells()) == {(feature, name) for feature in ATTEMPTS for name in SEMANTICS}
+    assert set(cells().values()) == {"yes", "no"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("feature", "name"), [(f, n) for f in ATTEMPTS for n in SEMANTICS])
+def test_each_cell_is_true(feature: str, name: str) -> None:
+    layer = lg.Layer(
+        lg.parse(RULES),
+        ["smoke", "heat", "button", "phone"],
+        ["alarm", "call"],
+        **SEMANTICS[name],
+    ).eval()
+    if cells()[feature, name] == "yes":
+        ATTEMPTS[feature](layer)
+        return
+    with pytest.raises(Exception):  # noqa: B017, PT011 - torch's own, and one of each kind
+        ATTEMPTS[feature](layer)
+
+
+@pytest.mark.parametrize("mode", ["godel", "gamma"])
+def test_the_batch_of_an_exported_layer_is_dynamic(mode: Any) -> None:
+    """`len` of a tensor fixes its size in an export; `shape[0]` does not."""
+    exports(lg.Layer(lg.parse(RULES), ["smoke", "heat", "button", "phone"], "call", semantics=mode))

@@ -1,0 +1,368 @@
+"""The report: nothing leaves it, everything is in it, and what differs is marked."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import latentgamma as lg
+from latentgamma.cli.main import main
+from latentgamma.paper import report
+from latentgamma.paper.report import differences, tables, verdict
+from latentgamma.paper.results import Validation
+from small_validation import small
+
+VOID = {"meta", "link", "input", "br"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: tags opened and closed in order, text and attributes kept."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == [], "tags are left open"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(one == tag for one, _ in self.tags)
+
+
+def terminal(results: Validation, width: int = 132) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    report.render_terminal(results, console, small()[1])
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------ the page
+
+
+def test_the_page_needs_nothing_from_anywhere() -> None:
+    text = report.render_html(*small())
+    assert not re.search(r"https?:|//[a-z]", text)
+    assert "default-src 'none'" in text
+    page = Page(text)
+    for tag, attributes in page.tags:
+        assert "src" not in attributes
+        target = attributes.get("href")
+        assert target is None or target.startswith(("#", "data:")), f"<{tag}> leaves: {target}"
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_every_figure_and_section_is_there() -> None:
+    page = Page(report.render_html(*small()))
+    graphs = 2
+    # A graph, a run, the noise and the leakage.
+    assert page.count("svg") == page.count("figure") == 4 * graphs
+    assert page.count("input") == graphs
+    ids = {attributes.get("id") for _, attributes in page.tags}
+    assert ids >= {*"ABCDEFG", "differences"}
+    for tag, attributes in page.tags:
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+    for table in tables(small()[0]):
+        assert table.title in page.text
+        for row in table.rows:
+            assert len(row) == len(table.columns)
+            assert all(cell.text in page.text for cell in row)
+
+
+def test_the_wall_time_is_in_the_page_and_not_in_the_results() -> None:
+    results, timing = small()
+    slow = replace(timing, wall=123.456)
+    assert "123.5 s" in report.render_html(results, slow)
+    assert "123.5 s" not in report.render_html(results)
+
+
+def test_names_are_escaped() -> None:
+    results, timing = small()
+    picture = results.pictures[0]
+    odd = replace(picture, atoms=("<script>alert(1)</script>", *picture.atoms[1:]))
+    text = report.render_html(replace(results, pictures=(odd, *results.pictures[1:])), timing)
+    assert "<script>alert" not in text
+    Page(text)
+
+
+def test_a_broken_claim_is_shown_as_such() -> None:
+    results, timing = small()
+    rows = results.expressivity.rows
+    worse = replace(results, expressivity=replace(
+        results.expressivity, rows=(replace(rows[0], accuracy=0.5), *rows[1:])
+    ))  # fmt: skip
+    assert not worse.holds
+    assert 'class="badge bad"' in report.render_html(worse, timing)
+    assert 'class="badge bad"' not in report.render_html(results, timing)
+
+
+# ------------------------------------------------------------------ what differs
+
+
+def test_every_cell_that_differs_has_its_reason() -> None:
+    results, _ = small()
+    reasons = {(one.phase, one.subject) for one in differences(results)}
+    for row in results.robustness.body:
+        same = row.accuracy == 1 and (row.graph, row.sigma) != ("g2", 3.0)
+        what = f"Accuracy on {row.graph.upper()} at σ = {row.sigma:g}"
+        assert (("C", what) in reasons) == (not same)
+    assert ("A", "γ⁺ and γ⁻") in reasons
+    assert ("C", "Predicted σ_max") in reasons
+
+
+def test_a_cell_is_marked_where_its_two_figures_differ_and_only_there() -> None:
+    results, _ = small()
+    every = {table.title.split(":")[0]: table for table in tables(results)}
+    for title in ("Table 1", "Table 2", "The programs", "Predicted and measured critical noise"):
+        for row in every[title].rows:
+            for cell in row:
+                if pair := re.fullmatch(r"([\d.]+) \(([\d.]+)\)", cell.text):
+                    ours, printed = map(float, pair.groups())
+                    same = abs(ours - printed) < 1e-3
+                    assert cell.mark == ("same" if same else "differs"), cell
+    predicted = [row[2].mark for row in every["Predicted and measured critical noise"].rows]
+    assert predicted == ["differs", "differs"]
+    marks = {
+        (row[0].text, n): cell.mark for row in every["Table 3"].rows for n, cell in enumerate(row)
+    }
+    assert marks["3", 1] == marks["2.5", 2] == "same"
+    assert marks["3", 2] == "differs"
+
+
+def test_a_lost_example_at_little_noise_is_explained_by_its_chance() -> None:
+    results, _ = small()
+    rows = list(results.robustness.body)
+    at = next(i for i, row in enumerate(rows) if (row.graph, row.sigma) == ("g2", 2.0))
+    rows[at] = replace(rows[at], accuracies=(1.0, 1.0, 0.9), events=(0, 0, 1))
+    changed = replace(results, robustness=replace(results.robustness, body=tuple(rows)))
+    why = next(
+        one.reason for one in differences(changed) if one.subject == "Accuracy on G2 at σ = 2"
+    )
+    assert "1.000, 1.000, 0.900, with 1 sign change in all" in why
+    assert "0.001 are expected" in why
+
+
+def test_late_convergence_is_a_difference_and_the_same_is_none() -> None:
+    results, _ = small()
+    assert not any(one.phase == "B" for one in differences(results))
+    rows = tuple(replace(row, t_conv=33) for row in results.expressivity.rows)
+    changed = replace(results, expressivity=replace(results.expressivity, rows=rows))
+    assert sum(one.phase == "B" for one in differences(changed)) == 2
+
+
+# ------------------------------------------------------------------ the terminal
+
+
+def test_the_terminal_shows_every_table_with_the_differences_marked() -> None:
+    results, _ = small()
+    text = terminal(results)
+    every = tables(results)
+    for table in every:
+        assert table.title in text
+    marked = sum(cell.mark == "differs" for table in every for row in table.rows for cell in row)
+    assert text.count("≠") == marked > 0
+    assert "sign changes" in text
+    assert "took" in text
+
+
+def test_the_terminal_copes_with_a_narrow_window() -> None:
+    assert max(map(len, terminal(small()[0], 60).splitlines())) <= 60
+
+
+# ------------------------------------------------------------------ figures
+
+
+def test_the_graph_has_every_atom_with_the_step_it_becomes_true_at() -> None:
+    results, timing = small()
+    page = Page(report.render_html(results, timing))
+    found = [a["data-crossing"] for tag, a in page.tags if "data-crossing" in a]
+    ids = {a.get("id") for _, a in page.tags}
+    for picture, crossing in zip(results.pictures, found, strict=True):
+        program = getattr(lg.generators, picture.graph)()
+        level = lg.closure(program, [picture.atoms[i] for i in picture.facts]).level
+        assert crossing == ",".join(map(str, level.tolist()))
+        assert {f"graph-{picture.graph}-atom-{i}" for i in range(program.M)} <= ids
+
+
+def test_symbols_have_indices_and_exponents_in_the_page() -> None:
+    text = report.render_html(*small())
+    body = text[text.index("<main>") : text.index("<script>")]
+    body = re.sub(r"<svg.*?</svg>|<[^>]*>", "", body.replace("<sub>", "⟨").replace("<sup>", "⟨"), flags=re.DOTALL)  # fmt: skip
+    for plain in ("τ_s", "τ_nor", "ρ_max", "T_conv", "σ_η", "e^"):
+        assert plain not in body
+    assert "τ⟨s" in body
+    assert "e⟨−η" in body
+
+
+# ------------------------------------------------------------------ outcomes
+
+
+def test_a_phase_is_not_said_to_agree_and_to_differ_in_one_badge() -> None:
+    results, timing = small()
+    text = report.render_html(results, timing)
+    badges = re.findall(r'class="badge (\w+)"[^>]*>([^<]+)<', text)
+    assert [kind for kind, _ in badges if kind != "note"] == ["good"] * 7
+    for kind, words in badges:
+        assert ("differ" in words) is (kind == "note")
+    marked = sum(
+        cell.mark == "differs" for table in tables(results) for row in table.rows for cell in row
+    )
+    assert sum(int(words.split()[0]) for kind, words in badges if kind == "note") == marked
+
+
+def test_a_program_of_another_size_is_a_failed_claim() -> None:
+    results, _ = small()
+    first, *rest = results.construction.graphs
+    other = replace(results.construction, graphs=(replace(first, M=first.M + 1), *rest))
+    outcome = verdict(replace(results, construction=other), "A")
+    assert not outcome.holds
+    assert outcome.text.startswith("1 of 2")
+
+
+def test_a_window_without_an_end_is_shown_as_such() -> None:
+    results, timing = small()
+    windows = results.windows
+
+    def page(t_max: float | None, holds: bool = True) -> str:
+        rows = tuple(replace(row, t_max=t_max, holds=holds) for row in windows.rows)
+        changed = replace(results, windows=replace(windows, rows=rows))
+        return report.render_html(changed, timing)
+
+    assert "<b>∞</b><span>steps in the shortest" in page(None)
+    assert "<b>123</b><span>steps in the shortest" in page(123.0)
+    assert "<b>0</b><span>steps in the shortest" in page(None, holds=False)
+    heads = results.multi_head
+    for t_max, certified, text in (
+        (None, True, "no end"),
+        (77.0, True, "to 77"),
+        (None, False, "no"),
+    ):
+        rows = tuple(replace(row, t_max=t_max, certified=certified) for row in heads.rows)
+        changed = replace(results, multi_head=replace(heads, rows=rows))
+        (table,) = (one for one in tables(changed) if one.phase == "F")
+        assert {row[5].text for row in table.rows} == {text}
+
+
+def test_the_page_names_the_machine_and_the_versions() -> None:
+    results, timing = small()
+    text = report.render_html(results, replace(timing, machine="an abacus"))
+    assert "an abacus" in text
+    assert f"torch {torch.__version__.partition('+')[0]}" in text
+    assert f"latentgamma {lg.__version__}" in text
+
+
+# ------------------------------------------------------------------ files and commands
+
+
+def test_files_come_back_as_they_were(tmp_path: Path) -> None:
+    results, timing = small()
+    files = report.save(results, timing, tmp_path / "new" / "out")
+    assert sorted(files) == ["report.html", "results.json", "timing.json"]
+    assert report.load(files["results.json"]) == (results, timing)
+    assert files["results.json"].read_text() == results.to_json()
+    files["timing.json"].unlink()
+    assert report.load(files["results.json"]) == (results, None)
+
+
+def test_report_draws_the_same_page_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = report.save(*small(), tmp_path)
+    before = files["report.html"].read_text()
+    files["report.html"].unlink()
+    assert main(["report", str(files["results.json"])]) == 0
+    assert files["report.html"].read_text() == before
+    assert "Table 1" in capsys.readouterr().out
+    assert main(["report", str(files["results.json"]), "--json", "--out", str(tmp_path / "x")]) == 0
+    assert capsys.readouterr().out == small()[0].to_json()
+    assert (tmp_path / "x").read_text() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_reader_that_leaves_early_is_no_failed_claim(tmp_path: Path, lines: int) -> None:
+    files = report.save(*small(), tmp_path)
+    command = [sys.executable, "-m", "latentgamma", "report", str(files["results.json"])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_report_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_text("[]")
+    assert main(["report", str(tmp_path / "a.json")]) == 2
+    assert "it should come from `latentgamma validate`" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "none.json")]) == 2
+    assert "none.json: No such file" in capsys.readouterr().err
+
+
+def test_validate_writes_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def found(graphs: list[str], **options: object) -> object:
+        asked.append((graphs, options["seed"], options["device"]))
+        return small()
+
+    monkeypatch.setattr("latentgamma.paper.validation.run_validation", found)
+    command = ["validate", "--graphs", "G1, g2", "--seed", "3", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert asked == [(["g1", "g2"], 3, "cpu")]
+    out = capsys.readouterr().out
+    assert str(tmp_path / "report.html") in out
+    assert (tmp_path / "results.json").read_text() == small()[0].to_json()
+    assert main([*command, "--json"]) == 0
+    assert capsys.readouterr().out == small()[0].to_json()
+
+
+def test_validate_answers_bad_input_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--graphs", "g9"], ["--graphs", ","], ["--seed", "-1"], ["--device", "abc"]):
+        assert main(["validate", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("latentgamma: ")
+        assert error.count("\n") == 1
+
+
+def test_validate_exits_1_when_a_claim_does_not_hold(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, timing = small()
+    cases = results.edge_cases
+    broken = replace(cases, rows=(replace(cases.rows[0], jaccard=0.9), *cases.rows[1:]))
+    worse = replace(results, edge_cases=broken)
+    monkeypatch.setattr(
+        "latentgamma.paper.validation.run_validation", lambda *a, **k: (worse, timing)
+    )
+    assert main(["validate"]) == 1
+    assert "exact" in capsys.readouterr().out
