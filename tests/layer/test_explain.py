@@ -206,7 +206,7 @@ def check_together(made: RandomLayer, answer: Any, stated: Counter[str]) -> None
     fewer = [{c.atom: c.to for c in changes if c is not left} for left in changes]
     same = made.decided(made.outputs(*fewer), answer.atom) == answer.is_true
     if answer.certified:  # with an input inside the band, or several answers, nothing is proved
-        values = torch.cat([*made.rows(fewer).values()], 1)
+        values = made.layer.flat_inputs(made.rows(fewer))
         values = torch.sigmoid(values) if made.from_logits else values
         same |= ((values - 0.5).abs() < 0.0501).any(1).numpy() | made.categorical
     assert same.all()
