@@ -19,6 +19,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+__all__ = [
+    "ArgumentError",
+    "CertificateError",
+    "DataError",
+    "DistributedError",
+    "FactsError",
+    "LatentGammaError",
+    "ModelError",
+    "ParseError",
+    "ProgramError",
+    "StateError",
+]
+
 
 class LatentGammaError(Exception):
     """The base of everything this library raises on purpose."""

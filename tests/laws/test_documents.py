@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,15 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         found = page.parent / target if target else page
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_and_files_on_the_page_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"`lg((?:\.\w+)+)", text):
+        attrgetter(name[1:])(lg)
+    for path in re.findall(r"`([\w/]+/\w+\.py)`", text):
+        assert (ROOT / path).exists() or (ROOT / "src" / "latentgamma" / path).exists(), path
 
 
 def commands() -> list[tuple[str, str]]:
