@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import latentgamma as lg
-from latentgamma.relational import tasks
-from latentgamma.relational import tasks as kinship
+import relational_tasks as tasks
 
 FIRST_SEED = 5001
 #: Training sets of each task with clean labels, those of them by gradient descent as well, with a tenth of
@@ -155,17 +154,15 @@ def kinship_chains() -> list[Row]:
     for count in (2000, 5000):
         for seed in range(FIRST_SEED, FIRST_SEED + 3):
             start = time.process_time()
-            learned = lg.relational.learn_composition(
-                kinship.kinship_chains(count, [2, 3, 4], seed)
-            )
+            learned = lg.relational.learn_composition(tasks.kinship_chains(count, [2, 3, 4], seed))
             row: Row = {"part": "kinship", "training chains": count, "seed": seed}
             row["entries"] = len(learned.entries)
             row["entries right"] = sum(
-                kinship.true_table().get(pair) == name for pair, name in learned.entries.items()
+                tasks.true_table().get(pair) == name for pair, name in learned.entries.items()
             )
             row["CPU s"] = time.process_time() - start
             for length in range(2, 11):
-                test = kinship.kinship_chains(1000, [length], 10_000 + seed)
+                test = tasks.kinship_chains(1000, [length], 10_000 + seed)
                 correct = sum(learned.predict(chain) == {relation} for chain, relation in test)
                 row[f"length {length}"] = correct / len(test)
             found.append(_said(row))

@@ -3,7 +3,9 @@
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import small_validation
+
+# For relational_tasks. Last on the path: other modules of the benchmarks have plain names.
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 # A shell starts background jobs with SIGINT ignored, and their children inherit that. The tests of
 # Ctrl-C need the default.

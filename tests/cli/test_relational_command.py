@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import latentgamma as lg
+import relational_tasks as tasks
 from latentgamma._checkpoint import finished_pieces
 from latentgamma.cli.main import main
 from latentgamma.relational import search as search_module
-from latentgamma.relational import tasks
 from latentgamma.relational.popper import read_popper
 
 pytest.importorskip("clingo")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma.relational import tasks
-from latentgamma.relational import tasks as kinship
+import relational_tasks as tasks
 from latentgamma.relational.budget import Budget
 from latentgamma.relational.clauses import (
     BodySearch,
@@ -32,7 +31,7 @@ from latentgamma.relational.search import Selection
 
 pytest.importorskip("clingo")
 
-NAMES = [name for pair in kinship.NAMES.values() for name in pair]
+NAMES = [name for pair in tasks.NAMES.values() for name in pair]
 CHAIN = "succ(0,1). succ(1,2). succ(2,3). succ(3,4). succ(4,5). succ(5,6). succ(6,7). zero(0)."
 
 
@@ -449,13 +448,13 @@ def test_the_gradient_learns_from_wrong_labels() -> None:
 
 
 def test_a_composition_table_extends_to_longer_chains() -> None:
-    train = kinship.kinship_chains(5000, [2, 3, 4], seed=5)
+    train = tasks.kinship_chains(5000, [2, 3, 4], seed=5)
     learned = lg.relational.learn_composition(train)
-    assert learned.entries == kinship.true_table()
+    assert learned.entries == tasks.true_table()
     assert not learned.unexplained
-    for chain, relation in kinship.kinship_chains(60, [5, 8, 10], seed=6):
+    for chain, relation in tasks.kinship_chains(60, [5, 8, 10], seed=6):
         assert learned.predict(chain) == {relation}
-    chain, relation = kinship.kinship_chains(1, [7], seed=7)[0]
+    chain, relation = tasks.kinship_chains(1, [7], seed=7)[0]
     facts = " ".join(f"{r}({n},{n + 1})." for n, r in enumerate(chain))
     ends = {a[0] for a in derived_atoms(f"{learned.text}\n{facts}", {}, [f"{r}/2" for r in NAMES])
             if a[1:] == ("0", "7")}  # fmt: skip

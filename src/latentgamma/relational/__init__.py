@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from latentgamma.relational import tasks
-from latentgamma.relational import tasks as kinship
 from latentgamma.relational.chains import (
     ChainRule,
     ChainRules,
@@ -33,8 +31,6 @@ __all__ = [
     "RuleEvidence",
     "SearchStep",
     "fit",
-    "kinship",
     "learn_composition",
     "mine_chains",
-    "tasks",
 ]

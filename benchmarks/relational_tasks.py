@@ -273,10 +273,6 @@ def true_table() -> dict[tuple[str, str], str]:
 def kinship_chains(count: int, lengths: Sequence[int], seed: int = 0) -> list[Chain]:
     """Return random chains whose relation follows from the left.
 
-    >>> (chain, relation), = kinship_chains(1, [3], seed=3)
-    >>> len(chain), relation == true_table()[true_table()[chain[:2]], chain[2]]
-    (3, True)
-
     Args:
         count: the number of chains.
         lengths: the numbers of relations in a chain, equally likely.
@@ -341,10 +337,6 @@ def task(name: str, seed: int = 0, *, size: Size = "small") -> Task:
     instance of size "medium", each rule is needed for at least 10 positive examples: a rule that
     one example needs could not be told from one wrong label.
 
-    >>> one = task("grandparent", seed=1)
-    >>> one.target, len(one.positive) > 0
-    ('grandparent/2', True)
-
     Args:
         name: one of `names()`.
         seed: of the random background.
@@ -396,10 +388,6 @@ def flip_labels(one: Task, share: float, seed: int = 0) -> tuple[list[Atom], lis
     """Return the positive and negative examples of a task, a share of them with the wrong label.
 
     Every tuple of the constants that the target's arguments can have is an example.
-
-    >>> positive, negative = flip_labels(task("even-odd", 1), 0.0)
-    >>> len(positive), len(negative)
-    (6, 6)
     """
     problem = read_problem(one.background, one.positive, None, None)
     target = problem.targets[0]
