@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-# ------------------------ Small pieces of HTML with which results show themselves in notebooks
+# ---- Small pieces of HTML with which results show themselves in notebooks
 # Colours are half transparent, so that they fit light and dark notebooks.
 
 BLUE, GREEN, RED = "0,114,178", "0,158,115", "179,38,30"  # as in latentgamma.plot, for rgba(…)
@@ -88,7 +88,7 @@ def tree(name: str, label: str, branches: Sequence[str], *, leaf_colour: str = G
     )
 
 
-# ------ How results show themselves: as HTML in a notebook, and in colour through `rich.print`
+# ---- How results show themselves: as HTML in a notebook, and in colour through `rich.print`
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# -------------------------------------------- The arguments of the program generators, checked
+# ---- The arguments of the program generators, checked
 
 
 def count(name: str, value: int, least: int = 0) -> int:
@@ -69,7 +69,7 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(count("seed", seed))
 
 
-# ---------------------------------- Programs of uniformly random rules, up to millions of them
+# ---- Programs of uniformly random rules, up to millions of them
 
 _Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -196,9 +196,7 @@ def offsets_of(sizes: _Ints) -> _Ints:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
 
 
-# ----------------- Families of programs that scale: chains, ladders, cliques, grids and layers
-
-# -------------------------------------------------------------------- families that scale
+# ---- Families of programs that scale: chains, ladders, cliques, grids and layers
 
 
 def chain(n: int, *, body: int = 1) -> Program:
@@ -367,7 +365,7 @@ def _layer_names(layers: int, width: int) -> list[str]:
     return [f"layer{layer}_{i}" for layer in range(layers) for i in range(width)]
 
 
-# ----------------------------- The programs of the paper: G1 to G4, and rules of several heads
+# ---- The programs of the paper: G1 to G4, and rules of several heads
 # The paper prints the figures of G1 to G4 but not their rules; these programs meet all the
 # figures at once. The figures suggest the build: if G2, with 57 atoms and 60 rules, is one
 # domain, then G3 is two and 3 atoms and 12 rules between them, G4 eight and 48 and 168.
@@ -377,7 +375,7 @@ _SPINE = 32  # atoms of a chain or of a domain's spine: depth 31 from its root
 _RELATION_RANK = 12  # relations rest on atoms below this rank and open branches above it
 
 
-# -------------------------------------------------------------------- one head a rule
+# ---- One head a rule
 
 
 def g1(*, seed: int = 0) -> Program:
@@ -617,7 +615,7 @@ class _Draft:
             self.add(relation, left[i], right[i])
 
 
-# -------------------------------------------------------------------- several heads
+# ---- Several heads
 
 
 def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:

@@ -17,9 +17,9 @@ from latentgamma.errors import CertificateError, ModelError
 from latentgamma.logic.closure import closure
 from latentgamma.program.program import Program
 
-# ---- The numbers that a certificate reads of a model, and bounds on one step for all fact sets
-# `rounding` derives the slacks. Every quantity below is a sum of nonnegative terms: what a body
-# lacks is added up from what it lacks, never taken as the difference of two large sums.
+# ---- The weights of a model, and bounds on one step for all fact sets
+# `rounding` derives the slacks. Every quantity below is a sum of nonnegative terms, never the
+# difference of two large sums: the lack of a body is Σ u (1 − s) over its atoms.
 
 Indices: TypeAlias = npt.NDArray[np.signedinteger]
 ALL = slice(None)
@@ -48,7 +48,7 @@ class RowNumbers:
         mixed: Array,
         rounding: Rounding,
     ) -> RowNumbers:
-        """RowNumbers whose body sums round each term so often.
+        """Return the numbers of rows whose body sums round each term this many times.
 
         `mixed` is twice the sum of the sizes of their negative terms: the error of a sum is
         relative to the sizes of its terms, which is its value and this.
@@ -99,7 +99,10 @@ class GateNumbers:
         mixed: Array,
         rounding: Rounding,
     ) -> GateNumbers:
-        """GateNumbers of atoms that receive sums which round each term so often; `mixed` as in `RowNumbers`."""
+        """Return the numbers of atoms whose sums round each term this many times.
+
+        `mixed` is as in `RowNumbers.of`.
+        """
         relative, absolute = _errors_of_sums(roundings, mixed, rounding)
         return cls(offset, gate, bump, relative, absolute)
 
@@ -211,7 +214,7 @@ class Reading:
         """min_b u_jb, what a rule lacks at least when it lacks one atom. (R,)."""
         return row_min(self.body, self.program)
 
-    # ------------------------------------------------------------ from above
+    # ---- From above
 
     def evidence_above(self, lack: Array) -> Array:
         """Most evidence an atom can have while each of its rules lacks this much weight. (M,)."""
@@ -225,7 +228,7 @@ class Reading:
         """Most of its way to one that an atom goes while its rules lack this much. (M,)."""
         return self.gates.share_above(self.evidence_above(lack), self.rounding)
 
-    # ------------------------------------------------------------ from below
+    # ---- From below
 
     def lack_below(self, level: Array) -> Array:
         """Most that the rows lack whose body atoms are all at least `level`. (…, R)."""
@@ -313,12 +316,12 @@ def row_min(values: Array, program: Program) -> Array:
     return least
 
 
-# ---- One bound for all underivable atoms of a large model: the largest share as a function of it
+# ---- One bound for all underivable atoms of a large model
 # Rows with the same numbers fire alike, and atoms with at most one rule and the same numbers rise
 # alike, so each is looked at once. The largest share is tabulated at a few levels; between two of
 # them the larger one's is a bound, since shares grow with the level.
 
-#: Levels of the table.
+#: Levels at which the largest share is tabulated; a bound between two of them is a little coarser.
 _LEVELS = 24
 
 
@@ -405,7 +408,7 @@ def distinct_rows(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArr
     return np.arange(count), np.arange(count)
 
 
-# ---- One step in interval arithmetic: slow, independent of `step_bounds`, and used to check it
+# ---- One step in interval arithmetic: slow, and independent of the bounds above, which it checks
 # Numbers are decimal with 60 digits and directed rounding. Every operation of the model widens its
 # interval by one rounding error of the model's arithmetic, in the order in which the model goes
 # through its sums, so the result holds what any such arithmetic may compute.
@@ -478,7 +481,7 @@ class Arithmetic:
         self.unit, self.tiny = Decimal(rounding.unit), Decimal(rounding.tiny)
 
     def rounded(self, x: Interval, times: int = 1) -> Interval:
-        """What x may be after so many roundings."""
+        """What x may be after this many roundings."""
         for _ in range(times):
             low = _DOWN.subtract(
                 x.low, _UP.add(_UP.multiply(x.low.copy_abs(), self.unit), self.tiny)

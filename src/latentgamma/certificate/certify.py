@@ -27,7 +27,7 @@ from latentgamma.logic.closure import closure, depth_bound
 from latentgamma.program.facts import FactSets, Mask, fact_masks
 from latentgamma.program.program import Program, require_program
 
-# ------- What a certificate says: a window of steps in which a model provably equals a program
+# ---- What a certificate says
 
 
 class Margins(NamedTuple):
@@ -180,17 +180,17 @@ class Certificate(Displayed):
         return self.message
 
 
-# ---- From the bounds on single steps to the certificate of a model, for one stratum and for many
-# All strata run for the same number of steps T. A stratum hands on values that are not quite 0 and 1:
+# ---- From the bounds on single steps to a window, for one stratum and for many
+# All strata run for the same number of steps T. A stratum outputs values that are not quite 0 and 1:
 # its derived atoms are at least 1 − δ and the others at most δ, and the same holds for 1 − s, the
 # value of a negated atom, up to its rounding. So the next stratum is certified with that tolerance. The
 # tolerances rise from stratum to stratum along a straight line, from that of the inputs to one that
-# the last stratum can bear; T is in the window if every stratum turns inputs within its tolerance
-# into outputs within the next one. The last one is read, and one half is enough for that.
+# the last stratum tolerates; T is in the window if every stratum turns inputs within its tolerance
+# into outputs within the next one. For the outputs of the last stratum one half is enough.
 
 #: The tolerances that the last of several strata is tried with.
 _TOLERANCES = (0.16, 0.08, 0.04, 0.02, 0.01)
-#: Windows that reach beyond this step are all the same to anyone who runs the model.
+#: Once a window reaches this step, no smaller tolerance is tried.
 _ENOUGH = 10**6
 
 
@@ -380,15 +380,16 @@ def _margins(worst: Worst) -> tuple[Margins, int | None, int | None]:
     return margins, rule, atom
 
 
-# -------------------------- Certifies a model against a program, for exact and for soft inputs
-# The certificate reads the weights and assumes nothing about them, so it serves closed-form, noisy
-# and learned models alike. Each end of the window is an induction over steps that holds for *every*
+# ---- The certifier
+# It uses the weights as they are and assumes nothing about them, so it covers closed-form, noisy and
+# learned models alike. Each end of the window is an induction over steps that holds for *every*
 # fact set: `upper_end` bounds what is not derivable from above, `lower_end` what is derivable from
 # below.
 
 # Differences that a message shows.
 _SHOWN_DIFFERENCES = 3
-# How the search for a tolerance goes down from one half until it finds one, and where it ends.
+# The search for a tolerance divides one half by the first number until it finds one, and gives up
+# below the second.
 _SMALLER, _LEAST_TOLERANCE = 8, 1e-9
 
 

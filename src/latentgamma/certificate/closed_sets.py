@@ -68,7 +68,7 @@ class Complements:
         """Whether atom a may depend on atom b; if b depends on a, they are in one cycle."""
         return bool(self.before[a] >> b & 1)
 
-    # ------------------------------------------------------------ all of them
+    # ---- All of them
 
     def minimal(self, most: int) -> list[int] | None:
         """The minimal complements of all atoms, or None where there are more than `most`."""
@@ -111,7 +111,7 @@ class Complements:
                     return [given | way for some in ways for way in some]
         return [given]
 
-    # ------------------------------------------------------------ their sizes
+    # ---- Their sizes
 
     def least_missing(self) -> npt.NDArray[np.int64]:
         """How many atoms are missing at least where each atom is. (M,).

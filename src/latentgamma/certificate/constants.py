@@ -19,12 +19,13 @@ from latentgamma.errors import ArgumentError, CertificateError, ModelError
 from latentgamma.logic.closure import depth_bound
 from latentgamma.program.program import Program, require_definite, require_program
 
-# ----------------------------- The constants that the closed form of a program is written with
+# ---- Constants of the closed form
 
 #: The gate of the operator.
 Gate: TypeAlias = Literal["sigmoid", "bump"]
 
-# How the search for the softest constants goes on where hardness 1 is not enough, and where it ends.
+# The search for the softest constants multiplies the hardness by the first number while 1 is not
+# enough, and gives up above the second.
 _NEXT, _HARDEST = 1.5, 8.0
 
 
@@ -238,9 +239,9 @@ def require_horizon(horizon: float) -> None:
         raise ArgumentError(f"horizon is a number of steps, from 0 on, not {horizon!r}")
 
 
-# ---------- The closed form θ*(P) of a program: its parameters, and what can be proved of them
+# ---- The closed form θ*(P) of a program: its parameters, and what can be proved of them
 
-#: How rules with several heads share what they give: see `ClosedForm`.
+#: How a rule with several heads divides its weight among them: see `ClosedForm`.
 HeadSharing: TypeAlias = Literal["equal", "paper"]
 
 #: Up to this many weights a model may be dense, and its sums as long as its matrices are wide.
@@ -253,7 +254,7 @@ _PARAMETERS = 64.0
 class ClosedForm:
     """The parameters θ*(P) of a program, as arrays.
 
-    A rule with m heads spreads what it gives over all of them. With `head_sharing="equal"` a rule's
+    A rule with m heads divides its weight among them. With `head_sharing="equal"` a rule's
     confidence grows with its number of heads, and the gain with the largest such number, so
     that every head gets what the head of a one-head rule would, and the one-head theorem covers
     all programs. `head_sharing="paper"` is the construction of the paper's Appendix G, whose
@@ -355,7 +356,7 @@ class ClosedForm:
 
 
 def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> RowNumbers:
-    """RowNumbers of the closed form with bodies of these sizes."""
+    """Return the numbers of the rows of the closed form, for bodies of these sizes."""
     rounding = Rounding.of(dtype)
     off = float(sigmoid(np.array(-c.body)))
     background = (program.M - sizes) * off
@@ -376,7 +377,7 @@ def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype:
 def _gates(
     program: Figures, offset: Array, own: Array, c: Constants, bump: bool, dtype: str
 ) -> GateNumbers:
-    """GateNumbers of the closed form for atoms with these offsets and so many rules."""
+    """Return the numbers of the closed form for atoms with these offsets, of `own` rules each."""
     rounding = Rounding.of(dtype)
     dense = program.R if program.R * program.M <= _DENSE_UP_TO else 0
     roundings = rounding.roundings_of_sum(own + dense, program.R) + _PARAMETERS
@@ -450,9 +451,9 @@ def _stays_low(reading: Reading, weight: float, horizon: float) -> bool:
     return False
 
 
-# ---- The closed form of a program with negation: that of each stratum, hard enough for all of them
+# ---- The closed form of a program with negation: one for each stratum
 
-#: How hard the constants are made, one after another, until the strata bear each other's values.
+#: Hardnesses that are tried until every stratum tolerates the values of the one before it.
 _HARDNESS = (1.0, 1.25, 1.5, 2.0, 3.0)
 
 

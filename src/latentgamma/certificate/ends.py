@@ -14,15 +14,15 @@ from latentgamma.certificate.closed_sets import MOST_ATOMS, Complements, maximal
 from latentgamma.certificate.rounding import Array, Rounding
 from latentgamma.logic.closure import closure
 
-# ------------------------------ The first step by which every derivable atom is above one half
+# ---- The lower end: the first step by which every derivable atom is above one half
 # Let x_d bound from below every atom that is derivable in at most d steps. Such an atom has a rule
 # whose body atoms are at least x_{d−1}, so in one step it goes at least the share f(x_{d−1}), the
 # least over all rules and heads: x_d ← x_d + (1 − x_d) f(x_{d−1}). Facts are at x_0 = 1 − tolerance,
 # and states never fall: rounding is monotone, and nothing negative is added.
 
-#: About how many numbers this end of the window may touch: it decides how finely we look.
+#: About how many numbers the lower end may compute: it decides how fine its grid is.
 _BUDGET = 2e7
-#: About how many numbers may be looked up in a grid, one after another.
+#: About how many values may be looked up in a grid, one after another.
 _LOOKED_UP = 2e5
 #: About how many levels rise at the same time.
 _AT_ONCE = 32
@@ -158,9 +158,9 @@ def _lag(grid: Array, values: Array, rounding: Rounding, tolerance: float) -> fl
     return math.inf
 
 
-# ----------------------------- The last step up to which no underivable atom is above one half
+# ---- The upper end: the last step up to which no underivable atom is above one half
 # Let ℓ bound the underivable atoms of a state. One step brings them to at most ℓ + (1 − ℓ) c(ℓ), where
-# c is monotone in ℓ and comes from `step_bounds`. There are two ways to c, the first for programs
+# c is monotone in ℓ and comes from `bounds`. There are two ways to c, the first for programs
 # that are small enough.
 #
 # *By closed sets.* The fact sets that are worst for some underivable atom are the maximal closed sets
@@ -281,7 +281,7 @@ def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     return end._replace(atom=int(np.argmax(shares(start))))
 
 
-# -------------------------------------------------------------------- what bounds a step
+# ---- What bounds a step
 
 
 def _refined(worst: Worst) -> Shares:
@@ -363,7 +363,7 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     return max(coarse, end, key=lambda one: one.t_max)
 
 
-# -------------------------------------------------------------------- many steps
+# ---- Many steps
 
 
 def follow(

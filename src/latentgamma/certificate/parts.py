@@ -197,7 +197,7 @@ def _writes_heads(rules: LiteralRules, written: Mask) -> bool:
     return bool(written[rules.program.head_indices].all())
 
 
-# ------------------------------------------------------------ whether two sequences of rules agree
+# ---- Whether two sequences of rules agree
 
 
 def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Program) -> list[str]:

@@ -102,7 +102,7 @@ class Rounding(NamedTuple):
             return cls(dtype, WIDE, 2.0**-1022, digits, least)
         return cls(dtype, 2.0**-24, 2.0**-126, digits, least)
 
-    # ------------------------------------------------------------ sums
+    # ---- Sums
 
     def roundings_of_sum(self, additions: Counts, long: float) -> Array:
         """The most roundings of a term: `additions` in the dtype of the step, and a long sum.
@@ -125,7 +125,7 @@ class Rounding(NamedTuple):
         """A lower bound on x after so many roundings."""
         return x - gamma(roundings, self.unit) * np.abs(x) - 2.0 * roundings * self.tiny
 
-    # ------------------------------------------------------------ stored states
+    # ---- Stored states
 
     def spacing(self, x: Array) -> Array:
         """The distance from x ≥ 0 to the next larger number that a state can store."""

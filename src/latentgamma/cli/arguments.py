@@ -18,7 +18,7 @@ from latentgamma.cli.commands import UsageError
 from latentgamma.cli.console import write_output
 from latentgamma.learning.options import Kind
 
-# --------------- Completion scripts for bash, zsh and fish, generated from the argument parser
+# ---- Completion scripts for bash, zsh and fish, generated from the argument parser
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -148,7 +148,7 @@ def _fish(commands: list[_Subcommand]) -> Iterator[str]:
             yield f"{after} {' '.join(parts)} -d {shlex.quote(option.help)}"
 
 
-# -------------------------------------------------------------- The arguments of every command
+# ---- The arguments of every command
 
 #: The largest number of steps that is accepted; beyond, floating-point numbers would overflow.
 _LARGEST = 10**60
@@ -208,7 +208,7 @@ def new_parser() -> argparse.ArgumentParser:
     return parser
 
 
-# -------------------------------------------------------------------- values
+# ---- Values
 
 
 def _count(text: str) -> int:
@@ -240,7 +240,7 @@ def _noise(text: str) -> float | Literal["auto"]:
         raise argparse.ArgumentTypeError(f"{error}; or auto") from None
 
 
-# -------------------------------------------------------------------- shared arguments
+# ---- Shared arguments
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -288,7 +288,7 @@ def _add_plot(parser: argparse.ArgumentParser, content: str) -> None:
     parser.add_argument("--plot", metavar="FILE", help=f"draw {content} (.png, .svg, .pdf)")
 
 
-# -------------------------------------------------------------------- arguments of each command
+# ---- Arguments of each command
 
 
 def _closure_arguments(parser: argparse.ArgumentParser) -> None:

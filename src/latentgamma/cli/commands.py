@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from latentgamma.paper.results import Timing, Validation
 
 
-# ------------------- Checks of the arguments before any work is done: output files and devices
+# ---- Checks of the arguments before any work is done: output files and devices
 
 
 class UsageError(Exception):
@@ -139,7 +139,7 @@ def _identity(path: str) -> object:
     return found.st_dev, found.st_ino
 
 
-# -------------------------------- The commands `certify` and `run` for a program with negation
+# ---- The commands `certify` and `run` for a program with negation
 
 #: A run computes the first t steps anew for each t; more than this would take too long.
 _MOST_STEPS = 2000
@@ -374,7 +374,7 @@ def write_csv(path: str, atoms: Iterable[str]) -> None:
         write_text(path, text.getvalue())
 
 
-# ------------ `closure --facts-table FILE -o FOLDER`: the closures of all fact sets of a table
+# ---- `closure --facts-table FILE -o FOLDER`: the closures of all fact sets of a table
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
@@ -471,7 +471,7 @@ def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
     return 0
 
 
-# ------- The commands: each makes one library call, prints the result and returns an exit code
+# ---- The commands: each makes one library call, prints the result and returns an exit code
 
 #: `run` keeps every state; a run that needs more bytes is refused.
 _MOST_BYTES = 4 << 30
@@ -638,7 +638,7 @@ def convert(args: argparse.Namespace) -> int:
     return 0
 
 
-# -------------------------------------------------------------------- inputs
+# ---- Inputs
 
 
 def read_program(args: argparse.Namespace, *, ground_anyway: bool = False) -> Program:
@@ -812,7 +812,7 @@ def _check_files(args: argparse.Namespace) -> None:
     check_outputs(outputs, inputs)
 
 
-# ------------------------------------ The command `explore`: an interactive page for a program
+# ---- The command `explore`: an interactive page for a program
 
 
 def explore(args: argparse.Namespace) -> int:
@@ -846,7 +846,7 @@ def explore(args: argparse.Namespace) -> int:
     return 0
 
 
-# -------------- The commands `validate` and `report`: the paper's experiments and their report
+# ---- The commands `validate` and `report`: the paper's experiments and their report
 
 #: The width of the tables in a pipe.
 _WIDTH = 132

@@ -32,7 +32,7 @@ _MOST_ROWS = 40
 
 _branch = re.compile(r"([│├└─ ]*)(.*?)(  (?:\(.*\)|by .*))?").fullmatch
 
-# -------------------------------------------------------------------- closures and proofs
+# ---- Closures and proofs
 
 
 def show_closure(
@@ -113,7 +113,7 @@ def _show_rules(screen: Screen, program: Program, rules: Sequence[int]) -> None:
         screen.line(f"… and {len(rules) - len(shown):,} more rules", "dim")
 
 
-# -------------------------------------------------------------------- certificates
+# ---- Certificates
 
 
 def show_certificate(
@@ -173,7 +173,7 @@ def _margin_rows(certificate: Certificate) -> list[Cells]:
     return rows
 
 
-# -------------------------------------------------------------------- runs
+# ---- Runs
 
 
 class RunValues(NamedTuple):
@@ -272,7 +272,7 @@ def _steps_to_show(last: int, crossing: npt.NDArray[np.int64], most: int) -> lis
     return sorted(shown[:most])
 
 
-# -------------------------------------------------------------------- numbers and names
+# ---- Numbers and names
 
 
 def plural(number: int, noun: str) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from latentgamma.relational import RelationalResult, SearchStep
 
 
-# ------------------- `learn --relational`: from examples of a relation to rules with variables
+# ---- `learn --relational`: from examples of a relation to rules with variables
 
 #: Options of `learn` that rules with variables do not have, with their defaults.
 _OTHERS: dict[str, Any] = {
@@ -178,7 +178,7 @@ def _print_relational_result(
         screen.line(mark + line, style)
 
 
-# ----- The command `learn`: from examples to a program, with what the data say about each rule
+# ---- The command `learn`: from examples to a program, with what the data say about each rule
 
 #: Added to the name of the output, or else of the data.
 _CHECKPOINT = ".learning"
@@ -248,7 +248,7 @@ def learn(args: argparse.Namespace) -> int:
     return 0 if result.certificate.holds else 1
 
 
-# -------------------------------------------------------------------- arguments
+# ---- Arguments
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -345,7 +345,7 @@ def _checkpoint(args: argparse.Namespace) -> str | None:
     return str(path)
 
 
-# -------------------------------------------------------------------- results
+# ---- Results
 
 
 def _write_files(args: argparse.Namespace, result: FitResult) -> None:

@@ -99,7 +99,7 @@ def _prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # names may not fit the encoding
 
 
-# -------------------------------------------------------------------- failures
+# ---- Failures
 
 
 def _exit_code(error: BaseException) -> int:

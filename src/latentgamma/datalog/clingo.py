@@ -21,7 +21,7 @@ from latentgamma.datalog.source import CANDIDATE, Source, walk
 from latentgamma.errors import ProgramError
 from latentgamma.program.program import Program
 
-# ------------ Whether a program is so small that grounding it in this process cannot take long
+# ---- Whether a program is so small that grounding it in this process cannot take long
 
 # Clingo joins some millions of tuples in a second.
 _MOST_TUPLES = 4_000_000
@@ -214,7 +214,7 @@ def _too_much(output: Output, max_rules: int, max_seconds: float) -> str:
     )
 
 
-# ---------------------------------------------------------- Clingo's ground rules as a program
+# ---- Clingo's ground rules as a program
 
 Numbers = npt.NDArray[np.int32]
 

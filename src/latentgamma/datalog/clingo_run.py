@@ -4,7 +4,7 @@ Clingo hands over a ground rule at a time. The callbacks here are written agains
 interface: the observers of its Python module make two lists for each rule, which takes longer
 than grounding it.
 
-A child process runs this file as a script (see `grounder`), so it imports nothing of the package.
+A child process runs this file as a script (see `clingo.py`), so it imports nothing of the package.
 """
 
 from __future__ import annotations

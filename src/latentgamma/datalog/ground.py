@@ -36,7 +36,7 @@ from latentgamma.program.names import quote
 from latentgamma.program.program import Program
 from latentgamma.program.rule_text import decode_text, error_at, normalize_text, read_rules
 
-# ------------------------------------------------------- From Datalog text to a ground program
+# ---- From Datalog text to a ground program
 
 #: More ground rules than this are refused unless the caller asks for more.
 MAX_RULES = 20_000_000
@@ -192,7 +192,7 @@ def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: f
         raise source.error_of(endless, str(error)) from None
 
 
-# ------------------------------------------------------------------------ what may be wrong
+# ---- What may be wrong
 
 
 def _refuse_open_aggregates(source: Source) -> None:
@@ -327,7 +327,7 @@ def _say(message: str) -> None:
     warnings.warn(decode_names(message), GroundingWarning, stacklevel=5)
 
 
-# --------------------------------- Which atoms of a program are given, and which are asked for
+# ---- Which atoms of a program are given, and which are asked for
 
 
 def inputs(program: Program) -> tuple[str, ...]:
@@ -377,7 +377,7 @@ def atoms_of(program: Program, predicates: tuple[Signature, ...]) -> tuple[str, 
     return tuple(name for name in program.atoms if signature_of(name) in wanted)
 
 
-# ----------- Programs from texts and files: definite rules, negation, and rules with variables
+# ---- Programs from texts and files: definite rules, negation, and rules with variables
 
 # Strings and comments, or something that only rules with variables have.
 _sign_of_datalog = re.compile(

@@ -25,7 +25,7 @@ from latentgamma.datalog.source import (
 from latentgamma.errors import ParseError
 from latentgamma.program.program import Instance, Program
 
-# ---------- Whether a ground rule is an instance of a rule with variables, and of which values
+# ---- Whether a ground rule is an instance of a rule with variables, and of which values
 
 # In the order of clingo's enumeration of comparison operators.
 _COMPARE = {
@@ -191,7 +191,7 @@ def _variables(rule: Any) -> list[str]:
     return sorted({name for name in names if name != "_"})
 
 
-# ------------- The way back: from a ground rule to the line and the substitution it comes from
+# ---- The way back: from a ground rule to the line and the substitution it comes from
 # Nothing is kept for each ground rule. When a proof is shown, its rules are matched against the
 # rules of the text. For that the text is grounded once more, with nothing evaluated away.
 

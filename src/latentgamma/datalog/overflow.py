@@ -255,7 +255,7 @@ def check_arithmetic(
     return None
 
 
-# ------------------------------------------------------------------------ rules
+# ---- Rules
 
 
 def _scopes(rule: Any) -> Iterator[_Scope]:
@@ -406,7 +406,7 @@ def _error(source: Source, excess: _Excess, binding: Binding) -> ParseError:
     )
 
 
-# ------------------------------------------------------------------------ terms and literals
+# ---- Terms and literals
 
 
 def _is_kind(literal: Any, kind: str) -> bool:

@@ -419,7 +419,7 @@ def _end_of_block(text: str, start: int, path: str) -> int:
     raise error_at(text, start, f"this comment is not closed by '{opening[::-1]}'", path)
 
 
-# ------------ A Datalog text, read and checked: its rules with variables, and what it declares
+# ---- A Datalog text, read and checked: its rules with variables, and what it declares
 
 #: Candidates for the facts of an open predicate are kept under its name with this in front.
 CANDIDATE = "__candidate_"
@@ -635,7 +635,7 @@ def clingo_error(source: Source, messages: Iterable[str]) -> ParseError:
     return ParseError(said.strip() or "clingo could not read this", path=source.path)
 
 
-# ------------------------------------------------------------------------ checks
+# ---- Checks
 
 
 def _check_rule(source: Source, rule: Any) -> None:

@@ -29,7 +29,7 @@ from latentgamma.errors import DistributedError, ModelError
 from latentgamma.operator.model import LatentGamma, require_latent_gamma
 from latentgamma.operator.rules import Literals, SparseRules
 
-# --------------------------- Where the values of a process belong among those of all processes
+# ---- Where the values of a process belong among those of all processes
 
 
 class PlacedTensor(Tensor):
@@ -143,7 +143,7 @@ def layout_of(model: LatentGamma) -> Layout:
     )
 
 
-# ------------------- Checkpoints of models and optimisers through torch.distributed.checkpoint
+# ---- Checkpoints of models and optimisers through torch.distributed.checkpoint
 # A folder holds numbered checkpoints. One is complete once its `.metadata` file is there, which is
 # written last. Values are stored with their place among those of all rules, so they can be loaded by
 # any number of processes, or by one without torch.distributed.
@@ -274,7 +274,7 @@ def _agreed(ranks: Ranks | None, number: int) -> int:
     return number if ranks is None else ranks.largest(number)[0]
 
 
-# ------------------------------------------------------------------------ values
+# ---- Values
 
 
 def _values(

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from latentgamma.errors import ArgumentError, DistributedError, ModelError
 
-# ---------------------------------- A hash of numbers, to tell whether processes have the same
+# ---- A hash of numbers, to tell whether processes have the same
 
 
 def mixed_bits(numbers: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def mixed_bits(numbers: Tensor) -> Tensor:
     return numbers ^ (numbers >> 31)
 
 
-# -------- How rules and atoms are divided among processes: contiguous ranges, balanced by cost
+# ---- How rules and atoms are divided among processes: contiguous ranges, balanced by cost
 
 
 def balanced_ranges(costs: npt.ArrayLike, parts: int) -> list[int]:
@@ -60,7 +60,7 @@ def even_ranges(count: int, parts: int) -> list[int]:
     return [count * part // parts for part in range(parts + 1)]
 
 
-# -------------- Operations over several processes, with gradients, on top of torch.distributed
+# ---- Operations over several processes, with gradients, on top of torch.distributed
 # A tensor is *replicated* where every process holds the same values, and *partial* where the value
 # is the sum over the processes. Two functions lead from one to the other, and each is the backward
 # pass of the other: `sum_over_ranks` from partial to replicated, `copy_to_ranks` back.

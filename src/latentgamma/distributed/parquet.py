@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# ----------------------- Closures of the fact sets in an Arrow table, one column for each atom
+# ---- Closures of the fact sets in an Arrow table, one column for each atom
 # A boolean column of Arrow is a row of bits, in the order that bit planes have: no value is
 # converted on the way.
 
@@ -308,7 +308,7 @@ def _spread(
             future.cancel()
 
 
-# ------------------------------------------------------------------------ one part
+# ---- One part
 
 
 def _close_part(
@@ -345,7 +345,7 @@ def _close_part(
     return rows
 
 
-# ------------------------------------------------------------------------ the parts of a call
+# ---- The parts of a call
 
 
 def _source_files(source: Any) -> list[Path]:
@@ -450,7 +450,7 @@ def _prepare(folder: Path, about: dict[str, Any]) -> None:
         )
 
 
-# ----------------------------- `RayExecutor`: Ray behind the interface of `concurrent.futures`
+# ---- `RayExecutor`: Ray behind the interface of `concurrent.futures`
 
 T = TypeVar("T")
 

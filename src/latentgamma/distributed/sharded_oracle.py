@@ -77,7 +77,7 @@ class ProgramShard:
         before = sum(row[0] for row in counts[: ranks.rank])
         return cls(rules, before, sum(row[0] for row in counts), ranks)
 
-    # ------------------------------------------------------------ figures of the whole program
+    # ---- Figures of the whole program
 
     @property
     def M(self) -> int:
@@ -262,7 +262,7 @@ def require_shard(value: object, function: str) -> None:
         )
 
 
-# --------------------------- `oracle`: the model of a program of which each process has a part
+# ---- `oracle`: the model of a program of which each process has a part
 
 
 def oracle(
@@ -347,7 +347,7 @@ def oracle(
     return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
 
 
-# -------------------------- `fully_shard`: PyTorch's FSDP2 for modules that have models inside
+# ---- `fully_shard`: PyTorch's FSDP2 for modules that have models inside
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 

@@ -88,7 +88,7 @@ class ShardedRules(AbstractRules):
         # Each process uses the gain for its own rules, and the gate for all atoms.
         return copy_to_ranks(self.ranks, gain)[0], gate
 
-    # ------------------------------------------------------------ the rules of this process
+    # ---- The rules of this process
 
     def literals(self) -> Literals:
         """The literals of the rules of this process, which are numbered from 0."""
@@ -102,7 +102,7 @@ class ShardedRules(AbstractRules):
         """v_ji of rules of this process, in float64. (pairs,)."""
         return self.local.head_at(weights, rule, atom)
 
-    # ------------------------------------------------------------ all rules
+    # ---- All rules
 
     def all_literals(self) -> Literals:
         """The literals of the rules of all processes."""
@@ -194,7 +194,7 @@ def _between(rule: Tensor, start: int, stop: int) -> Tensor:
     return places[torch.argsort(rule[places], stable=True)]
 
 
-# ----- Rules and atoms divided among processes, for programs whose state does not fit into one
+# ---- Rules and atoms divided among processes, for programs whose state does not fit into one
 
 
 class AtomTraffic(NamedTuple):
@@ -290,7 +290,7 @@ class AtomShardedRules(AbstractRules):
         rows = values.movedim(-1, 0)
         return exchange(self.ranks, rows, send, receive).movedim(0, -1)
 
-    # ------------------------------------------------------------ the rules of this process
+    # ---- The rules of this process
 
     def literals(self) -> Literals:
         """The literals of the rules of this process, with atoms numbered among all atoms."""
@@ -308,7 +308,7 @@ class AtomShardedRules(AbstractRules):
         """Not available: the model has to be gathered first."""
         raise _not_whole("the weight of an atom")
 
-    # ------------------------------------------------------------ all rules and atoms
+    # ---- All rules and atoms
 
     def all_literals(self) -> Literals:
         """Not available: what needs all literals needs the whole state too."""
@@ -406,7 +406,7 @@ def _not_whole(what: str) -> ModelError:
     )
 
 
-# ------------------ `shard` and `gather`: from a model in one process to one in many, and back
+# ---- `shard` and `gather`: from a model in one process to one in many, and back
 
 #: The parameters that have one number for each rule.
 OF_RULES = ("threshold", "sharpness_raw", "confidence_raw")

@@ -88,7 +88,7 @@ def check_variables(
     return Variables(tuple(map(int, facts)), tuple(tuple(map(int, group)) for group in groups))
 
 
-# -------- The rules on which the outputs of a program depend, simplified for the inputs it has
+# ---- The rules on which the outputs of a program depend, simplified for the inputs it has
 
 Body = tuple[int, ...]
 
@@ -236,7 +236,7 @@ def _all_true(program: Program, state: Mask) -> Mask:
     return fires
 
 
-# ----------------------- The arrays of a sum-product pass: what is computed from what, and how
+# ---- The arrays of a sum-product pass: what is computed from what, and how
 # The negation of a literal is a node of its own, computed without a difference of probabilities:
 #
 # - of an independent fact: its complement is one more input;
@@ -413,7 +413,7 @@ class _Builder:
             subtracts=subtracts,
         )
 
-    # ------------------------------------------------------------ literals
+    # ---- Literals
 
     def _of_literal(self, literal: int) -> _Building:
         """The node of a literal, CERTAIN or IMPOSSIBLE."""
@@ -459,7 +459,7 @@ class _Builder:
         nodes = yield _each(self._of_literal(i) for i in literals if i not in atoms)
         return self._sum([[node] for node in nodes])
 
-    # ------------------------------------------------------------ none of several bodies
+    # ---- None of several bodies
 
     def _none_of(self, bodies: frozenset[Body]) -> _Building:
         """The node of the event that no body holds; UNKNOWN where that needs a difference."""
@@ -581,7 +581,7 @@ class _Builder:
             found.append((support, some))
         return [frozenset(some) for _, some in found]
 
-    # ------------------------------------------------------------ nodes
+    # ---- Nodes
 
     def _product(self, nodes: list[int]) -> list[int] | None:
         """The body of these nodes; None where one is impossible."""
@@ -605,7 +605,7 @@ class _Builder:
     def _output_node(self, atom: int) -> int:
         return CERTAIN if self._rules.certain[atom] else int(_run(self._of_literal(atom)))
 
-    # ------------------------------------------------------------ numbers of literals
+    # ---- Numbers of literals
 
     def _negation(self, literal: int) -> int:
         if literal < 0:
@@ -637,7 +637,7 @@ def _offsets(sizes: Iterable[int]) -> Indices:
     return np.concatenate(([0], np.cumsum(list(sizes), dtype=np.int64))).astype(np.int32)
 
 
-# ------------------- Proves that one sum-product pass over a program gives exact probabilities
+# ---- Proves that one sum-product pass over a program gives exact probabilities
 # A pass visits the derived atoms in an order in which bodies come first:
 #
 #     body        product of the values of its literals

@@ -105,7 +105,7 @@ def compile_circuit(
     )
 
 
-# -------------------------------------------------------------------- the rules that matter
+# ---- The rules that matter
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def _rows(
     return np.concatenate(([0], np.cumsum(counts))), body[kept]
 
 
-# -------------------------------------------------------------------- nodes and stages
+# ---- Nodes and stages
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +272,7 @@ def _integers(values: list[int]) -> Integers:
     return np.asarray(values, np.int32)
 
 
-# --------- The min/max closure in plain torch: any device, any dtype, every transform of torch
+# ---- The min/max closure in plain torch: any device, any dtype, every transform of torch
 # What the kernels compute is defined here.
 #
 # Hard (temperature 0): an atom is the greatest of its own input and of its rules, a rule the
@@ -477,7 +477,7 @@ class _Smooth:
         return greatest + self._temperature * torch.log(total)
 
 
-# ---------------- The min/max closure as a module of torch, through whichever kernel runs here
+# ---- The min/max closure as a module of torch, through whichever kernel runs here
 
 #: Compiled code where there is some, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
@@ -590,7 +590,7 @@ def _launch(device: str) -> Any:
     return None
 
 
-# -------------------------------------------------------------------- the operation
+# ---- The operation
 
 
 @torch.library.custom_op("latentgamma::minmax", mutates_args=())

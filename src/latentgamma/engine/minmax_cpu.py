@@ -25,11 +25,9 @@ from latentgamma.engine.simd import (
 )
 from latentgamma.program.compilation import share_parts
 
-# ------------ The min/max closure as numba kernels: one tile of examples, forward and backward
-# A row holds one node for all examples of a tile. See `reference` for what is computed. The
-# arguments `ptr`, `child`, `own`, `stage`, `kind` and `middle` are those of a `Circuit`.
-#
-# This file has more than 400 lines, since a pass and its gradient must agree line by line.
+# ---- The kernels: one tile of examples, forward and backward
+# A row holds one node for all examples of a tile. `minmax.py` defines what is computed, in plain torch.
+# The arguments `ptr`, `child`, `own`, `stage`, `kind` and `middle` are those of a `Circuit`.
 
 Array: TypeAlias = Any
 Rows: TypeAlias = Any
@@ -66,7 +64,7 @@ def add(grad_out: Array, nodes: Array, first: int, g: Array) -> None:
                 g[nodes[o], lane] += grad_out[first + lane, o]
 
 
-# -------------------------------------------------------------------- hard
+# ---- Hard
 
 
 @inlined
@@ -280,7 +278,7 @@ def _cycle_backward(
                     g[child[q], lane] += given / count / tied
 
 
-# -------------------------------------------------------------------- smooth
+# ---- Smooth
 
 
 @inlined
@@ -491,7 +489,7 @@ def _sweeps_backward(
         put(g, n, row_of(v, 0.0))
 
 
-# ------ The min/max closure of a batch on the CPU: tiles of examples, shared out among threads
+# ---- A batch: tiles of examples, divided among threads
 
 #: Edges times examples below which a second thread costs more than it brings.
 _WORTH_A_THREAD = 1 << 16

@@ -13,7 +13,7 @@ from latentgamma.engine.minmax import MINIMA
 
 # ---- The min/max closure as Triton kernels: each program runs all nodes for a block of examples
 # Examples do not depend on each other, so one launch does a whole batch, and the nodes follow one
-# another in their order. `v`, `rank` and `g` are (nodes, B); see `reference` for what is computed.
+# another in their order. `v`, `rank` and `g` are (nodes, B); `minmax.py` defines what is computed.
 # A minimum is the maximum of what has the opposite sign: `sign` is 1 for a maximum, −1 for a minimum.
 
 LAST = tl.constexpr(8388608.0)  # the rank of the own input of a derivable atom
@@ -115,7 +115,7 @@ def close_nodes_backward(v, rank, g, ptr, child, own, sign, first, last, B, temp
         tl.debug_barrier()
 
 
-# ---------------- The min/max closure of a batch on a CUDA device, for circuits without cycles
+# ---- The min/max closure of a batch on a CUDA device, for circuits without cycles
 
 #: Examples that one program runs.
 _BLOCK = 64

@@ -18,7 +18,7 @@ from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, log_complement
 from latentgamma.errors import ModelError
 from latentgamma.program.compilation import share_parts
 
-# ------- Refuses the second derivative of a function whose first one is computed outside torch
+# ---- Refuses the second derivative of a function whose first one is computed outside torch
 
 
 def without_second_derivative(grad: Tensor, *of: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class _Refusal(torch.autograd.Function):
         )
 
 
-# ------------------------------ Runs a sum-product pass on a batch as compiled code on the CPU
+# ---- Runs a sum-product pass on a batch as compiled code on the CPU
 
 # Literals times examples below which a second thread costs more than it brings.
 _WORTH_A_THREAD = 1 << 17
@@ -123,7 +123,7 @@ def share_tiles(kernel: Callable[..., None], circuit: SumProduct, *tiles: np.nda
     share_parts(run, count, torch.get_num_threads())
 
 
-# --------- Runs a sum-product pass in the log domain with torch, level by level, on any device
+# ---- Runs a sum-product pass in the log domain with torch, level by level, on any device
 
 
 def pass_log_values(circuit: SumProduct, log_inputs: Tensor) -> Tensor:

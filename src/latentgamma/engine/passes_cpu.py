@@ -45,7 +45,7 @@ Array: TypeAlias = Any
 Rows: TypeAlias = Any
 
 
-# -------------------------------------------------------------------- the pass
+# ---- The pass
 
 
 @inlined
@@ -170,7 +170,7 @@ def gradient_tiles(
                 _body_gradient(v, g, body_ptr[j], body_ptr[j + 1], body, slope, before)
 
 
-# -------------------------------------------------------------------- inputs
+# ---- Inputs
 
 # Each of these fills the rows `node[c]` from the columns c of `x` (B, columns) and returns whether
 # every number is one that it can use; the lanes beyond the last example are filled too. Where
@@ -282,7 +282,7 @@ def load_scores(x: Array, width: int, node: Array, values: Array) -> bool:
     return True
 
 
-# -------------------------------------------------------------------- gradients of inputs
+# ---- Gradients of inputs
 
 # Each of these fills `out` (B, columns) and returns whether a number in it is not zero.
 
@@ -346,7 +346,7 @@ def score_gradient(values: Array, grads: Array, width: int, node: Array, out: Ar
     return moves
 
 
-# -------------------------------------------------------------------- outputs
+# ---- Outputs
 @compiled
 def read_outputs(values: Array, node: Array, complement: Array, kind: Array, out: Array) -> int:
     """Fill `out` (B, O); return FILLED, NEED_LOGARITHMS or NEED_COMPLEMENTS.

@@ -24,7 +24,7 @@ from latentgamma.engine.passes import (
 )
 from latentgamma.engine.tensors import ROUNDED_COMPLEMENT
 
-# ------------- A sum-product pass as Triton kernels: one program runs all nodes of one example
+# ---- A sum-product pass as Triton kernels: one program runs all nodes of one example
 # Everything is in the log domain and in float64. `v` (B, rows) has the log-probability of every row:
 # first the columns of the inputs, then the derived nodes sorted by level, last a row that is always
 # 0, with which bodies are padded to K atoms. Rows are worked on in chunks of one level, each as a

@@ -142,7 +142,7 @@ def world_table(
     return WorldTable(places, torch.from_numpy(holds).double())
 
 
-# -------------- Unbiased estimates of probabilities and of their gradients from sampled worlds
+# ---- Unbiased estimates of probabilities and of their gradients from sampled worlds
 # The value of an output is the mean over S sampled worlds. Its gradient is the leave-one-out
 # score-function estimator: with f_s the outputs in world s, weighted by the incoming gradient,
 #
@@ -323,7 +323,7 @@ def _first_and_last(variables: Variables) -> list[tuple[int, int]]:
     return spans
 
 
-# ------------- The most likely proofs of an atom: minimal sets of inputs from which it follows
+# ---- The most likely proofs of an atom: minimal sets of inputs from which it follows
 # The probability of a proof is the product of its inputs' probabilities. The search is A* over
 # partial proofs, from the atom back to the inputs. The cost of a partial proof is the negative
 # logarithm of the inputs chosen so far plus a lower bound on what its open goals still need: the
@@ -471,8 +471,8 @@ def _derives(program: Program, chosen: frozenset[int], true: Sequence[int], atom
     return bool(closure_of_mask(program, facts).state[atom])
 
 
-# -------------- Chooses for every output the cheapest way to its probability, exact ways first
-# 1. One sum-product pass, where the check of `sum_product` proves it exact.
+# ---- The cheapest method for every output, exact methods first
+# 1. One sum-product pass, where `exactness.py` proves it exact.
 # 2. A table of all worlds of the variables that the output depends on, within a budget.
 # 3. Sampled worlds: unbiased, with a standard error.
 
@@ -481,8 +481,8 @@ def _derives(program: Program, chosen: frozenset[int], true: Sequence[int], atom
 class Ladder:
     """How the probability of each output is computed.
 
-    `passed`, `tabled` and `sampled` are places in the list of outputs; `reasons` says why an
-    output has no sum-product pass.
+    `passed` and `sampled` are places in the list of outputs, and so are those of `tables`;
+    `reasons` says why an output has no sum-product pass.
     """
 
     program: Program

@@ -6,8 +6,6 @@ Rows are read from two shapes of arrays: `(n, TILE)`, one lane per example of a 
 `(n,)`, one example alone. The same kernel compiles for both.
 
 Nothing here reorders a sum, so an example's value depends on neither its batch nor its lane.
-
-This file has more than 400 lines, since numba looks up the operations of one type together.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ def _function(builder: Any_, name: str, kind: Any_) -> Any_:
     return find(builder.module, kind, name)
 
 
-# -------------------------------------------------------------------- memory
+# ---- Memory
 
 
 def _place(context: Any_, builder: Any_, array_type: Any_, array: Any_, start: Any_) -> Any_:
@@ -173,7 +171,7 @@ def fetch(typing: Any_, array: Any_, index: Any_) -> Signature | None:
     return types.void(array, index), code
 
 
-# -------------------------------------------------------------------- arithmetic
+# ---- Arithmetic
 
 
 def _common(*given: Any_) -> Lanes | None:
@@ -314,7 +312,7 @@ where_reaches = _made(_choice(">="))
 where_equal = _made(_choice("=="))
 
 
-# -------------------------------------------------------------------- exp
+# ---- Exp
 
 #: exp(r) ≈ 1 + r + r² (c0 + c1 r + …) for |r| ≤ ln 2 / 2. In float32 the coefficients are
 #: fitted to the least greatest relative error, 0.05 roundoffs; in float64 they are 1/n!.
@@ -385,7 +383,7 @@ def exp_minus_abs(typing: Any_, a: Any_) -> Signature | None:
     return a(a), code
 
 
-# -------------------------------------------------------------------- log
+# ---- Log
 
 #: How many terms of log m = 2 (z + z³/3 + z⁵/5 + …), z = (m − 1) / (m + 1), reach full precision
 #: where ½ ≤ m² ≤ 2.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-# ------------------------- Logarithms of complements and odds from logarithms of probabilities
+# ---- Logarithms of complements and odds from logarithms of probabilities
 
 #: Where 1 - p is less than this, log-odds are computed from the probability of the negation.
 LEAST_COMPLEMENT = 2.0**-20

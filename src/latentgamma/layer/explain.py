@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from latentgamma.layer.layer import Layer
 
 
-# ----- What is said about an answer of a layer: its proof, and the inputs that would change it
+# ---- What is said about an answer of a layer: its proof, and the inputs that would change it
 
 #: How many inputs the printed text lists of each kind.
 SHOWN = 8
@@ -203,7 +203,7 @@ def _listed(items: Sequence[InputShare | InputChange]) -> list[str]:
     return lines + [f"  … {len(items) - SHOWN} more"] * (len(items) > SHOWN)
 
 
-# --------------------------------------------- From a layer and one example to its explanation
+# ---- From a layer and one example to its explanation
 # Every statement about a change comes from the semantics of the layer, and is checked with it: a
 # probability is linear in each variable, so the change that takes it over the threshold is solved
 # for, and then tried with the layer; min/max values are compared by running the layer; what an
@@ -267,7 +267,7 @@ def explain_example(
     return Explanation(tuple(answers))
 
 
-# -------------------------------------------------------------------- inputs and outputs
+# ---- Inputs and outputs
 
 
 @dataclass(frozen=True)
@@ -413,7 +413,7 @@ def _largest(inputs: _Inputs, slope: Values) -> tuple[InputShare, ...]:
     )
 
 
-# -------------------------------------------------------------------- one answer
+# ---- One answer
 
 
 @dataclass(frozen=True)
@@ -483,7 +483,7 @@ class _ThresholdExplainer:
         shown = tuple(self._shown(n, to) for n, to in (changes or {}).items())
         return _Found(proof, title, shown, remarks=tuple(remarks))
 
-    # ------------------------------------------------------------ decisions
+    # ---- Decisions
 
     def _decide(self, output: _Output) -> Decide:
         """The function that says what rows make of an answer."""
@@ -518,7 +518,7 @@ class _ThresholdExplainer:
         soft[: self.inputs.count] = wanted
         return bool(self._closed(soft[None])[0, atom]) == wanted
 
-    # ------------------------------------------------------------ changes
+    # ---- Changes
 
     def _changes(self, output: _Output, decide: Decide, is_true: bool) -> dict[int, float] | None:
         """Values for some inputs that make the answer the opposite; None where none was found."""
@@ -580,7 +580,7 @@ class _ThresholdExplainer:
         # Lower values of one atom of a group raise the others.
         return self.inputs.change(n, to, to if self.inputs.row[n] is not None and not end else end)
 
-    # ------------------------------------------------------------ proofs
+    # ---- Proofs
 
     def _usable_proof(self, atom: int) -> Derivation | None:
         """A proof that changes of the inputs can complete: at most one input of each group."""
@@ -662,7 +662,7 @@ def _reduced(chosen: list[int], works: Callable[[Sequence[int]], bool]) -> list[
         size = max(1, size // 2)
 
 
-# -------------------------------------------------------------------- probabilities
+# ---- Probabilities
 
 
 class _ProbabilityExplainer:
@@ -809,7 +809,7 @@ def _proof_from(
     return derivation(layer.program, [*likely.facts, *(names[i] for i in true)], atom)
 
 
-# -------------------------------------------------------------------- what was expected
+# ---- What was expected
 
 
 def _expected(groups: tuple[Group, ...], expected: Any) -> list[npt.NDArray[np.bool_] | None]:

@@ -19,7 +19,7 @@ from latentgamma.operator.model import STATE_DTYPES
 from latentgamma.program.facts import find_name
 from latentgamma.program.program import Program
 
-# ---------------------------------- Named groups of atoms, and the tensors that belong to them
+# ---- Named groups of atoms, and the tensors that belong to them
 
 #: A name, or an array of names of any shape.
 AtomNames: TypeAlias = "str | Sequence[Any] | npt.NDArray[Any] | Categorical"
@@ -131,7 +131,7 @@ def _names(atoms: Any, label: str) -> npt.NDArray[Any]:
     return names
 
 
-# -------------------------------------------------------------------- tensors
+# ---- Tensors
 
 
 def tensors_of(

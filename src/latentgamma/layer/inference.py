@@ -26,7 +26,7 @@ from latentgamma.errors import ModelError, StateError
 from latentgamma.layer.groups import Group, group_tolerance
 from latentgamma.program.program import Program, Rule
 
-# -------------- Probabilities given evidence, from joint probabilities of outputs and evidence
+# ---- Probabilities given evidence, from joint probabilities of outputs and evidence
 
 # Of a difference of joint probabilities, what is smaller than this times their sum is rounding.
 _ROUNDING = 1e-12
@@ -239,7 +239,7 @@ def _with_conjunctions(
     return extended, added
 
 
-# -------------------------- The semantics "probability": an atom's probability over all worlds
+# ---- The semantics "probability": an atom's probability over all worlds
 
 Method: TypeAlias = Literal["auto", "pass", "table", "sample"]
 
@@ -587,7 +587,7 @@ def _log(values: Tensor, least: float) -> Tensor:
     return (values + (values.clamp(min=least) - values).detach()).log()
 
 
-# ----------- What an answer says about the inputs: their posterior, and the most likely proofs
+# ---- What an answer says about the inputs: their posterior, and the most likely proofs
 
 
 def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) -> Tensor:

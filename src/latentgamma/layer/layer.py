@@ -192,7 +192,7 @@ class Layer(nn.Module):
             self.rules = GodelSemantics(definite, fed, read, true, kernel=kernel)
         self.temperature = temperature
 
-    # ------------------------------------------------------------ temperature
+    # ---- Temperature
 
     @property
     def temperature(self) -> float:
@@ -209,7 +209,7 @@ class Layer(nn.Module):
         if isinstance(self.rules, GammaSemantics):
             self.rules.cool(value)
 
-    # ------------------------------------------------------------ as a module
+    # ---- As a module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
         """`.to`, `.half` and the like: the soft facts and the temperature keep their digits."""
@@ -237,7 +237,7 @@ class Layer(nn.Module):
             state: what `get_extra_state` returned.
         """
 
-    # ------------------------------------------------------------ running
+    # ---- Running
 
     def forward(self, given: Tensor | Mapping[str, Tensor], *, logits: bool = False) -> Any:
         """The values of the outputs, each (B, *shape), for inputs (B, *shape).
@@ -372,7 +372,7 @@ class Layer(nn.Module):
             parts.append(constants.expand(parts[0].shape[0], -1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
-    # ------------------------------------------------------------ what it does
+    # ---- What it does
 
     def plan(self) -> Plan:
         """How this layer computes, and whether that is exact.

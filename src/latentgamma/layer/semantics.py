@@ -20,7 +20,7 @@ from latentgamma.operator.rules import GateKind
 from latentgamma.operator.until_closed import CertificateCache
 from latentgamma.program.program import Program
 
-# ------- The semantics "godel": the min/max closure, smooth in training and hard in evaluation
+# ---- The semantics "godel": the min/max closure, smooth in training and hard in evaluation
 
 
 @final
@@ -60,7 +60,7 @@ class GodelSemantics(nn.Module):
         return odds if logits else probability(odds)
 
 
-# ------------- The semantics "gamma": the certified operator behind a sharpening of its inputs
+# ---- The semantics "gamma": the certified operator behind a sharpening of its inputs
 
 #: The δ of a layer for which none is given.
 DEFAULT_TOLERANCE = 0.05

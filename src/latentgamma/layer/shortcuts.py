@@ -17,7 +17,7 @@ from latentgamma.logic.closures import closures
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program, require_program
 
-# ------------------------------- Counts the readings of the inputs that agree with every label
+# ---- Counts the readings of the inputs that agree with every label
 # A reading maps each value of an input to the value that a network takes it for. It agrees with
 # an example if the program gives the same outputs for what was read as for what is there. The
 # true reading maps every value to itself; any other one that agrees with all examples is a
@@ -249,7 +249,7 @@ def _alike(
     return found
 
 
-# ------ Shortcuts: wrong readings of the inputs that the labels cannot tell from the right one
+# ---- Shortcuts: wrong readings of the inputs that the labels cannot tell from the right one
 
 #: The true values of an input for N examples: numbers of categories, or booleans.
 Truth: TypeAlias = "npt.ArrayLike | Mapping[str, npt.ArrayLike]"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program, Rule
 
-# ---------------------------- What the data say about one head, and what a search finds for it
+# ---- What the data say about one head, and what a search finds for it
 
 #: The atoms of a body, as sorted indices.
 Body: TypeAlias = tuple[int, ...]
@@ -118,7 +118,7 @@ def packed_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     return words
 
 
-# ------------------------------------------------------------------------ the objective
+# ---- The objective
 #
 # A set of bodies is worth what it adds to the log-likelihood of the labels, in nats, less the
 # length of its description. Every search of this package maximises that sum greedily.
@@ -161,7 +161,7 @@ def surprisal(positives: Mask, weights: Counts, task: HeadTask) -> npt.NDArray[n
     return np.asarray(weights * -np.log(base_rate(states, follows, counts)[follows]), np.float64)
 
 
-# ------------------------- Rules as pairs of a head and a body, and which of them others imply
+# ---- Rules as pairs of a head and a body, and which of them others imply
 
 #: One rule: its head and its body.
 Implication: TypeAlias = tuple[int, Body]

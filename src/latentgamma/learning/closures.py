@@ -27,7 +27,7 @@ from latentgamma.logic.closures import closures
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program
 
-# --------------------------------------------- Rules from closures, where every label is right
+# ---- Rules from closures, where every label is right
 # No rule may lead out of a closed set, so the closed sets without an atom are the negative states of
 # its rules. Atoms that the rules so far do not derive must follow from what they do derive: those
 # states are the positive ones. Rules are added in rounds, the best supported first. Then those that
@@ -206,7 +206,7 @@ def _best_tested(
     return left
 
 
-# ---------------- Rules from closures of which a share of the entries, facts too, may be wrong
+# ---- Rules from closures of which a share of the entries, facts too, may be wrong
 
 _ROUNDS = 4
 #: Examples that the likelihood of one rule is computed on.

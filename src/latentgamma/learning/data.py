@@ -22,7 +22,7 @@ from latentgamma.errors import DataError, unknown_atoms
 from latentgamma.learning.options import Kind
 from latentgamma.program.facts import Mask
 
-# ------------------------------- Tables with one column per atom: their cells, and data frames
+# ---- Tables with one column per atom: their cells, and data frames
 
 Values: TypeAlias = npt.NDArray[np.float64]
 
@@ -175,7 +175,7 @@ def number_rows(what: str, source: Any) -> Values:
         raise DataError(f"{what} must be rows of numbers, one column per atom: {reason}") from None
 
 
-# -------------- Files that hold examples: tables with one column per atom, and arrays of numpy
+# ---- Files that hold examples: tables with one column per atom, and arrays of numpy
 
 #: Characters that separate the cells of a table.
 DELIMITERS = (",", ";", "\t", "|")
@@ -352,7 +352,7 @@ def _check_file(path: Path) -> None:
         raise DataError(f"cannot read {str(path)!r}: {what}")
 
 
-# ------------ Observations: from arrays, tensors, frames and files to checked Boolean examples
+# ---- Observations: from arrays, tensors, frames and files to checked Boolean examples
 
 Labels: TypeAlias = npt.NDArray[np.int8]
 
@@ -483,7 +483,7 @@ def _rounded(atoms: tuple[str, ...], before: Values, after: Values) -> Observati
     return Observations(atoms, states[first], labels[first], counts, first + 1, notes)
 
 
-# ------------------------------------------------------------------------ sources
+# ---- Sources
 
 
 def _path(source: Any) -> Path:
@@ -588,7 +588,7 @@ def _trajectories(source: Any, targets: Any, reading: _Reading) -> tuple[ValueTa
     return ValueTable(before, names, what), ValueTable(after, names, what)
 
 
-# ------------------------------------------------------------------------ checks
+# ---- Checks
 
 
 def _check_shapes(before: ValueTable, after: ValueTable) -> None:

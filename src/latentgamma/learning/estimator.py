@@ -77,7 +77,7 @@ class RuleClassifier:
         self.max_body = max_body
         self.seed = seed
 
-    # -------------------------------------------------------------------- learning
+    # ---- Learning
 
     def fit(self, X: Any, y: Any) -> RuleClassifier:
         """Learn rules, and return this object.
@@ -153,7 +153,7 @@ class RuleClassifier:
             return states, names
         return np.hstack([states, ~states]), [*names, *(_NOT + name for name in names)]
 
-    # -------------------------------------------------------------------- prediction
+    # ---- Prediction
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class of each row.
@@ -206,7 +206,7 @@ class RuleClassifier:
         right = self.predict(X) == (_features(y, "y")[0] if is_frame(y) else np.asarray(y))
         return float(right.all(1).mean() if right.ndim == 2 else right.mean())
 
-    # -------------------------------------------------------------------- for scikit-learn
+    # ---- For scikit-learn
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor.

@@ -22,7 +22,7 @@ from latentgamma.learning.bodies import (
 )
 from latentgamma.program.facts import Mask
 
-# ---------- Smallest bodies: the smallest sets of atoms that every counterexample lacks one of
+# ---- Smallest bodies: the smallest sets of atoms that every counterexample lacks one of
 # Given a positive state, a body is any subset of it that lies inside no negative state: a set of
 # columns that hits every row of `lacks`, where a row says which of the atoms a negative state lacks.
 
@@ -125,7 +125,7 @@ def irreducible_body(lacks: Mask) -> Body:
     return tuple(sorted(chosen))
 
 
-# -------------------- Search without noise: the bodies of one head, where every label is right
+# ---- Search without noise: the bodies of one head, where every label is right
 # The rules of a head are a monotone formula: it holds where some body lies inside the state. Without
 # noise a body lies inside no negative state. Bodies come from three sources. Pairs of atoms are all
 # tried. Longer bodies are the smallest ones inside one positive state, as far as they can be
@@ -367,7 +367,7 @@ def select_bodies(
     return bodies, uncertain
 
 
-# ------------------------------------------------------------------------ what the data leave open
+# ---- What the data leave open
 
 
 class Alternatives(NamedTuple):

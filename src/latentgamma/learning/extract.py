@@ -16,7 +16,7 @@ from latentgamma.operator.model import LatentGamma, require_whole_model
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program, require_definite
 
-# -------------- From a model back to rules: by reading its rows, or by evaluating it on states
+# ---- From a model back to rules: by reading its rows, or by evaluating it on states
 
 #: Up to this many atoms the model is evaluated on every state; beyond, on random ones.
 _ALL_STATES = 12
@@ -95,7 +95,7 @@ def _atoms(model: LatentGamma) -> tuple[str, ...]:
     return tuple(f"a{i}" for i in range(model.M))
 
 
-# ------------------------------------------------------------------------ by evaluation
+# ---- By evaluation
 
 
 def _by_evaluation(model: LatentGamma, steps: int, seed: int) -> list[Implication]:
@@ -165,7 +165,7 @@ def _shrunk(
     return left
 
 
-# -------------------------------------- How far the rows of a model are the rules of a program
+# ---- How far the rows of a model are the rules of a program
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ _MOST_SLOTS = 24
 _MOST_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 
-# ------------------------------------------------------------------------ the learner
+# ---- The learner
 
 
 class HeadStatus(NamedTuple):

@@ -3,7 +3,7 @@
 The algorithm is greedy forward selection with replacement. Bodies are added one at a time, the one
 that raises the objective most first; then single bodies are shortened, lengthened or replaced while
 that raises it, and bodies that have become redundant are removed. The objective is that of
-`head_task`: the gain in the log-likelihood of the labels over the base rate, less the description
+`bodies`: the gain in the log-likelihood of the labels over the base rate, less the description
 lengths of the bodies.
 """
 
@@ -96,7 +96,7 @@ class _GreedySearch:
         self.X = task.states[:, self.columns].astype(np.float32)  # (n, m)
         self.tried: set[Body] = set()
 
-    # -------------------------------------------------------------------- the objective
+    # ---- The objective
 
     def length(self, size: int) -> float:
         return description_length(size, len(self.columns))
@@ -147,7 +147,7 @@ class _GreedySearch:
             return False
         return self.log_likelihood([*self.known, ()]) > self.log_likelihood(self.bodies)
 
-    # -------------------------------------------------------------------- the moves
+    # ---- The moves
 
     def add(self) -> bool:
         """Add the body worth most, if any is worth something; return whether one was added.
@@ -215,7 +215,7 @@ class _GreedySearch:
     def learned(self) -> list[Body]:
         return [body for body in self.bodies if body not in self.known]
 
-    # -------------------------------------------------------------------- candidates
+    # ---- Candidates
 
     def _changes(self, gains: Nats, body: Body) -> list[Option]:
         shorter = [tuple(x for x in body if x != i) for i in body]

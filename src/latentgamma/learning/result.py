@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from latentgamma.operator.model import LatentGamma
 
 
-# ----------- What the data say about rules: support, confidence, accuracy, and what stays open
+# ---- What the data say about rules: support, confidence, accuracy, and what stays open
 
 #: A rule with fewer supporting examples gets a note.
 _FEW = 3
@@ -147,7 +147,7 @@ def notes_on_evidence(found: Sequence[Evidence]) -> list[str]:
     return notes
 
 
-# ---------------------------------------------------------------- What `fit` returns
+# ---- What `fit` returns
 
 #: Rules, undecided rules and unexplained atoms that a summary lists.
 _MOST_RULES = 50
@@ -321,7 +321,7 @@ def build_result(
     )
 
 
-# ------------------------------------------------------------------------ text
+# ---- Text
 
 
 def _support(one: Evidence) -> str:

@@ -16,7 +16,7 @@ from latentgamma.learning.options import FitOptions
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program
 
-# ---------------------------------------- Checks that examples can be what they are said to be
+# ---- Checks that examples can be what they are said to be
 
 #: Machine words that are compared at most when examples are compared with each other.
 _MOST_WORDS = 2 << 28
@@ -154,7 +154,7 @@ def _open_target(data: Observations) -> tuple[int, int, int] | None:
     return None
 
 
-# --------- Examples ready to be learned from: noise, held-out part, allowed atoms, known rules
+# ---- Examples ready to be learned from: noise, held-out part, allowed atoms, known rules
 
 #: No larger share of wrong labels is assumed.
 _MOST_NOISE = 0.45

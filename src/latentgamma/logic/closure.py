@@ -34,7 +34,7 @@ from latentgamma.program.program import (
     require_program,
 )
 
-# ------ The closure of one fact set, level by level, in time linear in the size of the program
+# ---- The closure of one fact set, level by level, in time linear in the size of the program
 # Each rule counts the body atoms that are not yet true; when an atom becomes true, the rules that
 # use it count down, and a rule that reaches zero fires. Small programs are closed in Python, larger
 # ones by compiled loops that do the same.
@@ -112,7 +112,7 @@ def _derive_compiled(program: Program, given: Mask) -> Levels:
     return Levels(mark[:M].view(np.bool_), order[: offsets[-1]], offsets)
 
 
-# ------------------------------------------------------------------------ loops
+# ---- Loops
 
 
 def propagate_lists(
@@ -269,7 +269,7 @@ def propagate(
     return max(depth - 1, 0)
 
 
-# --------------------------- The immediate-consequence operator T_P and its least fixed points
+# ---- The immediate-consequence operator T_P and its least fixed points
 
 # The most words that `step` keeps for all literals together: 32 MB.
 _STEP_WORDS = 1 << 22
@@ -484,7 +484,7 @@ def _derive_by_strata(program: Program, given: Mask) -> Levels:
     return Levels(known, np.concatenate(order).astype(np.int32), np.array(offsets, np.int64))
 
 
-# -------------- A bound on the depth of closures: the number of steps that no fact set exceeds
+# ---- A bound on the depth of closures: the number of steps that no fact set exceeds
 # Condense the dependency graph into its strongly connected components. Suppose that all components
 # before a component c have stopped changing. If c changes for at most w(c) steps from then on, the
 # longest path through the condensation, with weights w, bounds every depth. Two bounds on the

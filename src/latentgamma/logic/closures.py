@@ -252,14 +252,15 @@ def _close_rows(program: Program, rows: Mask, threads: int) -> Mask:
     return closed
 
 
-# ------------------------------------------------------------------------ compile_loop
+# ---- Compiled loops over tiles
 
 
 class Schedule(NamedTuple):
     """The rules in the order in which tiles go through them, for compiled code.
 
-    In the order of the arguments of `close_tile`. Bodies and heads are compressed rows in this order, and so are the positions at which each
-    atom is used. See `RuleOrder` for the blocks.
+    The fields are the first arguments of `close_tile`. Bodies and heads are compressed rows in the
+    order of the rules, and so are the positions at which each atom is used. See `RuleOrder` for the
+    blocks.
     """
 
     body_ptr: npt.NDArray[np.int64]

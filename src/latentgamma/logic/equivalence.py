@@ -10,7 +10,7 @@ from latentgamma.errors import ProgramError
 from latentgamma.logic.closures import closures
 from latentgamma.program.program import Program, Rule, require_program
 
-# ------- A fact set on which two programs differ, one of them with negation: decided by clingo
+# ---- A fact set on which two programs differ, one of them with negation: decided by clingo
 
 
 def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None:
@@ -54,7 +54,7 @@ def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None
         return facts, next(name for name in names if model.is_true(differs[name]))
 
 
-# -------------------------- Whether two programs have the same closures, decided by entailment
+# ---- Whether two programs have the same closures, decided by entailment
 
 #: How many booleans one batch of closures may hold.
 _BATCH = 1 << 26

@@ -18,7 +18,7 @@ from latentgamma.program.compilation import (
 )
 from latentgamma.program.facts import Mask
 
-# --------------------------------- Bit planes: many fact sets as one row of bits for each atom
+# ---- Bit planes: many fact sets as one row of bits for each atom
 # Bit n % 64 of word n // 64 in row i says whether atom i is in fact set n. The words are uint64
 # numpy arrays of shape (M, ceil(N / 64)).
 
@@ -184,7 +184,7 @@ def _unpack_with_numpy(planes: Planes, rows: Mask) -> None:
         rows[:] = octets[:N, :M].view(np.bool_)
 
 
-# ------------------------------------------------------------------------ loops
+# ---- Loops
 #
 # Between the bytes of the rows and the words of the planes lie `octets` (8, M), eight sets in a
 # byte, and `line` (M,), 64 sets in a word: every loop runs along the atoms, where both sides are
@@ -229,7 +229,7 @@ def unpack_rows(planes: Cells, octets: Cells, line: Cells, rows: Cells) -> None:
             row += 8
 
 
-# ------------------- Random fact sets as bit planes: independent bits with given probabilities
+# ---- Random fact sets as bit planes: independent bits with given probabilities
 # An atom with probability p is in a fact set if a uniform number U < p. The bits of U are drawn from
 # the highest on, for 64 fact sets at a time, and only until U and p differ: about eight random words
 # make one word of the planes. Each random word is a hash of the seed, the atom, the place of the bit

@@ -16,7 +16,7 @@ from latentgamma.program.compilation import Cells, compile_loop
 from latentgamma.program.graph import reorder_rows, rule_order
 from latentgamma.program.program import Program
 
-# -------------------------- The closures of many fact sets on a CUDA device, 64 sets to a word
+# ---- The closures of many fact sets on a CUDA device, 64 sets to a word
 # The rules are sorted into stages: a rule's body is settled once the stages before its own have
 # run, or lies on a cycle with the rule. A block of threads takes a few words of every atom. Its
 # threads share the rules of a stage out among themselves; a stage with a cycle is repeated until
@@ -206,7 +206,7 @@ def _kernels(device: int) -> tuple[int, Any, Any]:
     return shared, in_shared, torch.cuda._compile_kernel(_SOURCE, "close_in_global_memory")
 
 
-# -------------- Closures of bit planes in torch tensors. Imported only where a tensor is given
+# ---- Closures of bit planes in torch tensors. Imported only where a tensor is given
 
 
 def close_tensor(program: Program, planes: Tensor, threads: int, out: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ from latentgamma.program.program import (
     require_program,
 )
 
-# -------------------- The rules that could derive an atom, and what keeps each of them from it
+# ---- The rules that could derive an atom, and what keeps each of them from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(shown[:10]) + (f", … {len(shown) - 10} more" if len(shown) > 10 else "")
 
 
-# --------------------------------------------------------- Why an atom follows from some facts
+# ---- Why an atom follows from some facts
 
 # A branch deeper than this goes on in a tree of its own, or a long chain would run off the page.
 _DEEPEST = 24
@@ -382,7 +382,7 @@ def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | 
     return Derivation(program, names[goal], level[goal], tuple(steps), leaves, everything)
 
 
-# ------------------------------------------------------------------------ proofs
+# ---- Proofs
 
 
 def _reasons(program: Program, known: Closure, given: Mask) -> Indices:

@@ -31,7 +31,7 @@ from latentgamma.program.graph import rules_deriving, rules_using
 from latentgamma.program.names import quote
 from latentgamma.program.program import Indices, Offsets, Program, require_program
 
-# ------------- A small set of facts that would derive an atom: abduction in a definite program
+# ---- A small set of facts that would derive an atom: abduction in a definite program
 
 # The price of assuming an atom that a rule could derive: any number of other atoms is cheaper.
 _LAST_RESORT = 1e9
@@ -164,7 +164,7 @@ def _find_necessary(part: Program, kept: list[int]) -> set[int]:
     return needed
 
 
-# ------------------------------------------------------------------------ loops
+# ---- Loops
 
 
 def find_ancestors(
@@ -226,7 +226,7 @@ def find_cheapest(
                         heapq.heappush(heap, (total[j], h + 0))  # a full-width index, as in `heap`
 
 
-# ------- The smallest change of the facts that makes an atom of a program with negation follow
+# ---- The smallest change of the facts that makes an atom of a program with negation follow
 
 #: Clingo proves the change smallest, or gives the best one it has found after so many seconds.
 _PATIENCE = 10.0
@@ -340,7 +340,7 @@ def _reduced(
     return added & set(changes), withdrawn & set(changes)
 
 
-# ------------------------------------------------- Why an atom does not follow from some facts
+# ---- Why an atom does not follow from some facts
 
 
 @dataclass(frozen=True)

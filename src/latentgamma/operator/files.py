@@ -131,7 +131,7 @@ def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
         raise ModelError(f"this is not a safetensors file ({error})") from None
 
 
-# -------------------------------------------------------------------- options
+# ---- Options
 
 
 def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-# -------------------------------------------------------------------- digests
+# ---- Digests
 
 
 def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
@@ -180,7 +180,7 @@ def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-# -------------------------------------------------------------------- parameters
+# ---- Parameters
 
 
 def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
@@ -309,7 +309,7 @@ def _check_names(tensors: Tensors, expected: set[str]) -> None:
             raise ModelError(f"the tensors {shown} {problem}")
 
 
-# -------------------------------------------------------------------- the program
+# ---- The program
 
 
 def _program_tensors(program: Program) -> Tensors:

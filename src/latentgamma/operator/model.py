@@ -268,9 +268,7 @@ class Trajectory(Displayed):
         return self.states[step]
 
 
-# ----------------------------------------------- LatentGamma: the operator as a PyTorch module
-# This file has more than 400 lines, since all public methods of the class stand here with their
-# documentation. What they do is in the modules that it imports.
+# ---- LatentGamma: the operator as a PyTorch module
 
 Gradient: TypeAlias = Literal["exact", "proof"]
 #: What runs many steps: compiled code where there is some for it, or plain torch.

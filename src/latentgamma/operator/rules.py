@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from latentgamma.errors import ModelError
 from latentgamma.program.program import Program
 
-# --------- The interface of the rules: the two matrices of the operator, body and head weights
+# ---- The interface of the rules: the two matrices of the operator, body and head weights
 # Every stage but two is elementwise. Those two, `match` and `route`, are what a form of the rules
 # implements (`DenseRules`, `SparseRules`, and `latentgamma.distributed.ShardedRules`, which holds a
 # part of the rules in each process); the rest of the library does not know which it runs on.
@@ -158,7 +158,7 @@ class AbstractRules(nn.Module, ABC):
             Rules with new parameters; dense rules return themselves.
         """
 
-    # ------------------------------------------------ what differs where each process has a part
+    # ---- What differs where each process has a part
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
         """The two numbers that all rules and atoms share, as a step of these rules uses them.
@@ -226,7 +226,7 @@ def add_sorted(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
     return sums.movedim(0, -1)
 
 
-# ------------------------------------- The five stages of the operator as five short functions
+# ---- The five stages of the operator as five short functions
 # The legend, in the paper's letters: η body logits, ψ head logits, b threshold, τ sharpness,
 # ρ confidence, τ_nor gain, θ offset, β gate, s state, a activation, φ evidence.
 

@@ -98,7 +98,7 @@ def raw_open_unit(name: str, value: Tensor) -> Tensor:
     return torch.logit(wide).to(value.dtype)
 
 
-# ----- Parameters as they were at one moment, and whether a model uses them instead of its own
+# ---- Parameters as they were at one moment, and whether a model uses them instead of its own
 
 
 @dataclass(eq=False)
@@ -162,7 +162,7 @@ class FixedState:
         return FixedState, ()
 
 
-# -------------- Many steps that keep only states, and run each step again in the backward pass
+# ---- Many steps that keep only states, and run each step again in the backward pass
 # `torch.utils.checkpoint` is not used: its first call imports `torch._dynamo`, which takes a second.
 
 #: One step: the tensors it computes with, and a state; the next state comes back.
@@ -267,7 +267,7 @@ def _plus(total: Tensor | None, more: Tensor | None) -> Tensor | None:
     return total + more
 
 
-# -------------- The slope of the proof gradient: that of the min/max closure of the same state
+# ---- The slope of the proof gradient: that of the min/max closure of the same state
 
 
 def wants_slope(state: Tensor) -> bool:
@@ -333,7 +333,7 @@ def _program_of(literals: Literals, M: int, R: int) -> Program:
     return Program.from_arrays(body_ptr, bodies, heads, head_ptr, atoms=M)
 
 
-# ------------------------- The log-odds of the last state of a run, computed in the log domain
+# ---- The log-odds of the last state of a run, computed in the log domain
 # With u_t = g Γ, the part of the way to one that an atom goes in step t,
 #
 #     1 − s_T = (1 − s_0) Π_t (1 − u_t)    and    s_T = s_0 + Σ_t (1 − s_t) u_t,
@@ -381,7 +381,7 @@ def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tenso
     return opened + through, torch.logaddexp(logsigmoid(-phi), through + closed)
 
 
-# -------- Runs of several steps: through a kernel where there is one, otherwise in plain torch
+# ---- Runs of several steps: through a kernel where there is one, otherwise in plain torch
 
 #: What the forward pass keeps for the backward: the states, about √T of them, or everything.
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
@@ -442,7 +442,7 @@ class Runner:
             model.gate_raw,
         )
 
-    # ------------------------------------------------------------ one step
+    # ---- One step
 
     def step(self, parameters: StepParameters, state: Tensor) -> Tensor:
         """The state after one step in plain torch. (…, M)."""
@@ -455,7 +455,7 @@ class Runner:
         """φ, the evidence for each atom. (…, M)."""
         return route(self.rules, parameters, fire(parameters, match(self.rules, parameters, state)))
 
-    # ------------------------------------------------------------ several steps
+    # ---- Several steps
 
     def final(
         self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
@@ -511,7 +511,7 @@ class Runner:
         stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
         yield from run_keeping_states(step, parameters.tensors(), state, steps, stride)
 
-    # ------------------------------------------------------------ kernels
+    # ---- Kernels
 
     def _kernel_parameters(self, steps: int, memory: Memory) -> Parameters | None:
         """The parameters for a kernel, or None where plain torch has to run the steps."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from latentgamma.operator.kernels.cuda_launch import CudaClosure
 
 
-# -------------- The certificates of a model, kept while nothing that it depends on has changed
+# ---- The certificates of a model, kept while nothing that it depends on has changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def _equal(kept: list[Tensor], now: list[Tensor]) -> bool:
     )
 
 
-# ----- Runs with `steps=None`: each example runs until its support is closed under the program
+# ---- Runs with `steps=None`: each example runs until its support is closed under the program
 # How many steps an example takes depends on that example alone. Its facts are read off its state,
 # their closure takes d steps of T_P, where P are the rules that the certificate was proved with
 # (`Certificate.rules`), and the model has reached it after d + t_min − depth steps: `docs/theorem.md`

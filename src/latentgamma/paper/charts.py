@@ -137,7 +137,7 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
     return save_figure(figure, path)
 
 
-# -------------------------------------------------------------------- gradients
+# ---- Gradients
 
 
 def gradients(report: GradientReport, path: OutputPath = None) -> Figure:

@@ -83,7 +83,7 @@ def _noise_like(logits: Tensor, source: torch.device, generator: torch.Generator
     return noise.to(logits.device)
 
 
-# -------------------------------------------------------------------- how likely it is
+# ---- How likely it is
 
 
 def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False) -> float:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# -------------- The differences between our figures and those in the paper, with their reasons
+# ---- The differences between our figures and those in the paper, with their reasons
 
 #: Accuracies that differ by at most this much count as the same: they are means of three runs.
 CLOSE = 0.05
@@ -219,7 +219,7 @@ def same_accuracy(ours: float, printed: float) -> bool:
     return abs(ours - printed) <= CLOSE
 
 
-# ----------------------------- The results as tables, for the terminal and for the HTML report
+# ---- The results as tables, for the terminal and for the HTML report
 
 Mark: TypeAlias = Literal["", "same", "differs", "bad"]
 
@@ -294,7 +294,7 @@ def _beside(ours: str, printed: str, same: bool | None = None) -> Cell:
     return Cell(f"{ours} ({printed})", "same" if agrees else "differs")
 
 
-# -------------------------------------------------------------------- A
+# ---- A
 
 
 def _graphs_table(results: Validation) -> Table:
@@ -360,7 +360,7 @@ def _bits_table(results: Validation) -> Table:
     )
 
 
-# -------------------------------------------------------------------- B
+# ---- B
 
 
 def _table_1(results: Validation) -> Table:
@@ -390,7 +390,7 @@ def _table_1(results: Validation) -> Table:
     )
 
 
-# -------------------------------------------------------------------- C
+# ---- C
 
 
 def _by_graph(rows: Iterable[NoiseRow], graphs: Sequence[str], sigma: float) -> list[NoiseRow]:
@@ -494,7 +494,7 @@ def _head_noise(results: Validation) -> Table:
     return Table("C", "Noise on the head logits", columns, tuple(rows))
 
 
-# -------------------------------------------------------------------- D, E, F, G
+# ---- D, E, F, G
 
 
 def _table_2(results: Validation) -> Table:
@@ -598,7 +598,7 @@ def _steps(count: float) -> str:
     return f"{count:,.0f}" if count < 1e9 else scientific(count)
 
 
-# ------- For each phase: whether its claim holds, and how many figures differ from the paper's
+# ---- For each phase: whether its claim holds, and how many figures differ from the paper's
 
 PHASES = (
     ("A", "Parameters in closed form"),
@@ -701,7 +701,7 @@ def timing_text(timing: Timing) -> str:
     )
 
 
-# --------------------------- Results of a validation as one HTML page that needs no other file
+# ---- Results of a validation as one HTML page that needs no other file
 
 #: The browser refuses to load anything for this page.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -794,7 +794,7 @@ def symbols(text: str) -> str:
     return re.sub(r"e\^(−?\w+)", r"e<sup>\1</sup>", text)
 
 
-# -------------------------------------------------------------------- parts of the page
+# ---- Parts of the page
 
 
 def _tiles(results: Validation, timing: Timing | None) -> str:
@@ -968,7 +968,7 @@ def _cell(cell: Cell) -> str:
     return f"<td{style}>{symbols(cell.text)}</td>"
 
 
-# ------------------------------ Results of a validation as files and as tables on the terminal
+# ---- Results of a validation as files and as tables on the terminal
 
 _Decoded = TypeVar("_Decoded")
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_ty
 
 from latentgamma.errors import DataError
 
-# -------------------------------------------------- The figures that the paper prints, as data
+# ---- The figures that the paper prints, as data
 
 
 class PrintedGraph(NamedTuple):
@@ -49,7 +49,7 @@ GRAPHS = {
 }
 
 
-# ---------------------------------------------------- Frozen dataclasses as JSON text and back
+# ---- Frozen dataclasses as JSON text and back
 # Every field is checked against its annotation. A digest of all fields covers what no annotation says,
 # such as sizes that belong together.
 
@@ -124,13 +124,13 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-# --------- The results of the validation: frozen values that are written to JSON and read back
+# ---- The results of the validation: frozen values that are written to JSON and read back
 
 #: Written into every results file; a reader refuses another one.
 FORMAT = "latentgamma-validation-1"
 
 
-# -------------------------------------------------------------------- A: the closed form
+# ---- A: the closed form
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Construction:
     constants: tuple[ConstantsRow, ...]
 
 
-# -------------------------------------------------------------------- B: expressivity
+# ---- B: expressivity
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Expressivity:
         return all(row.accuracy == 1.0 for row in self.rows)
 
 
-# -------------------------------------------------------------------- C: robustness
+# ---- C: robustness
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class Robustness:
         )
 
 
-# -------------------------------------------------------------------- D, E, F
+# ---- D, E, F
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class MultiHead:
         return all(row.active == row.exact == row.rules and row.mixed > 0.5 for row in ours)
 
 
-# -------------------------------------------------------------------- G: windows
+# ---- G: windows
 
 
 @dataclass(frozen=True)
@@ -385,7 +385,7 @@ class Windows:
         )
 
 
-# -------------------------------------------------------------------- pictures, and all of it
+# ---- Pictures, and all of it
 
 
 @dataclass(frozen=True)

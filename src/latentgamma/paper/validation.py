@@ -73,7 +73,7 @@ from latentgamma.paper.window import paper_window
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program
 
-# -------------- Finished phases of a validation in a file, so that a killed run can be resumed
+# ---- Finished phases of a validation in a file, so that a killed run can be resumed
 
 _Result = TypeVar("_Result")
 
@@ -271,7 +271,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# -------------------------------------------------------------------- parallel jobs
+# ---- Parallel jobs
 
 
 @contextmanager
@@ -313,7 +313,7 @@ def each(
     return tuple(found)
 
 
-# ------------------- Phases D to F of the validation: properties that must hold on every graph
+# ---- Phases D to F of the validation: properties that must hold on every graph
 
 
 def structure(
@@ -468,7 +468,7 @@ def multi_head(
     return MultiHead(each(job, items, "F several heads", progress))
 
 
-# --------------------- Phase C: accuracy and certificates of models with noise on their logits
+# ---- Phase C: accuracy and certificates of models with noise on their logits
 
 #: Runs are checked every so many steps; examples that can no longer become right are dropped.
 _CHECK_INTERVAL = 9
@@ -612,7 +612,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# -------------------------------------------------------------------- A
+# ---- A
 
 
 def construction(
@@ -663,7 +663,7 @@ def _constants_row(name: str, kind: str, program: Program) -> ConstantsRow:
     )  # fmt: skip
 
 
-# -------------------------------------------------------------------- B
+# ---- B
 
 
 def expressivity(
@@ -724,7 +724,7 @@ def _share(right: Tensor) -> float:
     return int(right.sum()) / right.numel()
 
 
-# -------------------------------------------------------------------- G
+# ---- G
 
 
 def windows(
@@ -788,7 +788,7 @@ def _thinned(
     return tuple(inner[i] for i in places)
 
 
-# -------------------------------------------------------------------- all of it
+# ---- All of it
 
 
 def picture(name: str, seed: int = 0, device: Device = "cpu") -> Picture:

@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from latentgamma.operator.model import Trajectory
 
 
-# ------------------------------- Line charts: certified windows, gradients and learning curves
-
-
-# -------------------------------------------------------------------- certified windows
+# ---- Certified windows
 
 
 class StatedWindow(Protocol):
@@ -135,7 +132,7 @@ def _window_label(certificate: Certificate) -> str:
     return f"proved: steps {number_text(certificate.t_min)} to {number_text(certificate.t_max)}"
 
 
-# -------------------------------------------------------------------- learning curves
+# ---- Learning curves
 
 
 def learning(result: FitResult, path: OutputPath = None) -> Figure:
@@ -188,7 +185,7 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
     return save_figure(figure, path)
 
 
-# ----------------------------------------------------------- Runs of the operator as heat maps
+# ---- Runs of the operator as heat maps
 
 #: At most so many rows have names; at most so many rows and columns are drawn.
 _LABELLED_ROWS, _MOST_ROWS, _MOST_COLUMNS = 60, 2_000, 4_000

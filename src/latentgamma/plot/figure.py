@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# -------------------- Colours, figures, and the text of numbers and names, shared by all plots
+# ---- Colours, figures, and the text of numbers and names, shared by all plots
 
 OutputPath: TypeAlias = "str | os.PathLike[str] | None"
 
@@ -130,7 +130,7 @@ def number_text(value: float) -> str:
     return f"{digits}×10{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
-# ------ Figures as SVG elements inside an HTML page, with text as text and colours of the page
+# ---- Figures as SVG elements inside an HTML page, with text as text and colours of the page
 
 #: The CSS variable for each colour; the style sheet of the page defines it for light and dark.
 CSS_VARIABLES = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from latentgamma.logic.proof import Derivation
 
 
-# ---------------------------------- Layouts of graphs, and the cutting of a long one into rows
+# ---- Layouts of graphs, and the cutting of a long one into rows
 
 #: A point, in inches.
 Point = tuple[float, float]
@@ -126,7 +126,7 @@ def wrapped(
     )
 
 
-# ----------------- Positions of the atoms and rules of a program, in layers from left to right
+# ---- Positions of the atoms and rules of a program, in layers from left to right
 # The four steps of Sugiyama's method: give every node a layer by its longest path, add waypoints
 # where an edge passes a layer, order each layer by the mean of its neighbours, and place every node
 # as near to its neighbours as the others allow. It is written here because networkx has no layered
@@ -465,7 +465,7 @@ def _mean(values: list[float], default: float) -> float:
     return sum(values) / len(values) if values else default
 
 
-# ----------------------------- Graphs of programs and proofs: boxes for atoms, lines for rules
+# ---- Graphs of programs and proofs: boxes for atoms, lines for rules
 
 #: Up to this many atoms are boxes with names; beyond, they are dots.
 _LABELLED_ATOMS = 160

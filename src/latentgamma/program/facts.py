@@ -12,7 +12,7 @@ import numpy.typing as npt
 from latentgamma.errors import FactsError, unknown_atoms
 from latentgamma.program.names import UnreadableName, read_name
 
-# ------------------ Facts in arrays: booleans, states, and integers that are values or indices
+# ---- Facts in arrays: booleans, states, and integers that are values or indices
 
 
 class Atoms(Protocol):
@@ -130,7 +130,7 @@ def shorten(values: list[Any]) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-# --------- The one reader of facts: every function of the library takes them in the same forms
+# ---- The one reader of facts: every function of the library takes them in the same forms
 # One fact set is
 #
 # - a name, an index, or several of them: `"bird"`, `["bird", "penguin"]`, `{0, 4}`;
@@ -263,7 +263,7 @@ def find_name(program: Atoms, name: str) -> int | None:
     return program.index.get(read) if end == len(text) else None
 
 
-# ------------------------------------------------------------------------ one set or many
+# ---- One set or many
 
 
 def _read_one_or_many(program: Atoms, facts: Any) -> npt.NDArray[Any]:
@@ -321,7 +321,7 @@ def _read_plain_sets(program: Atoms, sets: list[Any]) -> Mask | None:
     return rows
 
 
-# ------------------------------------------------------------------------ one set
+# ---- One set
 
 
 def _read_one(program: Atoms, facts: Any) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from latentgamma.program.program import Indices, Program
 
-# ----------------------- Compiled code that makes every row of a compressed array a sorted set
+# ---- Rows of a compressed array as sorted sets
 
 _Array = npt.NDArray[Any]
 
@@ -73,7 +73,7 @@ def _sort_by_heap(row: _Array) -> None:
             parent = child
 
 
-# ------------------------------------- A compiled hash table that numbers names as they appear
+# ---- A hash table that numbers names as they appear
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -188,7 +188,7 @@ def _grow(table: _Array) -> _Array:
     return larger
 
 
-# ----------------------------------------- Compiled code that copies a name out of a rule text
+# ---- Names copied out of a rule text
 # Each function returns where the name ends in the text and where its copy ends in `names`. The copy
 # is empty, so that it ends where it begins, if the name needs the reader in Python.
 
@@ -300,7 +300,7 @@ def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int,
             return at, begin
 
 
-# ------ A compiled reader for large texts of plain rules, which leaves all else to `rule_text`
+# ---- The reader of plain rules
 # It reads words, numbers, ground terms, quoted names without escapes, `:-`, `<-`, `#external`,
 # `#show` and the comments `%` and `/* */`. At anything else, right or wrong, it stops and says
 # where, and `rule_text` goes on from there. What it does read it reads exactly as `rule_text`
@@ -382,7 +382,7 @@ def _scan(
     while slots < size // 32:
         slots *= 2
     table = np.zeros((slots, 2), np.int64)
-    counts = np.zeros(5, np.int64)  # see `name_table`
+    counts = np.zeros(5, np.int64)  # indexed by ATOMS to SPARE
     waiting = np.empty((BATCH + 1, 3), np.int64)  # where a name begins, its hash, where it goes
     batch = 0
     statement_start = (
@@ -476,7 +476,7 @@ def _scan(
         token_end = at
     table = intern_names(table, names, counts, waiting, statement_start, batch, heads, bodies)
     if last and not arrow:
-        # Without an arrow these may be no heads at all: forget what this statement start.
+        # Without an arrow these may be no heads at all: forget what this statement added.
         counts[ATOMS], counts[NAMES_END] = counts[ATOMS_BEFORE], counts[END_BEFORE]
         at = token_end = start
         last = 0

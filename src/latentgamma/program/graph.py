@@ -22,7 +22,7 @@ from latentgamma.program.program import (
     read_only,
 )
 
-# ----------------- The dependency graph of a program: who uses what, and an order of the rules
+# ---- The dependency graph of a program: who uses what, and an order of the rules
 # Each function computes its answer once per program and keeps it with the program. A relation
 # between atoms and rules is a pair (offsets, members) of compressed rows, as in `Program`.
 
@@ -149,7 +149,7 @@ def reorder_rows(
     return ends, members[np.repeat(offsets[rows], sizes) + within]
 
 
-# ------------------------------------------------------------------------ loops
+# ---- Loops
 
 
 def invert(offsets: Cells, members: Cells, ends: Cells, rows: Cells) -> None:

@@ -15,7 +15,7 @@ from latentgamma.errors import FactsError, ProgramError, unknown_atoms
 from latentgamma.program.facts import Facts, FactSets, Mask, fact_mask, fact_values
 from latentgamma.program.names import quote, rule_text
 
-# ---------------------------- Values whose arrays cannot be written to, however they were made
+# ---- Values whose arrays cannot be written to, however they were made
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -53,7 +53,7 @@ class Immutable:
         return self
 
 
-# ------------------------- Rules as Python objects, and the sequence of the rules of a program
+# ---- Rules as Python objects, and the sequence of the rules of a program
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Rules(Sequence[Rule]):
         return f"Rules({', '.join(shown)})"
 
 
-# ----- Where the rules of a grounded program come from, so that proofs can speak of the source
+# ---- Where the rules of a grounded program come from, so that proofs can speak of the source
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Origin(Protocol):
         """The name of the atom that the text writes, if the rules have its predicate."""
 
 
-# --------------- Checks of what a program is made from: names, rules as pairs, compressed rows
+# ---- Checks of what a program is made from: names, rules as pairs, compressed rows
 
 #: A rule as a plain pair: the head (or heads), then the body.
 Pair: TypeAlias = "tuple[str | Iterable[str], str | Iterable[str]]"
@@ -291,7 +291,7 @@ def numbered_as_read(read: npt.NDArray[np.int32], M: int) -> bool:
     return bool(np.all(np.diff(highest) <= 1) and highest[-1] == M - 1)
 
 
-# --------------------------------- What a program is: atoms, rules as index arrays, and strata
+# ---- What a program is: atoms, rules as index arrays, and strata
 
 T = TypeVar("T")
 Indices: TypeAlias = npt.NDArray[np.int32]
@@ -333,7 +333,7 @@ class Program(Displayed, Immutable):
     #: The text it was grounded from, if it was: equal programs may differ in it.
     origin: Origin | None = None
 
-    # ---------------------------------------------------------------- ways to build one
+    # ---- Ways to build one
 
     @classmethod
     def from_rules(
@@ -468,7 +468,7 @@ class Program(Displayed, Immutable):
             _ = program._levels  # stratified, or an error
         return program
 
-    # ---------------------------------------------------------------- what it consists of
+    # ---- What it consists of
 
     @property
     def M(self) -> int:
@@ -631,7 +631,7 @@ class Program(Displayed, Immutable):
             frozenset(names[~i] for i in body if i < 0),
         )
 
-    # ---------------------------------------------------------------- atoms and facts
+    # ---- Atoms and facts
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -714,7 +714,7 @@ class Program(Displayed, Immutable):
             raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
         return frozenset(self._atoms_where(values if values.dtype.kind == "b" else values > 0.5))
 
-    # ---------------------------------------------------------------- value semantics
+    # ---- Value semantics
 
     def cached(self, compute: Callable[[Program], T]) -> T:
         """The result of `compute(self)`, computed once and kept as long as this object.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from latentgamma.program.fast_reader import Rest
 
 
-# -------------------------- Texts as they come from files, and errors that show a place in one
+# ---- Texts as they come from files, and errors that show a place in one
 
 
 def decode_text(data: bytes, path: str) -> str:
@@ -67,7 +67,7 @@ def error_at(text: str, at: int, problem: str, path: str) -> ParseError:
     )
 
 
-# ------------- Errors of rule text: each construct that is not read, and what to write instead
+# ---- Errors of rule text: each construct that is not read, and what to write instead
 
 #: What the reader expected: a statement, an atom among the heads (the first one after '=>' is
 #: 'derived') or in the body, what comes after such an atom, the '.' of a declaration, or a
@@ -276,7 +276,7 @@ def _shorten(found: str) -> str:
     return found if len(found) <= 40 else f"{found[:40]}…"
 
 
-# ---------------------------------------------- Rule text: from what people write to a program
+# ---- Rule text: from what people write to a program
 # text      = { statement }
 #     statement = heads "." | heads ":-" [ body ] "." | [ body ] "=>" heads "."
 #               | "#external" atom "." | "#show" anything "."
@@ -564,7 +564,7 @@ def _end_of_comment(text: str, start: int, path: str) -> int:
     raise error_at(text, start, f"this comment is not closed by '{opening[::-1]}'{hint}", path)
 
 
-# ----------------------------- Facts from the command line: names between commas, or in a file
+# ---- Facts from the command line: names between commas, or in a file
 
 # Characters of the facts that a message shows.
 _SHOWN = 200

@@ -32,7 +32,7 @@ from latentgamma.engine.simd import (
     widen,
 )
 
-# ----------------- A barrier for threads that run compiled code without the interpreter's lock
+# ---- A barrier for threads that run compiled code without the interpreter's lock
 
 #: How often a waiting thread looks again before it lets another one run.
 _SPINS = 64
@@ -91,14 +91,14 @@ def wait(barrier: Any, passed: int, threads: int) -> int:
     return passed
 
 
-# -------------------------------------- Types and inlined functions that the CPU kernels share
+# ---- Types and inlined functions of all kernels
 # A row holds one atom (or one rule) of all examples of a tile: an array has the shape (n, TILE), or
-# (n,) where a tile is one example. WeightedRows are processed in blocks. Every sum has one fixed order, so a
+# (n,) where a tile is one example. Rows are processed in blocks. Every sum has one fixed order, so a
 # result depends neither on the number of threads nor on the rest of the batch, to the last bit.
 
-#: WeightedRows of a block: its numbers fit the first-level cache. A multiple of TILE.
+#: Rows of a block: its numbers fit the first-level cache. A multiple of TILE.
 BLOCK = 256
-#: WeightedRows of an array that no near cache holds are prefetched this many literals ahead.
+#: Rows of an array that no near cache holds are prefetched this many literals ahead.
 _PREFETCH_DISTANCE = 24
 #: Bytes up to which an array is assumed to lie in a near cache.
 _NEAR_CACHE = 1 << 19
@@ -259,8 +259,8 @@ def store_tile(tile: Array, examples: Array, low: int, high: int) -> None:
                 examples[lane, i] = tile[i, lane]
 
 
-# ---- Parameters to coefficients on the CPU, and gradients of coefficients to those of parameters
-# The formulas are those of `SparseRules.read` and `coefficients.make_coefficients`, in float64 and
+# ---- Parameters to coefficients, and gradients of coefficients to those of parameters
+# The formulas are those of `SparseRules.read` and `interface.make_coefficients`, in float64 and
 # rounded once at the end. Sharpness and amplitude are first rounded to the dtype of the parameters, as
 # plain torch does. Each rule is independent of the others, except for the shared gain.
 
@@ -287,7 +287,7 @@ class RuleParameters(NamedTuple):
 
 
 class RuleCoefficients(NamedTuple):
-    """The coefficients of the rules, or their gradients; see `coefficients.Coefficients`."""
+    """The coefficients of the rules, or their gradients; see `interface.Coefficients`."""
 
     margin: Array  # (R,)
     body_background: Array  # (R,)
@@ -494,12 +494,12 @@ def read_coefficients_backward(
     return grad_gain
 
 
-# --------- The forward pass of the sparse form on the CPU: all steps of some tiles of examples
-# Rounding, in units of the roundoff, against what a certificate allows (`step_bounds.STAGE` = 16 for
-# each stage beyond the terms of its sum, 32 for the two gates): e^−|x| errs by less than 2, a sigmoid
-# by less than 4, and g Γ, with σ(βφ) from powers of e^−|φ| up to the eighth, by less than 24. Weights
-# come multiplied with τ or with the amplitude: one rounding more for each term. Parts of the long
-# sums add four terms in float32 first, which is two roundings of the total.
+# ---- The forward pass: all steps of some tiles of examples
+# Rounding, in units of the roundoff, against what a certificate allows (`FUNCTION` and `EACH_TERM` of
+# `certificate.rounding`): e^−|x| errs by less than 2, a sigmoid by less than 4, and g Γ, with σ(βφ)
+# from powers of e^−|φ| up to the eighth, by less than 24. Weights come multiplied with τ or with the
+# amplitude: one rounding more for each term. Parts of the long sums add four terms in float32 first,
+# which is two roundings of the total.
 
 
 @inlined
@@ -647,7 +647,7 @@ def forward_tiles(
         store_tile(states[steps if every else 0], result[low:high], low_row, high_row)
 
 
-# -------- The backward pass of the sparse form on the CPU: all steps of some tiles of examples
+# ---- The backward pass: all steps of some tiles of examples
 
 
 class BackwardArrays(NamedTuple):

@@ -257,7 +257,7 @@ class KernelKind(NamedTuple):
     backward: bool
 
 
-#: The functions of `cpu_closure`, which know no dtype.
+#: The functions that compute with supports, which have no dtype.
 CLOSURE = KernelKind("", "", False, False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# -------------------------------------------------------- Functions that the GPU kernels share
+# ---- Functions of all kernels
 # Literals are gathered, never scattered: rules read their atoms, atoms read their rules. So nothing
 # needs an atomic addition, and the same input gives the same bits. Buffers hold the examples of an
 # atom (or of a rule) side by side, so that gathering a literal reads one run of memory. Errors stay
@@ -130,12 +130,12 @@ def steps_of_tile(counts, example, seen, T, HAS_COUNTS: tl.constexpr):
     return T.to(tl.int64)  # the kernels do not specialise on T, so that it is never a constant
 
 
-# --------------- Parameters to coefficients on the GPU, and gradients back, each in one launch
-# The formulas are those of `SparseRules.read` and `coefficients.make_coefficients`, in float64
+# ---- Parameters to coefficients, and gradients back, each in one launch
+# The formulas are those of `SparseRules.read` and `interface.make_coefficients`, in float64
 # throughout. Each program computes some rules, a thread for each.
 #
 # `index` is (body_start, body_place, head_start, head_place); `parameters` is a tuple as in
-# `coefficients.Parameters`, `coefficients` one as in `coefficients.Coefficients`. TINY and EPS are the
+# `interface.Parameters`, `coefficients` one as in `interface.Coefficients`. TINY and EPS are the
 # smallest positive number and the roundoff of the parameters' dtype.
 
 @triton.jit
@@ -558,7 +558,7 @@ def back_tile(
 
 # ---- One launch for each half of a step, over (rules or atoms) × examples, for large programs
 # Buffers are (rows, B): the examples of an atom or a rule lie side by side. `coefficients` and
-# `gradients` are tuples as in `cuda_tile_kernels`.
+# `gradients` are tuples as in the tile kernels above.
 
 @triton.jit
 def rules_half_step(
@@ -712,7 +712,7 @@ def uses_half_backward(
 
 
 # ---- T_P on supports, 32 examples in the bits of a word: a thread block runs them until they rest
-# `orders` is (rule_order, atom_order); rows of literals are as in `cuda_arithmetic`.
+# `orders` is (rule_order, atom_order); rows of literals are tuples as at the top of this file.
 
 @triton.jit
 def _or(a, b):

@@ -20,7 +20,7 @@ from latentgamma.operator.kernels.interface import (
     RecordedRuns,
 )
 
-# ------------------- The literals of a program in the order in which the GPU kernels read them
+# ---- The literals of a program in the order in which the kernels read them
 
 #: Up to this many atoms or rules one thread block runs all steps of its tile.
 _ONE_LAUNCH_UP_TO = 4096
@@ -29,7 +29,7 @@ RUN_LENGTHS = (128, 256, 512, 1024)
 
 
 class RowArguments(NamedTuple):
-    """Rows of literals as a kernel takes them, see `cuda_arithmetic`."""
+    """Rows of literals as a kernel takes them: see the top of `cuda.py`."""
 
     start: Tensor
     other: Tensor
@@ -58,7 +58,7 @@ class GatheredRows:
 
 
 class RuleArguments(NamedTuple):
-    """The literals by rule, and where their logits stand, as `cuda_read_kernels` take them."""
+    """The literals by rule, and where their logits stand, as the kernels that compute coefficients take them."""
 
     body_start: Tensor
     body_place: Tensor
@@ -127,7 +127,7 @@ def _gathered(row: Tensor, other: Tensor, count: int) -> GatheredRows:
     return GatheredRows(start.int(), other[order].int(), order.int(), most, longest)
 
 
-# --------------------------- The GPU kernel: which Triton kernels run, and what they are given
+# ---- Which Triton kernels run, and their arguments
 # While a program is small, one launch does all steps: each thread block owns a tile of examples, whose
 # state lives in the block's own cache. Beyond that, every half step is a launch over (rules or atoms)
 # × examples. Gradients of the coefficients are summed by block and then over blocks.
@@ -158,7 +158,7 @@ def device_program(rows: LiteralRows) -> DeviceProgram:
     return cast(DeviceProgram, rows.kernel_form["cuda"])
 
 
-# -------------------------------------------------------------------- parameters
+# ---- Parameters
 
 
 def read(
@@ -212,7 +212,7 @@ def _split(buffer: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
     return list(torch.split(buffer, list(sizes), dim=-1))
 
 
-# -------------------------------------------------------------------- steps
+# ---- Steps
 
 
 def forward(
@@ -447,7 +447,7 @@ def _back_halves(
     return G.T.contiguous(), sums
 
 
-# ------- T_P on batches of supports on a GPU: how many steps each example takes, in one launch
+# ---- T_P on batches of supports on a GPU: how many steps each example takes, in one launch
 
 #: More steps of T_P than any program has.
 _UNLIMITED = 2**31 - 1

@@ -22,7 +22,7 @@ from latentgamma.operator.rules import AbstractRules, Literals, SparseRules, Ste
 from latentgamma.operator.rules import bump as bump_gate
 from latentgamma.program.compilation import paused_collector
 
-# --------------------------- The literals of the rules as compressed rows, by rule and by atom
+# ---- The literals of the rules as compressed rows, by rule and by atom
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def literal_rows_of(rules: SparseRules) -> LiteralRows:
     return cached[1]
 
 
-# -------------- The coefficients of a step: the parameters multiplied out, as kernels use them
+# ---- The coefficients of a step: the parameters multiplied out, as kernels use them
 
 
 class Parameters(NamedTuple):
@@ -166,7 +166,7 @@ def plain_step(
     return state + missing * (gate * torch.sigmoid(evidence))
 
 
-# --------------------------------------------- What a kernel for one kind of device implements
+# ---- What a kernel for one kind of device implements
 
 
 class Kernel(Protocol):
@@ -374,7 +374,7 @@ class FusedSteps:
             raise RuntimeError("neither parameters nor prepared coefficients were given")
         return self.kernel.read(self.rows, parameters, dtype, bump=self.bump)
 
-    # ------------------------------------------------------------ inside autograd
+    # ---- Inside autograd
 
     def forward(self, state: Tensor, prepared: Any, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
         """The last state, and what is kept: all states, or the first state of each segment."""
@@ -569,7 +569,7 @@ def _differentiable(
     return [next(found) if needed else None for needed in wanted]
 
 
-# -------------------------------------------------------- Which kernel runs a model on a state
+# ---- Which kernel runs a model on a state
 
 #: Programs with fewer atoms, rules and literals than this do without compiled code, and without
 #: the second that loading it takes. The size of a batch has no say in it: an example's value
