@@ -97,7 +97,7 @@ def test_no_program_is_exit_code_one(capsys, folder: Path) -> None:
         (["--kind", "closures"], "--kind has no meaning with --relational"),
         (["--known", "x.lp"], "--known has no meaning"),
         (["-o", "rules.json"], "written as Datalog"),
-        (["--method", "paper"], "auto, search or gradient"),
+        (["--method", "symbolic"], "auto, search or gradient"),
     ],
 )
 def test_options_without_a_meaning_are_refused(capsys, folder: Path, args, message: str) -> None:

@@ -404,15 +404,6 @@ def test_trajectories_may_have_names(tmp_path):
         lg.fit(table)
 
 
-def test_free_training_fits_and_is_not_aligned():
-    after = step(PROGRAM, STATES)
-    result = lg.fit(STATES, after, method="paper", atoms=PROGRAM.atoms)
-    ours = lg.fit(STATES, after, method="symbolic", atoms=PROGRAM.atoms)
-    assert result.history[-2].explained > 0.98
-    assert lg.learning.alignment(result.model, PROGRAM).precision < 0.9
-    assert lg.learning.alignment(ours.model, PROGRAM).precision == 1.0
-
-
 def test_an_annealing_tunes_a_model():
     model = lg.oracle(PROGRAM)
     homotopy = lg.operator.Homotopy(steps=10)
@@ -442,10 +433,6 @@ def test_a_head_may_get_no_body(method):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "paper", "heads": ["a0"]}, 'method="paper" .* does not use heads'),
-        ({"method": "paper", "bodies": ["a0"], "max_body": 2}, "does not use bodies, max_body"),
-        ({"method": "paper", "forbidden": [("a0", "a1")]}, "does not use forbidden"),
-        ({"method": "paper", "known": lg.parse("a1 :- a0.")}, "does not use known"),
         ({"homotopy": lg.operator.Homotopy(steps=3)}, 'homotopy is used by method="gradient" only'),
         (
             {"method": "symbolic", "homotopy": lg.operator.Homotopy()},
@@ -453,6 +440,8 @@ def test_a_head_may_get_no_body(method):
         ),
         ({"refine": True}, "refine=True is about known rules"),
         ({"kind": "models", "homotopy": lg.operator.Homotopy()}, "does not use homotopy"),
+        ({"kind": "models", "bodies": ["a0"], "max_body": 2}, "does not use bodies, max_body"),
+        ({"kind": "models", "forbidden": [("a0", "a1")]}, "does not use forbidden"),
     ],
 )
 def test_an_option_without_effect_is_refused(options, message):

@@ -434,9 +434,8 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--noise", type=_noise, default=0.0, metavar="FRACTION",
         help="the fraction of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
-    add("--method", choices=("auto", "symbolic", "search", "gradient", "paper"), default="auto",
-        help="search (called search with --relational), gradient descent, or the paper's "
-             "unconstrained training; by default auto"
+    add("--method", choices=("auto", "symbolic", "search", "gradient"), default="auto",
+        help="search (called search with --relational) or gradient descent; by default auto"
     )  # fmt: skip
     add("--known", metavar="RULES", help="a file of rules that are known")
     add("--refine", action="store_true", help="drop known rules that contradict the examples")

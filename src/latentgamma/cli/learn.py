@@ -121,7 +121,7 @@ def _check_relational_arguments(args: argparse.Namespace) -> None:
     for name, default in _OTHERS.items():
         if getattr(args, name) != default:
             raise UsageError(f"--{name.replace('_', '-')} has no meaning with --relational")
-    if args.method in {"symbolic", "paper"}:
+    if args.method == "symbolic":
         raise UsageError("--relational takes --method auto, search or gradient")
     if args.output and not args.output.endswith((".lp", ".pl", ".dl")):
         raise UsageError(f"the rules are written as Datalog, .lp, .pl or .dl, not {args.output!r}")
@@ -333,8 +333,8 @@ def _pairs(texts: Iterable[str], atoms: Sequence[str]) -> list[tuple[str, str]]:
 def _checkpoint(args: argparse.Namespace) -> str | None:
     if args.checkpoint:
         return str(args.checkpoint)
-    if args.method == "paper" or args.kind == "models":
-        return None  # these finish in one piece
+    if args.kind == "models":
+        return None  # they finish in one piece
     name = args.output or ("" if args.data == _STDIN else args.data)
     if not name:
         return None

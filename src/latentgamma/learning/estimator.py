@@ -93,8 +93,6 @@ class RuleClassifier:
             DataError: the features are not from 0 to 1, a class is missing, or the shapes do
                 not fit.
         """
-        if self.method == "paper":
-            raise DataError('method="paper" finds no rules; pass "symbolic" or "gradient"')
         states, names = _features(X)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, object)
         labels, heads = self._outputs(y, names)

@@ -63,8 +63,7 @@ def fit(
             "trajectories", arrays (steps, M) of successive states, without targets; "models",
             closed sets alone, without targets, of which all rules are found that hold in each.
         atoms: the names of the columns.
-        method: "symbolic" searches; "gradient" trains the operator's rows; "paper" trains every
-            parameter of the operator freely, which fits without finding rules; "auto" chooses.
+        method: "symbolic" searches; "gradient" trains the operator's rows; "auto" chooses.
         noise: the share of wrong labels, or "auto" to estimate it.
         seed: the seed of everything random.
         known: rules that are there from the start.

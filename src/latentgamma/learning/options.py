@@ -34,7 +34,7 @@ class HistoryEntry(NamedTuple):
         stage: what was finished.
         rules: the number of rules so far.
         explained: the share explained so far: of the labels that became true; from closures, of
-            the examples, or with noise of the labels; with method "paper", of the labels.
+            the examples, or with noise of the labels.
         new: the rules found since the last entry. A rule from closures can still be removed when
             later ones imply it.
     """
@@ -88,7 +88,7 @@ class History:
 # --------------------------------------------------------------- The options of `fit`, checked
 
 Kind: TypeAlias = Literal["transitions", "closures", "trajectories", "models"]
-Method: TypeAlias = Literal["auto", "gradient", "symbolic", "paper"]
+Method: TypeAlias = Literal["auto", "gradient", "symbolic"]
 Noise: TypeAlias = float | Literal["auto"]
 
 #: The largest body by default, and from closures with wrong labels.
@@ -212,11 +212,6 @@ def _refuse_unused(options: FitOptions) -> None:
                 f'kind="models" finds all rules at once and does not use {", ".join(unused)}; '
                 f"to limit the rules leave out columns of the table"
             )
-    elif options.method == "paper" and given:
-        raise DataError(
-            f'method="paper" trains every parameter freely and does not use {", ".join(given)}; '
-            f'leave them out, or pass method="symbolic" or method="gradient"'
-        )
     elif options.executor is not None and options.method == "gradient":
         raise DataError(
             'executor spreads the search of method="symbolic"; method="gradient" trains all heads '

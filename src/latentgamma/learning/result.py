@@ -172,7 +172,7 @@ class FitResult(Displayed):
 
     Attributes:
         program: the rules.
-        model: the network with these rules; with method "paper", the trained network itself.
+        model: the network with these rules.
         certificate: whether that network provably equals the program, and in which window.
         accuracy: the share of held-out examples of which every atom is right; None without any.
         evidence: support and confidence of each rule, and the alternatives to it.
@@ -278,17 +278,14 @@ def build_result(
 ) -> FitResult:
     """Return what was learned with its network, its certificate and what the data say about it."""
     from latentgamma.certificate.certify import certify
+    from latentgamma.operator.model import definite_oracle
 
     training, closed = data.training, data.closed
     program = as_program(learned.rules, training.M, training.atoms)
-    model = learned.model
-    if model is None:
-        from latentgamma.operator.model import definite_oracle
-
-        model = definite_oracle(program, device=options.device)
+    model = definite_oracle(program, device=options.device)
     certificate = certify(model, program)
     models = options.kind == "models"
-    every_label = learned.method == "paper" or (closed and data.noise > 0)
+    every_label = closed and data.noise > 0
     share = 1.0 if models else explained(program, training, closed=closed, every_label=every_label)
     history.add_rules("done", learned.rules, share)
     found = evidence(learned.rules, learned.alternatives, training, closed=closed)

@@ -21,7 +21,6 @@ from latentgamma.learning.bodies import (
     HeadRules,
     HeadTask,
     Implication,
-    as_implications,
     covered_by_any,
 )
 from latentgamma.learning.closures import (
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
     from latentgamma.learning.gradient import HeadStatus
     from latentgamma.operator.annealing import Homotopy
-    from latentgamma.operator.model import LatentGamma
 
 
 # ------- The learner of single heads that a method stands for, with progress and saved results
@@ -211,7 +209,6 @@ class Learned:
         reason: why this method, and what is proved about its result.
         alternatives: for each rule, bodies that could replace its own.
         notes: what to know about the search.
-        model: the trained network, if the method trained one.
     """
 
     rules: list[Implication]
@@ -219,15 +216,12 @@ class Learned:
     reason: str
     alternatives: dict[Implication, list[Body]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    model: LatentGamma | None = None
 
 
 def learn_rules(data: TrainingData, options: FitOptions, history: History) -> Learned:
     """Return the rules behind the examples, by the strategy for their kind."""
     if options.kind == "models":
         return _from_models(data)
-    if options.method == "paper":
-        return _unconstrained(data, options, history)
     method = "symbolic" if options.method == "auto" else options.method
     with contextlib.ExitStack() as stack:
         compute: Compute = compute_now
@@ -374,22 +368,6 @@ def _from_models(data: TrainingData) -> Learned:
         )
     reason = "models determine their rules, and search finds all of them"
     return Learned(rules, "symbolic", reason, notes=notes)
-
-
-# ------------------------------------------------------------------------ every parameter free
-
-
-def _unconstrained(data: TrainingData, options: FitOptions, history: History) -> Learned:
-    from latentgamma.learning.free_training import train_unconstrained
-
-    model, program = train_unconstrained(
-        data.training,
-        closed=data.closed,
-        seed=options.seed,
-        device=options.device,
-        report=history.add,
-    )
-    return Learned(as_implications(program), "paper", "as requested", model=model)
 
 
 def _reason(learner: HeadLearner, unproved: int) -> str:
