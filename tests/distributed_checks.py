@@ -447,7 +447,11 @@ def check_plan(mesh: DeviceMesh, folder: Path) -> None:
 
             assert plan.held == pytest.approx(held, rel=0.05)
             for function, expected in ((run, plan.memory), (train, plan.training_memory)):
-                used = held + state.nbytes + _most_allocated(function)
+                allocated = []
+                for _ in range(3):  # what other threads free too late counts only in some runs
+                    model.zero_grad()
+                    allocated.append(_most_allocated(function))
+                used = held + state.nbytes + min(allocated)
                 assert expected == pytest.approx(used, rel=0.2)
             sent = _bytes_sent(model, run), _bytes_sent(model, train)
             expected_sent = plan.communication, plan.training_communication

@@ -692,14 +692,14 @@ def test_ctrl_c_ends_grounding_and_its_process(tmp_path: Path) -> None:
     rules.write_text(LONG_JOIN)
     # A first line of output says that grounding starts.
     script = f"""
-from latentgamma.datalog import grounder
+from latentgamma.datalog import clingo
 from latentgamma.cli.main import main
-start = grounder.subprocess.Popen
+start = clingo.subprocess.Popen
 def started(*args, **options):
     child = start(*args, **options)
     print(child.pid, flush=True)
     return child
-grounder.subprocess.Popen = started
+clingo.subprocess.Popen = started
 raise SystemExit(main(["ground", {str(rules)!r}]))
 """
     process = subprocess.Popen(

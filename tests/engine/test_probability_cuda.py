@@ -125,7 +125,8 @@ def test_log_odds_of_what_is_almost_certain(dtype: torch.dtype, scale: float) ->
         odds = layer(inputs, logits=True)["c"]
         odds = torch.where(odds.abs() < 1e20, odds, 0)
         results.append([odds, *torch.autograd.grad(odds.sum(), list(inputs.values()))])
-    assert (results[1][0] > min(scale, 40)).any()
+    if scale > 10:  # where the values that torch's sigmoid rounds to 1 begin
+        assert (results[1][0] > 40).any()
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(
             one,
