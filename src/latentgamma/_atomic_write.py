@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """The path of a temporary file that replaces `path` when the block ends without an exception.
+    """Yield the path of a temporary file that replaces `path` if the block raises no exception.
 
     The temporary file is in the same folder. If the block raises, it is deleted and the old
     file stays as it was. A new file has the permissions of the umask, a replaced file keeps its

@@ -18,7 +18,7 @@ BLUE, GREEN, RED = "0,114,178", "0,158,115", "179,38,30"  # as in latentgamma.pl
 
 
 def caption(text: str, colour: str | None = None) -> str:
-    """A line in bold above the rest; with a colour, as a label."""
+    """Return a line in bold above the rest; with a colour, as a label."""
     style = "font-weight:600;margin:2px 0 6px"
     if colour is not None:
         style += (
@@ -28,17 +28,17 @@ def caption(text: str, colour: str | None = None) -> str:
 
 
 def note(text: str) -> str:
-    """A line in small type."""
+    """Return a line in small type."""
     return f'<div style="opacity:.75;font-size:.9em;margin:4px 0">{escape(text)}</div>'
 
 
 def code(lines: Iterable[str]) -> str:
-    """Lines of code."""
+    """Return lines of code."""
     return f'<pre style="margin:4px 0">{escape(chr(10).join(lines))}</pre>'
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = 99) -> str:
-    """A table; the columns from number `right` on are aligned to the right."""
+    """Return a table; the columns from number `right` on are aligned to the right."""
 
     def cells(tag: str, texts: Sequence[str]) -> str:
         sides = ("left" if n < right else "right" for n in range(len(texts)))
@@ -55,7 +55,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: int =
 def heat_table(
     columns: Sequence[str], rows: Iterable[tuple[str, Sequence[float]]], marked: float = 0.5
 ) -> str:
-    """A table of numbers between 0 and 1, each as a colour; those above `marked` are in bold."""
+    """Return a table of numbers from 0 to 1, each as a colour; those above `marked` are in bold."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = []
     for name, values in rows:
@@ -70,12 +70,12 @@ def heat_table(
 
 
 def number(value: float) -> str:
-    """A number between 0 and 1 in two digits, a dot for one that rounds to 0."""
+    """Return a number between 0 and 1 in two digits, a dot for one that rounds to 0."""
     return f"{value:.2f}" if value >= 0.005 else "·"
 
 
 def tree(name: str, label: str, branches: Sequence[str], *, leaf_colour: str = GREEN) -> str:
-    """A name with a label, and branches below it that can be folded."""
+    """Return a name with a label, and branches below it that can be folded."""
     if not branches:
         text = (
             f'<span style="background:rgba({leaf_colour},.2);padding:0 6px">{escape(name)}</span>'
@@ -114,7 +114,7 @@ class Display:
     notes: Sequence[str] = ()
 
     def html(self) -> str:
-        """The parts as HTML."""
+        """Return the parts as HTML."""
         colour = None if self.holds is None else GREEN if self.holds else RED
         parts = [caption(self.title, colour)]
         parts += [code(self.code)] if self.code else []
@@ -122,7 +122,7 @@ class Display:
         return "".join([*parts, *map(note, self.notes)])
 
     def rich(self) -> RenderableType:
-        """The parts as text with styles and a table."""
+        """Return the parts as text with styles and a table."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text

@@ -77,7 +77,7 @@ def _new_bar() -> _Bar:
 
 
 def _in_notebook() -> bool:
-    """Whether this runs in a notebook: IPython is loaded, and has a kernel."""
+    """Return whether this runs in a notebook: IPython is loaded, and has a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 

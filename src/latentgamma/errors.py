@@ -113,7 +113,7 @@ _LARGEST_LOOKUP = 100_000
 
 
 def unknown_atoms(unknown: Iterable[str], atoms: Sequence[str], what: str = "facts") -> FactsError:
-    """The error for names a program does not have, with the nearest ones it has.
+    """Return the error for names a program does not have, with the nearest ones it has.
 
     >>> unknown_atoms(["pigeon", "tern"], ("penguin", "bird"))
     FactsError("facts name 2 atoms this program does not have: 'pigeon' (did you mean 'penguin'?), 'tern'")

@@ -44,7 +44,7 @@ __all__ = [
 
 
 def count(name: str, value: int, least: int = 0) -> int:
-    """A whole number no smaller than `least`, as a plain int."""
+    """Return a whole number no smaller than `least`, as a plain int."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise ProgramError(f"{name} must be a whole number, not {value!r}")
     if value < least:
@@ -53,7 +53,7 @@ def count(name: str, value: int, least: int = 0) -> int:
 
 
 def size_range(name: str, value: int | tuple[int, int]) -> tuple[int, int]:
-    """The smallest and largest size that an int or a pair allows."""
+    """Return the smallest and largest size that an int or a pair allows."""
     if not isinstance(value, tuple):
         return (count(name, value, 1),) * 2
     if len(value) != 2:
@@ -65,7 +65,7 @@ def size_range(name: str, value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The random numbers of a seed."""
+    """Return the random numbers of a seed."""
     return np.random.default_rng(count("seed", seed))
 
 
@@ -84,7 +84,7 @@ def random(
     acyclic: bool = False,
     facts: int = 0,
 ) -> Program:
-    """A program of uniformly random rules, none with a head of its own in its body.
+    """Return a program of uniformly random rules, none with a head of its own in its body.
 
     Rules are drawn independently of one another, so one may come twice. A million rules take
     about a second.
@@ -148,7 +148,7 @@ def random(
 
 
 def draw_distinct(sizes: _Ints, pools: _Ints, rng: np.random.Generator) -> _Ints:
-    """Row by row, `sizes[j]` different numbers below `pools[j]`, rising; the rows laid flat.
+    """Return row by row, `sizes[j]` different numbers below `pools[j]`, rising; the rows laid flat.
 
     Every subset of a row's pool is equally likely: what repeats within a row is drawn again,
     which treats all numbers alike. For rows that need most of their pool that would take
@@ -192,7 +192,7 @@ def _skip_heads(body: _Ints, body_sizes: _Ints, heads: _Ints, head_sizes: _Ints)
 
 
 def offsets_of(sizes: _Ints) -> _Ints:
-    """Where each run of the given size starts, and where the last one ends."""
+    """Return where each run of the given size starts, and where the last one ends."""
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
 
 
@@ -200,7 +200,7 @@ def offsets_of(sizes: _Ints) -> _Ints:
 
 
 def chain(n: int, *, body: int = 1) -> Program:
-    """A chain of n atoms, each of which needs the `body` atoms before it.
+    """Return a chain of n atoms, each of which needs the `body` atoms before it.
 
     M = n, R = n - body, k = body, rho_max = 1; the depth from the first `body` atoms is
     n - body. With `body=2` a fact in the middle shortens the derivation by one step only.
@@ -227,7 +227,7 @@ def chain(n: int, *, body: int = 1) -> Program:
 
 
 def ladder(layers: int, k: int) -> Program:
-    """A ladder: `layers` layers above a first one, each of k atoms that need all k below.
+    """Return a ladder: `layers` layers above a first one, each of k atoms that need all k below.
 
     M = (layers + 1) k, R = layers k, bodies of size k, rho_max = 1; the depth from the
     first layer is `layers`, and a layer that lacks one atom derives nothing.
@@ -254,7 +254,7 @@ def ladder(layers: int, k: int) -> Program:
 
 
 def clique(n: int) -> Program:
-    """A clique: every atom implies every other.
+    """Return a clique: every atom implies every other.
 
     M = n, R = n (n - 1), k = 1, rho_max = n - 1; any fact derives everything in one step.
 
@@ -277,7 +277,7 @@ def clique(n: int) -> Program:
 
 
 def grid(rows: int, cols: int) -> Program:
-    """A grid of cells, each of which needs its upper and its left neighbour.
+    """Return a grid of cells, each of which needs its upper and its left neighbour.
 
     The first row and column need the one neighbour they have. M = rows cols, R = M - 1,
     k = 2 (1 where there is only one row or column), rho_max = 1; the depth from the corner
@@ -309,7 +309,8 @@ def grid(rows: int, cols: int) -> Program:
 
 
 def layered(layers: int, width: int, *, body: int = 2, per_head: int = 2, seed: int = 0) -> Program:
-    """A random layered program: `per_head` different rules for each atom above the first layer.
+    """Return a random layered program: `per_head` different rules for each atom above the first
+    layer.
 
     Each body is `body` atoms of the layer below. M = (layers + 1) width,
     R = layers width per_head, k = body, rho_max = per_head; the depth from the first layer
@@ -356,7 +357,7 @@ def layered(layers: int, width: int, *, body: int = 2, per_head: int = 2, seed: 
 
 
 def _uniform(bodies: _Ints, heads: _Ints, atoms: Sequence[str] | int) -> Program:
-    """The program of bodies that all have one size. Shapes (R, k) and (R,)."""
+    """Return the program of bodies that all have one size. Shapes (R, k) and (R,)."""
     R, k = bodies.shape
     return Program.from_arrays(np.arange(R + 1) * k, bodies.ravel(), heads, atoms=atoms)
 
@@ -379,7 +380,7 @@ _RELATION_RANK = 12  # relations rest on atoms below this rank and open branches
 
 
 def g1(*, seed: int = 0) -> Program:
-    """G1 of the paper, a single chain: M = 33, R = 32, k = 2, rho_max = 2.
+    """Return G1 of the paper, a single chain: M = 33, R = 32, k = 2, rho_max = 2.
 
     A plain chain of 33 atoms has 32 rules too, so an atom with two of them leaves another
     with none. Here the chain has 32 atoms, and beside it stands a `switch`, which alone
@@ -414,7 +415,7 @@ def g1(*, seed: int = 0) -> Program:
 
 
 def g2(*, seed: int = 0) -> Program:
-    """G2 of the paper, one domain with conjunctions: M = 57, R = 60, k = 2, rho_max = 3.
+    """Return G2 of the paper, one domain with conjunctions: M = 57, R = 60, k = 2, rho_max = 3.
 
     A spine of 32 atoms, and four branches of six or seven that leave it at different
     heights. 8 atoms of the spine and 4 of the branches need a second atom; three atoms of
@@ -442,7 +443,7 @@ def g2(*, seed: int = 0) -> Program:
 
 
 def g3(*, seed: int = 0) -> Program:
-    """G3 of the paper, two cross-related domains: M = 117, R = 132, k = 2, rho_max = 8.
+    """Return G3 of the paper, two cross-related domains: M = 117, R = 132, k = 2, rho_max = 8.
 
     Two domains like that of `g2`, and three atoms that relate them: `physics_chemistry`,
     with eight rules from early atoms of either or both, opens two branches of each domain;
@@ -476,7 +477,7 @@ def g3(*, seed: int = 0) -> Program:
 
 
 def g4(*, seed: int = 0) -> Program:
-    """G4 of the paper, eight cross-related domains: M = 504, R = 648, k = 2, rho_max = 16.
+    """Return G4 of the paper, eight cross-related domains: M = 504, R = 648, k = 2, rho_max = 16.
 
     Eight domains like that of `g2`, in a ring. Each pair of neighbours shares six atoms: a
     relation with sixteen rules, such as `physics_chemistry`, which opens a branch of either
@@ -551,12 +552,12 @@ class _Draft:
         return atoms[int(self.rng.integers(len(atoms)))]
 
     def below(self, rank: int, domain: _Domain) -> list[str]:
-        """The atoms of a domain under a rank that bodies may use: the ends stay leaves."""
+        """Return the atoms of a domain under a rank that bodies may use: the ends stay leaves."""
         atoms = domain.spine[:-1] + [atom for branch in domain.branches for atom in branch[:-1]]
         return [atom for atom in atoms if self.ranks[atom] < rank]
 
     def domain(self, name: str, relations: Sequence[str] = ()) -> _Domain:
-        """A new domain of 57 atoms and 60 rules; two relations may each open a branch."""
+        """Return a new domain of 57 atoms and 60 rules; two relations may each open a branch."""
         spine = [self.rank(f"{name}_{i}", i) for i in range(_SPINE)]
         bodies = {atom: [before] for before, atom in pairwise(spine)}
         branches = []
@@ -594,13 +595,13 @@ class _Draft:
         return domain
 
     def _unused(self, atom: str, bodies: dict[str, list[str]], domain: _Domain) -> list[str]:
-        """Two lower atoms that no rule for this atom uses yet."""
+        """Return two lower atoms that no rule for this atom uses yet."""
         lower = self.below(self.ranks[atom], domain)
         free = [other for other in lower if other not in bodies[atom]]
         return [free[i] for i in self.rng.choice(len(free), 2, replace=False)]
 
     def relate(self, relation: str, here: _Domain, there: _Domain, *, rules: int) -> None:
-        """Rules for a relation: half from one atom of either domain, half from one of each."""
+        """Add the rules of a relation: half with an atom of one domain, half with one of each."""
         self.rank(relation, _RELATION_RANK)
         left, right = (
             [pool[i] for i in self.rng.permutation(len(pool))]
@@ -619,7 +620,7 @@ class _Draft:
 
 
 def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
-    """A program of multi-head rules, all heads derived at once, of the paper's three shapes.
+    """Return a program of multi-head rules, all heads derived at once, of the paper's three shapes.
 
     In turn A ⇒ B, C; A ∧ B ⇒ C, D; and A ⇒ B, C, D, from each layer of six atoms to the
     next, six rules to a layer. The rules with three heads reach every atom of a full layer,
@@ -659,6 +660,6 @@ def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
 
 
 def _shuffled_groups(atoms: Sequence[str], size: int, rng: np.random.Generator) -> list[list[str]]:
-    """Two shuffles of the atoms, cut into groups of this size."""
+    """Return two shuffles of the atoms, cut into groups of this size."""
     deck = [atoms[i] for _ in range(2) for i in rng.permutation(len(atoms))]
     return [deck[i : i + size] for i in range(0, len(deck), size)]

@@ -61,7 +61,7 @@ class RowNumbers:
         return RowNumbers(*(values[rows] for values in fields))
 
     def firing_above(self, lack: Array, loose: Array | float, rounding: Rounding) -> Array:
-        """Most that rows fire when their body sums lack at least this much. (…, rows).
+        """Return the most that rows fire when their body sums lack at least this much. (…, rows).
 
         `loose` is the relative error that `lack` was computed with here.
         """
@@ -71,7 +71,7 @@ class RowNumbers:
         return rounding.raised(self.amplitude * rounding.raised(sigmoid(pushed)))
 
     def firing_below(self, lack: Array, loose: Array | float, rounding: Rounding) -> Array:
-        """Least that rows fire when their body sums lack at most this much. (…, rows)."""
+        """Return the least that rows fire when their body sums lack at most this. (…, rows)."""
         more = 1.0 + self.relative + loose
         slack = self.slack - (2.0 * rounding.unit * np.abs(self.slack) + self.absolute)
         pushed = rounding.lowered(self.sharpness * (slack - lack * more))
@@ -113,7 +113,7 @@ class GateNumbers:
         rounding: Rounding,
         atoms: Indices | slice = ALL,
     ) -> Array:
-        """Most evidence of atoms that receive at most this much. (…, atoms)."""
+        """Return the most evidence of atoms that receive at most this much. (…, atoms)."""
         offset = self.offset[atoms]
         total = received * (1.0 + self.relative[atoms] + loose) + self.absolute[atoms]
         return rounding.raised(total - offset + rounding.unit * (total + 2.0 * np.abs(offset)))
@@ -125,7 +125,7 @@ class GateNumbers:
         rounding: Rounding,
         atoms: Indices | slice = ALL,
     ) -> Array:
-        """Least evidence of atoms that receive at least this much. (…, atoms)."""
+        """Return the least evidence of atoms that receive at least this much. (…, atoms)."""
         offset = self.offset[atoms]
         kept = np.maximum(0.0, 1.0 - self.relative[atoms] - loose)
         total = received * kept - self.absolute[atoms]
@@ -134,7 +134,7 @@ class GateNumbers:
         )
 
     def share(self, evidence: Array) -> Array:
-        """The product g Γ: the share of the way to one that goes with an evidence."""
+        """Return the product g Γ: the share of the way to one that goes with an evidence."""
         scaled = self.gate * evidence
         if not self.bump:
             return sigmoid(scaled) * sigmoid(evidence)
@@ -142,14 +142,14 @@ class GateNumbers:
         return np.where(scaled > 0, np.exp(-1.0 / positive / positive), 0.0) * sigmoid(evidence)
 
     def share_above(self, evidence: Array, rounding: Rounding) -> Array:
-        """Most of the share that is computed from at most this evidence."""
+        """Return the most of the share that is computed from at most this evidence."""
         share = rounding.raised(self.share(evidence), 2 * FUNCTION)
         if self.bump:  # no evidence, no share: exactly, also in the arithmetic of the model
             share = np.where(evidence > 0, share, 0.0)
         return np.minimum(1.0, share)
 
     def share_below(self, evidence: Array, rounding: Rounding) -> Array:
-        """Least of the share that is computed from at least this evidence."""
+        """Return the least of the share that is computed from at least this evidence."""
         return np.maximum(0.0, rounding.lowered(self.share(evidence), 2 * FUNCTION))
 
 
@@ -162,7 +162,7 @@ class FullWeights:
     rows: RowNumbers
 
     def share_above(self, state: Array, gates: GateNumbers, rounding: Rounding) -> Array:
-        """Most that each atom goes of its way to one, from states of at most this. (…, M)."""
+        """Return each atom's largest share, from states of at most this. (…, M)."""
         rows, atoms = self.body.shape
         lack = (1.0 - state) @ self.body.T  # (…, rows)
         firing = self.rows.firing_above(lack, rounding.evaluation(atoms), rounding)
@@ -171,7 +171,7 @@ class FullWeights:
         return gates.share_above(evidence, rounding)
 
     def share_below(self, state: Array, gates: GateNumbers, rounding: Rounding) -> Array:
-        """Least that each atom goes of its way to one, from states of at least this. (…, M)."""
+        """Return each atom's least share, from states of at least this. (…, M)."""
         rows, atoms = self.body.shape
         lack = (1.0 - state) @ self.body.T  # (…, rows)
         firing = self.rows.firing_below(lack, rounding.evaluation(atoms), rounding)
@@ -217,7 +217,7 @@ class Reading:
     # ---- From above
 
     def evidence_above(self, lack: Array) -> Array:
-        """Most evidence an atom can have while each of its rules lacks this much weight. (M,)."""
+        """Return each atom's largest evidence while its rules lack this much weight. (M,)."""
         firing = self.rows.firing_above(lack, self.rounding.evaluation(2), self.rounding)
         sent = firing[self.head_rule] * self.head
         received = np.bincount(self.program.head_indices, sent, self.program.M) + self.stray
@@ -225,17 +225,17 @@ class Reading:
         return self.gates.evidence_above(received, loose, self.rounding)
 
     def share_above(self, lack: Array) -> Array:
-        """Most of its way to one that an atom goes while its rules lack this much. (M,)."""
+        """Return each atom's largest share while its rules lack this much weight. (M,)."""
         return self.gates.share_above(self.evidence_above(lack), self.rounding)
 
     # ---- From below
 
     def lack_below(self, level: Array) -> Array:
-        """Most that the rows lack whose body atoms are all at least `level`. (…, R)."""
+        """Return the most that the rows lack whose body atoms are all at least `level`. (…, R)."""
         return self.outside + self._body_sum * (1.0 - level)
 
     def evidence_below(self, level: Array) -> Array:
-        """Least evidence each rule gives each head when its body is at least `level`.
+        """Return the least evidence each rule gives each head when its body is at least `level`.
 
         `level` has shape (points, 1); the result (points, head literals).
         """
@@ -245,7 +245,7 @@ class Reading:
         return self.gates.evidence_below(received, rounding.evaluation(2), rounding, atom)
 
     def gain_below(self, level: Array) -> Array:
-        """Least share that any rule gives any head when its body is at least `level`. (points,)."""
+        """Return the least share of any head when bodies are at least `level`. (points,)."""
         shares = self.gates.share_below(self.evidence_below(level[:, None]), self.rounding)
         least: Array = shares.min(axis=1, initial=1.0)
         return least
@@ -290,7 +290,7 @@ class Reading:
 
 
 def _errors_of_sums(roundings: Array, mixed: Array, rounding: Rounding) -> tuple[Array, Array]:
-    """The relative error of sums, and their absolute error beyond that."""
+    """Return the relative error of sums, and their absolute error beyond that."""
     relative = gamma(roundings, rounding.unit)
     with np.errstate(invalid="ignore"):  # so many roundings that nothing is known, of no terms
         sizes = np.where(mixed > 0, relative * mixed, 0.0)
@@ -298,7 +298,7 @@ def _errors_of_sums(roundings: Array, mixed: Array, rounding: Rounding) -> tuple
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(−x)), without overflow.
+    """Return 1 / (1 + exp(−x)), without overflow.
 
     >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
     array([0. , 0.5, 1. ])
@@ -308,7 +308,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def row_min(values: Array, program: Program) -> Array:
-    """The least value of each body; 0 for an empty one, which lacks nothing. (R,)."""
+    """Return the least value of each body; 0 for an empty one, which lacks nothing. (R,)."""
     least = np.zeros(program.R)
     filled = np.flatnonzero(program.body_sizes)
     if len(filled):
@@ -358,7 +358,7 @@ class UniformBound:
     def _different_atoms(
         self, reading: Reading, row_class: npt.NDArray[Any]
     ) -> npt.NDArray[np.bool_]:
-        """One of each kind of atoms that have at most one rule, and all others. (M,)."""
+        """Return one of each kind of atoms that have at most one rule, and all others. (M,)."""
         program, gates = reading.program, reading.gates
         simple = np.flatnonzero(program.rules_per_head <= 1)
         own_class, head = np.full(program.M, -1.0), np.zeros(program.M)
@@ -371,7 +371,7 @@ class UniformBound:
         return kept
 
     def at(self, level: float) -> float:
-        """The largest share at exactly this level."""
+        """Return the largest share at exactly this level."""
         lack = self.least_body * (1.0 - level)
         firing = self.rows.firing_above(lack, self.rounding.evaluation(2), self.rounding)
         sent = firing[self.head_class] * self.head
@@ -380,7 +380,7 @@ class UniformBound:
         return float(self.gates.share_above(evidence, self.rounding).max(initial=0.0))
 
     def __call__(self, bound: Array) -> Array:
-        """The largest share at this level or the next one of the table. (1,)."""
+        """Return the largest share at this level or the next one of the table. (1,)."""
         place = int(np.searchsorted(self.levels, bound[0]))
         if place == len(self.levels):
             return np.full(1, self.at(float(bound[0])))
@@ -390,7 +390,8 @@ class UniformBound:
 
 
 def distinct_rows(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The places of rows that differ from all others kept, and which of them each row equals.
+    """Return the places of rows that differ from all others kept,
+    and which of them each row equals.
 
     >>> distinct_rows([np.array([1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0])])
     (array([1, 0]), array([1, 0, 1]))
@@ -433,33 +434,33 @@ class Interval(NamedTuple):
 
     @classmethod
     def of(cls, value: float) -> Interval:
-        """The interval of one number."""
+        """Return the interval of one number."""
         return cls(Decimal(float(value)), Decimal(float(value)))
 
     def plus(self, other: Interval) -> Interval:
-        """The sums."""
+        """Return the sums."""
         return Interval(_DOWN.add(self.low, other.low), _UP.add(self.high, other.high))
 
     def minus(self, other: Interval) -> Interval:
-        """The differences."""
+        """Return the differences."""
         return Interval(_DOWN.subtract(self.low, other.high), _UP.subtract(self.high, other.low))
 
     def times(self, other: Interval) -> Interval:
-        """The products."""
+        """Return the products."""
         ends = [(a, b) for a in self for b in other]
         return Interval(
             min(_DOWN.multiply(a, b) for a, b in ends), max(_UP.multiply(a, b) for a, b in ends)
         )
 
     def sigmoid(self) -> Interval:
-        """1 / (1 + e^−x)."""
+        """Return 1 / (1 + e^−x)."""
         least, most = _exp(self.high.copy_negate(), _DOWN), _exp(self.low.copy_negate(), _UP)
         return Interval(
             _DOWN.divide(_ONE, _UP.add(_ONE, most)), _UP.divide(_ONE, _DOWN.add(_ONE, least))
         )
 
     def bump(self) -> Interval:
-        """exp(−1/x²) above 0 and 0 elsewhere."""
+        """Return exp(−1/x²) above 0 and 0 elsewhere."""
         low = high = Decimal(0)
         if self.low > 0:
             low = _exp(_DOWN.divide(-_ONE, _DOWN.multiply(self.low, self.low)), _DOWN)
@@ -469,7 +470,7 @@ class Interval(NamedTuple):
 
 
 def _exp(x: Decimal, context: Context) -> Decimal:
-    """e^x, rounded in this direction: `Context.exp` itself rounds to nearest."""
+    """Return e^x, rounded in this direction: `Context.exp` itself rounds to nearest."""
     wider = context.add(_ONE, Decimal("1e-50") if context is _UP else Decimal("-1e-50"))
     return context.multiply(context.exp(x), wider)
 
@@ -481,7 +482,7 @@ class Arithmetic:
         self.unit, self.tiny = Decimal(rounding.unit), Decimal(rounding.tiny)
 
     def rounded(self, x: Interval, times: int = 1) -> Interval:
-        """What x may be after this many roundings."""
+        """Return what x may be after this many roundings."""
         for _ in range(times):
             low = _DOWN.subtract(
                 x.low, _UP.add(_UP.multiply(x.low.copy_abs(), self.unit), self.tiny)
@@ -492,7 +493,7 @@ class Arithmetic:
         return x
 
     def sum(self, terms: Sequence[Interval]) -> Interval:
-        """The sum, one term after another, each partial sum rounded."""
+        """Return the sum, one term after another, each partial sum rounded."""
         total = Interval.of(0.0)
         for term in terms:
             total = self.rounded(total.plus(term))
@@ -501,7 +502,7 @@ class Arithmetic:
     def shares(
         self, whole: FullWeights, gates: GateNumbers, state: Sequence[Interval]
     ) -> list[Interval]:
-        """The share that each atom goes of its way to one, from such a state."""
+        """Return the share that each atom goes of its way to one, from such a state."""
         rows = whole.rows
         missing = [self.rounded(Interval.of(1.0).minus(s)) for s in state]
         firing = []
@@ -561,7 +562,7 @@ def check_bounds(reading: Reading) -> int:
 
 
 def _closed_sets(program: Program) -> npt.NDArray[np.bool_]:
-    """Some closed sets: maximal ones without an atom, and the least one."""
+    """Return some closed sets: maximal ones without an atom, and the least one."""
     sets = maximal_closed_sets(program)
     least = closure(program).state[None]
     if sets is None or not len(sets):

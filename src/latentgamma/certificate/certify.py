@@ -63,7 +63,8 @@ class Status(Enum):
 
 
 def is_window(t_min: float, t_max: float) -> bool:
-    """Whether these are the ends of a window: t_min steps can be taken, and t_max are no fewer.
+    """Return whether these are the ends of a window: t_min steps can be taken,
+    and t_max are no fewer.
 
     A window of no steps at all, which every model has on the fact sets that are closed, is none.
     """
@@ -112,7 +113,7 @@ class Certificate(Displayed):
         return self.status is Status.HOLDS and is_window(self.t_min, self.t_max)
 
     def require(self) -> Certificate:
-        """This certificate, or a CertificateError that says why it does not hold.
+        """Return this certificate if it holds, and raise a CertificateError with the reason if not.
 
         Returns:
             The same object, so that calls can be chained: `certify(model, program).require().t_min`.
@@ -125,7 +126,7 @@ class Certificate(Displayed):
         return self
 
     def covers(self, steps: int) -> bool:
-        """Whether the answer after so many steps is proved right.
+        """Return whether the answer after so many steps is proved right.
 
         Args:
             steps: the number of steps, from 0 on.
@@ -136,7 +137,7 @@ class Certificate(Displayed):
         return self.holds and self.t_min <= steps <= self.t_max
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate as plain values, for JSON; an infinite end is None.
+        """Return the certificate as plain values, for JSON; an infinite end is None.
 
         Returns:
             A dictionary with all fields but `curve` and `rules`, and with `holds`.
@@ -217,7 +218,7 @@ def window(
     depth: int | None = None,
     tolerance: float = 0.0,
 ) -> Certificate:
-    """The certificate of weights that stand rule by rule for the rules of strata.
+    """Return the certificate of weights that stand rule by rule for the rules of strata.
 
     Args:
         strata: what bounds each of them.
@@ -295,7 +296,7 @@ def window(
 def _best(
     strata: Sequence[Worst], depths: Sequence[int], negating: Sequence[bool], tolerance: float
 ) -> Proved:
-    """The window that reaches furthest, of several tolerances of the last stratum."""
+    """Return the window that reaches furthest, of several tolerances of the last stratum."""
     if len(strata) <= 1:
         return _proved(strata, depths, negating, tolerance, 0.5)
     best = Proved(math.inf, -1.0, 0.0, ())
@@ -314,7 +315,7 @@ def _proved(
     first: float,
     last: float,
 ) -> Proved:
-    """The steps in which inputs within `first` of 0 and 1 reach the last stratum within `last`."""
+    """Return the window in which inputs within `first` of 0 and 1 give outputs within `last`."""
     count = len(strata)
     t_min, t_max = 0.0, math.inf
     upper: list[UpperEnd] = []
@@ -335,7 +336,7 @@ def _proved(
 
 
 def _weakest(strata: Sequence[Worst], proved: Proved) -> tuple[Margins, str | None, str | None]:
-    """The worst margins, and the rule and the atom that come closest to failing."""
+    """Return the worst margins, and the rule and the atom that come closest to failing."""
     found = [_margins(worst) for worst in strata]
     rows = np.array([margins for margins, _, _ in found]).reshape(-1, len(Margins._fields))
     margins = Margins(
@@ -360,7 +361,7 @@ def _weakest(strata: Sequence[Worst], proved: Proved) -> tuple[Margins, str | No
 
 
 def _margins(worst: Worst) -> tuple[Margins, int | None, int | None]:
-    """The margins at the start, and the rule and the atom that come closest to failing."""
+    """Return the margins at the start, and the rule and the atom that come closest to failing."""
     reading, program = worst.reading, worst.reading.program
     own: Mask = program.rules_per_head > 0
     above = reading.evidence_above(reading.least_body)
@@ -403,7 +404,7 @@ def certify(
     check: bool = False,
     dtype: str | None = None,
 ) -> Certificate:
-    """The window in which the model provably equals the program, for every fact set.
+    """Return the window in which the model provably equals the program, for every fact set.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -454,7 +455,8 @@ def tolerance(
     depth: int | None = None,
     facts: FactSets | None = None,
 ) -> float:
-    """The largest tolerance, to within a part in 1,000, at which the model is still certified.
+    """Return the largest tolerance, to within a part in 1,000,
+    at which the model is still certified.
 
     Args:
         model: any LatentGamma, from `oracle`, perturbed or trained.
@@ -530,7 +532,7 @@ class _Certifier:
         self.negating = [bool((part.literal % 2).any()) for part in self.parts]
 
     def __call__(self, tolerance: float) -> tuple[Certificate, list[Reading]]:
-        """The certificate, and what was read for it."""
+        """Return the certificate, and what was read for it."""
         aligned, found = self._aligned, None
         if aligned is not None:
             # The rows stand for the rules of the program one by one.
@@ -571,7 +573,7 @@ class _Certifier:
         return None if any(worst is None for worst in aligned) else [w for w in aligned if w]
 
     def _chosen(self, part: Part, tolerance: float) -> Worst:
-        """What bounds a part with the rules that a proof is most likely to succeed with."""
+        """Return what bounds a part with the rules that a proof is most likely to succeed with."""
         if len(self.parts) > 1 and part.aligned is not None:
             alone = window([part.aligned], depth=self.depth, tolerance=tolerance)
             if alone.holds:

@@ -47,7 +47,7 @@ class Complements:
         self.group = self._groups()
 
     def _ancestors(self, largest_body: int) -> list[int]:
-        """For each atom, the atoms it may depend on by such rules, itself included."""
+        """Return, for each atom, the atoms it may depend on by such rules, itself included."""
         up = [1 << i for i in range(self.program.M)]
         for i, rules in enumerate(self.rules):
             for j in rules:
@@ -61,17 +61,17 @@ class Complements:
         return up
 
     def _order(self) -> list[int]:
-        """The atoms, each after those it depends on."""
+        """Return the atoms, each after those it depends on."""
         return sorted(range(self.program.M), key=lambda i: self.before[i].bit_count())
 
     def _depends(self, a: int, b: int) -> bool:
-        """Whether atom a may depend on atom b; if b depends on a, they are in one cycle."""
+        """Return whether atom a may depend on atom b; if b depends on a, they are in one cycle."""
         return bool(self.before[a] >> b & 1)
 
     # ---- All of them
 
     def minimal(self, most: int) -> list[int] | None:
-        """The minimal complements of all atoms, or None where there are more than `most`."""
+        """Return the minimal complements of all atoms, or None where there are more than `most`."""
         families: list[list[int]] = [[] for _ in range(self.program.M)]
         every: set[int] = set()
         looked = 0
@@ -100,7 +100,7 @@ class Complements:
         return list(every)
 
     def _with_next_rule(self, given: int, start: int, families: list[list[int]]) -> Iterable[int]:
-        """The set with one more rule satisfied, in each way; the set itself where all are."""
+        """Return the set with one more rule satisfied, in each way; the set if all are."""
         for i in _members(given):
             for j in self.rules[i]:
                 if not self.masks[j] & given:
@@ -114,7 +114,7 @@ class Complements:
     # ---- Their sizes
 
     def least_missing(self) -> npt.NDArray[np.int64]:
-        """How many atoms are missing at least where each atom is. (M,).
+        """Return how many atoms are missing at least where each atom is. (M,).
 
         The atoms of its group are missing, and one body atom of each of their rules, with what is
         missing where that one is. Rules within a cycle are left out, so nothing counts twice.
@@ -132,7 +132,7 @@ class Complements:
         return least
 
     def _groups(self) -> list[int]:
-        """For each atom, the first one that implies it and is implied by it, by such rules."""
+        """Return, for each atom, the first one that is equivalent to it by such rules."""
         group = list(range(self.program.M))
         for i in group:
             for a in _members(self.along[i]):  # rising, and the atom itself is one of them
@@ -144,7 +144,7 @@ class Complements:
 
 @lru_cache(maxsize=8)  # one program is often certified for many models
 def maximal_closed_sets(program: Program, most: int = 10_000) -> npt.NDArray[np.bool_] | None:
-    """For every atom the maximal closed sets without it, as boolean rows; None if too many.
+    """Return, for every atom, the maximal closed sets without it; None if too many.
 
     More than `most` are too many, and so are those that take too long to find.
 
@@ -183,7 +183,7 @@ def _members(mask: int) -> list[int]:
 
 
 def _minimal(sets: Iterable[int]) -> list[int]:
-    """The sets that contain no other."""
+    """Return the sets that contain no other."""
     kept: list[int] = []
     for one in sorted(sets, key=int.bit_count):
         if not any(other & one == other for other in kept):

@@ -81,7 +81,7 @@ class Constants:
 
     @classmethod
     def paper(cls) -> Constants:
-        """The constants of the paper's experiments.
+        """Return the constants of the paper's experiments.
 
         Returns:
             η = 10, Ψ = 20, τ = 10, ρ = 0.95, τ_nor = 5 and β = 5.
@@ -90,7 +90,7 @@ class Constants:
 
     @classmethod
     def scaled(cls, program: Program, c: float = 4.0) -> Constants:
-        """The constants of the paper's remarks on scaling, for a program of any size.
+        """Return the constants of the paper's remarks on scaling, for a program of any size.
 
         Args:
             program: the program, of which the sizes M, k and ρ_max count; with negation, the
@@ -113,7 +113,7 @@ class Constants:
 
     @classmethod
     def closed_form(cls, program: Figures, hardness: float = 1.0) -> Constants:
-        """Constants written down from M, R, k and ρ_max; at hardness 1 the theorem's own.
+        """Return constants written down from M, R, k and ρ_max; at hardness 1 the theorem's own.
 
         `docs/theorem.md` proves that at hardness 1 the operator is exact on every program, for
         every fact set, from step D to beyond step 10²⁰.
@@ -152,7 +152,8 @@ class Constants:
         dtype: str = "float32",
         gate: Gate = "sigmoid",
     ) -> Constants:
-        """The softest closed form that is exact from step D to the horizon, for every fact set.
+        """Return the softest closed form that is exact from step D to the horizon,
+        for every fact set.
 
         Of the family `closed_form(program, hardness)` it is the least hard one for which the
         certificate proves t_min = D for every depth D, and t_max at least the horizon and D.
@@ -177,7 +178,7 @@ class Constants:
 
     @classmethod
     def softest(cls, program: Figures, horizon: float, *, dtype: str, gate: Gate) -> Constants:
-        """The constants that `certified` returns, computed from the sizes of a program.
+        """Return the constants that `certified` returns, computed from the sizes of a program.
 
         Args:
             program: a program, or an object that has its sizes.
@@ -225,7 +226,7 @@ class Constants:
         return self.gain * self.confidence * small / (1 + small)
 
     def to_dict(self) -> dict[str, Any]:
-        """The constants as plain values, for JSON.
+        """Return the constants as plain values, for JSON.
 
         Returns:
             A dictionary with one number for each field.
@@ -324,7 +325,7 @@ class ClosedForm:
         *,
         dtype: str | None = None,
     ) -> Reading:
-        """What a certificate reads of a model with these parameters."""
+        """Return what a certificate reads of a model with these parameters."""
         own = rows is None or np.array_equal(rows, np.arange(self.R))
         if not own or program not in (None, self.program) or dtype not in (None, self.dtype):
             raise ModelError("a closed form can be certified against its own program alone")
@@ -351,7 +352,7 @@ class ClosedForm:
         )
 
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
-        """The program itself: each row is its rule."""
+        """Return the program itself: each row is its rule."""
         return self.program, np.arange(self.R)
 
 
@@ -393,7 +394,7 @@ _SELF = Program.from_rules([("a", ["a"])])
 def reaches(
     program: Figures, constants: Constants, horizon: float, *, dtype: str, bump: bool
 ) -> bool:
-    """Whether the certificate of these constants is sure to reach from D to the horizon.
+    """Return whether the certificate of these constants is sure to reach from D to the horizon.
 
     In the closed form one atom is the worst for both ends: the one with ρ_max rules, these with
     the smallest bodies where they must not fire and the largest where they must. So one row
@@ -434,7 +435,8 @@ def reaches(
 
 
 def _stays_low(reading: Reading, weight: float, horizon: float) -> bool:
-    """Whether the atom stays below one half so long while its rules lack one atom of this weight.
+    """Return whether the atom stays below one half so long while its rules lack one atom of this
+    weight.
 
     Below a level ℓ every share is at most c(ℓ): so it is enough that so many steps of c(ℓ) end
     at ℓ or below, for some ℓ.
@@ -483,7 +485,8 @@ def closed_strata(
     dtype: str = "float32",
     bump: bool = False,
 ) -> ClosedStrata:
-    """The closed form of each stratum, certified up to the horizon unless constants are given.
+    """Return the closed form of each stratum, certified up to the horizon unless constants are
+    given.
 
     Raises:
         CertificateError: if no constants of the closed form reach so far.
@@ -521,7 +524,7 @@ def closed_strata(
 
 
 def _profile(program: Program) -> tuple[int, ...]:
-    """What `Constants.certified` depends on, so that equal strata are looked at once."""
+    """Return what `Constants.certified` depends on, so that equal strata are looked at once."""
     sizes = program.body_sizes
     smallest = int(sizes[sizes > 0].min(initial=1))
     heads = program.head_sizes

@@ -40,7 +40,7 @@ _STEPS_PER_LEVEL, _MORE_LEVELS = 64, 16
 
 
 def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: float = 0.5) -> float:
-    """A step by which every atom of at most this depth is above the goal.
+    """Return a step by which every atom of at most this depth is above the goal.
 
     It is so early for shallow atoms, too: those of depth d are above the goal by the step that is
     depth − d before. `steps=None` counts on that.
@@ -66,12 +66,13 @@ def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: flo
 
 
 def reproduces(reading: Reading, tolerance: float = 0.0) -> bool:
-    """Whether some level x > ½ of the bodies brings every head to x in one step."""
+    """Return whether some level x > ½ of the bodies brings every head to x in one step."""
     return reproduced_level(reading, tolerance) is not None
 
 
 def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
-    """A level x > ½ of the bodies that brings every head to x in one step: f(x) ≥ x; or None.
+    """Return a level x > ½ of the bodies that brings every head to x in one step:
+    f(x) ≥ x; or None.
 
     Atoms of depth d are there after d steps, for every d.
     """
@@ -87,7 +88,7 @@ def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
 
 
 def _steps_on(reading: Reading, level: float, goal: float) -> float:
-    """The steps that lift atoms from a reproduced level above the goal, bodies at that level."""
+    """Return the steps that take atoms from a reproduced level to above the goal."""
     share = reading.gain_below(np.array([level]))
     x, steps = np.array([level]), 0
     while x[0] <= goal:
@@ -101,7 +102,7 @@ def _steps_on(reading: Reading, level: float, goal: float) -> float:
 def _march(
     gain: Callable[[Array], Array], depth: int, rounding: Rounding, tolerance: float, goal: float
 ) -> float:
-    """x_d ← x_d + (1 − x_d) f(x_{d−1}), until every level is above the goal.
+    """Iterate x_d ← x_d + (1 − x_d) f(x_{d−1}) until every level is above the goal.
 
     Level d gets there in d steps and some more; the result allows every level the most of these.
     Levels that hardly rise any more are left where they are, and levels above one that has
@@ -135,7 +136,7 @@ def _march(
 def _is_hopeless(
     gain: Callable[[Array], Array], depth: int, most: int, start: float, goal: float
 ) -> bool:
-    """Whether some level stays below the goal though the one before it is at its best all along."""
+    """Return whether a level stays below the goal even if the one before it is at its highest."""
     best = np.array([start])
     for _ in range(depth):
         before = best
@@ -149,7 +150,7 @@ def _is_hopeless(
 
 
 def _lag(grid: Array, values: Array, rounding: Rounding, tolerance: float) -> float:
-    """The fewest steps in which some level above one half reproduces itself."""
+    """Return the fewest steps in which some level above one half reproduces itself."""
     level = np.zeros_like(grid)
     for steps in range(1, _STEPS_PER_LEVEL + 1):
         level = rounding.stored_below(level, values)
@@ -231,7 +232,7 @@ class Worst(NamedTuple):
 
 
 def worst_cases(reading: Reading) -> Worst:
-    """What bounds the underivable atoms of a model, by closed sets if that is possible."""
+    """Return what bounds the underivable atoms of a model, by closed sets if that is possible."""
     program = reading.program
     always, sets = closure(program).state, None
     if reading.whole is not None and not always.all():
@@ -245,7 +246,7 @@ def worst_cases(reading: Reading) -> Worst:
 
 
 def _missing_with(reading: Reading) -> Array:
-    """For each body literal b of a rule, the fewest missing atoms where b and a head are."""
+    """Return, for each body literal b, the fewest missing atoms where b and a head are missing."""
     program = reading.program
     search = Complements(program)
     least, group = search.least_missing(), np.array(search.group, np.int64)
@@ -264,7 +265,7 @@ def _missing_with(reading: Reading) -> Array:
 
 
 def upper_end(worst: Worst, tolerance: float = 0.0, *, limit: float = 0.5) -> UpperEnd:
-    """The last step up to which no underivable atom is above the limit, for this tolerance."""
+    """Return the last step up to which no underivable atom is above the limit."""
     if worst.always.all():
         return UpperEnd(math.inf, 0.0, None, [(0.0, tolerance)], np.zeros(0))
     if worst.sets is not None:
@@ -376,7 +377,7 @@ def follow(
     until: float = FAR,
     most_evaluations: int = _MOST_EVALUATIONS,
 ) -> UpperEnd:
-    """How many steps the bound stays at the limit or below.
+    """Return how many steps the bound stays at the limit or below.
 
     Many steps are taken at once. Suppose that no state of the next n steps exceeds `top`. Then
     no share exceeds shares(top), and n steps with these shares bound the state at their end. If
@@ -436,7 +437,7 @@ def _many(
     rounding: Rounding,
     limit: float,
 ) -> Array | None:
-    """A bound after so many steps; None if they are too many to be supposed at once."""
+    """Return a bound after so many steps; None if they are too many to be supposed at once."""
     guess = bound + _GUESS * (rounding.unrounded(bound, rate, stride) - bound)
     rise = rounding.after(bound, rate, stride, guess) - bound
     # A little more than the rise with today's shares, also for atoms that hardly rise yet.

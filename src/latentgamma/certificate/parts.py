@@ -44,10 +44,10 @@ class Readable(Protocol):
         *,
         dtype: str | None = None,
     ) -> Reading:
-        """The weights on the literals of a program, whose rules are these rows."""
+        """Return the weights on the literals of a program, whose rules are these rows."""
 
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
-        """The rules over these atoms that the rows look like, and which rows they are."""
+        """Return the rules over these atoms that the rows look like, and which rows they are."""
 
 
 class Places(NamedTuple):
@@ -107,7 +107,7 @@ class Part:
 
 
 def parts_of(model: Readable | ReadableStrata, program: Program, dtype: str | None) -> list[Part]:
-    """The parts of a model, with the program's atoms and, where they match, its strata.
+    """Return the parts of a model, with the program's atoms and, where they match, its strata.
 
     Raises:
         ModelError: the atoms differ, or a part reads a literal twice or writes a negated one.
@@ -139,7 +139,7 @@ def parts_of(model: Readable | ReadableStrata, program: Program, dtype: str | No
 
 
 def _numbers(atoms: tuple[str, ...] | None, program: Program) -> npt.NDArray[np.int64]:
-    """The program's number of each atom of a model's state. (M,)."""
+    """Return the program's number of each atom of a model's state. (M,)."""
     if atoms is None or atoms == program.atoms:
         return np.arange(program.M)
     unknown = set(program.atoms) ^ set(atoms)
@@ -150,7 +150,7 @@ def _numbers(atoms: tuple[str, ...] | None, program: Program) -> npt.NDArray[np.
 
 
 def _names(literal: npt.NDArray[np.int64], program: Program) -> tuple[str, ...]:
-    """The names of literals."""
+    """Return the names of literals."""
     atoms = program.atoms
     if np.array_equal(literal, 2 * np.arange(program.M)):
         return atoms
@@ -175,7 +175,7 @@ def _check_places(literal: npt.NDArray[np.int64], written: Mask, names: Sequence
 def _over(
     rules: LiteralRules, literal: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> LiteralRules | None:
-    """The same rules over these literals in their order; None if they are others."""
+    """Return the same rules over these literals in their order; None if they are others."""
     if np.array_equal(rules.literal, literal):
         return rules
     if not np.array_equal(np.sort(rules.literal), np.sort(literal)):
@@ -201,7 +201,8 @@ def _writes_heads(rules: LiteralRules, written: Mask) -> bool:
 
 
 def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Program) -> list[str]:
-    """What prevents parts with these rules from having the closures of the program; or nothing.
+    """Return what prevents parts with these rules from having the closures of the program; or
+    nothing.
 
     Two programs have the same closures if each implies the rules of the other, negated atoms
     being atoms of their own, and if in both every atom is decided before it is used: then the
@@ -235,7 +236,7 @@ def _undecided(
     written: Sequence[Mask | None],
     program: Program,
 ) -> str | None:
-    """A literal that is used before its atom is decided, or derived in vain; None if there is none."""
+    """Return why strata are not in order: a literal used too early, or derived in vain; or None."""
     later = np.zeros(program.M, bool)  # atoms that later strata derive
     for (rules, literal), handed_on in reversed(list(zip(strata, written, strict=True))):
         heads, used = literal[rules.head_indices], literal[rules.body_indices]
@@ -255,7 +256,7 @@ def _undecided(
 
 
 def _joined(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
-    """The rules of all strata as one definite program over literals, with the names of these."""
+    """Return the rules of all strata as one definite program over literals."""
     literal = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.literal for one in strata)]))
     place = [np.searchsorted(literal, one.literal) for one in strata]
     programs = [one.program for one in strata]
@@ -279,7 +280,7 @@ def _joined(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
 
 
 def _shown(rules: LiteralRules, rule: int, program: Program) -> str:
-    """A rule over literals as text, cut where it is too long for a message."""
+    """Return a rule over literals as text, cut where it is too long for a message."""
     body = rules.literal[rules.program.body_of(rule)].tolist()
     heads = rules.literal[rules.program.heads_of(rule)].tolist()
     name = program.atoms.__getitem__
@@ -293,6 +294,6 @@ def _shown(rules: LiteralRules, rule: int, program: Program) -> str:
 
 
 def shown_rule(rule: Rule) -> str:
-    """A rule as text, cut where it is too long for a message."""
+    """Return a rule as text, cut where it is too long for a message."""
     text = str(rule)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -60,7 +60,7 @@ _STORED = {
 
 
 def gamma(roundings: Counts, unit: float) -> Array:
-    """γ_n = n u / (1 − n u), the relative error of n roundings; infinite from n u = 1 on.
+    """Return γ_n = n u / (1 − n u), the relative error of n roundings; infinite from n u = 1 on.
 
     >>> float(gamma(1.0, 2.0 ** -24)) == 1 / (2 ** 24 - 1)
     True
@@ -96,7 +96,7 @@ class Rounding(NamedTuple):
 
     @classmethod
     def of(cls, dtype: str) -> Rounding:
-        """The arithmetic of states of this dtype."""
+        """Return the arithmetic of states of this dtype."""
         digits, least = _STORED[dtype]
         if dtype == "float64":
             return cls(dtype, WIDE, 2.0**-1022, digits, least)
@@ -105,7 +105,8 @@ class Rounding(NamedTuple):
     # ---- Sums
 
     def roundings_of_sum(self, additions: Counts, long: float) -> Array:
-        """The most roundings of a term: `additions` in the dtype of the step, and a long sum.
+        """Return the most roundings of a term: `additions` in the dtype of the step,
+        and a long sum.
 
         `long` terms are summed in float64, after kernels have added them up in the dtype of the
         step by blocks: up to 32 numbers one after another, and pairwise within a block.
@@ -114,31 +115,31 @@ class Rounding(NamedTuple):
         return np.asarray(additions, np.float64) + EACH_TERM + blocks + long * (WIDE / self.unit)
 
     def evaluation(self, terms: Counts) -> Array:
-        """The relative error of a sum of so many nonnegative terms taken here, in float64."""
+        """Return the relative error of a sum of this many nonnegative terms in float64."""
         return gamma(terms + 8.0, WIDE)
 
     def raised(self, x: Array, roundings: float = FUNCTION) -> Array:
-        """An upper bound on x after so many roundings."""
+        """Return an upper bound on x after so many roundings."""
         return x + gamma(roundings, self.unit) * np.abs(x) + 2.0 * roundings * self.tiny
 
     def lowered(self, x: Array, roundings: float = FUNCTION) -> Array:
-        """A lower bound on x after so many roundings."""
+        """Return a lower bound on x after so many roundings."""
         return x - gamma(roundings, self.unit) * np.abs(x) - 2.0 * roundings * self.tiny
 
     # ---- Stored states
 
     def spacing(self, x: Array) -> Array:
-        """The distance from x ≥ 0 to the next larger number that a state can store."""
+        """Return the distance from x ≥ 0 to the next larger number that a state can store."""
         exponent = np.maximum(np.frexp(x)[1] - self.digits, self.least)
         return np.where(x > 0, np.ldexp(1.0, exponent), 2.0**self.least)
 
     def down(self, x: Array) -> Array:
-        """The largest number ≤ x that a state can store, for x ≥ 0."""
+        """Return the largest number ≤ x that a state can store, for x ≥ 0."""
         unit = self.spacing(x)
         return np.floor(x / unit) * unit
 
     def added(self, state: Array, share: Array) -> Array:
-        """The most that (1 − s) share is, computed, and rounded to float32 before it is stored."""
+        """Return an upper bound on the computed (1 − s) share, rounded to float32 or wider."""
         plain = (1.0 - state) * share
         if self.digits >= 24:
             return plain * (1.0 + 4.0 * self.unit) + self.tiny
@@ -146,7 +147,7 @@ class Rounding(NamedTuple):
         return plain * (1.0 + 6.0 * self.unit) + 2.0 * self.unit * state + self.tiny
 
     def stored_sum(self, state: Array, added: Array) -> Array:
-        """The most that `state` + `added` is when stored; `state` is a number a state can store."""
+        """Return an upper bound on the stored `state` + `added`; `state` can be stored."""
         if self.digits == 53:
             return state + added
         unit = self.spacing(state)
@@ -157,7 +158,7 @@ class Rounding(NamedTuple):
         return np.where(coarser > unit, crossed, same)
 
     def after(self, state: Array, share: Array, steps: float, top: Array) -> Array:
-        """The most that a state is after so many steps of at most this share each.
+        """Return the most that a state is after so many steps of at most this share each.
 
         `top` is a bound on the result that is known or supposed: the caller checks it.
         """
@@ -182,12 +183,12 @@ class Rounding(NamedTuple):
 
     @staticmethod
     def unrounded(state: Array, share: Array, steps: float) -> Array:
-        """1 − (1 − s) (1 − share)^steps."""
+        """Return 1 − (1 − s) (1 − share)^steps."""
         with np.errstate(divide="ignore"):
             return -np.expm1(np.log1p(-state) + steps * np.log1p(-np.minimum(share, 1.0)))
 
     def stored_below(self, state: Array | float, share: Array) -> Array:
-        """The least that a state is after one step of at least this share."""
+        """Return the least that a state is after one step of at least this share."""
         total = state + (1.0 - state) * share * (1.0 - 4.0 * self.unit) - self.tiny
         total = np.maximum(0.0, total * (1.0 - 2.0 * self.unit * (self.digits != 24)))
         if self.digits == 53:

@@ -260,7 +260,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def wants_grounding(args: argparse.Namespace) -> bool:
-    """Whether an option was given that only rules with variables have."""
+    """Return whether an option was given that only rules with variables have."""
     return bool(args.open or args.facts_table)
 
 
@@ -730,7 +730,7 @@ def load_model(path: str) -> LatentGamma:
 
 
 def align_atoms(program: Program, model: LatentGamma) -> Program:
-    """The program with its atoms, and if possible its rules, in the order of the model."""
+    """Return the program with its atoms, and if possible its rules, in the order of the model."""
     if model.program is None:
         if model.M != program.M:
             raise UsageError(f"the model has {model.M:,} atoms, but the rules have {program.M:,}")
@@ -748,7 +748,7 @@ def _as_sets(program: Program) -> set[tuple[frozenset[str], frozenset[str]]]:
 
 
 def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory:
-    """The trajectory, computed in parts to advance the progress bar."""
+    """Return the trajectory, computed in parts to advance the progress bar."""
     import torch
 
     needed = (steps + 1) * model.M * model.dtype.itemsize
@@ -770,7 +770,7 @@ def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory
 def _gradients(
     model: LatentGamma, facts: Sequence[str], trajectory: Trajectory, kind: str | None
 ) -> dict[str, float]:
-    """The size of the gradient from each atom in the table to the facts."""
+    """Return the size of the gradient from each atom in the table to the facts."""
     if kind is None:
         return {}
     from latentgamma.paper.gradients import gradient_report
@@ -894,7 +894,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _checkpoint(out: str | None) -> Path | None:
-    """The file for finished phases, in the output folder; and check that results can be drawn."""
+    """Return the file for finished phases, and check that results can be drawn."""
     if out is None:
         return None
     check_picture("report.svg")
@@ -921,7 +921,7 @@ def _console() -> Console:
 
 @contextmanager
 def _progress_bars() -> Iterator[Callable[[str, int, int], None] | None]:
-    """One progress bar per phase on the terminal; nothing in a pipe."""
+    """Show one progress bar per phase on the terminal; nothing in a pipe."""
     if not shows_progress():
         yield None
         return

@@ -180,7 +180,7 @@ def working(task: str) -> Iterator[None]:
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal, as a function that advances it; nothing in a pipe."""
+    """Show a progress bar on the terminal and yield what advances it; nothing in a pipe."""
     if not shows_progress():
         yield lambda count: None
         return
@@ -194,7 +194,7 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
-    """A progress bar for `learn`, with new rules listed above it; nothing in a pipe.
+    """Show a progress bar for `learn`, with new rules above it; nothing in a pipe.
 
     It is a function of the stage, the fraction explained, the number of rules and the new rules.
     """
@@ -225,7 +225,7 @@ def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
 
 
 def shows_progress() -> bool:
-    """Whether progress is shown: the standard error is a terminal, and codes are wanted."""
+    """Return whether progress is shown: the standard error is a terminal, and codes are wanted."""
     return sys.stderr is not None and sys.stderr.isatty() and not _no_color()
 
 

@@ -191,7 +191,7 @@ class RunValues(NamedTuple):
         return self.program.names(self.states[-1])
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as values for JSON."""
+        """Return the run as values for JSON."""
         atoms = self.program.atoms
         document: dict[str, Any] = {
             "steps": len(self.states) - 1,
@@ -213,7 +213,7 @@ class RunValues(NamedTuple):
 def rows_to_show(
     states: npt.NDArray[np.float64], crossing: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Indices of the atoms to show, in the order in which they exceed one half.
+    """Return indices of the atoms to show, in the order in which they exceed one half.
 
     Where there are too many, atoms that keep their value are left out.
     """
@@ -263,7 +263,7 @@ def _show_comparison(screen: Screen, run: RunValues) -> None:
 
 
 def _steps_to_show(last: int, crossing: npt.NDArray[np.int64], most: int) -> list[int]:
-    """All steps; or if there are too many, the ends, those where an atom exceeds ½, and others."""
+    """Return the steps to show: all, or the ends, those where an atom exceeds ½, and others."""
     if last < most:
         return list(range(last + 1))
     passing = np.unique(crossing[crossing >= 0]).tolist()
@@ -276,7 +276,7 @@ def _steps_to_show(last: int, crossing: npt.NDArray[np.int64], most: int) -> lis
 
 
 def plural(number: int, noun: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> plural(1, "rule"), plural(2700, "atom")
     ('1 rule', '2,700 atoms')
@@ -285,7 +285,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def count(value: float) -> str:
-    """A number of steps.
+    """Return a number of steps.
 
     >>> count(969400.0), count(math.inf), count(math.nan)
     ('969,400', 'no end', '–')

@@ -136,7 +136,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether this is a KeyboardInterrupt, or was raised because of one (some imports do that)."""
+    """Return whether this is a KeyboardInterrupt, or was raised because of one by an import."""
     seen = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):

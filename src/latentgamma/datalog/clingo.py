@@ -35,7 +35,7 @@ _constant = re.compile(r'"(?:[^"\\]|\\.)*+"|\w++')
 
 
 def rules_in_process(source: Source, texts: Sequence[str]) -> int:
-    """How many ground rules may be made in this process; 0 if a join may take long.
+    """Return how many ground rules may be made in this process; 0 if a join may take long.
 
     A join looks at no more tuples than there are ways to give values to the variables of its rule.
 
@@ -71,7 +71,7 @@ def rules_in_process(source: Source, texts: Sequence[str]) -> int:
 
 
 def may_crash(node: Any) -> bool:
-    """Whether this is a division that may end clingo's process: the least number by -1.
+    """Return whether this is a division that may end clingo's process: the least number by -1.
 
     Its result does not fit in 32 bits, and the processor raises an exception.
     """
@@ -83,7 +83,7 @@ def may_crash(node: Any) -> bool:
 
 
 def _length(interval: Any, source: Source) -> int | None:
-    """How many values an interval has, if its ends are known."""
+    """Return how many values an interval has, if its ends are known."""
     ends: list[int] = []
     for term in (interval.left, interval.right):
         if term.ast_type.name != "SymbolicTerm":
@@ -123,7 +123,7 @@ def run_clingo(
     complete: bool = False,
     small: int = 0,
 ) -> Output:
-    """What clingo's grounder makes of these texts.
+    """Return what clingo's grounder makes of these texts.
 
     Clingo cannot be interrupted while it joins, and a thread that still runs it when Python exits
     ends the process with a segmentation fault. So only what is known to be small runs here.
@@ -153,7 +153,7 @@ def run_clingo(
 def _ground_in_child(
     texts: Sequence[str], max_rules: int, max_seconds: float, complete: bool
 ) -> Output:
-    """What a child process makes of the texts. It is ended at the limit, and on Ctrl-C."""
+    """Return what a child process makes of the texts. It is ended at the limit, and on Ctrl-C."""
     start = (
         f"import sys, runpy; sys.path[:] = {sys.path!r}; "
         f"runpy.run_path({str(Path(clingo_run.__file__))!r}, run_name='__main__')"
@@ -220,7 +220,7 @@ Numbers = npt.NDArray[np.int32]
 
 
 def assembled(output: Output) -> Program:
-    """The program of clingo's output; its atoms are numbered as the printed rules have them.
+    """Return the program of clingo's output; its atoms are numbered as the printed rules have them.
 
     Raises:
         NotStratifiedError: if an atom depends on its own negation.
@@ -262,7 +262,7 @@ def assembled(output: Output) -> Program:
 def _without_nameless(
     heads: Numbers, bodies: Numbers, sizes: Numbers, names: dict[int, str]
 ) -> tuple[Numbers, Numbers, npt.NDArray[np.int64]]:
-    """The rules that have a body, without the atoms that have no name.
+    """Return the rules that have a body, without the atoms that have no name.
 
     Such an atom stands for an aggregate that was found true, if a rule derives it; otherwise for
     an atom that nothing derives.
@@ -293,7 +293,7 @@ def _first_seen(
     sizes: npt.NDArray[np.int64],
     others: npt.NDArray[np.int32],
 ) -> npt.NDArray[np.int32]:
-    """The atoms in the order in which the rules mention them, heads first; then the others."""
+    """Return the atoms in the order in which rules mention them, heads first, then the others."""
     ends = np.cumsum(sizes)
     sequence = np.empty(len(heads) + len(bodies) + len(others), np.int32)
     at = np.arange(len(heads))

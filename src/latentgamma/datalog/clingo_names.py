@@ -24,7 +24,7 @@ _clingo_escape = re.compile(r"\\(.)", re.DOTALL)
 
 
 def encode_name(name: str) -> str:
-    """The atom or the constant of this name, as clingo reads it.
+    """Return the atom or the constant of this name, as clingo reads it.
 
     >>> encode_name("größe(a)"), encode_name("night train")
     ("'x6772c3b6c39f65(a)", "'x6e6967687420747261696e")
@@ -35,7 +35,7 @@ def encode_name(name: str) -> str:
 
 
 def encode_argument(name: str) -> str:
-    """The same for an argument, where a number is a number."""
+    """Return the same for an argument, where a number is a number."""
     return name if name.isdigit() else encode_name(name)
 
 
@@ -48,13 +48,13 @@ def _encoded_part(found: re.Match[str]) -> str:
 
 
 def clingo_string(content: str) -> str:
-    """A string with this content, in the escapes that clingo knows."""
+    """Return a string with this content, in the escapes that clingo knows."""
     escaped = content.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def decode_name(name: str) -> str:
-    """The name of an atom that clingo prints.
+    """Return the name of an atom that clingo prints.
 
     >>> decode_name("'x6772c3b6c39f65(a)"), decode_name("'x6e6967687420747261696e")
     ('größe(a)', 'night train')
@@ -68,7 +68,7 @@ def decode_name(name: str) -> str:
 
 
 def decode_text(text: str) -> str:
-    """A text of clingo's with all names as rule text has them."""
+    """Return a text of clingo's with all names as rule text has them."""
     return _coded.sub(_decoded, text)
 
 

@@ -55,7 +55,7 @@ class Output:
 def ground_here(
     texts: Sequence[str], *, max_rules: int, max_seconds: float, complete: bool = False
 ) -> Output:
-    """What clingo's grounder makes of these texts, in this process.
+    """Return what clingo's grounder makes of these texts, in this process.
 
     The limits are checked whenever clingo hands over a rule. A join that yields no rule for a long
     time cannot be stopped.
@@ -117,7 +117,7 @@ def _watch(parent: int, max_seconds: float) -> None:
 
 
 def _c_interface() -> tuple[Any, Any]:
-    """The interface of clingo's Python module to its library."""
+    """Return the interface of clingo's Python module to its library."""
     internal: Any = importlib.import_module("clingo._internal")
     return internal._ffi, internal._lib
 
@@ -125,7 +125,7 @@ def _c_interface() -> tuple[Any, Any]:
 def _observer(
     output: Output, max_rules: int, deadline: float, failures: list[BaseException]
 ) -> tuple[Any, ...]:
-    """The callbacks that fill the output; keep what comes back for as long as clingo runs."""
+    """Return the callbacks that fill the output; keep them for as long as clingo runs."""
     _ffi, _lib = _c_interface()
     heads, sizes, bodies = output.heads.append, output.sizes.append, output.bodies.frombytes
     names, facts, externals = output.names, output.facts.append, output.externals.append

@@ -68,7 +68,8 @@ def ground(
     max_rules: int = MAX_RULES,
     max_seconds: float = MAX_SECONDS,
 ) -> Program:
-    """The ground program of Datalog rules: variables, constants, strings, comparisons, arithmetic.
+    """Return the ground program of Datalog rules: variables, constants, strings,
+    comparisons, arithmetic.
 
     What follows whatever the open facts are is evaluated: it becomes a fact of the program.
     Facts of open predicates, in the text or in tables, are candidates: nothing holds until it is
@@ -122,7 +123,7 @@ def ground_text(
     max_rules: int = MAX_RULES,
     max_seconds: float = MAX_SECONDS,
 ) -> Program:
-    """The ground program of a prepared text."""
+    """Return the ground program of a prepared text."""
     source = read_source(text, path, open_predicates)
     _refuse_open_aggregates(source)
     grounding = Grounding(text, path, source.open, tables)
@@ -149,7 +150,7 @@ def require_clingo() -> None:
 
 
 def has_clingo() -> bool:
-    """Whether clingo is installed."""
+    """Return whether clingo is installed."""
     try:
         import clingo  # noqa: F401
     except ImportError:
@@ -158,7 +159,7 @@ def has_clingo() -> bool:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
-    """The prepared text, and what an error calls it."""
+    """Return the prepared text, and what an error calls it."""
     if not isinstance(source, (str, os.PathLike)):
         raise ProgramError(f"ground takes a text or a path, not {type(source).__name__}")
     if isinstance(source, str) and not re.fullmatch(r"[^\n:]+\.(lp|pl|dl)(\.gz)?", source.strip()):
@@ -234,7 +235,7 @@ def _head(rule: Any) -> Any:
 
 
 def _dependent_on_open(source: Source) -> set[Signature]:
-    """The predicates whose facts may depend on what is given when asking."""
+    """Return the predicates whose facts may depend on what is given when asking."""
     found = set(source.open)
     uses: list[tuple[Signature, set[Signature]]] = []
     for rule in source.rules:
@@ -267,7 +268,7 @@ def _kind_of_aggregate(literal: Any) -> str | None:
 
 
 def _at_the_negation(source: Source, error: NotStratifiedError) -> ProgramError:
-    """The same error, at the place in the text where the negation stands."""
+    """Return the same error, at the place in the text where the negation stands."""
     head, denied = (encode_name(name).partition("(")[0] for name in (error.head, error.negated))
     for rule in source.rules:
         for literal in rule.body:
@@ -282,7 +283,7 @@ def _at_the_negation(source: Source, error: NotStratifiedError) -> ProgramError:
 
 
 def _endless_rule(source: Source) -> Any:
-    """The rule most likely to have no end: its head is computed; else the one that joins most."""
+    """Return the rule most likely to have no end: it computes its head, or joins most."""
     rules = [rule for rule in source.rules if rule.ast_type.name == "Rule"]
     for rule in rules:
         if any(node.ast_type.name == "BinaryOperation" for node in walk(rule.head)):
@@ -291,7 +292,7 @@ def _endless_rule(source: Source) -> Any:
 
 
 def _division(source: Source) -> Any:
-    """The first division of the text by something that may be negative."""
+    """Return the first division of the text by something that may be negative."""
     divisions = (n for rule in source.rules for n in walk(rule) if may_crash(n))
     return next(divisions, source.rules[0])
 
@@ -331,7 +332,7 @@ def _say(message: str) -> None:
 
 
 def inputs(program: Program) -> tuple[str, ...]:
-    """The atoms that can be given: open facts of a grounded program, else the roots.
+    """Return the atoms that can be given: open facts of a grounded program, else the roots.
 
     >>> from latentgamma.datalog import ground
     >>> inputs(ground("p(X) :- e(X).  e(1..2).", open=["e/1"]))
@@ -349,7 +350,7 @@ def inputs(program: Program) -> tuple[str, ...]:
 
 
 def outputs(program: Program) -> tuple[str, ...]:
-    """The atoms of the predicates that `#show` names; without it, those that rules derive.
+    """Return the atoms of the predicates that `#show` names; without it, those that rules derive.
 
     >>> from latentgamma.datalog import ground
     >>> outputs(ground("p(X) :- e(X). q(X) :- p(X). e(1..2). #show q/1.", open=["e/1"]))
@@ -372,7 +373,7 @@ def outputs(program: Program) -> tuple[str, ...]:
 
 
 def atoms_of(program: Program, predicates: tuple[Signature, ...]) -> tuple[str, ...]:
-    """The atoms of some predicates, in the order of the program."""
+    """Return the atoms of some predicates, in the order of the program."""
     wanted = {(decode_name(name), arity) for name, arity in predicates}
     return tuple(name for name in program.atoms if signature_of(name) in wanted)
 
@@ -393,7 +394,7 @@ _sign_of_datalog = re.compile(
 
 
 def parse(text: str, *, path: str = "<text>") -> Program:
-    """The program that a text of rules describes.
+    """Return the program that a text of rules describes.
 
     Rules with variables are grounded by clingo, as `datalog.ground` does where nothing is open.
 
@@ -432,7 +433,7 @@ def load(
     *,
     format: str | None = None,  # noqa: A002 - what everybody calls it
 ) -> Program:
-    """The program in a file. A model is loaded by `LatentGamma.load`.
+    """Return the program in a file. A model is loaded by `LatentGamma.load`.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -462,7 +463,7 @@ def load(
 
 
 def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
-    """The program in these bytes, read as the suffix says.
+    """Return the program in these bytes, read as the suffix says.
 
     Args:
         data: the content of a file.
@@ -481,14 +482,14 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
 
 
 def _rule_text(data: bytes, suffix: str, path: str) -> str:
-    """The text of these bytes if they are rule text, else nothing."""
+    """Return the text of these bytes if they are rule text, else nothing."""
     if not files.is_rule_text(f".{suffix}".removesuffix(".gz")):
         return ""
     return decode_text(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
 
 
 def _place_of_negation(error: NotStratifiedError, text: str, path: str) -> ParseError:
-    """The error with the place in the text where the atom is negated."""
+    """Return the error with the place in the text where the atom is negated."""
     place = re.search(rf"\bnot\s+{re.escape(quote(error.negated))}(?!\w)", text)
     if place:
         return error_at(text, place.start(), error.problem, path)
@@ -496,7 +497,7 @@ def _place_of_negation(error: NotStratifiedError, text: str, path: str) -> Parse
 
 
 def _grounded(text: str, path: str, error: ParseError) -> Program:
-    """The program of a text that the reader of ground rules refused, if it has variables."""
+    """Return the program of a text that the reader of ground rules refused, if it has variables."""
     if not any(found["sign"] for found in _sign_of_datalog.finditer(text)):
         raise error
     if not has_clingo():

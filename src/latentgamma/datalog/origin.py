@@ -56,7 +56,7 @@ def matches(
     constants: Values,
     possible: Container[str],
 ) -> Match | None:
-    """The first way in which the ground rule is an instance of the rule, or None.
+    """Return the first way in which the ground rule is an instance of the rule, or None.
 
     Args:
         rule: a node of clingo's tree.
@@ -100,7 +100,7 @@ def matches(
 def _solutions(
     goals: list[tuple[Any, list[Any]]], values: Values, constants: Values
 ) -> Iterator[Values]:
-    """The ways to give the variables values so that each pattern is one of its atoms."""
+    """Yield the ways to give the variables values so that each pattern is one of its atoms."""
     if not goals:
         yield values
         return
@@ -120,7 +120,7 @@ def _solutions(
 
 
 def _unified(term: Any, symbol: Any, values: Values | None, constants: Values) -> Values | None:
-    """The values with which the term is the symbol; what has to be computed is left for later."""
+    """Return the values with which the term is the symbol; arithmetic is left for later."""
     if values is None:
         return None
     if term.ast_type.name == "Variable":
@@ -136,7 +136,7 @@ def _unified(term: Any, symbol: Any, values: Values | None, constants: Values) -
 
 
 def _assigned(compared: list[Any], values: Values, constants: Values) -> Values:
-    """The values, and those of variables that an equation computes."""
+    """Return the values, and those of variables that an equation computes."""
     values = dict(values)
     for _ in compared:
         for node in compared:
@@ -152,7 +152,7 @@ def _assigned(compared: list[Any], values: Values, constants: Values) -> Values:
 
 
 def _holds(node: Any, values: Values, constants: Values) -> bool:
-    """Whether a comparison holds; one that cannot be computed here is believed."""
+    """Return whether a comparison holds; one that cannot be computed here is believed."""
     left = _value(node.atom.term, values, constants)
     true: bool = True
     for guard in node.atom.guards:
@@ -165,7 +165,7 @@ def _holds(node: Any, values: Values, constants: Values) -> bool:
 
 
 def _value(term: Any, values: Values, constants: Values) -> Any:
-    """The symbol that the term is for these values, or None if that is open."""
+    """Return the symbol that the term is for these values, or None if that is open."""
     import clingo
     from clingo.ast import SymbolicTerm, Transformer
 
@@ -184,7 +184,7 @@ def _value(term: Any, values: Values, constants: Values) -> Any:
 
 
 def _variables(rule: Any) -> list[str]:
-    """The names of the variables, in alphabetical order."""
+    """Return the names of the variables, in alphabetical order."""
     from latentgamma.datalog.source import walk
 
     names = (node.name for node in walk(rule) if node.ast_type.name == "Variable")
@@ -217,7 +217,7 @@ class Grounding:
         return Grounding, parts
 
     def clingo_texts(self, source: Source) -> list[str]:
-        """What clingo grounds: the facts of open predicates are there as candidates."""
+        """Return what clingo grounds: the facts of open predicates are there as candidates."""
         candidates = {given: f"{CANDIDATE}{given[0]}" for given in self.open}
         text = source.scanned.text
         edits = [(start, end, "") for start, end in source.left_out]
@@ -248,7 +248,7 @@ class Grounding:
         complete: bool = False,
         more: str = "",
     ) -> Output:
-        """What clingo makes of the text, the tables and more rules, within limits."""
+        """Return what clingo makes of the text, the tables and more rules, within limits."""
         texts = [*self.clingo_texts(source), more]
         return run_clingo(
             texts,
@@ -264,7 +264,7 @@ class Grounding:
         return read_source(self.text, self.path, self.open)
 
     def complete(self) -> Program:
-        """The same program with every body as it was written."""
+        """Return the same program with every body as it was written."""
         return self._complete
 
     @cached_property
@@ -273,7 +273,7 @@ class Grounding:
         return replace(assembled(output), origin=self)
 
     def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
-        """Where a rule of the complete program comes from, if that can be told."""
+        """Return where a rule of the complete program comes from, if that can be told."""
         # The grounder leaves out `not a` where nothing derives a: the text has it, the rule has not.
         possible = self._complete.index
         for denied, line in self._ground_lines.get((head, body), ()):
@@ -293,12 +293,12 @@ class Grounding:
         return None
 
     def places(self, atom: str) -> list[str]:
-        """Where the rules for the predicate of an atom stand."""
+        """Return where the rules for the predicate of an atom stand."""
         rules = self._rules_of.get(signature_of(encode_name(atom)), ())
         return [f"line {self.source.line(rule)}" for rule in rules]
 
     def atom_name(self, text: str) -> str | None:
-        """The name of the atom that the text writes, if the rules have its predicate."""
+        """Return the name of the atom that the text writes, if the rules have its predicate."""
         import clingo
 
         try:  # scanned first: clingo's own message about some characters ends the process

@@ -86,7 +86,7 @@ class _Arithmetic:
     columns: dict[tuple[Signature, int], _Column] = field(default_factory=dict)
 
     def value(self, term: Any, values: Ranges, excess: list[_Excess]) -> Range:
-        """The range of a term; operations that may not fit are added to `excess`."""
+        """Return the range of a term; operations that may not fit are added to `excess`."""
         kind = term.ast_type.name
         if kind == "Variable":
             return values.get(term.name, _FULL)
@@ -118,7 +118,7 @@ class _Arithmetic:
         return found
 
     def values(self, literals: Iterable[Any], known: Ranges, excess: list[_Excess]) -> Ranges:
-        """The ranges of the variables that the literals bind, starting from those that are known."""
+        """Return the ranges of the variables that the literals bind, given known ones."""
         literals = list(literals)
         values = dict(known)
         for literal in literals:
@@ -154,7 +154,7 @@ class _Arithmetic:
                     values[name] = join(values[name], found) if name in values else found
 
     def _solved(self, term: Any, found: Range, bound: Ranges, excess: list[_Excess]) -> Ranges:
-        """The variable of a term and its range where the term has these values, unless bound."""
+        """Return the unbound variable of a term, and its range if the term has these values."""
         inverse = _inverse(term, found, self.constants)
         if inverse is None or inverse[0] in bound:
             return {}
@@ -165,7 +165,7 @@ class _Arithmetic:
         return {name: own}
 
     def total(self, aggregate: Any, values: Ranges) -> Range:
-        """The range of an aggregate; that of a sum need not fit."""
+        """Return the range of an aggregate; that of a sum need not fit."""
         function = int(aggregate.function)
         ranges: list[Range] = []
         low = high = count = 0
@@ -202,7 +202,7 @@ class _Arithmetic:
 def check_arithmetic(
     source: Source, output: Output, ground_more: Callable[[str], Output]
 ) -> ParseError | None:
-    """The error at the first operation whose value does not fit in 32 bits, or None.
+    """Return the error at the first operation whose value does not fit in 32 bits, or None.
 
     Args:
         source: the text, read.
@@ -259,7 +259,7 @@ def check_arithmetic(
 
 
 def _scopes(rule: Any) -> Iterator[_Scope]:
-    """The places of a rule where something is computed."""
+    """Yield the places of a rule where something is computed."""
     head = rule.atom if rule.ast_type.name == "External" else rule.head.atom
     body = list(rule.body)
     atoms = [n.atom for n in body if _is_atom(n)]
@@ -290,7 +290,7 @@ def _scopes(rule: Any) -> Iterator[_Scope]:
 
 
 def _excess(arithmetic: _Arithmetic, scope: _Scope, known: Ranges) -> list[_Excess]:
-    """The operations of a scope that may not fit, for these values of its variables."""
+    """Return the operations of a scope that may not fit, for these values of its variables."""
     excess: list[_Excess] = []
     values = arithmetic.values(scope.literals, known, excess)
     if _excluded(arithmetic, scope.literals, values, excess):
@@ -306,7 +306,7 @@ def _excess(arithmetic: _Arithmetic, scope: _Scope, known: Ranges) -> list[_Exce
 def _excluded(
     arithmetic: _Arithmetic, literals: Iterable[Any], values: Ranges, excess: list[_Excess]
 ) -> bool:
-    """Whether a comparison fails for these values, so that nothing else matters."""
+    """Return whether a comparison fails for these values, so that nothing else matters."""
     for literal in literals:
         if not _is_kind(literal, "Comparison"):
             continue
@@ -320,7 +320,7 @@ def _excluded(
 
 
 def _check_rules(scope: _Scope) -> Iterator[tuple[list[str], list[str]]]:
-    """The variables of a scope, and the literals that bind them without computing anything.
+    """Yield the variables of a scope, and the literals that bind them without computing anything.
 
     There is one such rule, or for a sum one for each of its elements.
     """
@@ -365,7 +365,7 @@ def _first_excess(
 def _sums(
     arithmetic: _Arithmetic, source: Source, scope: _Scope, bindings: list[list[Binding]]
 ) -> ParseError | None:
-    """The error of a sum that does not fit, for some values of the variables around it."""
+    """Return the error of a sum that does not fit, for some values of the variables around it."""
     groups: dict[tuple[tuple[str, str], ...], dict[tuple[str, ...], int]] = {}
     outer = {name for n in scope.literals for name in _variables(n)}
     for element, rows in zip(scope.total.elements, bindings, strict=True):
@@ -418,7 +418,7 @@ def _is_atom(literal: Any) -> bool:
 
 
 def _terms(atom: Any) -> Iterator[Any]:
-    """The arguments of a symbolic atom."""
+    """Yield the arguments of a symbolic atom."""
     members = atom.symbol.arguments if atom.symbol.ast_type.name == "Pool" else [atom.symbol]
     for member in members:
         yield from member.arguments
@@ -434,7 +434,7 @@ def _variables(node: Any) -> set[str]:
 
 
 def _assigned(literal: Any) -> set[str]:
-    """The variable that an equation gives a value, if it does."""
+    """Return the variable that an equation gives a value, if it does."""
     if literal.ast_type.name != "Literal" or literal.sign:
         return set()
     if literal.atom.ast_type.name == "Comparison" and len(literal.atom.guards) == 1:
@@ -448,7 +448,7 @@ def _assigned(literal: Any) -> set[str]:
 
 
 def _comparisons(literals: Iterable[Any]) -> Iterator[tuple[Any, int, Any]]:
-    """Each two terms that are compared, with the number of the operator."""
+    """Yield each two terms that are compared, with the number of the operator."""
     for literal in literals:
         left = literal.atom.term
         for guard in literal.atom.guards:
@@ -476,7 +476,7 @@ def _narrow(term: Any, operator: int, other: Range, written: Any, values: Ranges
 
 
 def _never(left: Range, operator: int, right: Range) -> bool:
-    """Whether a comparison fails for all values in these ranges."""
+    """Return whether a comparison fails for all values in these ranges."""
     if left is None or right is None:
         return False  # names and strings are compared as well
     below, above = left[1] < right[0], left[0] > right[1]
@@ -492,7 +492,7 @@ def _never(left: Range, operator: int, right: Range) -> bool:
 
 
 def _inverse(term: Any, found: Range, constants: dict[str, Any]) -> tuple[str, Range] | None:
-    """The variable of an argument, and its range where the argument has these values."""
+    """Return the variable of an argument, and its range where the argument has these values."""
     kind = term.ast_type.name
     if kind == "Variable":
         return None if term.name == "_" else (term.name, found)
@@ -535,7 +535,7 @@ def _unary(operator: int, a: tuple[int, int]) -> Range:
 
 
 def _binary(operator: int, a: tuple[int, int], b: tuple[int, int]) -> Range:
-    """A range that holds all values of the operation; a single value for single values."""
+    """Return a range that holds all values of the operation; a single value for single values."""
     single = a[0] == a[1] and b[0] == b[1]
     if operator <= 2:
         found = {0: a[0] ^ b[0], 1: a[0] | b[0], 2: a[0] & b[0]}[operator]

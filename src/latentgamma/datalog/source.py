@@ -95,7 +95,7 @@ class Scanned(NamedTuple):
     parts: tuple[_Parts, _Parts]
 
     def place(self, at: int) -> int:
-        """The place in the text that was given."""
+        """Return the place in the text that was given."""
         return self.parts[0].place(self.parts[1].place(at))
 
 
@@ -116,13 +116,13 @@ class _Parts:
         self.length += len(piece)
 
     def place(self, at: int) -> int:
-        """The place in the other text."""
+        """Return the place in the other text."""
         n = bisect_right(self.starts, at) - 1
         return self.places[n] + at - self.starts[n]
 
 
 def scan(text: str, path: str) -> Scanned:
-    """The text as clingo reads it, and what in it needs a check.
+    """Return the text as clingo reads it, and what in it needs a check.
 
     Comments and '#input' declarations are blanked. What rule text has and clingo has not is written
     in its way: names (see `clingo_names`), several heads, `=>`, `->` and `<-`.
@@ -189,7 +189,7 @@ def scan(text: str, path: str) -> Scanned:
 
 
 def _content(text: str, start: int, path: str) -> tuple[str, int]:
-    """The content of the quotes that open here, and where they end."""
+    """Return the content of the quotes that open here, and where they end."""
     try:
         name, end = read_name(text, start)
     except UnreadableName as error:
@@ -200,7 +200,7 @@ def _content(text: str, start: int, path: str) -> tuple[str, int]:
 
 
 def _rewritten(text: str) -> _Parts:
-    """The text with what clingo does not know of statements written in its way."""
+    """Return the text with what clingo does not know of statements written in its way."""
     parts = _Parts()
     copied = at = 0
     while _not_blank(text, at):
@@ -226,7 +226,7 @@ _AFTER_ATOM = frozenset({",", ";", ":", ".", *_ARROWS})
 
 
 def _rewritten_statement(tokens: list[re.Match[str]]) -> list[tuple[str, int]]:
-    """The pieces of a statement as clingo reads it, with their places; none if it is as it is."""
+    """Return the pieces of a statement as clingo reads it, with their places; none if unchanged."""
     tokens = [token for token in tokens if not token[0].isspace()]
     depths = []
     depth = 0
@@ -291,7 +291,7 @@ def _check_numbers(text: str, error: Callable[[int, str], ParseError]) -> None:
 
 
 def _has_other_escapes(text: str, start: int, end: int, path: str) -> bool:
-    """Whether a string has escapes that clingo does not know; those of rule text are known here."""
+    """Return whether a string has escapes that neither clingo nor rule text has."""
     other = False
     for escape in _escape.finditer(text, start, end):
         if escape["unknown"]:
@@ -302,7 +302,7 @@ def _has_other_escapes(text: str, start: int, end: int, path: str) -> bool:
 
 
 def blanked(text: str, parts: tuple[tuple[int, int], ...]) -> str:
-    """The text with these parts left out, and everything else at its line and column."""
+    """Return the text with these parts left out, and everything else at its line and column."""
     pieces = []
     copied = 0
     for start, end in parts:
@@ -312,12 +312,12 @@ def blanked(text: str, parts: tuple[tuple[int, int], ...]) -> str:
 
 
 def _blank(text: str, start: int, end: int) -> str:
-    """Blanks, and the line ends of this part."""
+    """Return blanks, and the line ends of this part."""
     return _not_line_end.sub(" ", text[start:end])
 
 
 def facts_renamed(text: str, new_names: dict[Signature, str]) -> str:
-    """The ground statements with the facts of some predicates under another name.
+    """Return the ground statements with the facts of some predicates under another name.
 
     >>> facts_renamed("edge(a,b). edge(a). p :- edge(a,b).", {("edge", 2): "row"})
     'row(a,b). edge(a). p :- edge(a,b).'
@@ -336,7 +336,7 @@ def facts_renamed(text: str, new_names: dict[Signature, str]) -> str:
 def ground_statements(
     text: str, start: int, end: int
 ) -> Iterator[tuple[int, str, list[str], list[str]]]:
-    """Each statement of a part without variables: its place, and the names of its atoms.
+    """Yield each statement of a part without variables: its place, and the names of its atoms.
 
     >>> list(ground_statements("a.  p( x ) :- q, not r.", 0, 23))
     [(0, 'a', [], []), (4, 'p(x)', ['q'], ['r'])]
@@ -357,7 +357,7 @@ def ground_statements(
 
 
 def signature_of(atom: str) -> Signature:
-    """The predicate of a ground atom.
+    """Return the predicate of a ground atom.
 
     >>> signature_of('edge(a,"b, c")')
     ('edge', 2)
@@ -367,7 +367,7 @@ def signature_of(atom: str) -> Signature:
 
 
 def arguments_of(atom: str) -> tuple[str, list[str]]:
-    """The predicate and the arguments of a ground atom as clingo prints it.
+    """Return the predicate and the arguments of a ground atom as clingo prints it.
 
     >>> arguments_of('edge(f(a,b),"b, c")')
     ('edge', ['f(a,b)', '"b, c"'])
@@ -391,7 +391,7 @@ def arguments_of(atom: str) -> tuple[str, list[str]]:
 
 
 def _closed_up(atom: str) -> str:
-    """The atom without blanks outside of strings, as clingo prints it."""
+    """Return the atom without blanks outside of strings, as clingo prints it."""
     return _blank_or_string.sub(lambda found: found[1] or "", atom)
 
 
@@ -474,20 +474,20 @@ class Source:
     definitions: tuple[Any, ...] = ()
 
     def extent(self, node: Any) -> tuple[int, int]:
-        """Where a node of clingo's tree stands in the scanned text."""
+        """Return where a node of clingo's tree stands in the scanned text."""
         begin, end = node.location.begin, node.location.end
         return self._offset(begin.line, begin.column), self._offset(end.line, end.column)
 
     def line(self, node: Any) -> int:
-        """The line of a node of clingo's tree in the text as it was given."""
+        """Return the line of a node of clingo's tree in the text as it was given."""
         return self.line_at(self.extent(node)[0])
 
     def line_at(self, at: int) -> int:
-        """The line of a place of the scanned text in the text as it was given."""
+        """Return the line of a place of the scanned text in the text as it was given."""
         return bisect_right(self._given_line_starts, self.scanned.place(at))
 
     def _offset(self, line: int, column: int) -> int:
-        """The place of a line and column of clingo's, which counts bytes."""
+        """Return the place of a line and column of clingo's, which counts bytes."""
         start = self._line_starts[line - 1]
         before = self.scanned.text[start : start + column].encode()[: column - 1]
         return start + len(before.decode(errors="ignore"))
@@ -501,19 +501,19 @@ class Source:
         return [0, *(found.end() for found in re.finditer("\n", self.text))]
 
     def error(self, line: int, column: int, problem: str) -> ParseError:
-        """The error at a line and column of clingo's, which counts bytes."""
+        """Return the error at a line and column of clingo's, which counts bytes."""
         at = len(self.text.rstrip())  # the end of the text
         if line <= len(self._line_starts):
             at = min(self.scanned.place(self._offset(line, column)), at)
         return error_at(self.text, at, decode_text(problem), self.path)
 
     def error_of(self, node: Any, problem: str) -> ParseError:
-        """The error at a node of clingo's tree."""
+        """Return the error at a node of clingo's tree."""
         return self.error(node.location.begin.line, node.location.begin.column, problem)
 
 
 def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> Source:
-    """The source of a prepared text, checked.
+    """Return the source of a prepared text, checked.
 
     Args:
         text: without a byte order mark, with plain line ends.
@@ -577,7 +577,7 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
 
 
 def signatures(names: Iterable[str] | str) -> list[Signature]:
-    """The predicates that are written as 'edge/2', with names as clingo gets them.
+    """Return the predicates that are written as 'edge/2', with names as clingo gets them.
 
     >>> signatures(["edge/2"])
     [('edge', 2)]
@@ -598,7 +598,7 @@ def signatures(names: Iterable[str] | str) -> list[Signature]:
 
 
 def signature(atom: Any) -> Signature:
-    """The predicate of a symbolic atom."""
+    """Return the predicate of a symbolic atom."""
     symbol = atom.symbol
     if symbol.ast_type.name == "Pool":  # p(a;b): all of its members have one name
         symbol = symbol.arguments[0]
@@ -606,7 +606,7 @@ def signature(atom: Any) -> Signature:
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """The node and everything below it."""
+    """Yield the node and everything below it."""
     yield node
     for key in node.child_keys:
         child = getattr(node, key)
@@ -617,7 +617,7 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def clingo_error(source: Source, messages: Iterable[str]) -> ParseError:
-    """What clingo complained about, at its place in the text."""
+    """Return what clingo complained about, at its place in the text."""
     said = "".join(messages)
     if unsafe := _unsafe.search(said):
         return source.error(

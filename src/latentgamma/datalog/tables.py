@@ -34,7 +34,7 @@ _SUFFIXES = (".csv", ".tsv", ".facts", ".parquet")
 
 
 def table_facts(tables: Mapping[str, Table] | None) -> Iterator[tuple[Signature, str]]:
-    r"""The predicate of each table, and its facts as text, one a line.
+    r"""Yield the predicate of each table, and its facts as text, one a line.
 
     >>> list(table_facts({"edge": [("a", "b"), ("a", "New York")]}))
     [(('edge', 2), 'edge(a,b).\nedge(a,"New York").\n')]
@@ -59,7 +59,7 @@ def table_facts(tables: Mapping[str, Table] | None) -> Iterator[tuple[Signature,
 
 
 def constant(value: object) -> str:
-    """A cell as rules write it.
+    """Return a cell as rules write it.
 
     >>> [constant(value) for value in ("ann", "Ann", 3, "007")]
     ['ann', '"Ann"', '3', '"007"']
@@ -73,7 +73,7 @@ def constant(value: object) -> str:
 
 
 def cells_of(atom: str) -> list[str]:
-    """The predicate of an atom and its arguments as the cells of a table.
+    """Return the predicate of an atom and its arguments as the cells of a table.
 
     >>> cells_of('city(de,"New Ulm",3)')
     ['city', 'de', 'New Ulm', '3']
@@ -136,7 +136,7 @@ def _as_text(
 
 
 def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Iterable[Sequence[Any]]]:
-    """What an error calls the table, and its rows."""
+    """Return what an error calls the table, and its rows."""
     if not isinstance(table, (str, os.PathLike)):
         if columns is not None:
             raise DataError(f"{key!r} names columns, which rows do not have; write the name alone")

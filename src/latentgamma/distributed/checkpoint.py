@@ -44,13 +44,13 @@ class PlacedTensor(Tensor):
 
     @staticmethod
     def of(tensor: Tensor, first: int, total: int) -> PlacedTensor:
-        """This tensor, with its place and the length of the whole."""
+        """Return this tensor, with its place and the length of the whole."""
         placed = tensor.detach().as_subclass(PlacedTensor)
         placed.first, placed.total = first, total
         return placed
 
     def size(self) -> torch.Size:  # type: ignore[override]
-        """The shape of the whole tensor."""
+        """Return the shape of the whole tensor."""
         return torch.Size([self.total, *self.shape[1:]])
 
     def _chunk(self) -> ChunkStorageMetadata:
@@ -89,7 +89,7 @@ class Layout:
     literals: Literals
 
     def placed(self, name: str, values: Tensor) -> Tensor:
-        """The values of a parameter with their place; whole ones as they are."""
+        """Return the values of a parameter with their place; whole ones as they are."""
         if self.ranks is None or not values.dim():
             return values
         places = {
@@ -101,7 +101,7 @@ class Layout:
         return values if len(values) == total else PlacedTensor.of(values, first, total)
 
     def checksum(self) -> Tensor:
-        """Numbers that depend on all literals, and not on how they are divided. (4,).
+        """Return numbers that depend on all literals, and not on how they are divided. (4,).
 
         The literals of dense rules depend on their logits, so those count for nothing here.
         """
@@ -119,7 +119,7 @@ class Layout:
 
 
 def layout_of(model: LatentGamma) -> Layout:
-    """The layout of a model; all processes of a sharded one call it together."""
+    """Return the layout of a model; all processes of a sharded one call it together."""
     rules = model.rules
     literals = rules.literals()
     body, head = len(literals.body_rule), len(literals.head_rule)
@@ -262,7 +262,7 @@ def _run(ranks: Ranks | None, action: str, run: Any, path: Path) -> None:
 
 
 def _numbers(folder: Path, *, complete: bool = False) -> list[int]:
-    """The numbers of the checkpoints in a folder."""
+    """Return the numbers of the checkpoints in a folder."""
     found = [path for path in folder.glob(f"{_NAME}*") if path.name[len(_NAME) :].isdecimal()]
     if complete:
         found = [path for path in found if (path / ".metadata").is_file()]
@@ -270,7 +270,7 @@ def _numbers(folder: Path, *, complete: bool = False) -> list[int]:
 
 
 def _agreed(ranks: Ranks | None, number: int) -> int:
-    """The largest of the numbers of all processes: a file may be seen later in some of them."""
+    """Return the largest number of all processes: some may see a file later than others."""
     return number if ranks is None else ranks.largest(number)[0]
 
 
@@ -280,7 +280,7 @@ def _agreed(ranks: Ranks | None, number: int) -> int:
 def _values(
     model: LatentGamma, optimizer: torch.optim.Optimizer | None, layout: Layout
 ) -> dict[str, Any]:
-    """Every tensor of a checkpoint by its name, as torch.distributed.checkpoint takes it."""
+    """Return every tensor of a checkpoint by its name, as torch.distributed.checkpoint takes it."""
     names = {}
     values: dict[str, Any] = {}
     for own, parameter in model.named_parameters():
@@ -306,7 +306,7 @@ def _values(
 
 
 def _as_numbers(option: object) -> Tensor | None:
-    """An option of an optimiser as a tensor; None if it is not made of numbers."""
+    """Return an option of an optimiser as a tensor; None if it is not made of numbers."""
     if isinstance(option, Tensor):
         return option
     listed = option if isinstance(option, (tuple, list)) else [option]

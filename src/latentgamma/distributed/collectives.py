@@ -19,7 +19,7 @@ from latentgamma.errors import ArgumentError, DistributedError, ModelError
 
 
 def mixed_bits(numbers: Tensor) -> Tensor:
-    """A hash of each 64-bit number: the finalizer of splitmix64, in wrapping arithmetic."""
+    """Return a hash of each 64-bit number: the finalizer of splitmix64, in wrapping arithmetic."""
     numbers = (numbers ^ (numbers >> 30)) * -4658895280553007687
     numbers = (numbers ^ (numbers >> 27)) * -7723592293110705685
     return numbers ^ (numbers >> 31)
@@ -29,7 +29,7 @@ def mixed_bits(numbers: Tensor) -> Tensor:
 
 
 def balanced_ranges(costs: npt.ArrayLike, parts: int) -> list[int]:
-    """The bounds of `parts` contiguous ranges of about equal cost; some may be empty.
+    """Return the bounds of `parts` contiguous ranges of about equal cost; some may be empty.
 
     >>> balanced_ranges([1, 1, 1, 1, 8], 2)
     [0, 4, 5]
@@ -52,7 +52,7 @@ def balanced_ranges(costs: npt.ArrayLike, parts: int) -> list[int]:
 
 
 def even_ranges(count: int, parts: int) -> list[int]:
-    """The bounds of `parts` contiguous ranges of so many items, equal up to one item.
+    """Return the bounds of `parts` contiguous ranges of so many items, equal up to one item.
 
     >>> even_ranges(7, 3)
     [0, 2, 4, 7]
@@ -78,7 +78,7 @@ class Ranks:
     device: str = "cpu"
 
     def all_reduce(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The sums of these tensors over all processes. No gradients."""
+        """Return the sums of these tensors over all processes. No gradients."""
         sums = tuple(
             tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors
         )
@@ -93,24 +93,24 @@ class Ranks:
         return sums
 
     def largest(self, *values: int) -> list[int]:
-        """The largest of each of these numbers over all processes."""
+        """Return the largest of each of these numbers over all processes."""
         found = self._integers(values)
         self._checked(lambda: dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group))
         return [int(value) for value in found.tolist()]
 
     def counts(self, *values: int) -> list[list[int]]:
-        """These numbers of every process, by rank."""
+        """Return these numbers of every process, by rank."""
         own = self._integers(values)
         found = [torch.empty_like(own) for _ in range(self.size)]
         self._checked(lambda: dist.all_gather(found, own, group=self.group))
         return [[int(x) for x in row.tolist()] for row in found]
 
     def agree(self, number: int) -> bool:
-        """Whether all processes have the same number."""
+        """Return whether all processes have the same number."""
         return len({row[0] for row in self.counts(number)}) == 1
 
     def concatenate(self, tensor: Tensor) -> Tensor:
-        """The tensors of all processes, joined along the first dimension in the order of ranks."""
+        """Return the tensors of all processes, joined along the first dimension by rank."""
         lengths = [row[0] for row in self.counts(len(tensor))]
         longest = max(lengths)
         padded = tensor.new_zeros(longest, *tensor.shape[1:])
@@ -120,7 +120,7 @@ class Ranks:
         return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
 
     def exchange(self, tensor: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """What every process sends to this one, by rank. No gradients.
+        """Return what every process sends to this one, by rank. No gradients.
 
         Args:
             tensor: what this process sends, rank by rank along the first dimension.
@@ -137,13 +137,13 @@ class Ranks:
         return found
 
     def objects(self, value: T) -> list[T]:
-        """The values of all processes, by rank; any value that can be pickled."""
+        """Return the values of all processes, by rank; any value that can be pickled."""
         found: list[Any] = [None] * self.size
         self._checked(lambda: dist.all_gather_object(found, value, group=self.group))
         return found
 
     def broadcast(self, value: T, rank: int) -> T:
-        """The value of one process; any value that can be pickled."""
+        """Return the value of one process; any value that can be pickled."""
         found: list[Any] = [value]
         self._checked(lambda: dist.broadcast_object_list(found, group=self.group, group_src=rank))
         shared: T = found[0]
@@ -174,7 +174,7 @@ class Ranks:
 
 
 def ranks_of(mesh: object) -> Ranks:
-    """The processes of a one-dimensional mesh.
+    """Return the processes of a one-dimensional mesh.
 
     Raises:
         ArgumentError: this is not such a mesh, or this process is not part of it.
@@ -196,19 +196,19 @@ def ranks_of(mesh: object) -> Ranks:
 
 
 def sum_over_ranks(ranks: Ranks, *partial: Tensor) -> tuple[Tensor, ...]:
-    """The sums of partial tensors; the gradient of a replicated result is taken as it is."""
+    """Return the sums of partial tensors; the gradient of a replicated result is taken as it is."""
     sums: tuple[Tensor, ...] = _Sum.apply(ranks, *partial)  # type: ignore[no-untyped-call]
     return sums
 
 
 def copy_to_ranks(ranks: Ranks, *replicated: Tensor) -> tuple[Tensor, ...]:
-    """These replicated tensors; their gradients are summed over the processes."""
+    """Return these replicated tensors; their gradients are summed over the processes."""
     copies: tuple[Tensor, ...] = _Copy.apply(ranks, *replicated)  # type: ignore[no-untyped-call]
     return copies
 
 
 def exchange(ranks: Ranks, tensor: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-    """`Ranks.exchange` with gradients, which go back the way the values came."""
+    """Return `Ranks.exchange` with gradients, which go back the way the values came."""
     found: Tensor = _Exchange.apply(ranks, tensor, tuple(send), tuple(receive))  # type: ignore[no-untyped-call]
     return found
 

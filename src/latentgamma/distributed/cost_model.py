@@ -43,7 +43,8 @@ class ShardingPlan:
     touched: float
 
     def seconds(self, *, memory_bandwidth: float, link_bandwidth: float) -> float:
-        """A lower bound for the time of one step, from bytes per second of memory and of the link.
+        """Return a lower bound for the time of one step,
+        from bytes per second of memory and of the link.
 
         >>> step = plan(M=10**6, R=10**7, k=2, B=64, devices=8)
         >>> round(step.seconds(memory_bandwidth=3e12, link_bandwidth=4e11), 4)
@@ -69,7 +70,8 @@ class ShardingPlan:
 def plan(
     M: int, R: int, k: float, B: int = 1, devices: int = 1, *, atoms: bool = False
 ) -> ShardingPlan:
-    """The memory of each device and what it sends in a step, for a model sharded over devices.
+    """Return the memory of each device and what it sends in a step,
+    for a model sharded over devices.
 
     It is a computed estimate: rules have one head, and atoms are used evenly.
 
@@ -138,7 +140,7 @@ def plan(
 
 
 def _size(count: float) -> str:
-    """A number of bytes as a person writes it."""
+    """Return a number of bytes as a person writes it."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"

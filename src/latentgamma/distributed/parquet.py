@@ -48,7 +48,7 @@ def close_table(
     keep: Sequence[str] = (),
     threads: int | None = None,
 ) -> pa.Table:
-    """The closures of the fact sets in an Arrow table, as an Arrow table.
+    """Return the closures of the fact sets in an Arrow table, as an Arrow table.
 
     It is what engines for tables call on each batch, for example
     `dataset.map_batches(partial(close_table, program), batch_format="pyarrow")` in Ray Data.
@@ -104,7 +104,7 @@ def check_columns_of(
     atoms: Iterable[str] | None,
     keep: Sequence[str],
 ) -> list[str]:
-    """The atoms to return, after a check of the names.
+    """Return the atoms to return, after a check of the names.
 
     Raises:
         DataError: a column or an atom is not there, or a name stands for two things.
@@ -134,7 +134,7 @@ def check_columns_of(
 
 
 def _bits(column: pa.ChunkedArray, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bits of a column, eight in a byte, the first one lowest."""
+    """Return the bits of a column, eight in a byte, the first one lowest."""
     import pyarrow as pa
 
     if column.null_count:
@@ -163,7 +163,7 @@ def _truth_values(column: pa.ChunkedArray, name: str) -> np.ndarray[Any, np.dtyp
 
 
 def _column(planes: Planes, row: int, count: int) -> pa.Array:
-    """One row of bit planes as an Arrow column."""
+    """Return one row of bit planes as an Arrow column."""
     import pyarrow as pa
 
     data = pa.py_buffer(np.ascontiguousarray(planes[row]))
@@ -290,7 +290,7 @@ def close_parquet(
 def _spread(
     executor: Executor, work: Any, program: Any, parts: list[_TablePart]
 ) -> Generator[int, None, None]:
-    """The number of fact sets of each part, as the executor finishes them."""
+    """Yield the number of fact sets of each part, as the executor finishes them."""
     futures: list[Future[int]] = []
     try:
         futures += [executor.submit(work, program, part) for part in parts]
@@ -349,7 +349,7 @@ def _close_part(
 
 
 def _source_files(source: Any) -> list[Path]:
-    """The files of a source, sorted where a folder was given."""
+    """Return the files of a source, sorted where a folder was given."""
     given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     files: list[Path] = []
     for each in map(Path, given):
@@ -414,7 +414,7 @@ def _about(
     keep: Sequence[str],
     rows_per_part: int,
 ) -> dict[str, Any]:
-    """Everything that the parts depend on."""
+    """Return everything that the parts depend on."""
     text = dumps(program) + "".join(f"{name}\n" for name in program.atoms)
     return {
         "program": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -506,7 +506,7 @@ class RayExecutor(Executor):
         self._run = ray.remote(num_cpus=1, max_retries=_RETRIES)(_call)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """The future result of `fn(*args, **kwargs)`, computed in the cluster."""
+        """Return the future result of `fn(*args, **kwargs)`, computed in the cluster."""
         references = [self._reference(argument) for argument in args]
         self._before = args
         task = self._run.remote(fn, *references, **kwargs)
@@ -543,7 +543,7 @@ class RayExecutor(Executor):
             self._ray.shutdown()
 
     def _reference(self, argument: Any) -> Any:
-        """The argument, or a reference to it if the task before had the same: it is sent once."""
+        """Return the argument, or a reference to it if the last task had the same one."""
         if isinstance(argument, _SMALL) or not any(argument is x for x in self._before):
             return argument
         known = self._shared.get(id(argument))
@@ -552,7 +552,7 @@ class RayExecutor(Executor):
         return known[1]
 
     def _plain(self, error: BaseException) -> BaseException:
-        """The exception that the task raised, or that a worker was lost."""
+        """Return the exception that the task raised, or that a worker was lost."""
         errors = self._ray.exceptions
         if isinstance(error, errors.RayTaskError):
             cause: BaseException = error.cause

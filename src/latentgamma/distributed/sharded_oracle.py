@@ -56,7 +56,7 @@ class ProgramShard:
 
     @classmethod
     def of(cls, rules: Program, mesh: DeviceMesh) -> ProgramShard:
-        """The shard with these rules; all processes have the same atoms in the same order.
+        """Return the shard with these rules; all processes have the same atoms in the same order.
 
         Raises:
             ProgramError: this is not a definite program, or the processes have different atoms.
@@ -125,7 +125,8 @@ class ProgramShard:
 
 
 def load_shard(path: str | os.PathLike[str], mesh: DeviceMesh) -> ProgramShard:
-    """The part of this process of a program in a file, without any process reading all rules.
+    """Return the part of this process of a program in a file,
+    without any process reading all rules.
 
     The file is divided by its size. Atoms are numbered as `latentgamma.load` does. All processes
     hold the names of all atoms, and the rules of their own part.
@@ -162,7 +163,7 @@ def load_shard(path: str | os.PathLike[str], mesh: DeviceMesh) -> ProgramShard:
 def _read_part(
     path: Path, ranks: Ranks
 ) -> tuple[dict[str, int], Numbers, npt.NDArray[np.int32], Numbers, npt.NDArray[np.int32]]:
-    """The names of a part of the file in the order they appear, and its rules as rows."""
+    """Return the names of a part of the file in the order they appear, and its rules as rows."""
     if not is_rule_text(path):
         raise ProgramError(
             f"{str(path)!r}: only rule text (.lp, .pl or .dl) can be read in parts; convert it with "
@@ -199,7 +200,7 @@ def _starts(sizes: list[Numbers]) -> Numbers:
 
 
 def _range(file: BinaryIO, ranks: Ranks) -> tuple[int, int]:
-    """Where the part of this process starts and ends: after a rule that ends its line."""
+    """Return where the part of this process starts and ends: after a rule that ends its line."""
     size = file.seek(0, os.SEEK_END)
     bounds = even_ranges(size, ranks.size)
     start, stop = (_next_end(file, at, size) for at in bounds[ranks.rank : ranks.rank + 2])
@@ -207,7 +208,7 @@ def _range(file: BinaryIO, ranks: Ranks) -> tuple[int, int]:
 
 
 def _next_end(file: BinaryIO, at: int, size: int) -> int:
-    """The first place from `at` on that follows the last line of a rule."""
+    """Return the first place from `at` on that follows the last line of a rule."""
     if at == 0:
         return 0
     # From two bytes before: a rule may end just there.
@@ -223,7 +224,7 @@ def _next_end(file: BinaryIO, at: int, size: int) -> int:
 
 
 def _blocks(file: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """The bytes from `start` to `stop`, in pieces that end with a rule, and where each starts."""
+    """Yield the bytes from `start` to `stop` in pieces that end with a rule, and their starts."""
     while start < stop:
         end = min(_next_end(file, start + _BLOCK, stop), stop) if start + _BLOCK < stop else stop
         file.seek(start)
@@ -244,7 +245,7 @@ def _read_block(block: bytes, shown: str) -> Program:
 def _joined_names(
     names: dict[str, int], ranks: Ranks
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """The names of all processes, in the order of the file, and the number of each own name."""
+    """Return the names of all processes in the order of the file, and the numbers of own ones."""
     known: dict[str, int] = {}
     for rank in range(ranks.size):
         new = [name for name in names if name not in known] if rank == ranks.rank else []
@@ -275,7 +276,7 @@ def oracle(
     horizon: float = 10**6,
     atoms: bool = False,
 ) -> LatentGamma:
-    """The sharded model whose parameters are the closed form of a program.
+    """Return the sharded model whose parameters are the closed form of a program.
 
     It is what `latentgamma.oracle` makes of the whole program, divided among the processes that
     have the parts. No process holds all rules, so the model has no `program`: pass `steps`, and
@@ -353,7 +354,7 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def fully_shard(module: AnyModule, mesh: DeviceMesh) -> AnyModule:
-    """The module with PyTorch's `fully_shard` (FSDP2) applied, whatever models it contains.
+    """Return the module with PyTorch's `fully_shard` (FSDP2) applied, whatever models it contains.
 
     PyTorch's function refuses parameters without a dimension, which every model has two of, the
     gain and the gate. They stay whole in each process, and their gradients are averaged as those

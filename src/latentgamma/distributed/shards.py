@@ -67,16 +67,16 @@ class ShardedRules(AbstractRules):
         return self._total
 
     def read(self) -> Weights:
-        """The weights of the rules of this process."""
+        """Return the weights of the rules of this process."""
         return self.local.read()
 
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
-        """Stage 1 for the rules of this process. (…, R)."""
+        """Compute stage 1 for the rules of this process. (…, R)."""
         (state,) = copy_to_ranks(self.ranks, state)
         return self.local.match(state, weights, threshold)
 
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        """Stages 2 and 4: the sum over the rules of all processes. (…, M)."""
+        """Compute stages 2 and 4: the sum over the rules of all processes. (…, M)."""
         if not isinstance(self.local, SparseRules):
             return sum_over_ranks(self.ranks, self.local.route(firing, weights))[0]
         sums, total = self.local.head_sums(firing, weights, self.M)
@@ -84,28 +84,28 @@ class ShardedRules(AbstractRules):
         return total.to(firing.dtype) + sums
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-        """Gain and gate; the gradient of the gain is summed over the processes."""
+        """Return gain and gate; the gradient of the gain is summed over the processes."""
         # Each process uses the gain for its own rules, and the gate for all atoms.
         return copy_to_ranks(self.ranks, gain)[0], gate
 
     # ---- The rules of this process
 
     def literals(self) -> Literals:
-        """The literals of the rules of this process, which are numbered from 0."""
+        """Return the literals of the rules of this process, which are numbered from 0."""
         return self.local.literals()
 
     def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """u_ji of rules of this process, in float64. (pairs,)."""
+        """Return u_ji of rules of this process, in float64. (pairs,)."""
         return self.local.body_at(weights, rule, atom)
 
     def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """v_ji of rules of this process, in float64. (pairs,)."""
+        """Return v_ji of rules of this process, in float64. (pairs,)."""
         return self.local.head_at(weights, rule, atom)
 
     # ---- All rules
 
     def all_literals(self) -> Literals:
-        """The literals of the rules of all processes."""
+        """Return the literals of the rules of all processes."""
         if self._all_literals is None or isinstance(self.local, DenseRules):
             held = self.local.literals()
             self._all_literals = Literals(
@@ -117,7 +117,7 @@ class ShardedRules(AbstractRules):
         return self._all_literals
 
     def gathered(self) -> SparseRules | DenseRules:
-        """All rules in this process, with copies of all logits."""
+        """Return all rules in this process, with copies of all logits."""
         join = self.ranks.concatenate
         with torch.no_grad():
             if isinstance(self.local, DenseRules):
@@ -132,7 +132,7 @@ class ShardedRules(AbstractRules):
             )
 
     def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
-        """The rules of all processes, in this one, and their parameters."""
+        """Return the rules of all processes, in this one, and their parameters."""
         join = self.ranks.concatenate
         weights = Weights(*map(join, parameters.weights))
         threshold, sharpness, amplitude = map(join, parameters[1:4])
@@ -141,15 +141,15 @@ class ShardedRules(AbstractRules):
         )
 
     def in_any_process(self, condition: bool) -> bool:
-        """Whether the condition is true in any process."""
+        """Return whether the condition is true in any process."""
         return bool(self.ranks.largest(condition)[0])
 
     def to_dense(self) -> DenseRules:
-        """The rules of all processes as full matrices."""
+        """Return the rules of all processes as full matrices."""
         return self.gathered().to_dense()
 
     def extra_repr(self) -> str:
-        """The rules of this process among all rules."""
+        """Return the rules of this process among all rules."""
         return (
             f"rules {self.first} to {self.first + self.R} of {self.total}, "
             f"rank {self.ranks.rank} of {self.ranks.size}"
@@ -157,7 +157,7 @@ class ShardedRules(AbstractRules):
 
 
 def rows_between(rules: AbstractRules, start: int, stop: int) -> SparseRules | DenseRules:
-    """Copies of the rules from `start` up to `stop`.
+    """Return copies of the rules from `start` up to `stop`.
 
     Raises:
         ModelError: the rules are neither sparse nor dense.
@@ -189,7 +189,7 @@ def rows_between(rules: AbstractRules, start: int, stop: int) -> SparseRules | D
 
 
 def _between(rule: Tensor, start: int, stop: int) -> Tensor:
-    """The places of the literals of these rules, sorted by rule."""
+    """Return the places of the literals of these rules, sorted by rule."""
     places = torch.nonzero((rule >= start) & (rule < stop)).flatten()
     return places[torch.argsort(rule[places], stable=True)]
 
@@ -256,11 +256,11 @@ class AtomShardedRules(AbstractRules):
         return self._total
 
     def read(self) -> Weights:
-        """The weights of the rules of this process."""
+        """Return the weights of the rules of this process."""
         return self.local.read()
 
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
-        """Stage 1 for the rules of this process. (…, R)."""
+        """Compute stage 1 for the rules of this process. (…, R)."""
         missing = 1 - state
         total = self._replicated(missing.sum(-1, keepdim=True, dtype=torch.float64))
         used, served = self._body_counts
@@ -268,7 +268,7 @@ class AtomShardedRules(AbstractRules):
         return self.local.margins(self._exchange(sent, served, used), total, weights, threshold)
 
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        """Stages 2 and 4: the sum over the rules of all processes, for own atoms. (…, M)."""
+        """Compute stages 2 and 4 of own atoms, over the rules of all processes. (…, M)."""
         used, served = self._head_counts
         sums, total = self.local.head_sums(firing, weights, sum(used))
         arrived = self._exchange(sums, used, served)
@@ -278,12 +278,12 @@ class AtomShardedRules(AbstractRules):
         return self._replicated(total).to(firing.dtype) + received
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-        """Gain and gate; their gradients are summed over the processes."""
+        """Return gain and gate; their gradients are summed over the processes."""
         gain, gate = copy_to_ranks(self.ranks, gain, gate)
         return gain, gate
 
     def _replicated(self, partial: Tensor) -> Tensor:
-        """The sum over the processes, which each of them uses for something else."""
+        """Return the sum over the processes, which each of them uses for something else."""
         return copy_to_ranks(self.ranks, *sum_over_ranks(self.ranks, partial))[0]
 
     def _exchange(self, values: Tensor, send: list[int], receive: list[int]) -> Tensor:
@@ -293,7 +293,7 @@ class AtomShardedRules(AbstractRules):
     # ---- The rules of this process
 
     def literals(self) -> Literals:
-        """The literals of the rules of this process, with atoms numbered among all atoms."""
+        """Return the literals of the rules of this process, with atoms numbered among all atoms."""
         held = self.local.literals()
         return held._replace(
             body_atom=self.get_buffer("body_used")[held.body_atom],
@@ -301,25 +301,25 @@ class AtomShardedRules(AbstractRules):
         )
 
     def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """Not available: the model has to be gathered first."""
+        """Raise an error: the model has to be gathered first."""
         raise _not_whole("the weight of an atom")
 
     def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """Not available: the model has to be gathered first."""
+        """Raise an error: the model has to be gathered first."""
         raise _not_whole("the weight of an atom")
 
     # ---- All rules and atoms
 
     def all_literals(self) -> Literals:
-        """Not available: what needs all literals needs the whole state too."""
+        """Raise an error: what needs all literals needs the whole state too."""
         raise _not_whole('gradient="proof"')
 
     def gather_state(self, state: Tensor) -> Tensor:
-        """The values of all atoms, from the states of all processes. No gradients. (…, all atoms)."""
+        """Return the values of all atoms, from the states of all processes; no gradients."""
         return self.ranks.concatenate(state.movedim(-1, 0)).movedim(0, -1)
 
     def gathered(self) -> SparseRules:
-        """All rules in this process, with copies of all logits."""
+        """Return all rules in this process, with copies of all logits."""
         join, held = self.ranks.concatenate, self.literals()
         with torch.no_grad():
             return SparseRules(
@@ -337,7 +337,7 @@ class AtomShardedRules(AbstractRules):
             )
 
     def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
-        """The rules of all processes, in this one, and their parameters."""
+        """Return the rules of all processes, in this one, and their parameters."""
         join = self.ranks.concatenate
         weights = Weights(*map(join, parameters.weights))
         threshold, sharpness, amplitude, offset = map(join, parameters[1:5])
@@ -346,15 +346,15 @@ class AtomShardedRules(AbstractRules):
         )
 
     def in_any_process(self, condition: bool) -> bool:
-        """Whether the condition is true in any process."""
+        """Return whether the condition is true in any process."""
         return bool(self.ranks.largest(condition)[0])
 
     def to_dense(self) -> DenseRules:
-        """The rules of all processes as full matrices."""
+        """Return the rules of all processes as full matrices."""
         return self.gathered().to_dense()
 
     def extra_repr(self) -> str:
-        """The rules and atoms of this process among all of them."""
+        """Return the rules and atoms of this process among all of them."""
         atoms = self.own_atoms
         return (
             f"rules {self.first} to {self.first + self.R} of {self.total}, "
@@ -364,7 +364,7 @@ class AtomShardedRules(AbstractRules):
 
 
 def divide_atoms(rules: SparseRules, *, first: int, total: int, ranks: Ranks) -> AtomShardedRules:
-    """These rules of one process, over all atoms, with the atoms divided too.
+    """Return these rules of one process, over all atoms, with the atoms divided too.
 
     All processes call it together. The logits are those of the rules given, not copies.
     """
@@ -383,13 +383,13 @@ def divide_atoms(rules: SparseRules, *, first: int, total: int, ranks: Ranks) ->
 
 
 def own_atoms(M: int, ranks: Ranks) -> slice:
-    """The range of the atoms of this process."""
+    """Return the range of the atoms of this process."""
     bounds = even_ranges(M, ranks.size)
     return slice(bounds[ranks.rank], bounds[ranks.rank + 1])
 
 
 def _traffic(atoms: Tensor, M: int, ranks: Ranks) -> tuple[AtomTraffic, Tensor]:
-    """The traffic for these atoms, and their numbers among those that are used."""
+    """Return the traffic for these atoms, and their numbers among those that are used."""
     used, number = torch.unique(atoms, sorted=True, return_inverse=True)
     bounds = torch.tensor(even_ranges(M, ranks.size), device=used.device)
     places = torch.searchsorted(used, bounds)
@@ -417,7 +417,7 @@ OF_ALL = ("gain_raw", "gate_raw")
 
 
 def shard(model: LatentGamma, mesh: DeviceMesh, *, atoms: bool = False) -> LatentGamma:
-    """A model that computes the same with its rules divided among the processes of a mesh.
+    """Return a model that computes the same with its rules divided among the processes of a mesh.
 
     Every process calls it with the same model, and later with the same states; each gets the
     same values, and the gradients of its own rules. Parameters that all rules share, and the
@@ -476,7 +476,7 @@ def shard(model: LatentGamma, mesh: DeviceMesh, *, atoms: bool = False) -> Laten
 
 
 def gather(model: LatentGamma) -> LatentGamma:
-    """The whole of a sharded model, in every process: what `shard` was given.
+    """Return the whole of a sharded model, in every process: what `shard` was given.
 
     Every process of the mesh calls it. The model that was given is not changed. A model that was
     sharded with `atoms` comes back without its program.
@@ -502,7 +502,7 @@ def gather(model: LatentGamma) -> LatentGamma:
 
 
 def _checksum(model: LatentGamma) -> int:
-    """A number that differs for other parameters or literals."""
+    """Return a number that differs for other parameters or literals."""
     total = 0
     for place, tensor in enumerate((*model.parameters(), *model.rules.buffers())):
         data = tensor.detach().contiguous()
@@ -514,7 +514,7 @@ def _checksum(model: LatentGamma) -> int:
 def with_rules(
     model: LatentGamma, rules: AbstractRules, raw: dict[str, Tensor], program: Program | None
 ) -> LatentGamma:
-    """A model with the options of another, these rules and these raw parameters."""
+    """Return a model with the options of another, these rules and these raw parameters."""
     gain, gate = model.gain.detach(), model.gate.detach()
     made = LatentGamma(
         rules,

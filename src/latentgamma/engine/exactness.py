@@ -61,7 +61,7 @@ class Variables:
         return product
 
     def exclude(self, a: int, b: int) -> bool:
-        """Whether two input atoms are different atoms of one group."""
+        """Return whether two input atoms are different atoms of one group."""
         owner = self.owner
         return a != b and a in owner and owner[a] == owner.get(b)
 
@@ -114,11 +114,11 @@ class RelevantRules:
     inputs: tuple[int, ...]
 
     def is_negated(self, literal: int) -> bool:
-        """Whether a literal is a negation."""
+        """Return whether a literal is a negation."""
         return literal >= len(self.certain)
 
     def atom_of(self, literal: int) -> int:
-        """The atom of a literal; that of an input is left as it is."""
+        """Return the atom of a literal; that of an input is left as it is."""
         return literal - len(self.certain) if literal >= len(self.certain) else literal
 
 
@@ -185,7 +185,7 @@ def relevant_rules(
 def _possible_rules(
     program: Program, fed: Mask, true: Sequence[int]
 ) -> tuple[list[tuple[list[int], list[int]]], Mask, Mask]:
-    """The rules that may fire, atoms that may be true, and atoms that are always true.
+    """Return the rules that may fire, atoms that may be true, and atoms that are always true.
 
     With negation there may be fewer in truth of the first two, and more of the last.
     """
@@ -230,7 +230,7 @@ def _possible_rules(
 
 
 def _all_true(program: Program, state: Mask) -> Mask:
-    """Which rules have every body atom in the state."""
+    """Return which rules have every body atom in the state."""
     total = np.concatenate(([0], np.cumsum(state[program.body_indices])))
     fires: Mask = np.diff(total[program.body_indptr]) == program.body_sizes
     return fires
@@ -313,7 +313,7 @@ _Building = Generator[Any, Any, Any]
 
 
 def _run(building: _Building) -> Any:
-    """The result of a generator that yields others."""
+    """Return the result of a generator that yields others."""
     stack, result = [building], None
     while stack:
         try:
@@ -326,7 +326,7 @@ def _run(building: _Building) -> Any:
 
 
 def _each(buildings: Iterable[_Building]) -> _Building:
-    """The results of several generators."""
+    """Yield the results of several generators."""
     results = []
     for building in buildings:
         results.append((yield building))  # noqa: PERF401 (a comprehension cannot yield)
@@ -379,7 +379,7 @@ class _Builder:
     def _arrays(
         self, outputs: list[int], complements: list[int], subtracts: frozenset[int]
     ) -> SumProduct:
-        """The nodes that the outputs and complements depend on, the inputs first."""
+        """Return the nodes that the outputs and complements depend on, the inputs first."""
         used = [False] * len(self._nodes)
         for node in (*outputs, *complements):
             if node >= 0:
@@ -416,7 +416,7 @@ class _Builder:
     # ---- Literals
 
     def _of_literal(self, literal: int) -> _Building:
-        """The node of a literal, CERTAIN or IMPOSSIBLE."""
+        """Yield the node of a literal, CERTAIN or IMPOSSIBLE."""
         if literal not in self._node:
             atom, negated = self._input_of(literal)
             if atom >= 0:
@@ -454,7 +454,7 @@ class _Builder:
         return self._add(INDEPENDENT if self._independent[atom] else EXCLUSIVE, bodies)
 
     def _others(self, group: tuple[int, ...], atoms: set[int]) -> _Building:
-        """The sum of the values of a group besides some."""
+        """Yield the sum of the values of a group besides some."""
         literals = [-1 - atom if atom in self._rules.bodies else atom for atom in group]
         nodes = yield _each(self._of_literal(i) for i in literals if i not in atoms)
         return self._sum([[node] for node in nodes])
@@ -462,7 +462,7 @@ class _Builder:
     # ---- None of several bodies
 
     def _none_of(self, bodies: frozenset[Body]) -> _Building:
-        """The node of the event that no body holds; UNKNOWN where that needs a difference."""
+        """Yield the node of the event that no body holds; UNKNOWN where that needs a difference."""
         if not bodies:
             return CERTAIN
         if () in bodies:
@@ -510,7 +510,7 @@ class _Builder:
         return self._sum(products)
 
     def _none_true(self, atoms: set[int]) -> _Building:
-        """The node of the event that none of some exclusive atoms is true."""
+        """Yield the node of the event that none of some exclusive atoms is true."""
         if len(atoms) == 1:
             return (yield self._of_literal(self._negation(next(iter(atoms)))))
         inputs = {self._input_of(atom)[0] for atom in atoms}
@@ -519,7 +519,7 @@ class _Builder:
         return (yield self._none_of(frozenset(b for atom in atoms for b in self._bodies_of(atom))))
 
     def _cases(self, bodies: frozenset[Body]) -> set[int] | None:
-        """Atoms that exclude each other and share no variable with the other atoms."""
+        """Return atoms that exclude each other and share no variable with the other atoms."""
         found: list[tuple[int, set[int]]] = []  # variables, atoms
         for atom in sorted({self._atom_of(literal) for body in bodies for literal in body}):
             support, atoms = self._support(atom), {atom}
@@ -539,7 +539,7 @@ class _Builder:
         return None
 
     def _given(self, bodies: frozenset[Body], atoms: set[int], case: int | None) -> frozenset[Body]:
-        """What is left of the bodies if one of these atoms is true, or none."""
+        """Return what is left of the bodies if one of these atoms is true, or none."""
         left = []
         for body in bodies:
             rest = []
@@ -554,7 +554,7 @@ class _Builder:
         return frozenset(left)
 
     def _unfolded(self, bodies: frozenset[Body]) -> frozenset[Body]:
-        """The bodies with derived atoms replaced by their bodies; empty where there is none."""
+        """Return the bodies with derived atoms replaced by their bodies; empty if there is none."""
         left: set[Body] = set()
         changed = False
         for body in bodies:
@@ -569,7 +569,7 @@ class _Builder:
         return frozenset(left) if changed else frozenset()
 
     def _components(self, bodies: frozenset[Body]) -> list[frozenset[Body]]:
-        """The bodies divided into sets that share no variable."""
+        """Return the bodies divided into sets that share no variable."""
         found: list[tuple[int, list[Body]]] = []
         for body in sorted(bodies):
             support, some = 0, [body]
@@ -584,11 +584,11 @@ class _Builder:
     # ---- Nodes
 
     def _product(self, nodes: list[int]) -> list[int] | None:
-        """The body of these nodes; None where one is impossible."""
+        """Return the body of these nodes; None where one is impossible."""
         return None if IMPOSSIBLE in nodes else [node for node in nodes if node != CERTAIN]
 
     def _sum(self, bodies: list[list[int]]) -> int:
-        """The node of a disjunction of exclusive bodies."""
+        """Return the node of a disjunction of exclusive bodies."""
         if not bodies:
             return IMPOSSIBLE
         if len(bodies) == 1 and len(bodies[0]) <= 1:
@@ -613,7 +613,7 @@ class _Builder:
         return literal + self._M if literal < self._M else literal - self._M
 
     def _atom_of(self, literal: int) -> int:
-        """The literal without its negation."""
+        """Return the literal without its negation."""
         given = -1 - literal if literal < 0 else literal
         return literal if given < self._M else self._negation(literal)
 
@@ -621,13 +621,13 @@ class _Builder:
         return self._rules.bodies.get(atom, ((atom,),))
 
     def _input_of(self, literal: int) -> tuple[int, bool]:
-        """The input atom of a literal, -1 if it is derived, and whether it is negated."""
+        """Return the input atom of a literal, -1 if it is derived, and whether it is negated."""
         given = -1 - literal if literal < 0 else literal
         atom, negated = given % self._M, given >= self._M
         return (atom if literal < 0 or atom not in self._rules.bodies else -1), negated
 
     def _group(self, atom: int) -> tuple[int, ...]:
-        """The atoms of the group of an input; none for an independent fact."""
+        """Return the atoms of the group of an input; none for an independent fact."""
         facts = len(self._variables.facts)
         owner = self._variables.owner[atom]
         return self._variables.groups[owner - facts] if owner >= facts else ()
@@ -721,7 +721,7 @@ class _Check:
         self._pairs = 0
 
     def order(self, outputs: Iterable[int]) -> list[int]:
-        """The derived atoms that the outputs depend on, in depth-first postorder.
+        """Return the derived atoms that the outputs depend on, in depth-first postorder.
 
         Where there is no cycle the atoms of a body come before its head. An atom on a cycle has
         a part that comes later, or depends on an atom that has one.
@@ -746,7 +746,7 @@ class _Check:
         return order
 
     def combine(self, atom: int, refused: dict[int, str]) -> bool:
-        """Whether the bodies of an atom are independent (True) or exclusive (False)."""
+        """Return whether the bodies of an atom are independent (True) or exclusive (False)."""
         for part in self._parts(atom):
             if part in refused:
                 raise _RefusedError(refused[part])
@@ -775,7 +775,7 @@ class _Check:
         return [self._rules.atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
 
     def support(self, i: int) -> int:
-        """The variables of a literal, as bits."""
+        """Return the variables of a literal, as bits."""
         i = self._rules.atom_of(i)
         if i in self._supports:
             return self._supports[i]
@@ -793,7 +793,7 @@ class _Check:
         return union
 
     def _overlap(self, bodies: list[tuple[int, Body]]) -> tuple[Body, Body] | None:
-        """Two bodies with different labels that are not proved exclusive, or None."""
+        """Return two bodies with different labels that are not proved exclusive, or None."""
         if len({label for label, _ in bodies}) <= 1:
             return None
         for variable in self._common_variables(bodies):
@@ -813,7 +813,7 @@ class _Check:
         return None
 
     def _common_variables(self, bodies: list[tuple[int, Body]]) -> list[int]:
-        """The groups of which every body has an atom."""
+        """Return the groups of which every body has an atom."""
         common = {self._group_of(i) for i in bodies[0][1]} - {-1}
         for _, body in bodies[1:]:
             common &= {self._group_of(i) for i in body}
@@ -822,7 +822,7 @@ class _Check:
         return sorted(common)
 
     def _group_of(self, i: int) -> int:
-        """The group of an input, -1 for any other literal."""
+        """Return the group of an input, -1 for any other literal."""
         if i in self._bodies or self._rules.is_negated(i):
             return -1
         variable = self._variables.owner[-1 - i if i < 0 else i]
@@ -844,7 +844,7 @@ class _Check:
         return self._atoms_exclude(a, b)
 
     def proves_exclusive(self, a: int, b: int) -> bool:
-        """Whether two atoms are proved to exclude each other."""
+        """Return whether two atoms are proved to exclude each other."""
         try:
             return self._atoms_exclude(a, b)
         except (_RefusedError, RecursionError):
@@ -868,7 +868,7 @@ class _Check:
         return known
 
     def _reach(self, i: int) -> int:
-        """The variables of an atom; every bit for one whose turn has not come."""
+        """Return the variables of an atom; every bit for one whose turn has not come."""
         return self._supports.get(i, -1) if i in self._bodies else self.support(i)
 
     def _name(self, i: int) -> str:

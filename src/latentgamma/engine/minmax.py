@@ -69,7 +69,7 @@ def compile_circuit(
     *,
     true: npt.ArrayLike = (),
 ) -> Circuit:
-    """The circuit from the atoms `inputs` to the atoms `outputs`, both given as indices.
+    """Return the circuit from the atoms `inputs` to the atoms `outputs`, both given as indices.
 
     Args:
         program: the rules.
@@ -149,7 +149,7 @@ def _open_rules(
 def _rows(
     program: Program, rules: npt.NDArray[np.int64], keep: Mask
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """The bodies of these rules with these atoms left in them, as compressed rows."""
+    """Return the bodies of these rules with these atoms left in them, as compressed rows."""
     sizes = program.body_sizes[rules].astype(np.int64)
     ends = np.concatenate(([0], np.cumsum(sizes)))
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
@@ -174,7 +174,7 @@ class _Numbered:
 
 
 def _numbered(rules: _OpenRules, leaf: Integers, inputs: int) -> _Numbered:
-    """Nodes for the minima and maxima, numbered stage by stage."""
+    """Return nodes for the minima and maxima, numbered stage by stage."""
     program = rules.program
     order = rule_order(program)
     body_ptr, body = program.body_indptr.tolist(), program.body_indices.tolist()
@@ -295,7 +295,7 @@ LAST = 1 << 23
 
 
 def reference(circuit: Circuit, inputs: Tensor, temperature: float) -> Tensor:
-    """The values of all nodes. (B, inputs) -> (B, nodes).
+    """Return the values of all nodes. (B, inputs) -> (B, nodes).
 
     Args:
         circuit: between which inputs and nodes.
@@ -331,7 +331,7 @@ class _Nodes:
 
 
 def _is_readable(tensor: Tensor) -> bool:
-    """Whether Python may look at the values: not while they are traced or transformed."""
+    """Return whether Python may look at the values: not while they are traced or transformed."""
     if torch.compiler.is_compiling() or tensor.device.type == "meta":
         return False
     return bool(torch._C._functorch.maybe_get_level(tensor) == -1)
@@ -342,7 +342,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _reduced(values: Tensor, nodes: _Nodes, start: float, how: str) -> Tensor:
-    """The least or greatest of the children's values. (B, E) -> (B, count)."""
+    """Return the least or greatest of the children's values. (B, E) -> (B, count)."""
     rows = nodes.row.expand(values.shape[0], -1)
     return values.new_full((values.shape[0], nodes.count), start).scatter_reduce(
         1, rows, values, how
@@ -403,7 +403,7 @@ class _Hard:
         return value, torch.where(itself, LAST, rank)
 
     def _shared(self, value: Tensor, child: Tensor, tied: Tensor, nodes: _Nodes) -> Tensor:
-        """These values, with a gradient that goes to the tied children in equal shares."""
+        """Return these values, with a gradient that goes to the tied children in equal shares."""
         share = tied.to(value.dtype)
         rows = nodes.row.expand(value.shape[0], -1)
         count = torch.zeros_like(value).scatter_add(1, rows, share).clamp(min=1)
@@ -442,7 +442,7 @@ class _Smooth:
 
     @torch.no_grad()
     def _steps(self, minima: _Nodes, maxima: _Nodes) -> Tensor:
-        """After how many steps the hard closure rests, from the same values. (B, 1)."""
+        """Return after how many steps the hard closure rests, from the same values. (B, 1)."""
         values = self.values.detach()
         needed = torch.zeros(values.shape[0], 1, dtype=torch.int64, device=values.device)
         for step in range(maxima.count):
@@ -519,7 +519,7 @@ class MinMax(nn.Module):
         high: float = torch.inf,
         plain: bool = False,
     ) -> Tensor:
-        """The outputs (B, O) of a batch of inputs (B, I).
+        """Return the outputs (B, O) of a batch of inputs (B, I).
 
         Args:
             inputs: log-odds; values on any scale if hard.
@@ -551,13 +551,13 @@ class MinMax(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """The line that `print(module)` shows."""
+        """Return the line that `print(module)` shows."""
         c = self.circuit
         return f"inputs={c.inputs}, outputs={len(c.outputs)}, nodes={c.nodes}, edges={len(c.child)}"
 
 
 def _has_kernel(inputs: Tensor, cycles: int) -> bool:
-    """Whether compiled code can follow: not torch.func, and not forward-mode differentiation."""
+    """Return whether compiled code can run: not under torch.func or in forward mode."""
     if cycles and inputs.device.type != "cpu":
         return False
     if torch.compiler.is_compiling():
@@ -570,7 +570,7 @@ def _has_kernel(inputs: Tensor, cycles: int) -> bool:
 
 
 def _pick(values: Tensor, outputs: Tensor) -> Tensor:
-    """The values of the outputs; of a constant one, any. (B, N) -> (B, O)."""
+    """Return the values of the outputs; of a constant one, any. (B, N) -> (B, O)."""
     if not values.shape[1]:
         return values.new_zeros(values.shape[0], len(outputs))
     return values.index_select(1, outputs.clamp(min=0).long())
@@ -578,7 +578,7 @@ def _pick(values: Tensor, outputs: Tensor) -> Tensor:
 
 @cache
 def _launch(device: str) -> Any:
-    """The module that runs the closure on this kind of device, or None."""
+    """Return the module that runs the closure on this kind of device, or None."""
     if device == "cpu":
         from latentgamma.engine import minmax_cpu
 
@@ -602,7 +602,7 @@ def minmax(
     keep: bool,
     cycles: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
+    """Return the outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
     T = 0.0 if hard else float(temperature)
     out: tuple[Tensor, Tensor, Tensor] = _launch(inputs.device.type).close_batch(
         inputs, structure, T, keep=keep
@@ -639,7 +639,7 @@ def minmax_backward(
     extra: Tensor,
     inputs: int,
 ) -> Tensor:
-    """The gradient of the inputs."""
+    """Return the gradient of the inputs."""
     T = 0.0 if hard else float(temperature)
     out: Tensor = _launch(grad.device.type).close_batch_backward(
         grad, structure, T, kept, extra, inputs

@@ -249,7 +249,7 @@ def _cycle_backward(
     stop: int,
     lane: int,
 ) -> None:
-    """The same inside a cycle, where a gradient goes from each rank to lower ones."""
+    """Do the same inside a cycle, where a gradient goes from each rank to lower ones."""
     order = np.argsort(rank[middle:stop, lane])
     for x in range(len(order) - 1, -1, -1):
         n = middle + order[x]
@@ -350,7 +350,7 @@ def _sweep(
     middle: int,
     T: float,
 ) -> None:
-    """One step of a cycle, in the lanes that take that many."""
+    """Take one step of a cycle, in the lanes that take that many."""
     for n in range(start, middle):
         put(v, n, _smooth_minimum(v, ptr, child, n, T))
     for n in range(len(fresh)):
@@ -375,7 +375,7 @@ def _count_steps(
     middle: int,
     stop: int,
 ) -> None:
-    """After how many steps the hard closure rests in each lane."""
+    """Count the steps after which the hard closure rests in each lane."""
     fresh = np.empty((stop - middle, TILE), v.dtype)
     for n in range(middle, stop):
         put(v, n, _at_start(v, own, n))
@@ -496,14 +496,14 @@ _WORTH_A_THREAD = 1 << 16
 
 
 def tiles(batch: int) -> tuple[int, int]:
-    """How many tiles a batch has, and how many examples a tile."""
+    """Return how many tiles a batch has, and how many examples a tile."""
     return -(-batch // TILE), TILE
 
 
 def close_batch(
     x: Tensor, structure: Sequence[Tensor], temperature: float, *, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs (B, O), and what `close_batch_backward` needs: the nodes, and their ranks or steps."""
+    """Return the outputs (B, O), and the nodes and ranks or steps for `close_batch_backward`."""
     *rows, outputs = (_array(tensor) for tensor in structure)
     ptr, child, _, _, kind, _ = rows
     given = _array(x)
@@ -540,7 +540,7 @@ def close_batch_backward(
     extra: Tensor,
     inputs: int,
 ) -> Tensor:
-    """The gradient of the inputs (B, I), from that of the outputs (B, O)."""
+    """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
     *rows, outputs = (_array(tensor) for tensor in structure)
     ptr, child, _, _, kind, _ = rows
     given, values, more = _array(grad), _array(kept), _array(extra)

@@ -122,14 +122,14 @@ _BLOCK = 64
 
 
 def tiles(batch: int) -> tuple[int, int]:
-    """How many tiles a batch has, and how many examples a tile."""
+    """Return how many tiles a batch has, and how many examples a tile."""
     return 1, batch
 
 
 def close_batch(
     x: Tensor, structure: Sequence[Tensor], temperature: float, *, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs (B, O), and what `close_batch_backward` needs: the nodes, and their ranks."""
+    """Return the outputs (B, O), and the nodes and their ranks for `close_batch_backward`."""
     ptr, child, own, *_, outputs = structure
     batch, inputs = x.shape
     nodes, hard = len(ptr) - 1, temperature == 0
@@ -158,7 +158,7 @@ def close_batch_backward(
     extra: Tensor,
     inputs: int,
 ) -> Tensor:
-    """The gradient of the inputs (B, I), from that of the outputs (B, O)."""
+    """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
     ptr, child, own, *_, outputs = structure
     batch, nodes = len(grad), len(ptr) - 1
     g = grad.new_zeros(nodes, batch)
@@ -174,7 +174,7 @@ def close_batch_backward(
 
 
 def _signs(structure: Sequence[Tensor], dtype: torch.dtype, inputs: int) -> Tensor:
-    """−1 for each minimum, 1 for each other node. (N,)."""
+    """Return −1 for each minimum, 1 for each other node. (N,)."""
     ptr, _, _, stage_ptr, stage_kind, _, _ = structure
     signs = torch.where(stage_kind == MINIMA, -1.0, 1.0).to(dtype)
     count = len(ptr) - 1 - inputs

@@ -22,7 +22,7 @@ from latentgamma.program.compilation import share_parts
 
 
 def without_second_derivative(grad: Tensor, *of: Tensor) -> Tensor:
-    """The gradient, which cannot be differentiated again with respect to `of`.
+    """Return the gradient, which cannot be differentiated again with respect to `of`.
 
     Without this, torch takes the gradient for a constant.
     """
@@ -85,7 +85,7 @@ class _Pass(torch.autograd.Function):
 
 
 def _tiles(columns: np.ndarray, rows: int) -> np.ndarray:
-    """Columns of examples as the first rows of tiles; the other rows are zero."""
+    """Return columns of examples as the first rows of tiles; the other rows are zero."""
     from latentgamma.engine.simd import TILE
 
     batch, given = columns.shape
@@ -97,7 +97,7 @@ def _tiles(columns: np.ndarray, rows: int) -> np.ndarray:
 
 
 def _examples(values: np.ndarray, batch: int) -> np.ndarray:
-    """The rows of tiles as columns of examples."""
+    """Return the rows of tiles as columns of examples."""
     tiles, rows, lanes = values.shape
     return values.transpose(0, 2, 1).reshape(tiles * lanes, rows)[:batch]
 
@@ -202,7 +202,7 @@ class _Level(NamedTuple):
     complement: Tensor | None
 
     def body_logs(self, value: Tensor) -> Tensor:
-        """The log-probability of each body, shape (rules, B)."""
+        """Return the log-probability of each body, shape (rules, B)."""
         logs = value.new_zeros(len(self.node), value.shape[1])
         return logs.index_add_(0, self.rule, value[self.body])
 
@@ -221,7 +221,7 @@ def node_levels(circuit: SumProduct) -> np.ndarray:
 
 
 def _level_order(circuit: SumProduct) -> np.ndarray:
-    """The place of each node when the nodes are sorted by level."""
+    """Return the place of each node when the nodes are sorted by level."""
     by_level = np.argsort(node_levels(circuit), kind="stable")
     place = np.empty_like(by_level)
     place[by_level] = np.arange(len(by_level))
@@ -230,7 +230,7 @@ def _level_order(circuit: SumProduct) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _levels_on(circuit: SumProduct, device: torch.device) -> tuple[list[_Level], Tensor]:
-    """The levels of a circuit on a device, and the row of each node."""
+    """Return the levels of a circuit on a device, and the row of each node."""
     with torch.inference_mode(False):  # these may be needed for a gradient later
         return _make_levels(circuit, device)
 
@@ -288,7 +288,7 @@ Watch = Callable[[], None]
 
 @cache
 def _kernels() -> Any:
-    """The compiled code, which is imported with the first pass."""
+    """Return the compiled code, which is imported with the first pass."""
     from latentgamma.engine import passes_cpu
 
     return passes_cpu
@@ -296,7 +296,7 @@ def _kernels() -> Any:
 
 @cache
 def _cuda() -> Any:
-    """The same for CUDA devices, or None without Triton."""
+    """Return the same for CUDA devices, or None without Triton."""
     if importlib.util.find_spec("triton") is None:
         return None
     from latentgamma.engine import passes_cuda
@@ -357,7 +357,7 @@ class FusedPass:
         return np.flatnonzero((self.logarithms == LOG_ODDS) & (self.circuit.complements >= 0))
 
     def _runs_on_cuda(self, logits: bool) -> bool:
-        """Whether a kernel for CUDA devices has all that is read."""
+        """Return whether a kernel for CUDA devices has all that is read."""
         odds = self.logarithms[self.circuit.outputs >= 0] == LOG_ODDS
         known = not logits or len(self.negations) == odds.sum()
         return known and not self.circuit.kind.any() and _cuda() is not None
@@ -434,7 +434,7 @@ class FusedPass:
 
 
 def _columns(tensor: Tensor) -> np.ndarray:
-    """A tensor (B, *shape) as an array (B, columns)."""
+    """Return a tensor (B, *shape) as an array (B, columns)."""
     array: np.ndarray = tensor.detach().numpy() if tensor.requires_grad else tensor.numpy()
     array = array if array.ndim == 2 else array.reshape(len(array), math.prod(array.shape[1:]))
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -190,7 +190,7 @@ def _take_columns(x: Array, example: int, column: int, room: Array) -> None:
 
 @inlined
 def _give_columns(room: Array, out: Array, example: int, column: int) -> bool:
-    """The inverse of `_take_columns`; returns whether a number is not zero."""
+    """Return the inverse of `_take_columns`; returns whether a number is not zero."""
     moves = False
     for lane in range(min(TILE, out.shape[0] - example)):
         for i in range(room.shape[0]):
@@ -203,7 +203,7 @@ def _give_columns(room: Array, out: Array, example: int, column: int) -> bool:
 def load_values(
     x: Array, width: int, node: Array, none: Array, values: Array, tolerance: float, least: float
 ) -> bool:
-    """Probabilities as they are; with a `width` above 1, so many columns sum to one.
+    """Return probabilities as they are; with a `width` above 1, so many columns sum to one.
 
     The complement of a fact is at least `least`.
     """
@@ -235,7 +235,7 @@ def load_values(
 
 @compiled
 def load_log_odds(x: Array, node: Array, none: Array, values: Array) -> bool:
-    """The probabilities of log-odds."""
+    """Return the probabilities of log-odds."""
     room = np.empty((x.shape[1], TILE))
     for t in range(values.shape[0]):
         v = values[t]
@@ -256,7 +256,7 @@ def load_log_odds(x: Array, node: Array, none: Array, values: Array) -> bool:
 
 @compiled
 def load_scores(x: Array, width: int, node: Array, values: Array) -> bool:
-    """The softmax of each `width` columns."""
+    """Return the softmax of each `width` columns."""
     room = np.empty((width, TILE))
     for t in range(values.shape[0]):
         v = values[t]
@@ -294,7 +294,7 @@ def _fact_gradient(g: Array, node: int, none: int) -> Rows:
 
 @compiled
 def value_gradient(grads: Array, node: Array, none: Array, out: Array) -> bool:
-    """The gradient of probabilities, (B, columns)."""
+    """Return the gradient of probabilities, (B, columns)."""
     room = np.empty((out.shape[1], TILE))
     moves = False
     for t in range(grads.shape[0]):
@@ -306,7 +306,7 @@ def value_gradient(grads: Array, node: Array, none: Array, out: Array) -> bool:
 
 @compiled
 def log_odds_gradient(x: Array, grads: Array, node: Array, none: Array, out: Array) -> bool:
-    """The gradient of log-odds, (B, columns)."""
+    """Return the gradient of log-odds, (B, columns)."""
     room = np.empty((out.shape[1], TILE))
     moves = False
     for t in range(grads.shape[0]):
@@ -323,7 +323,7 @@ def log_odds_gradient(x: Array, grads: Array, node: Array, none: Array, out: Arr
 
 @compiled
 def score_gradient(values: Array, grads: Array, width: int, node: Array, out: Array) -> bool:
-    """The gradient of the scores of each `width` columns, (B, columns)."""
+    """Return the gradient of the scores of each `width` columns, (B, columns)."""
     room = np.empty((width, TILE))
     moves = False
     for t in range(grads.shape[0]):

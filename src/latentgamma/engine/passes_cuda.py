@@ -39,7 +39,7 @@ TINY = tl.constexpr(2.2250738585072014e-308)
 
 @triton.jit
 def body_logs(ve, body, j, ok, K: tl.constexpr):
-    """The log-probabilities of some rules; -inf where there is none."""
+    """Return the log-probabilities of some rules; -inf where there is none."""
     logs = tl.where(ok, 0.0, float("-inf")).to(tl.float64)
     for k in tl.static_range(K):
         child = tl.load(body + j * K + k, mask=ok, other=0)
@@ -188,7 +188,7 @@ def run_examples_with_gradient(x, work, out, bad, ones, grad, group_start, group
                                NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
                                GW: tl.constexpr, OB: tl.constexpr,
                                FROM_LOGITS: tl.constexpr):  # fmt: skip
-    """Both passes of every example in one launch; `ones` is the gradient of the outputs."""
+    """Return both passes of every example in one launch; `ones` is the gradient of the outputs."""
     batch = tl.num_programs(0).to(tl.int64)
     share = work + batch * rows
     run_examples(
@@ -238,7 +238,7 @@ class CudaPass(NamedTuple):
     negated: Tensor | None  # the columns whose complements follow as columns of their own
 
     def columns_of(self, grad: Tensor) -> Tensor:
-        """The gradient of the columns without their complements."""
+        """Return the gradient of the columns without their complements."""
         if self.negated is None:
             return grad
         own = self.columns - len(self.negated)
@@ -323,7 +323,7 @@ class _Reads(NamedTuple):
     fixed: tuple[Tensor, Tensor] | None  # the places and values of constant outputs
 
     def join(self, out: Tensor) -> Tensor:
-        """The outputs, (B, outputs), from what was read."""
+        """Return the outputs, (B, outputs), from what was read."""
         found = out[:, : self.outputs]
         if self.negated is not None:
             odds = found[:, self.negated] - out[:, self.outputs :]
@@ -333,7 +333,7 @@ class _Reads(NamedTuple):
         return found
 
     def spread(self, above: Tensor) -> Tensor:
-        """The gradient of what was read, from that of the outputs."""
+        """Return the gradient of what was read, from that of the outputs."""
         if self.negated is None:
             return above
         return torch.cat((above, -above[:, self.negated]), 1)
@@ -450,7 +450,7 @@ def _reads(plan: FusedPass, device: torch.device, logits: bool) -> _Reads:
 
 @_once_per_plan
 def _constants(plan: FusedPass, device: torch.device, dtype: torch.dtype, odds: bool) -> Tensor:
-    """The values, or log-odds, of inputs that are the same in every example. (1, n)."""
+    """Return the values, or log-odds, of inputs that are the same in every example. (1, n)."""
     p = torch.from_numpy(plan.constants.value)
     return (torch.logit(p) if odds else p)[None].to(device, dtype)
 
@@ -542,7 +542,7 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
 
 
 def _spans(inputs: int, levels: np.ndarray) -> list[tuple[int, int, int]]:
-    """The first row, the row after the last, and the number of each level; 0 for the inputs."""
+    """Return the first row, the row after the last and the number of each level; 0 for inputs."""
     ends = [0, inputs]
     found = [0]
     for d in range(1, int(levels.max(initial=0)) + 1):

@@ -288,7 +288,7 @@ def _changes(
     inputs: Tensor,
     pairs: Tensor,
 ) -> Tensor:
-    """The slopes of inputs of probability 0, or of facts of probability 1. (pairs,).
+    """Return the slopes of inputs of probability 0, or of facts of probability 1. (pairs,).
 
     Args:
         close: The outputs that hold in worlds, from (N, inputs) to (N, outputs).
@@ -315,7 +315,7 @@ def _changes(
 
 
 def _first_and_last(variables: Variables) -> list[tuple[int, int]]:
-    """For each input the first place of its variable, and the one after its last."""
+    """Return, for each input, the first place of its variable and the one after its last."""
     spans = [(v, v + 1) for v in range(len(variables.facts))]
     for group in variables.groups:
         first = len(spans)
@@ -438,13 +438,13 @@ def likely_proofs(
 def _left(
     bound: dict[int, float], cost: dict[int, float], goal: int, chosen: frozenset[int]
 ) -> float:
-    """What a goal must still cost: nothing where an input chosen already may be the dearest one."""
+    """Return a lower bound on the further cost of a goal; 0 if a chosen input may decide it."""
     needed = bound.get(goal, np.inf)
     return needed if all(cost[i] < needed for i in chosen) else 0.0
 
 
 def _lower_bounds(rules: RelevantRules, cost: dict[int, float]) -> dict[int, float]:
-    """For each atom the least, over its proofs, of the dearest input in the proof."""
+    """Return, for each atom, the least over its proofs of the dearest input in the proof."""
     bound = {i: cost[i] for i in rules.inputs if i not in rules.bodies}
     changed = True
     while changed:
@@ -727,13 +727,13 @@ class Ladder:
         return _pass_inputs(self.circuit, values, complements)
 
     def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
-        """The columns of the outputs of the pass."""
+        """Return the columns of the outputs of the pass."""
         columns = _indices_on(self.circuit, value.device)[1]
         return _columns(value, columns, impossible, certain)
 
 
 def _pass_inputs(circuit: SumProduct, values: Tensor, complements: Tensor | None) -> Tensor:
-    """The columns of the input nodes of a pass, in float64."""
+    """Return the columns of the input nodes of a pass, in float64."""
     used, _, _, negated = _indices_on(circuit, values.device)
     given = values[:, used].double()
     if not circuit.input_negated.any():
@@ -743,14 +743,14 @@ def _pass_inputs(circuit: SumProduct, values: Tensor, complements: Tensor | None
 
 
 def _columns(value: Tensor, columns: Tensor, impossible: float, certain: float) -> Tensor:
-    """These columns of the nodes followed by one that is impossible and one that is certain."""
+    """Return these columns of the nodes, then one that is impossible and one that is certain."""
     ends = [value.new_full((len(value), 1), end) for end in (impossible, certain)]
     return torch.cat((value, *ends), 1)[:, columns]
 
 
 @lru_cache(maxsize=16)
 def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The places of inputs, the columns of outputs and negations, and whether inputs are negated."""
+    """Return the places of inputs, the columns of outputs and negations, and the negated inputs."""
     columns = [
         np.where(nodes < 0, circuit.nodes + 2 + nodes, nodes)
         for nodes in (circuit.outputs, circuit.complements)
@@ -843,12 +843,12 @@ def plan_ladder(
 
 
 def _worlds(variables: Variables, used: Iterable[int]) -> int:
-    """The number of worlds of some variables."""
+    """Return the number of worlds of some variables."""
     return math.prod(variables.sizes[v] for v in used)
 
 
 def _support(variables: Variables, rules: RelevantRules, atom: int) -> set[int]:
-    """The variables that an atom depends on."""
+    """Return the variables that an atom depends on."""
     found: set[int] = set()
     seen = {atom}
     stack = [atom]
@@ -866,7 +866,7 @@ def _support(variables: Variables, rules: RelevantRules, atom: int) -> set[int]:
 
 
 def _in_order(parts: Sequence[tuple[Sequence[int], Tensor]]) -> Tensor:
-    """The columns of several parts, each at its place."""
+    """Return the columns of several parts, each at its place."""
     places = [place for some, _ in parts for place in some]
     columns = torch.cat([tensor for _, tensor in parts], 1)
     if places == sorted(places):

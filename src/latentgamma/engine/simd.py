@@ -52,7 +52,7 @@ register_model(Lanes)(_LanesModel)
 
 
 def _made(build: Callable[..., Signature | None]) -> Callable[..., Any]:
-    """The intrinsic that numba makes of a function from argument types to code."""
+    """Return the intrinsic that numba makes of a function from argument types to code."""
     made: Callable[..., Any] = intrinsic(build)
     return made
 
@@ -66,7 +66,7 @@ def _whole(kind: Lanes, value: float) -> Any_:
 
 
 def _splat(builder: Any_, kind: Lanes, given: Any_, value: Any_) -> Any_:
-    """A number as a vector that has it in every lane; a vector as it is."""
+    """Return a number as a vector that has it in every lane; a vector as it is."""
     if isinstance(given, Lanes):
         return value
     vector = _vector(kind)
@@ -80,7 +80,7 @@ def _splat(builder: Any_, kind: Lanes, given: Any_, value: Any_) -> Any_:
 
 
 def _function(builder: Any_, name: str, kind: Any_) -> Any_:
-    """A function that the code generator provides."""
+    """Return a function that the code generator provides."""
     find: Callable[..., Any] = cgutils.get_or_insert_function
     return find(builder.module, kind, name)
 
@@ -89,13 +89,13 @@ def _function(builder: Any_, name: str, kind: Any_) -> Any_:
 
 
 def _place(context: Any_, builder: Any_, array_type: Any_, array: Any_, start: Any_) -> Any_:
-    """The address of the number that lies `start` numbers into a contiguous array."""
+    """Return the address of the number that lies `start` numbers into a contiguous array."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [start])
 
 
 def _at(array: Any_, count: int) -> Callable[..., Any]:
-    """Code for the address of the index-th group of `count` numbers, as a vector's address."""
+    """Return code for the address of the index-th group of `count` numbers, as a vector's."""
 
     def address(context: Any_, builder: Any_, given: Any_, index: Any_, index_type: Any_) -> Any_:
         wide = context.cast(builder, index, index_type, types.intp)
@@ -179,7 +179,7 @@ def _common(*given: Any_) -> Lanes | None:
 
 
 def _elementwise(*names: str) -> Callable[..., Signature | None]:
-    """Two operands, vectors or numbers; the builder's methods by these names, in turn."""
+    """Return an operation on two vectors or numbers: the builder's methods of these names."""
 
     def build(typing: Any_, a: Any_, b: Any_) -> Signature | None:
         kind = _common(a, b)
@@ -215,7 +215,7 @@ _with_operator(operator.truediv, _parts)
 
 
 def _fused(builder: Any_, a: Any_, b: Any_, c: Any_) -> Any_:
-    """a·b + c, rounded once where the machine can."""
+    """Return a·b + c, rounded once where the machine can."""
     name = f"llvm.fmuladd.v{a.type.count}{'f32' if a.type.element == ir.FloatType() else 'f64'}"
     function = _function(builder, name, ir.FunctionType(a.type, [a.type] * 3))
     return builder.call(function, [a, b, c])
@@ -223,7 +223,7 @@ def _fused(builder: Any_, a: Any_, b: Any_, c: Any_) -> Any_:
 
 @_made
 def fma(typing: Any_, a: Any_, b: Any_, c: Any_) -> Signature | None:
-    """a·b + c of vectors or numbers."""
+    """Return a·b + c of vectors or numbers."""
     kind = _common(a, b, c)
     if kind is None:
         return None
@@ -254,7 +254,7 @@ group_of = _made(_filled(_tile))
 
 @_made
 def widen(typing: Any_, a: Any_) -> Signature | None:
-    """The same numbers in float64, for long sums."""
+    """Return the same numbers in float64, for long sums."""
     kind = Lanes(types.float64, a.count)
 
     def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
@@ -265,7 +265,7 @@ def widen(typing: Any_, a: Any_) -> Signature | None:
 
 @_made
 def narrow(typing: Any_, a: Any_, array: Any_) -> Signature | None:
-    """The same numbers in the dtype of an array."""
+    """Return the same numbers in the dtype of an array."""
     kind = Lanes(array.dtype, a.count)
 
     def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
@@ -276,7 +276,7 @@ def narrow(typing: Any_, a: Any_, array: Any_) -> Signature | None:
 
 @_made
 def lanes_sum(typing: Any_, a: Any_) -> Signature | None:
-    """The sum over the lanes, in float64, from the first lane to the last."""
+    """Return the sum over the lanes, in float64, from the first lane to the last."""
 
     def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
         total = ir.Constant(ir.DoubleType(), 0.0)
@@ -350,7 +350,7 @@ _LEAST = {types.float32: -87.33654022216797, types.float64: -708.39641853226408}
 
 @_made
 def exp_minus_abs(typing: Any_, a: Any_) -> Signature | None:
-    """e^−|a|, to about one unit in the last place; 0 where that would be subnormal."""
+    """Return e^−|a|, to about one unit in the last place; 0 where that would be subnormal."""
     mantissa = 23 if a.dtype == types.float32 else 52
     integer = ir.VectorType(ir.IntType(32 if mantissa == 23 else 64), a.count)
 
@@ -392,7 +392,7 @@ _LOG_TERMS = {types.float32: 5, types.float64: 11}
 
 @_made
 def log(typing: Any_, a: Any_) -> Signature | None:
-    """The natural logarithm of positive normal numbers, to about two units in the last place."""
+    """Return the natural logarithm of positive normal numbers, to about two last digits."""
     mantissa = 23 if a.dtype == types.float32 else 52
     integer = ir.VectorType(ir.IntType(32 if mantissa == 23 else 64), a.count)
 
@@ -424,7 +424,7 @@ def log(typing: Any_, a: Any_) -> Signature | None:
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel as machine code that is kept on disk and runs without the interpreter's lock."""
+    """Return a kernel as cached machine code that runs without the interpreter's lock."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         made: Callable[..., Any] = numba.njit(cache=True, **options)(function)
@@ -434,6 +434,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A short function that becomes part of the kernels it is used in."""
+    """Return a short function that becomes part of the kernels it is used in."""
     made: Callable[..., Any] = numba.njit(forceinline=True, error_model="numpy")(function)
     return made

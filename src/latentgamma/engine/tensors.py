@@ -45,7 +45,8 @@ def log_odds_of_log(logs: Tensor) -> Tensor:
 
 
 def can_be_rerun(*tensors: Tensor) -> bool:
-    """Whether a backward pass may come that needs a function of these tensors, and can rerun it.
+    """Return whether a backward pass may come that needs a function of these tensors,
+    and can rerun it.
 
     A compiler decides for itself what to keep. The transforms of `torch.func` are over by the
     time of the backward pass, and with them the stand-ins they put in the place of tensors.
@@ -58,7 +59,7 @@ def can_be_rerun(*tensors: Tensor) -> bool:
 
 
 def are_plain(*tensors: Tensor) -> bool:
-    """Whether all of these hold values, and no forward-mode derivative travels with them."""
+    """Return whether all of these hold values, and no forward-mode derivative travels with them."""
     if not all(map(has_memory, tensors)):
         return False
     # Outside of `dual_level` there are none, and asking every tensor takes longer than a step.
@@ -68,14 +69,14 @@ def are_plain(*tensors: Tensor) -> bool:
 
 
 def values_can_be_read(tensor: Tensor) -> bool:
-    """Whether looking at the values is possible here: not while tracing, mapping or capturing."""
+    """Return whether values can be looked at here: not while tracing, mapping or capturing."""
     if torch.compiler.is_compiling() or tensor.device.type == "meta" or not has_memory(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def has_memory(tensor: Tensor) -> bool:
-    """Whether this is a plain tensor, and not the stand-in of a tracer or of `torch.func`.
+    """Return whether this is a plain tensor, and not the stand-in of a tracer or of `torch.func`.
 
     >>> has_memory(torch.zeros(2))
     True
@@ -108,7 +109,7 @@ class ZeroGradientWatch:
         self._calls = 0
 
     def __call__(self, function: Callable[[Tensor], Tensor], given: Tensor) -> Tensor:
-        """The result of a function of a tensor, watched on the way back."""
+        """Return the result of a function of a tensor, watched on the way back."""
         if self._warned or not torch.is_grad_enabled() or not given.requires_grad:
             return function(given)
         if not values_can_be_read(given):
@@ -157,7 +158,7 @@ CERTAIN = 40.0
 
 
 def log_odds(values: Tensor) -> Tensor:
-    """log(p / (1 − p)), finite and with a finite slope also where p is 0 or 1.
+    """Return log(p / (1 − p)), finite and with a finite slope also where p is 0 or 1.
 
     >>> log_odds(torch.tensor([0.5, 1.0], dtype=torch.float64)).tolist()[0]
     0.0
@@ -169,7 +170,8 @@ def log_odds(values: Tensor) -> Tensor:
 
 
 def probability(odds: Tensor) -> Tensor:
-    """1 / (1 + e^−x), with a slope that is right to the last digits also where that is near 1.
+    """Return 1 / (1 + e^−x), with a slope that is right to the last digits also where that is near
+    1.
 
     >>> x = torch.tensor([20.0], requires_grad=True)
     >>> probability(x).backward()
@@ -180,7 +182,7 @@ def probability(odds: Tensor) -> Tensor:
 
 
 def held_log_odds(values: Tensor) -> Tensor:
-    """Log-odds that are infinite as large finite ones, so that differences of them exist."""
+    """Return log-odds that are infinite as large finite ones, so that differences of them exist."""
     held: Tensor = _Held.apply(values, min(1e6, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
     return held
 
@@ -208,7 +210,8 @@ class _Held(torch.autograd.Function):
 
 
 def categorical_log_odds(scores: Tensor) -> Tensor:
-    """The log-odds of each probability of a softmax over the last axis: z_c − log Σ_{d≠c} e^{z_d}.
+    """Return the log-odds of each probability of a softmax over the last axis:
+    z_c − log Σ_{d≠c} e^{z_d}.
 
     >>> categorical_log_odds(torch.tensor([3.0, 0.0])).tolist()
     [3.0, -3.0]
@@ -225,6 +228,6 @@ def categorical_log_odds(scores: Tensor) -> Tensor:
 
 
 def _without_infinity(values: Tensor) -> Tensor:
-    """The values, with infinite ones replaced by finite ones that may still be added up."""
+    """Return the values, with infinite ones replaced by finite ones that may still be added up."""
     large = torch.finfo(values.dtype).max / 4
     return values.nan_to_num(torch.nan, large, -large)

@@ -86,7 +86,7 @@ def render(
 
 
 def _operator_data(program: Program, model: LatentGamma | StratifiedModel | None) -> dict[str, Any]:
-    """The operator of each stratum, the certified window, and what a given model learned."""
+    """Return the operator of each stratum, the certified window, and what a given model learned."""
     from latentgamma.certificate.certify import certify
     from latentgamma.operator.model import oracle
 
@@ -112,7 +112,7 @@ def _operator_data(program: Program, model: LatentGamma | StratifiedModel | None
 
 
 def _parts(model: LatentGamma | StratifiedModel) -> list[LatentGamma]:
-    """The model of each stratum."""
+    """Return the model of each stratum."""
     from latentgamma.operator.model import LatentGamma
 
     parts = [model] if isinstance(model, LatentGamma) else list(model.parts)
@@ -120,7 +120,7 @@ def _parts(model: LatentGamma | StratifiedModel) -> list[LatentGamma]:
 
 
 def _parameters(model: LatentGamma) -> dict[str, Any]:
-    """The parameters of the operator."""
+    """Return the parameters of the operator."""
     import torch
 
     with torch.no_grad():
@@ -136,7 +136,7 @@ def _parameters(model: LatentGamma) -> dict[str, Any]:
 
 
 def _rule_data(model: LatentGamma) -> dict[str, Any]:
-    """The body logits and head weights: one per literal, and a background for each rule."""
+    """Return the body logits and head weights: one per literal, and a background for each rule."""
     from latentgamma.operator.model import require_whole_model
     from latentgamma.operator.rules import SparseRules
 
@@ -175,7 +175,7 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
 
 
 def _learned(program: Program, model: LatentGamma | StratifiedModel) -> dict[str, Any]:
-    """The rules that a model applies beside those of the program."""
+    """Return the rules that a model applies beside those of the program."""
     from latentgamma.learning.extract import extract
     from latentgamma.logic.equivalence import equivalent
 

@@ -74,7 +74,7 @@ class Annealing:
             layer.temperature = self.temperature
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that `load_state_dict` restores.
+        """Return the state that `load_state_dict` restores.
 
         Returns:
             A dictionary of numbers: the steps taken, all steps, and both temperatures.

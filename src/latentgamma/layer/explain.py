@@ -192,7 +192,7 @@ class Explanation:
 
 
 def opposite(*, is_true: bool, categorical: bool) -> str:
-    """What a change makes of an answer, as it follows "makes"."""
+    """Return what a change makes of an answer, as it follows "makes"."""
     if categorical:
         return "another atom the answer" if is_true else "it the answer"
     return "it false" if is_true else "it true"
@@ -228,7 +228,7 @@ _MOST_RIVALS = 8
 def explain_example(
     layer: Layer, example: Tensor | Mapping[str, Tensor], expected: Any
 ) -> Explanation:
-    """See `Layer.explain`."""
+    """Return what `Layer.explain` does."""
     inputs = _Inputs(layer, example)
     outputs = inputs.outputs(inputs.example)[0]
     gradients = _gradients(inputs)
@@ -280,7 +280,7 @@ class _Output:
     categorical: bool
 
     def is_true(self, outputs: Values) -> npt.NDArray[np.bool_]:
-        """Whether it counts as true. (B, O) -> (B,)."""
+        """Return whether it counts as true. (B, O) -> (B,)."""
         if self.categorical:
             true: npt.NDArray[np.bool_] = (
                 outputs[:, self.row].argmax(1) == self.place - self.row.start
@@ -318,7 +318,7 @@ class _Inputs:
         self.certain = np.flatnonzero(layer.given == 1)
 
     def tensors(self, rows: Tensor) -> dict[str, Tensor]:
-        """Rows as the tensors of the groups."""
+        """Return rows as the tensors of the groups."""
         parts = torch.split(rows, self.sizes, dim=1)
         return {
             group.name: part.reshape(len(rows), *group.shape)
@@ -326,24 +326,24 @@ class _Inputs:
         }
 
     def flat(self, rows: Tensor) -> Tensor:
-        """Rows as the semantics takes them, with the soft facts. (B, I) -> (B, I + C)."""
+        """Return rows as the semantics takes them, with the soft facts. (B, I) -> (B, I + C)."""
         return self.layer.flat_inputs(self.tensors(rows))
 
     def values(self, rows: Tensor) -> Values:
-        """The values between 0 and 1 of rows, with the soft facts. (B, I) -> (B, I + C)."""
+        """Return the values between 0 and 1 of rows, with the soft facts. (B, I) -> (B, I + C)."""
         flat = self.flat(rows)
         values = probability(flat) if self.layer.from_logits else flat
         array: Values = values.double().cpu().numpy()
         return array
 
     def outputs(self, rows: Tensor) -> Values:
-        """What the layer gives in `eval()`. (B, I) -> (B, O)."""
+        """Return what the layer gives in `eval()`. (B, I) -> (B, O)."""
         found = [self.layer.evaluate(self.tensors(part)) for part in torch.split(rows, _ROWS)]
         array: Values = torch.cat(found).double().cpu().numpy()
         return array
 
     def changed(self, changes: Sequence[Mapping[int, float]]) -> Tensor:
-        """The example once for each change, which gives some inputs other values. (B, I)."""
+        """Return the example once for each change, which gives some inputs other values. (B, I)."""
         rows = self.example.double().cpu().repeat(len(changes), 1).numpy()
         for row, change in zip(rows, changes, strict=True):
             for n, value in change.items():
@@ -362,13 +362,13 @@ class _Inputs:
         return torch.from_numpy(rows).to(self.example)
 
     def change(self, n: int, to: float, until: float) -> InputChange:
-        """A change of input n, as it is shown."""
+        """Return a change of input n, as it is shown."""
         atom = self.layer.program.atoms[self.atoms[n]]
         grouped = self.row[n] is not None
         return InputChange(atom, float(self.all_values[n]), to, until, grouped)
 
     def consistent(self, columns: Sequence[int]) -> bool:
-        """Whether at most one of these inputs is in each group."""
+        """Return whether at most one of these inputs is in each group."""
         starts = [int(row[0]) for n in columns if (row := self.row[n]) is not None]
         return len(set(starts)) == len(starts)
 
@@ -379,7 +379,7 @@ def _logit(value: float) -> float:
 
 
 def _gradients(inputs: _Inputs) -> Values:
-    """The derivatives of the outputs' log-odds in those of the inputs. (O, I)."""
+    """Return the derivatives of the outputs' log-odds in those of the inputs. (O, I)."""
     layer, n = inputs.layer, inputs.count
     with torch.no_grad():
         flat = inputs.flat(inputs.example).double()
@@ -428,7 +428,7 @@ class _Found:
 
 
 def _explainer(inputs: _Inputs) -> Callable[[_Output, bool], _Found]:
-    """The function that explains one output, which is true or not, for the layer's semantics."""
+    """Return the function that explains one output under the layer's semantics."""
     if isinstance(inputs.layer.rules, ProbabilitySemantics):
         return _ProbabilityExplainer(inputs, inputs.layer.rules)
     return _ThresholdExplainer(inputs)
@@ -486,7 +486,7 @@ class _ThresholdExplainer:
     # ---- Decisions
 
     def _decide(self, output: _Output) -> Decide:
-        """The function that says what rows make of an answer."""
+        """Return the function that says what rows make of an answer."""
         if not self.gamma:
             return lambda rows: output.is_true(self.inputs.outputs(rows)).astype(np.int8)
 
@@ -506,14 +506,14 @@ class _ThresholdExplainer:
         return by_certificate
 
     def _closed(self, true: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """The closures of inputs and soft facts that are true. (B, I + C) -> (B, M)."""
+        """Return the closures of inputs and soft facts that are true. (B, I + C) -> (B, M)."""
         masks = np.zeros((len(true), self.program.M), np.bool_)
         masks[:, self.inputs.certain] = True
         masks[:, self.atoms] = true
         return closures(self.program, masks)
 
     def _possible(self, atom: int, wanted: bool) -> bool:
-        """Whether the atom could be true, or false, if every input could take any value."""
+        """Return whether the atom could be true, or false, if every input could take any value."""
         soft = self.inputs.all_values > 0.5
         soft[: self.inputs.count] = wanted
         return bool(self._closed(soft[None])[0, atom]) == wanted
@@ -521,7 +521,7 @@ class _ThresholdExplainer:
     # ---- Changes
 
     def _changes(self, output: _Output, decide: Decide, is_true: bool) -> dict[int, float] | None:
-        """Values for some inputs that make the answer the opposite; None where none was found."""
+        """Return values for some inputs that make the answer the opposite; None if not found."""
         for chosen in self._candidates(output, is_true):
             if not chosen:
                 continue
@@ -535,7 +535,7 @@ class _ThresholdExplainer:
         return None
 
     def _candidates(self, output: _Output, is_true: bool) -> Any:
-        """Sets of changes to try, each a value for some inputs."""
+        """Yield sets of changes to try, each a value for some inputs."""
         values, count = self.inputs.all_values, self.inputs.count
         if not output.categorical:
             if is_true:
@@ -561,13 +561,13 @@ class _ThresholdExplainer:
             yield {**{n: 0.0 for n in free if n not in kept and values[n] > 0}, **raised}
 
     def _raised(self, atom: int, high: float) -> dict[int, float]:
-        """The inputs of a proof that are not true yet, raised to this value."""
+        """Return the inputs of a proof that are not true yet, raised to this value."""
         values = self.inputs.all_values
         leaves = self._leaves(self._usable_proof(atom))
         return {n: high for n in sorted(leaves) if values[n] < high - self.rounding}
 
     def _one_of_each_group(self, changes: dict[int, float]) -> dict[int, float]:
-        """The changes, without a second one in any group."""
+        """Return the changes, without a second one in any group."""
         kept: dict[int, float] = {}
         for n, to in changes.items():
             if self.inputs.consistent([*kept, n]):
@@ -583,7 +583,7 @@ class _ThresholdExplainer:
     # ---- Proofs
 
     def _usable_proof(self, atom: int) -> Derivation | None:
-        """A proof that changes of the inputs can complete: at most one input of each group."""
+        """Return a proof that changes of the inputs can complete, at most one in a group."""
         usable = self.inputs.all_values >= self.high - self.rounding
         usable[: self.inputs.count] = True
         proof = self._best_proof(atom, usable)
@@ -604,7 +604,7 @@ class _ThresholdExplainer:
         return None if likely is None else _proof_from(layer, likely, true, atom)
 
     def _best_proof(self, atom: int, usable: npt.NDArray[np.bool_]) -> Derivation | None:
-        """A proof from these inputs and soft facts whose weakest one is as strong as possible."""
+        """Return a proof from these inputs and soft facts, with the strongest weakest one."""
         values = self.inputs.all_values
         order = np.argsort(-values, kind="stable")
         order = order[usable[order]]
@@ -627,14 +627,14 @@ class _ThresholdExplainer:
         return derivation(self.program, facts, atom)
 
     def _leaves(self, proof: Derivation | None) -> set[int]:
-        """The inputs that a proof uses."""
+        """Return the inputs that a proof uses."""
         if proof is None:
             return set()
         names = self.program.atoms
         return {n for n, i in enumerate(self.inputs.atoms) if names[i] in proof.facts}
 
     def _weakest(self, proof: Derivation) -> str:
-        """The weakest facts of a proof, as text."""
+        """Return the weakest facts of a proof, as text."""
         values = dict(
             zip((self.program.atoms[i] for i in self.atoms), self.inputs.all_values, strict=True)
         )
@@ -649,7 +649,7 @@ class _ThresholdExplainer:
 
 
 def _reduced(chosen: list[int], works: Callable[[Sequence[int]], bool]) -> list[int]:
-    """A part of what works that still works, and of which nothing can be left out."""
+    """Return a part of what works that still works, and of which nothing can be left out."""
     size = len(chosen)
     while True:
         before = len(chosen)
@@ -716,7 +716,7 @@ class _ProbabilityExplainer:
         return _proof_from(layer, likely, true, atom), title
 
     def _alone(self, output: _Output, is_true: bool) -> tuple[InputChange, ...]:
-        """The least change of each input that alone makes the answer the opposite."""
+        """Return the least change of each input that alone makes the answer the opposite."""
         eps = torch.finfo(self.inputs.example.dtype).eps
         trials: list[tuple[int, list[float]]] = []
         for n, (start, end) in self._intervals(output, is_true).items():
@@ -741,7 +741,7 @@ class _ProbabilityExplainer:
         return tuple(sorted(changes, key=lambda change: abs(change.to - change.value)))
 
     def _intervals(self, output: _Output, is_true: bool) -> dict[int, tuple[float, float]]:
-        """For each input the values that change the answer: the nearest and the farthest one."""
+        """Return, for each input, the nearest and the farthest value that change the answer."""
         value = self.inputs.all_values[: self.inputs.count]
         # Conditions c(v) > 0, linear in the value v of the input: c(0) and c(1). (I, K).
         at_zero, at_one = (
@@ -768,7 +768,7 @@ class _ProbabilityExplainer:
         return places
 
     def _with_evidence(self, n: int, start: float, end: float) -> tuple[float, float]:
-        """The interval, shorter where the evidence is impossible at its end."""
+        """Return the interval, shorter where the evidence is impossible at its end."""
 
         def weight(value: float) -> float:
             return float((1 - value) * self.zero[n, 0] + value * self.one[n, 0])
@@ -777,7 +777,7 @@ class _ProbabilityExplainer:
         return start, end if possible else (start + end) / 2
 
     def _conditions(self, output: _Output, joint: Values, is_true: bool) -> Values:
-        """What must be positive for the opposite answer: all, or one if it is true. (I, K)."""
+        """Return what must be positive for the opposite answer: all, or one if true. (I, K)."""
         own = joint[:, 1 + output.place, None]
         if output.categorical:
             row = joint[:, 1:][:, output.row]
@@ -794,7 +794,7 @@ class _ProbabilityExplainer:
 def _likeliest(
     program: Program, variables: Variables, p: Values, atom: int, true: list[int]
 ) -> LikelyProof | None:
-    """The likeliest proof; None if there is none, or none was found within the budget."""
+    """Return the likeliest proof; None if there is none, or none was found within the budget."""
     try:
         found = likely_proofs(program, variables, p, atom, true=true, most=1, budget=_BUDGET)
     except ModelError:

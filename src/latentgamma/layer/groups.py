@@ -70,7 +70,7 @@ class Group:
 
 
 def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Group, ...]:
-    """The groups that a user wrote down, `what` being "inputs" or "outputs".
+    """Return the groups that a user wrote down, `what` being "inputs" or "outputs".
 
     Raises:
         ModelError: if this is not a group of names, or there is none.
@@ -95,7 +95,7 @@ def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Grou
 
 
 def written_down(program: Program, groups: Iterable[Group]) -> GroupsOfAtoms:
-    """The groups as a user writes them down: what `read_groups` reads."""
+    """Return the groups as a user writes them down: what `read_groups` reads."""
     named: dict[str, AtomNames] = {}
     for group in groups:
         names = np.array([program.atoms[i] for i in group.atoms], object).reshape(group.shape)
@@ -137,7 +137,7 @@ def _names(atoms: Any, label: str) -> npt.NDArray[Any]:
 def tensors_of(
     groups: Sequence[Group], given: Tensor | Mapping[str, Tensor], device: torch.device
 ) -> list[Tensor]:
-    """The tensors of the groups in their order, with their shapes checked. Each (B, *shape).
+    """Return the tensors of the groups in their order, with their shapes checked. Each (B, *shape).
 
     Raises:
         StateError: if a tensor is missing, has no group, or has a wrong shape, dtype or device.
@@ -172,7 +172,7 @@ def tensors_of(
 
 
 def batch_of_one(groups: Sequence[Group], example: Tensor | Mapping[str, Tensor], what: str) -> Any:
-    """The inputs of one example as those of a batch; what is no tensor is left as it is.
+    """Return the inputs of one example as those of a batch; what is no tensor is left as it is.
 
     Raises:
         StateError: if these are the inputs of a batch; `what` is the method that takes one example.
@@ -227,7 +227,7 @@ def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
 
 
 def group_tolerance(dtype: torch.dtype) -> float:
-    """How far from one the values of a group may sum up.
+    """Return how far from one the values of a group may sum up.
 
     A softmax over thousands of values misses one by less than 1e-5 in float32, and by up to
     2^-8 in bfloat16.
@@ -236,7 +236,7 @@ def group_tolerance(dtype: torch.dtype) -> float:
 
 
 def flat_values(group: Group, tensor: Tensor, *, from_logits: bool) -> Tensor:
-    """The values of a group's tensor, or their log-odds. (B, *shape) -> (B, n).
+    """Return the values of a group's tensor, or their log-odds. (B, *shape) -> (B, n).
 
     Raises:
         StateError: if values are NaN, outside [0, 1], or no distribution.

@@ -88,7 +88,7 @@ class Conditioning:
         return len(self.signs) > 1
 
     def totals(self, joint: Tensor) -> Tensor:
-        """The probability of the evidence, and of each output together with it. (B, 1 + O).
+        """Return the probability of the evidence, and of each output together with it. (B, 1 + O).
 
         Args:
             joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
@@ -98,7 +98,7 @@ class Conditioning:
         return (parts * self.signs.to(joint.device)[:, None]).sum(1)
 
     def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
-        """The probability of each output given the evidence.
+        """Return the probability of each output given the evidence.
 
         Args:
             joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
@@ -123,7 +123,7 @@ class Conditioning:
         return total[:, 1:] / total[:, :1]
 
     def log_condition(self, log_joint: Tensor) -> Tensor:
-        """The same from log-probabilities to log-probabilities, without differences.
+        """Return the same from log-probabilities to log-probabilities, without differences.
 
         Args:
             log_joint: the log-probabilities of the conjunctions `atoms`, shape (B, atoms).
@@ -149,7 +149,8 @@ def plan_evidence(
     evidence: Mapping[int, bool],
     method: str,
 ) -> tuple[Conditioning, Ladder]:
-    """How the probabilities given the evidence are computed: without differences where possible.
+    """Return how the probabilities given the evidence are computed:
+    without differences where possible.
 
     Differences lose digits, and those of estimates may be negative: they are used only where they
     are exact and nothing else is.
@@ -187,7 +188,8 @@ def plan_negations(
     outputs: list[int],
     evidence: Mapping[int, bool],
 ) -> Ladder:
-    """How the joint probabilities of the evidence and the negation of each output are computed.
+    """Return how the joint probabilities of the evidence and the negation of each output are
+    computed.
 
     Args:
         plan: `plan_ladder` with its other arguments.
@@ -202,7 +204,7 @@ def plan_negations(
 
 
 def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
-    """Names that the program does not have, and their indices after its own atoms."""
+    """Return names that the program does not have, and their indices after its own atoms."""
     names = [f"and({n})" for n in range(count)]
     while set(names) & set(program.atoms):
         names = [name + "'" for name in names]
@@ -212,7 +214,7 @@ def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
 def _with_negation(
     program: Program, bodies: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> tuple[Program, list[int]]:
-    """The program with an atom for each body of true and false atoms, and these atoms."""
+    """Return the program with an atom for each body of true and false atoms, and these atoms."""
     names, added = _new_atoms(program, len(bodies))
     rules = [
         Rule((name,), *(frozenset(program.atoms[i] for i in some) for some in body))
@@ -224,7 +226,7 @@ def _with_negation(
 def _with_conjunctions(
     program: Program, bodies: Sequence[Sequence[int]]
 ) -> tuple[Program, list[int]]:
-    """The program with one more atom for each body, and these atoms."""
+    """Return the program with one more atom for each body, and these atoms."""
     names, added = _new_atoms(program, len(bodies))
     sizes = np.cumsum([len(body) for body in bodies])
     extended = Program.from_arrays(
@@ -347,7 +349,7 @@ class ProbabilitySemantics(nn.Module):
     _categorical: Tensor  # (O,) which outputs are read as log-probabilities
 
     def _never_true(self, outputs: Sequence[Group]) -> Group | None:
-        """A `Categorical` output with atoms along its last axis of which none is ever true."""
+        """Return a `Categorical` output with a group along its last axis that is never true."""
         for group in outputs:
             rows = group.atoms.reshape(-1, group.shape[-1]).tolist() if group.categorical else []
             if any(self.ladder.impossible.issuperset(row) for row in rows):
@@ -389,7 +391,7 @@ class ProbabilitySemantics(nn.Module):
     def fused(
         self, tensors: Sequence[Tensor], from_logits: bool, logits: bool, watch: Watch | None
     ) -> Tensor | None:
-        """The outputs in one compiled step, or None where that is not possible.
+        """Return the outputs in one compiled step, or None where that is not possible.
 
         They have the shape (B, *shape) of their group where there is one, otherwise (B, O).
 
@@ -420,7 +422,7 @@ class ProbabilitySemantics(nn.Module):
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
-        """The probabilities (B, O) of the outputs; with `logits` log-odds or logarithms.
+        """Return the probabilities (B, O) of the outputs; with `logits` log-odds or logarithms.
 
         Raises:
             ModelError: where `torch.func` transforms a pass or sampled worlds.
@@ -432,7 +434,7 @@ class ProbabilitySemantics(nn.Module):
         return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
 
     def log_odds(self, facts: Tensor, *, hard: bool, from_logits: bool) -> tuple[Tensor, Tensor]:
-        """The log-probabilities and the log-odds of the outputs, each (B, O); see `forward`."""
+        """Return the log-probabilities and log-odds of the outputs, each (B, O); see `forward`."""
         given = self._given(facts)
         if from_logits:
             logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
@@ -461,7 +463,7 @@ class ProbabilitySemantics(nn.Module):
         return found.to(facts.dtype), odds.to(facts.dtype)
 
     def _given(self, facts: Tensor) -> Tensor:
-        """The inputs in the order of the variables, in float64."""
+        """Return the inputs in the order of the variables, in float64."""
         if self.runs_outside_torch and not are_plain(facts):
             raise ModelError(
                 "a sum-product pass and sampled worlds have no transforms of torch.func and no "
@@ -488,7 +490,7 @@ class ProbabilitySemantics(nn.Module):
     def _given_evidence(
         self, evidence: Conditioning, logs: Tensor, rest: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The log-probabilities and the log-odds (B, O) of the outputs given the evidence."""
+        """Return the log-probabilities and log-odds (B, O) of the outputs given the evidence."""
         joint = self.ladder.log_probabilities(logs, log_complements=rest)
         found = evidence.log_condition(joint)
         odds = log_odds_of_log(found)
@@ -505,7 +507,7 @@ class ProbabilitySemantics(nn.Module):
         return self._plan_negations()
 
     def joint(self, facts: Tensor, *, from_logits: bool) -> Tensor:
-        """The probability of the evidence, and of each output together with it. (B, 1 + O).
+        """Return the probability of the evidence, and of each output together with it. (B, 1 + O).
 
         Without evidence the first is one. Both are linear in the distribution of each variable.
 
@@ -520,7 +522,7 @@ class ProbabilitySemantics(nn.Module):
         return self._evidence.totals(self.ladder.probabilities(self._normalised(values)))
 
     def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The probabilities of the outputs and their standard errors, each (B, O).
+        """Return the probabilities of the outputs and their standard errors, each (B, O).
 
         Args:
             values: the probabilities of the inputs in the order of the variables, (B, I).
@@ -549,20 +551,20 @@ class ProbabilitySemantics(nn.Module):
         return self._evidence is not None
 
     def in_order(self, facts: Tensor, *, from_logits: bool) -> Tensor:
-        """The probabilities of the inputs (B, I), in the order of the variables."""
+        """Return the probabilities of the inputs (B, I), in the order of the variables."""
         given = facts[:, self._order]
         return torch.sigmoid(given.double()) if from_logits else given
 
     def in_layer_order(self, values: Tensor) -> Tensor:
-        """The inverse of `in_order` for any numbers, one for each input."""
+        """Return the inverse of `in_order` for any numbers, one for each input."""
         return torch.empty_like(values).index_copy(1, self._order, values)
 
     def _normalised(self, values: Tensor) -> Tensor:
-        """The probabilities of the inputs (B, I), those of a group divided by their sum."""
+        """Return the probabilities of the inputs (B, I), those of a group divided by their sum."""
         return self._by_group(values, lambda part: part / part.sum(1, keepdim=True))
 
     def _log_normalised(self, logs: Tensor) -> Tensor:
-        """The same for logarithms."""
+        """Return the same from logarithms."""
         return self._by_group(logs, lambda part: part.log_softmax(1))
 
     def _by_group(self, values: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -583,7 +585,7 @@ class ProbabilitySemantics(nn.Module):
 
 
 def _log(values: Tensor, least: float) -> Tensor:
-    """The logarithm, with that of `least` and a finite slope where a value is smaller."""
+    """Return the logarithm, with that of `least` and a finite slope where a value is smaller."""
     return (values + (values.clamp(min=least) - values).detach()).log()
 
 
@@ -591,7 +593,7 @@ def _log(values: Tensor, least: float) -> Tensor:
 
 
 def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) -> Tensor:
-    """The probability of each input given that an atom is true, (B, I).
+    """Return the probability of each input given that an atom is true, (B, I).
 
     The probability of the atom is linear in each variable: P = Σ_k p_k c_k + c_0 with c_k its
     derivative, so that P(value k | atom) = p_k (c_k + c_0) / P.
@@ -643,7 +645,7 @@ def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) 
 def proofs_of(
     semantics: ProbabilitySemantics, values: Tensor, atom: int, most: int, budget: int
 ) -> tuple[LikelyProof, ...]:
-    """The most likely proofs of an atom for one example, (I,) probabilities of the inputs.
+    """Return the most likely proofs of an atom for one example, (I,) probabilities of the inputs.
 
     Raises:
         ModelError: if the program has negation, the budget is spent, or a number is not one.

@@ -212,7 +212,7 @@ class Layer(nn.Module):
     # ---- As a module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
-        """`.to`, `.half` and the like: the soft facts and the temperature keep their digits."""
+        """Apply `.to`, `.half` and so on; the soft facts and the temperature keep their digits."""
         before = self._constants, self._temperature
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         after = self._constants, self._temperature
@@ -223,7 +223,7 @@ class Layer(nn.Module):
         return self
 
     def get_extra_state(self) -> Tensor:
-        """The extra entry of a state dict: a digest of the program.
+        """Return the extra entry of a state dict: a digest of the program.
 
         Returns:
             A tensor of bytes.
@@ -240,7 +240,7 @@ class Layer(nn.Module):
     # ---- Running
 
     def forward(self, given: Tensor | Mapping[str, Tensor], *, logits: bool = False) -> Any:
-        """The values of the outputs, each (B, *shape), for inputs (B, *shape).
+        """Return the values of the outputs, each (B, *shape), for inputs (B, *shape).
 
         Args:
             given: `{"name": tensor}`, or a tensor where there is one group.
@@ -262,7 +262,7 @@ class Layer(nn.Module):
         return self._run(given, logits, self.training)
 
     def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool, training: bool) -> Any:
-        """See `forward`."""
+        """Run `forward` on checked inputs."""
         tensors = tensors_of(self.inputs, given, self._temperature.device)
         if isinstance(self.rules, ProbabilitySemantics):
             if logits:
@@ -297,7 +297,7 @@ class Layer(nn.Module):
         *,
         logits: bool = False,
     ) -> Any:
-        """The outputs (B, O) as tensors of their groups."""
+        """Return the outputs (B, O) as tensors of their groups."""
         if len(self.outputs) == 1:
             parts: Sequence[Tensor] = [flat]
         else:
@@ -311,7 +311,7 @@ class Layer(nn.Module):
         return results
 
     def evaluate(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """The values of all outputs that `eval()` gives, one group after another.
+        """Return the values of all outputs that `eval()` gives, one group after another.
 
         Args:
             given: the inputs, as in `forward`.
@@ -324,7 +324,7 @@ class Layer(nn.Module):
         return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
 
     def log_odds(self, facts: Tensor) -> Tensor:
-        """The log-odds of all outputs that `eval()` computes from flat inputs.
+        """Return the log-odds of all outputs that `eval()` computes from flat inputs.
 
         Args:
             facts: what `flat_inputs` returned, shape (B, I).
@@ -345,7 +345,7 @@ class Layer(nn.Module):
         return self._temperature.device
 
     def flat_inputs(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """All inputs one after another, checked: values, or log-odds if they are given.
+        """Return all inputs one after another, checked: values, or log-odds if they are given.
 
         Args:
             given: the inputs, as in `forward`.
@@ -359,7 +359,7 @@ class Layer(nn.Module):
         return self._flat(tensors_of(self.inputs, given, self._temperature.device))
 
     def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The tensors of the groups one after another, checked. (B, I)."""
+        """Return the tensors of the groups one after another, checked. (B, I)."""
         parts = [
             flat_values(group, tensor, from_logits=self.from_logits)
             for group, tensor in zip(self.inputs, tensors, strict=True)
@@ -375,7 +375,7 @@ class Layer(nn.Module):
     # ---- What it does
 
     def plan(self) -> Plan:
-        """How this layer computes, and whether that is exact.
+        """Return how this layer computes, and whether that is exact.
 
         >>> import latentgamma as lg
         >>> print(Layer(lg.parse("b :- a. c :- b."), "a", "c").plan())
@@ -425,7 +425,7 @@ class Layer(nn.Module):
     def certified(
         self, *, tolerance: float = DEFAULT_TOLERANCE, gate: GateKind = "sigmoid"
     ) -> Layer:
-        """This `"godel"` or `"gamma"` layer with the semantics "gamma", and its certificate.
+        """Return this `"godel"` or `"gamma"` layer with the semantics "gamma", and its certificate.
 
         Its outputs are above one half where those of this layer in `eval()` are, whenever every
         input is outside (½ − δ, ½ + δ). Probabilities have no such twin: two facts at 0.6 are both
@@ -471,7 +471,8 @@ class Layer(nn.Module):
         return twin.to(self._temperature.device).eval()
 
     def estimate(self, given: Tensor | Mapping[str, Tensor]) -> tuple[Any, Any]:
-        """The probabilities of the outputs and their standard errors, which are 0 where exact.
+        """Return the probabilities of the outputs and their standard errors,
+        which are 0 where exact.
 
         Args:
             given: as in `forward`.
@@ -491,7 +492,7 @@ class Layer(nn.Module):
         return self._results(value, given), self._results(error, given)
 
     def posterior(self, given: Tensor | Mapping[str, Tensor], atom: str) -> Any:
-        """The probability of each input given that an atom is true.
+        """Return the probability of each input given that an atom is true.
 
         >>> import latentgamma as lg
         >>> program = lg.parse("alarm :- fire. alarm :- drill.")
@@ -537,7 +538,7 @@ class Layer(nn.Module):
         most: int = 5,
         budget: int = 200_000,
     ) -> tuple[LikelyProof, ...]:
-        """The most likely proofs of an atom for one example, the likeliest first.
+        """Return the most likely proofs of an atom for one example, the likeliest first.
 
         >>> import latentgamma as lg
         >>> program = lg.parse("alarm :- smoke, heat. alarm :- button.")
@@ -572,7 +573,8 @@ class Layer(nn.Module):
         return self.rules
 
     def explain(self, example: Tensor | Mapping[str, Tensor], expected: Any = None) -> Explanation:
-        """The proof of each output, the changes of inputs that would change it, and its gradients.
+        """Return the proof of each output, the changes of inputs that would change it,
+        and its gradients.
 
         What is said follows from the semantics, as `eval()` computes it:
 
@@ -620,7 +622,7 @@ class Layer(nn.Module):
         return explain_example(self, example, expected)
 
     def extra_repr(self) -> str:
-        """The line that `print(layer)` shows.
+        """Return the line that `print(layer)` shows.
 
         Returns:
             The semantics, and the shapes of the inputs and outputs.
@@ -643,7 +645,7 @@ def _reread_temperature(layer: Layer, _: object) -> None:
 
 
 def _read_evidence(program: Program, evidence: Mapping[str, bool]) -> dict[int, bool]:
-    """The truth of the atoms of the evidence, by their index."""
+    """Return the truth of the atoms of the evidence, by their index."""
     if not isinstance(evidence, Mapping):
         raise ModelError(
             f'evidence is a dictionary such as {{"alarm": True}}, not {type(evidence).__name__}'

@@ -87,7 +87,7 @@ def plan_of(
     semantics: str,
     guarantee: tuple[bool, str],
 ) -> Plan:
-    """The plan of a layer that has this circuit, and whether and what it guarantees."""
+    """Return the plan of a layer that has this circuit, and whether and what it guarantees."""
     fed = np.concatenate([group.atoms for group in inputs])
     read = np.concatenate([group.atoms for group in outputs])
     used = np.zeros(circuit.nodes, np.bool_)
@@ -122,7 +122,7 @@ def probability_plan(
     *,
     by_differences: bool,
 ) -> Plan:
-    """The plan of a layer that computes probabilities, or differences of them."""
+    """Return the plan of a layer that computes probabilities, or differences of them."""
     fed = np.concatenate([group.atoms for group in inputs])
     read = np.concatenate([group.atoms for group in outputs])
     names = program.atoms
@@ -147,7 +147,7 @@ def probability_plan(
 
 
 def _cycles(program: Program) -> int:
-    """How many sets of rules depend on themselves."""
+    """Return how many sets of rules depend on themselves."""
     parts = [stratum.program for stratum in program.strata]
     return sum(int(rule_order(part).cyclic.sum()) for part in parts)
 

@@ -45,13 +45,13 @@ class GodelSemantics(nn.Module):
         self.closure = MinMax(self.circuit, kernel=kernel)
 
     def guarantee(self) -> tuple[bool, str]:
-        """Whether it is exact, and what is."""
+        """Return whether it is exact, and what is."""
         return True, "above one half is the closure of what is above one half, on every input"
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
-        """The outputs (B, O) of the inputs (B, I), both as values or as log-odds."""
+        """Return the outputs (B, O) of the inputs (B, I), both as values or as log-odds."""
         if hard and not from_logits:
             values: Tensor = self.closure(facts, temperature, hard=True, low=0.0, high=1.0)
             return log_odds(values) if logits else values
@@ -167,7 +167,7 @@ class GammaSemantics(nn.Module):
         return found
 
     def guarantee(self) -> tuple[bool, str]:
-        """Whether it is exact, and what is."""
+        """Return whether it is exact, and what is."""
         try:
             self.certificate.require()
         except CertificateError as error:
@@ -177,14 +177,14 @@ class GammaSemantics(nn.Module):
         return True, proved
 
     def _sharpened(self, odds: Tensor, factor: float) -> Tensor:
-        """The inputs as the operator takes them, in its own dtype: that of the certificate."""
+        """Return the inputs of the operator, in its own dtype: that of the certificate."""
         wide = torch.promote_types(odds.dtype, torch.float32)
         return torch.sigmoid(factor * odds.to(wide)).to(self.model.dtype)
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
-        """The outputs (B, O) of the inputs (B, I), both as values or as log-odds."""
+        """Return the outputs (B, O) of the inputs (B, I), both as values or as log-odds."""
         wide = facts.to(torch.promote_types(facts.dtype, torch.float32))
         sharpened = self._sharpened(
             wide if from_logits else log_odds(wide), self.factor if hard else self._factor

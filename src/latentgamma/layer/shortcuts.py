@@ -93,7 +93,7 @@ def count_readings(
 
 
 def _connected(count: int, tables: Iterable[tuple[int, ...]]) -> list[list[int]]:
-    """The variables in parts such that no table has variables of two parts."""
+    """Return the variables in parts such that no table has variables of two parts."""
     part_of = {variable: [variable] for variable in range(count)}
     for variables in tables:
         parts = {id(part_of[v]): part_of[v] for v in variables}
@@ -103,7 +103,7 @@ def _connected(count: int, tables: Iterable[tuple[int, ...]]) -> list[list[int]]
 
 
 def _others(parts: Sequence[_Part], truth: list[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Assignments other than the truth: first those that differ in the fewest parts.
+    """Yield assignments other than the truth: first those that differ in the fewest parts.
 
     At least `most` of them, or all.
     """
@@ -151,21 +151,21 @@ class _Part:
             )
 
     def _stands(self, places: tuple[int, ...], row: tuple[int, ...]) -> bool:
-        """Whether every value of a row stands for those like it."""
+        """Return whether every value of a row stands for those like it."""
         return all(value in self._alike[i] for i, value in zip(places, row, strict=True))
 
     def _number(self, solution: tuple[int, ...]) -> int:
-        """How many solutions one stands for."""
+        """Return how many solutions one stands for."""
         return prod(len(alike[v]) for alike, v in zip(self._alike, solution, strict=True))
 
     def wrong(self) -> Iterator[tuple[int, ...]]:
-        """The solutions other than the truth."""
+        """Yield the solutions other than the truth."""
         for solution in self._solutions:
             values = (alike[v] for alike, v in zip(self._alike, solution, strict=True))
             yield from (found for found in product(*values) if found != self.truth)
 
     def _narrow(self, domains: list[set[int]]) -> list[set[int]]:
-        """The domains without values that some table does not support."""
+        """Return the domains without values that some table does not support."""
         domains = [set(domain) for domain in domains]
         changed = True
         while changed:
@@ -200,7 +200,7 @@ class _Part:
             self._search(self._narrow(narrowed))
 
     def labels(self) -> tuple[int, ...] | None:
-        """The fewest variables that, once known, leave the truth alone."""
+        """Return the fewest variables that, once known, leave the truth alone."""
         if not self.exact:
             return None
         wrong = {
@@ -229,7 +229,7 @@ def _alike(
     truth: Sequence[int],
     tables: Sequence[tuple[tuple[int, ...], frozenset[tuple[int, ...]]]],
 ) -> list[dict[int, tuple[int, ...]]]:
-    """For each variable, the values that stand for others, and all that each stands for.
+    """Return, for each variable, the values that stand for others, and all that each stands for.
 
     Values are alike if exchanging them changes no table. The true value stands for those like it.
     """
@@ -287,7 +287,8 @@ class Shortcuts:
     labels: tuple[tuple[str, int], ...] | None
 
     def taken(self, truth: Truth, read: Truth) -> ValueReading:
-        """The reading that a network uses: for each true value, what it is read as most often.
+        """Return the reading that a network uses: for each true value,
+        what it is read as most often.
 
         Args:
             truth: The true values, as in `shortcuts`.
@@ -429,7 +430,7 @@ def _constraint(
     row: npt.NDArray[np.int64],
     read: npt.NDArray[np.int64],
 ) -> Constraint:
-    """The tuples of readings of the values in one example that give its outputs."""
+    """Return the tuples of readings of the values in one example that give its outputs."""
     variables = sorted({int(first[g] + value) for g, value in zip(owner, row, strict=True)})
     place = {v: n for n, v in enumerate(variables)}
     domains = [sizes[int(np.searchsorted(first, v, "right")) - 1] for v in variables]
@@ -452,7 +453,7 @@ def _constraint(
 
 
 def _worlds(M: int, groups: Sequence[Group], values: npt.NDArray[np.int64]) -> Mask:
-    """The fact sets of the values of all positions."""
+    """Return the fact sets of the values of all positions."""
     facts = np.zeros((len(values), M), np.bool_)
     rows = np.arange(len(values))
     column = 0
@@ -473,7 +474,7 @@ def _positions(group: Group) -> int:
 
 
 def _values(groups: Sequence[Group], examples: Truth) -> npt.NDArray[np.int64]:
-    """The true values, one row per example and one column per position."""
+    """Return the true values, one row per example and one column per position."""
     given = _as_mapping(examples)
     columns = []
     for group in groups:

@@ -49,7 +49,7 @@ class Levels(NamedTuple):
 
 
 def derive_levels(program: Program, given: Mask) -> Levels:
-    """The atoms that follow from the given ones, by the step at which they become true."""
+    """Return the atoms that follow from the given ones, by the step at which they become true."""
     if worth_compiling(program.size + program.M):
         return _derive_compiled(program, given)
     return _derive_in_python(program, given)
@@ -72,7 +72,7 @@ def _as_lists(program: Program) -> _Lists:
 
 
 def _small_body_sizes(program: Program) -> npt.NDArray[Any]:
-    """The sizes of the bodies in as few bytes as they need: counters that stay in the cache."""
+    """Return the sizes of the bodies in as few bytes as they need, to stay in the cache."""
     return program.body_sizes.astype(np.uint8 if program.k <= 255 else np.int32)
 
 
@@ -123,7 +123,8 @@ def propagate_lists(
     known: list[bool],
     order: list[int],
 ) -> list[int]:
-    """The offsets of the levels in `order`, which comes with the facts and ends as the closure.
+    """Return the offsets of the levels in `order`, which comes with the facts and ends as the
+    closure.
 
     `uses` lists the rules that use each atom, `missing` counts the body atoms that are not yet
     true, and `known` says which atoms are.
@@ -193,7 +194,7 @@ def propagate(
     depth: int,
     ahead: int,
 ) -> int:
-    """The depth of the closure; `order` and `offsets` end up holding it level by level.
+    """Return the depth of the closure; `order` and `offsets` end up holding it level by level.
 
     Level `depth` is the last one given, and `order` already holds `ahead` atoms of the next.
     `mark` is 0 for an atom not derived, 2 for one of the next level, 1 for the others;
@@ -382,7 +383,7 @@ def step(  # type: ignore[overload-overlap]
 @overload
 def step(program: Program, facts: FactSets) -> Mask: ...
 def step(program: Program, facts: Facts | FactSets = ()) -> frozenset[str] | Mask:
-    """The facts and what follows from them at once: T_P applied to one fact set or many.
+    """Return the facts and what follows from them at once: T_P applied to one fact set or many.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> sorted(step(program, ["penguin"]))
@@ -415,7 +416,7 @@ def step(program: Program, facts: Facts | FactSets = ()) -> frozenset[str] | Mas
 
 
 def _step_planes(program: Program, planes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """One step on bit planes: an AND over each body, an OR over the rules of each head."""
+    """Return one step on bit planes: an AND over each body, an OR over the rules of each head."""
     fires = np.full((program.R, planes.shape[1]), ~np.uint64(0))
     bodies = np.flatnonzero(program.body_sizes)
     if len(bodies):
@@ -430,7 +431,7 @@ def _step_planes(program: Program, planes: npt.NDArray[np.uint64]) -> npt.NDArra
 
 
 def closure(program: Program, facts: Facts = ()) -> Closure:
-    """Everything that follows from the facts, and the step at which it does.
+    """Return everything that follows from the facts, and the step at which it does.
 
     The time is linear in the size of the program. Strata are closed one after another, and their
     steps add up.
@@ -455,7 +456,7 @@ def closure(program: Program, facts: Facts = ()) -> Closure:
 
 
 def closure_of_mask(program: Program, given: Mask) -> Closure:
-    """The closure of facts given as one boolean for each atom."""
+    """Return the closure of facts given as one boolean for each atom."""
     if not program.definite:
         levels = _derive_by_strata(program, given)
     else:
@@ -466,7 +467,7 @@ def closure_of_mask(program: Program, given: Mask) -> Closure:
 
 
 def stratum_facts(stratum: Stratum, known: Mask) -> Mask:
-    """The facts of a stratum, from what the strata below it have made true. Shape (…, m)."""
+    """Return the facts of a stratum, from what the strata below it have made true. Shape (…, m)."""
     facts: Mask = known[..., stratum.atom] != stratum.negated
     return facts
 
@@ -508,7 +509,7 @@ _LARGEST_EXACT = 256
 
 
 def depth_bound(program: Program) -> int:
-    """A number of steps of T_P within which every fact set reaches its closure.
+    """Return a number of steps of T_P within which every fact set reaches its closure.
 
     It is the longest path through the dependency graph, where a cycle counts with a bound on the
     steps in which it can change: exact on a chain, and computed in time linear in the size of
@@ -553,7 +554,7 @@ def _depth_bound(program: Program) -> int:
 
 
 def _cluster_weights(program: Program, atoms: npt.NDArray[Any], count: int) -> _Numbers:
-    """The first bound for each component."""
+    """Return the first bound for each component."""
     M = program.M
     source, target = _unit_edges(program)
     inside = atoms[source] == atoms[target]
@@ -574,7 +575,7 @@ def _cluster_weights(program: Program, atoms: npt.NDArray[Any], count: int) -> _
 
 
 def _exact_diameters(M: int, cluster: _Numbers, source: _Numbers, target: _Numbers) -> _Numbers:
-    """The largest distance between two atoms of each cluster; the edges lie within clusters.
+    """Return the largest distance between two atoms of each cluster; the edges lie within clusters.
 
     Bit n of an atom says whether the nth atom of its cluster reaches it, after more and more
     steps: all clusters are searched from all their atoms at once.
@@ -606,7 +607,7 @@ def _exact_diameters(M: int, cluster: _Numbers, source: _Numbers, target: _Numbe
 
 
 def _bound_diameters(M: int, cluster: _Numbers, source: _Numbers, target: _Numbers) -> _Numbers:
-    """The largest distance to the centre of each cluster plus the largest distance from it."""
+    """Return the largest distance to the centre plus the largest one from it, by cluster."""
     # The atom with most edges within its cluster is its centre.
     degree = np.bincount(np.concatenate((source, target)), minlength=M)
     order = np.lexsort((degree, cluster))
@@ -622,7 +623,7 @@ def _bound_diameters(M: int, cluster: _Numbers, source: _Numbers, target: _Numbe
 
 
 def _unit_edges(program: Program) -> tuple[_Numbers, _Numbers]:
-    """The body atom and a head of each rule that has a single body atom."""
+    """Return the body atom and a head of each rule that has a single body atom."""
     unit = np.repeat(program.body_sizes == 1, program.head_sizes)
     rule = np.repeat(np.arange(program.R), program.head_sizes)[unit]
     source = program.body_indices[program.body_indptr[rule]]
@@ -630,7 +631,7 @@ def _unit_edges(program: Program) -> tuple[_Numbers, _Numbers]:
 
 
 def _clusters(M: int, source: _Numbers, target: _Numbers) -> _Numbers:
-    """The strongly connected components of a graph on the atoms. Shape (M,)."""
+    """Return the strongly connected components of a graph on the atoms. Shape (M,)."""
     order = np.argsort(source, kind="stable")
     ends = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=M))))
     uses = Rows(ends, order)
@@ -642,7 +643,7 @@ def _clusters(M: int, source: _Numbers, target: _Numbers) -> _Numbers:
 def _body_weights(
     program: Program, atoms: npt.NDArray[Any], rules: npt.NDArray[Any], count: int
 ) -> _Numbers:
-    """The second bound for each component."""
+    """Return the second bound for each component."""
     # Bodies of one or two atoms get equal keys where they are equal; larger ones keys of their own.
     first = program.body_indptr[:-1]
     key = -1 - np.arange(program.R)
@@ -670,7 +671,7 @@ def longest_path(
     weight: Cells,
     length: Cells,
 ) -> int:
-    """The largest sum of weights along a path through the components.
+    """Return the largest sum of weights along a path through the components.
 
     `order` lists the nodes by component, and `length` comes as zeros: it is filled with the
     longest path from each component on. An edge leads from a higher component to a lower one.

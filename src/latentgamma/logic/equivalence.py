@@ -14,7 +14,8 @@ from latentgamma.program.program import Program, Rule, require_program
 
 
 def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None:
-    """A fact set whose closures differ and an atom in just one of them, or None if there is none.
+    """Return a fact set whose closures differ and an atom in just one of them,
+    or None if there is none.
 
     Raises:
         ProgramError: if clingo is not installed.
@@ -83,7 +84,7 @@ class Equivalence:
 
 
 def equivalent(p: Program, q: Program) -> Equivalence:
-    """Whether two programs have the same closure for every fact set, with a witness if not.
+    """Return whether two programs have the same closure for every fact set, with a witness if not.
 
     Atoms are compared by name; an atom that only one program knows has no rules in the other.
     Definite programs are compared by entailment, in polynomial time. Where one has negation the
@@ -124,7 +125,7 @@ def equivalent(p: Program, q: Program) -> Equivalence:
 
 
 def not_entailed(program: Program, rules: Program) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The indices of the rules that a program does not imply.
+    """Return the indices of the rules that a program does not imply.
 
     A rule is implied when its heads are in the closure of its body. Rules that the program
     itself contains are found by comparison; closures are computed for the others alone.

@@ -31,7 +31,7 @@ _CHUNK = 2048
 
 
 def pack(rows: npt.ArrayLike) -> Planes:
-    """The bit planes of boolean rows.
+    """Return the bit planes of boolean rows.
 
     >>> planes = pack([[True, False], [True, True], [False, True]])
     >>> planes
@@ -74,7 +74,7 @@ def pack(rows: npt.ArrayLike) -> Planes:
 
 
 def unpack(planes: Planes, N: int) -> Mask:
-    """The boolean rows of the first N fact sets of bit planes.
+    """Return the boolean rows of the first N fact sets of bit planes.
 
     >>> unpack(np.array([[3], [6]], np.uint64), 3)
     array([[ True, False],
@@ -106,7 +106,7 @@ def unpack(planes: Planes, N: int) -> Mask:
 
 
 def require_planes(planes: Any, function: str) -> Planes:
-    """The planes as an array; an `ArgumentError` if they are not bit planes."""
+    """Return the planes as an array; an `ArgumentError` if they are not bit planes."""
     array = _as_array(planes, function)
     if array.ndim != 2 or array.dtype != np.uint64:
         hint = (
@@ -122,7 +122,7 @@ def require_planes(planes: Any, function: str) -> Planes:
 
 
 def whole_number(name: str, value: Any, least: int = 0) -> int:
-    """A whole number from `least` on, as a plain int; an `ArgumentError` if it is not one."""
+    """Return a whole number from `least` on, as a plain int, or raise an `ArgumentError`."""
     try:
         number = index(value)
     except TypeError:
@@ -251,7 +251,8 @@ ODD = np.uint64(0xD1B54A32D192ED03)
 
 
 def random_planes(probabilities: npt.ArrayLike, N: int, *, seed: int = 0, start: int = 0) -> Planes:
-    """Bit planes of N random fact sets, in which atoms are true independently of one another.
+    """Return bit planes of N random fact sets, in which atoms are true independently of one
+    another.
 
     >>> from latentgamma.logic import unpack
     >>> planes = random_planes([0.0, 0.25, 1.0], 10_000)
@@ -344,7 +345,7 @@ def _draw_with_numpy(
 
 
 def mix(z: Cells) -> Cells:
-    """The output function of SplitMix64, a hash of 64 bits."""
+    """Return the output function of SplitMix64, a hash of 64 bits."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

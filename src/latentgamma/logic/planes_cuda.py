@@ -158,7 +158,7 @@ def rule_levels(
 
 
 def close_on_cuda(program: Program, planes: Tensor) -> Tensor:
-    """The closures of the fact sets in bit planes, an int64 tensor of shape (M, W).
+    """Return the closures of the fact sets in bit planes, an int64 tensor of shape (M, W).
 
     Args:
         program: A definite program.
@@ -187,18 +187,18 @@ def close_on_cuda(program: Program, planes: Tensor) -> Tensor:
 
 @cache
 def _copier(device: torch.device) -> Callable[[Program], _DeviceProgram]:
-    """A function that puts the rules of a program on a device; the same one for each device."""
+    """Return the function that puts the rules of a program on a device, cached by device."""
     return lambda program: _DeviceProgram(program, device)
 
 
 def _power_of_two(n: int) -> int:
-    """The largest power of two that is at most n."""
+    """Return the largest power of two that is at most n."""
     return 1 << (n.bit_length() - 1)
 
 
 @cache
 def _kernels(device: int) -> tuple[int, Any, Any]:
-    """The shared memory that a block may use, and the two kernels."""
+    """Return the shared memory that a block may use, and the two kernels."""
     properties = torch.cuda.get_device_properties(device)
     shared = int(getattr(properties, "shared_memory_per_block_optin", 48 << 10))
     in_shared = torch.cuda._compile_kernel(_SOURCE, "close_in_shared_memory")
@@ -210,7 +210,7 @@ def _kernels(device: int) -> tuple[int, Any, Any]:
 
 
 def close_tensor(program: Program, planes: Tensor, threads: int, out: Tensor | None) -> Tensor:
-    """The closures of the fact sets in bit planes, on the device of the planes.
+    """Return the closures of the fact sets in bit planes, on the device of the planes.
 
     Args:
         program: any program.

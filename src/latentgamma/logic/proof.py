@@ -53,7 +53,7 @@ class Blocked:
 
 
 def complete_program(program: Program, facts: Facts) -> tuple[Program, Mask]:
-    """The program that proofs speak about, and its facts.
+    """Return the program that proofs speak about, and its facts.
 
     A grounded program has had everything evaluated that does not depend on what is given; proofs
     show the rules as they were written.
@@ -66,7 +66,7 @@ def complete_program(program: Program, facts: Facts) -> tuple[Program, Mask]:
 
 
 def asked_atom(program: Program, atom: str | int) -> str:
-    """The name of the atom; a grounded program may be asked about atoms that it cannot derive."""
+    """Return the name of the atom; a grounded program is asked about underivable atoms too."""
     if isinstance(atom, str) and program.origin is not None:
         name = program.origin.atom_name(atom)
         if name is not None:
@@ -75,7 +75,7 @@ def asked_atom(program: Program, atom: str | int) -> str:
 
 
 def instance_of(program: Program, rule: int) -> Instance | None:
-    """Where a rule of a complete program comes from, if that can be told."""
+    """Return where a rule of a complete program comes from, if that can be told."""
     if program.origin is None:
         return None
     written = program.rules[rule]
@@ -83,7 +83,7 @@ def instance_of(program: Program, rule: int) -> Instance | None:
 
 
 def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ...]:
-    """An entry for each rule of an atom that is not derived."""
+    """Return an entry for each rule of an atom that is not derived."""
     names = program.atoms
     found = []
     for rule in rules_with_head(program, goal):
@@ -100,14 +100,14 @@ def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ..
 
 
 def rules_with_head(program: Program, goal: int) -> list[int]:
-    """The numbers of the rules that derive an atom."""
+    """Return the numbers of the rules that derive an atom."""
     ends, rules = rules_deriving(program)
     found: list[int] = rules[ends[goal] : ends[goal + 1]].tolist()
     return found
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Some of the names, as a sentence has them."""
+    """Return some of the names, as a sentence has them."""
     shown = [quote(name) for name in names]
     return ", ".join(shown[:10]) + (f", … {len(shown) - 10} more" if len(shown) > 10 else "")
 
@@ -208,7 +208,7 @@ class Derivation(Displayed):
         return tuple(sorted({step.rule for step in self.steps if step.rule is not None}))
 
     def holds(self) -> bool:
-        """Whether each step is licensed by its rule and by the steps before it.
+        """Return whether each step is licensed by its rule and by the steps before it.
 
         Returns:
             True for every proof that `derivation` returns.
@@ -227,7 +227,7 @@ class Derivation(Displayed):
         return self.atom in proved
 
     def to_dict(self) -> dict[str, Any]:
-        """The proof as plain values.
+        """Return the proof as plain values.
 
         Returns:
             A dictionary with the atom, the depth, the facts, the rules and the steps, for JSON.
@@ -242,7 +242,7 @@ class Derivation(Displayed):
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The proof as JSON text.
+        """Return the proof as JSON text.
 
         Args:
             indent: the spaces of each level, as in `json.dumps`; None for one line.
@@ -253,7 +253,7 @@ class Derivation(Displayed):
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
 
     def to_dot(self) -> str:
-        """The proof as a Graphviz graph, premises below what they prove.
+        """Return the proof as a Graphviz graph, premises below what they prove.
 
         Returns:
             The text of a DOT file.
@@ -332,7 +332,7 @@ class Derivation(Displayed):
 
 
 def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | None:
-    """A proof of least depth that the atom follows from the facts, or None if it does not.
+    """Return a proof of least depth that the atom follows from the facts, or None if it does not.
 
     An atom that is given is its own proof, even where a rule derives it as well. The proof of a
     program that was grounded shows the lines and the substitutions its rules come from.
@@ -386,7 +386,7 @@ def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | 
 
 
 def _reasons(program: Program, known: Closure, given: Mask) -> Indices:
-    """For each atom the rule that derives it, −1 where it is given or false. Shape (M,)."""
+    """Return, for each atom, the rule that derives it; −1 if it is given or false. (M,)."""
     if program.definite:
         return reasons_of(known)
     reasons = np.full(program.M, -1, np.int32)
@@ -401,7 +401,7 @@ def _reasons(program: Program, known: Closure, given: Mask) -> Indices:
 
 
 def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[int]:
-    """The atoms of the proof that the reasons make up."""
+    """Return the atoms of the proof that the reasons make up."""
     needed = {goal}
     stack = [goal]
     while stack:
@@ -422,7 +422,7 @@ def _absent(program: Program, known: Closure, name: str) -> Absent:
 
 
 def reasons_of(known: Closure) -> Indices:
-    """For each derived atom that is not given a rule that derives it first, else −1, shape (M,)."""
+    """Return, for each derived atom, a rule that derives it first; −1 for others. (M,)."""
     program = require_definite(known.program, "reasons_of")
     never = np.iinfo(np.int64).max - 1
     level = known.level.astype(np.int64)
@@ -441,7 +441,7 @@ def reasons_of(known: Closure) -> Indices:
 
 
 def _step_values(step: ProofStep) -> dict[str, Any]:
-    """A step as plain values; negation and origin only where there are any."""
+    """Return a step as plain values; negation and origin only where there are any."""
     return {
         "atom": step.atom,
         "rule": step.rule,
@@ -456,5 +456,5 @@ def _absent_values(leaf: Absent) -> dict[str, Any]:
 
 
 def _dot(name: str) -> str:
-    """The name inside a Graphviz string."""
+    """Return the name inside a Graphviz string."""
     return quote(name).replace("\\", "\\\\").replace('"', '\\"')

@@ -42,7 +42,8 @@ _AT_ONCE = 4096
 
 
 def find_missing_facts(program: Program, known: Closure, goal: int) -> set[int]:
-    """The indices of facts that derive the goal when they are added, and no part of which does.
+    """Return the indices of facts that derive the goal when they are added,
+    and no part of which does.
 
     They are atoms that no rule derives, where such atoms suffice.
 
@@ -56,7 +57,8 @@ def find_missing_facts(program: Program, known: Closure, goal: int) -> set[int]:
 
 
 def _underived_part(program: Program, known: Closure, goal: int) -> tuple[Program, Indices]:
-    """The part of the program the goal still depends on, and what its atoms are in the whole.
+    """Return the part of the program the goal still depends on,
+    and what its atoms are in the whole.
 
     It has no atom that is derived, and the goal is its atom 0.
     """
@@ -79,7 +81,7 @@ def _underived_part(program: Program, known: Closure, goal: int) -> tuple[Progra
 
 
 def _firing_part(part: Program, known: Closure) -> tuple[Program, Indices]:
-    """The rules that fire in a closure, and what their atoms are in the whole."""
+    """Return the rules that fire in a closure, and what their atoms are in the whole."""
     true = np.concatenate(([0], np.cumsum(known.state[part.body_indices])))
     fires = np.diff(true[part.body_indptr]) == part.body_sizes
     numbers = np.flatnonzero(known.state).astype(np.int32)
@@ -87,7 +89,7 @@ def _firing_part(part: Program, known: Closure) -> tuple[Program, Indices]:
 
 
 def _restrict(program: Program, rules: Mask, atoms: Indices) -> Program:
-    """The program of some of the rules, with only these atoms left in them."""
+    """Return the program of some of the rules, with only these atoms left in them."""
     new = np.full(program.M, -1, np.int64)
     new[atoms] = np.arange(len(atoms))
 
@@ -103,7 +105,7 @@ def _restrict(program: Program, rules: Mask, atoms: Indices) -> Program:
 
 
 def _cheapest_assumptions(part: Program) -> set[int]:
-    """Atoms that derive atom 0, found by the cheapest derivation: roots, if roots can do it."""
+    """Return atoms that derive atom 0, by the cheapest derivation: roots if they suffice."""
     price = np.where(part.rules_per_head == 0, 1.0, np.inf)
     cost, reasons = _cheapest_rules(part, price)
     if cost[0] == np.inf:
@@ -116,7 +118,7 @@ def _cheapest_assumptions(part: Program) -> set[int]:
 
 
 def _cheapest_rules(part: Program, price: npt.NDArray[np.float64]) -> tuple[Any, npt.NDArray[Any]]:
-    """The least cost of each atom, and the rule that derives it (−1: it is assumed)."""
+    """Return the least cost of each atom, and the rule that derives it (−1: it is assumed)."""
     rows = (*rules_using(part), part.head_indptr, part.head_indices)
     arrays = (
         part.body_sizes.copy(),
@@ -134,7 +136,7 @@ def _cheapest_rules(part: Program, price: npt.NDArray[np.float64]) -> tuple[Any,
 
 
 def _drop_needless(part: Program, assumptions: set[int]) -> set[int]:
-    """A part of the assumptions that still derives atom 0, and none of whose parts does."""
+    """Return a part of the assumptions that still derives atom 0, and none of whose parts does."""
     if len(assumptions) == 1:
         return assumptions
     # Only rules that fire from all of the assumptions can fire from fewer: usually a small program.
@@ -151,7 +153,7 @@ def _drop_needless(part: Program, assumptions: set[int]) -> set[int]:
 
 
 def _find_necessary(part: Program, kept: list[int]) -> set[int]:
-    """Those of the atoms without which, one at a time, the others do not derive atom 0."""
+    """Return those of the atoms without which, one at a time, the others do not derive atom 0."""
     needed: set[int] = set()
     for start in range(0, len(kept), _AT_ONCE):
         left_out = np.array(kept[start : start + _AT_ONCE])
@@ -170,7 +172,7 @@ def _find_necessary(part: Program, kept: list[int]) -> set[int]:
 def find_ancestors(
     rule_ptr: Cells, rules: Cells, body_ptr: Cells, body: Cells, mark: Cells, queue: Cells
 ) -> int:
-    """The number of atoms in `queue`: those a derivation of `queue[0]` may still need.
+    """Return the number of atoms in `queue`: those a derivation of `queue[0]` may still need.
 
     `rules` lists the rules of each head; `mark` comes as 1 where an atom is derived or is
     the first of the queue, and as 0 elsewhere.
@@ -236,7 +238,7 @@ Literals: TypeAlias = tuple[list[int], list[int], list[int]]
 
 
 def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int], set[int]]:
-    """The atoms to add to the facts, and the facts to withdraw, so that the goal follows.
+    """Return the atoms to add to the facts, and the facts to withdraw, so that the goal follows.
 
     Only atoms that no rule derives are added, if that is possible; else others as well, and the
     goal itself only where nothing else helps.
@@ -260,7 +262,7 @@ def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int],
 def _search(
     relevant: list[int], rules: list[Literals], given: Mask, may_add: Mask, goal: int
 ) -> tuple[set[int], bool] | None:
-    """The facts after a smallest change, and whether it is proved smallest; None if none helps."""
+    """Return the facts after a smallest change, and whether it is proved smallest; or None."""
     try:
         import clingo
     except ImportError:
@@ -303,7 +305,7 @@ def _search(
 
 
 def _relevant(program: Program, goal: int) -> tuple[list[int], list[Literals]]:
-    """The atoms that the goal depends on, and their rules."""
+    """Return the atoms that the goal depends on, and their rules."""
     ends, rules_of = rules_deriving(program)
     atoms, rules = {goal}, dict[int, Literals]()
     stack = [goal]
@@ -323,7 +325,7 @@ def _relevant(program: Program, goal: int) -> tuple[list[int], list[Literals]]:
 def _reduced(
     program: Program, given: Mask, goal: int, added: set[int], withdrawn: set[int]
 ) -> tuple[set[int], set[int]]:
-    """The change without parts of it, one at a time, that turn out not to be needed."""
+    """Return the change without parts of it, one at a time, that turn out not to be needed."""
     facts = given.copy()
     facts[list(added)], facts[list(withdrawn)] = True, False
     changes = sorted(added | withdrawn)
@@ -369,7 +371,7 @@ class WhyNot(Displayed):
     withdrawn: frozenset[str] = frozenset()
 
     def to_dict(self) -> dict[str, Any]:
-        """The explanation as plain values.
+        """Return the explanation as plain values.
 
         Returns:
             A dictionary with the atom, the blocked rules and the changes, for JSON.
@@ -382,7 +384,7 @@ class WhyNot(Displayed):
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The explanation as JSON text.
+        """Return the explanation as JSON text.
 
         Args:
             indent: the spaces of each level, as in `json.dumps`; None for one line.
@@ -421,7 +423,7 @@ class WhyNot(Displayed):
 
 
 def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
-    """What keeps the atom from following from the facts, or None if it follows.
+    """Return what keeps the atom from following from the facts, or None if it follows.
 
     Where a program has negation, clingo looks for the changes.
 
@@ -466,7 +468,7 @@ def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
 
 
 def _blocked_values(blocked: Blocked) -> dict[str, Any]:
-    """An entry as plain values; negation and origin only where there are any."""
+    """Return an entry as plain values; negation and origin only where there are any."""
     return {
         "rule": blocked.rule,
         "missing": list(blocked.missing),

@@ -62,7 +62,7 @@ def save_model(model: LatentGamma | StratifiedModel, path: str | Path) -> None:
 
 
 def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the options of a model."""
+    """Return the tensors and the options of a model."""
     require_whole_model(model, "save")
     if not isinstance(model.rules, (DenseRules, SparseRules)):
         raise ModelError(
@@ -85,7 +85,7 @@ def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
 
 
 def _strata(model: StratifiedModel) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the options of the models of all strata, and the whole program."""
+    """Return the tensors and the options of the models of all strata, and the whole program."""
     tensors = _program_tensors(model.program)
     options = []
     for s, part in enumerate(model.parts):
@@ -99,7 +99,7 @@ def _strata(model: StratifiedModel) -> tuple[Tensors, dict[str, Any]]:
 def load_model(
     path: str | Path, *, device: torch.device | str = "cpu"
 ) -> LatentGamma | StratifiedModel:
-    """The model that `save_model` wrote; a file that does not fit is refused."""
+    """Return the model that `save_model` wrote; a file that does not fit is refused."""
     try:
         tensors, metadata = _read(path)
         options = _options(metadata)
@@ -169,7 +169,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
-    """A digest of all tensors and of the metadata, less the digest itself."""
+    """Return a digest of all tensors and of the metadata, less the digest itself."""
     digest = hashlib.blake2b(digest_size=32)
     for key in sorted(metadata.keys() - {"digest"}):
         digest.update(json.dumps([key, metadata[key]]).encode())
@@ -242,7 +242,7 @@ def _rules(parameters: Tensors, form: str) -> AbstractRules:
 
 
 def _shapes(parameters: Tensors, form: str) -> dict[str, tuple[int, ...]]:
-    """The tensors that a model of this form has, and their shapes; M, R and so on from them."""
+    """Return the tensors of a model of this form with their shapes, from which M and R follow."""
 
     def length(name: str) -> int:
         return len(parameters[name]) if name in parameters and parameters[name].dim() == 1 else -1
@@ -313,7 +313,7 @@ def _check_names(tensors: Tensors, expected: set[str]) -> None:
 
 
 def _program_tensors(program: Program) -> Tensors:
-    """The program as index arrays, its names as one run of bytes."""
+    """Return the program as index arrays, its names as one run of bytes."""
     names = [name.encode("utf-8", "surrogatepass") for name in program.atoms]
     arrays: dict[str, npt.NDArray[Any]] = {
         "body_indptr": program.body_indptr,
@@ -342,7 +342,7 @@ def _program(tensors: Tensors, M: int | None, *, negation: bool = False) -> Prog
 
 
 def _arrays(tensors: Tensors, *keys: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a program by name; none is missing and no other is there."""
+    """Return the arrays of a program by name; none is missing and no other is there."""
     every = (*keys, "names", "name_ends")
     _check_names(tensors, {f"program.{key}" for key in every})
     return {key: tensors[f"program.{key}"].numpy() for key in every}

@@ -59,11 +59,11 @@ class StepParameters(NamedTuple):
     gate: Tensor  # β ()
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """The ten tensors that a gradient may go to."""
+        """Return the ten tensors that a gradient may go to."""
         return *self.weights, *self[1:6]
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> StepParameters:
-        """These parameters with other tensors, in the order of `tensors()`."""
+        """Return these parameters with other tensors, in the order of `tensors()`."""
         count = len(Weights._fields)
         threshold, sharpness, amplitude, offset, gate = tensors[count:]
         weights = Weights(*tensors[:count])
@@ -85,7 +85,7 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def read(self) -> Weights:
-        """The weights of the current logits, differentiable in them.
+        """Return the weights of the current logits, differentiable in them.
 
         Returns:
             The weights, for `match` and `route`.
@@ -93,7 +93,7 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
-        """Stage 1: bs_j − b_j, how far each body sum lies above its threshold.
+        """Compute stage 1, bs_j − b_j: how far each body sum lies above its threshold.
 
         Args:
             state: values in [0, 1], shape (…, M).
@@ -106,7 +106,7 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        """Stages 2 and 4: Σ_j v_ji · firing_j, what each atom receives.
+        """Compute stages 2 and 4, Σ_j v_ji · firing_j: what each atom receives.
 
         Args:
             firing: one number for each rule, shape (…, R).
@@ -118,7 +118,7 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def literals(self) -> Literals:
-        """The pairs of rule and atom in bodies and in heads.
+        """Return the pairs of rule and atom in bodies and in heads.
 
         Returns:
             Four index tensors: the rule and the atom of each pair, of bodies and of heads.
@@ -126,7 +126,7 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """u_ji, the body weights at pairs of rule and atom.
+        """Return u_ji, the body weights at pairs of rule and atom.
 
         Args:
             weights: what `read` returned.
@@ -139,7 +139,7 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """v_ji, the head weights at pairs of rule and atom.
+        """Return v_ji, the head weights at pairs of rule and atom.
 
         Args:
             weights: what `read` returned.
@@ -152,7 +152,7 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def to_dense(self) -> DenseRules:
-        """The same rules as full matrices.
+        """Return the same rules as full matrices.
 
         Returns:
             Rules with new parameters; dense rules return themselves.
@@ -161,7 +161,8 @@ class AbstractRules(nn.Module, ABC):
     # ---- What differs where each process has a part
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-        """The two numbers that all rules and atoms share, as a step of these rules uses them.
+        """Return the two numbers that all rules and atoms share,
+        as a step of these rules uses them.
 
         Args:
             gain: τ_nor, a scalar.
@@ -173,7 +174,7 @@ class AbstractRules(nn.Module, ABC):
         return gain, gate
 
     def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
-        """All rules and their parameters, where these are a part of them.
+        """Return all rules and their parameters, where these are a part of them.
 
         Args:
             parameters: the parameters of these rules.
@@ -184,7 +185,7 @@ class AbstractRules(nn.Module, ABC):
         return self, parameters
 
     def all_literals(self) -> Literals:
-        """The literals of all rules of the model.
+        """Return the literals of all rules of the model.
 
         Returns:
             Index tensors as in `literals`.
@@ -192,7 +193,8 @@ class AbstractRules(nn.Module, ABC):
         return self.literals()
 
     def in_any_process(self, condition: bool) -> bool:
-        """Whether the condition is true in any of the processes that have a part of the rules.
+        """Return whether the condition is true in any of the processes that have a part of the
+        rules.
 
         Args:
             condition: the condition in this process.
@@ -204,24 +206,24 @@ class AbstractRules(nn.Module, ABC):
 
 
 def margin_at_one(weights: Weights, threshold: Tensor, dtype: torch.dtype) -> Tensor:
-    """Σ_i u_ji − b_j, the margin of a rule where every atom is true. (R,)."""
+    """Return Σ_i u_ji − b_j, the margin of a rule where every atom is true. (R,)."""
     return (weights.body_total - threshold.double()).to(dtype)
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
-    """The entries of the last dimension at these indices, its gradient summed in a fixed order."""
+    """Return the last dimension's entries at these indices, with gradients in a fixed order."""
     # Each device has one of two ways to index whose gradient does not depend on thread timing.
     return values[..., index] if values.is_cuda else values.index_select(-1, index)
 
 
 def add_at(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
-    """The last dimension of `start` plus values summed by index, always in the same order."""
+    """Return `start` plus values summed by index along the last dimension, in a fixed order."""
     # On a GPU index_add uses atomic additions in any order.
     return add_sorted(start, index, values) if start.is_cuda else start.index_add(-1, index, values)
 
 
 def add_sorted(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
-    """`add_at` by index_put, which sorts."""
+    """Return what `add_at` does, by index_put, which sorts."""
     sums = start.movedim(-1, 0).index_put((index,), values.movedim(-1, 0), accumulate=True)
     return sums.movedim(0, -1)
 
@@ -239,30 +241,30 @@ _UNDERFLOWS = 1e-3
 
 
 def match(rules: AbstractRules, parameters: StepParameters, state: Tensor) -> Tensor:
-    """Stage 1: a_j = σ(τ_j (bs_j − b_j)), how far each rule's body is satisfied. (…, R)."""
+    """Compute stage 1, a_j = σ(τ_j (bs_j − b_j)): how far each body is satisfied. (…, R)."""
     margin = rules.match(state, parameters.weights, parameters.threshold)
     return torch.sigmoid(parameters.sharpness.to(state.dtype) * margin)
 
 
 def fire(parameters: StepParameters, activation: Tensor) -> Tensor:
-    """Stage 3: τ_nor ρ_j a_j, what each rule has to give to its heads. (…, R)."""
+    """Compute stage 3, τ_nor ρ_j a_j: what each rule gives to its heads. (…, R)."""
     return parameters.amplitude.to(activation.dtype) * activation
 
 
 def route(rules: AbstractRules, parameters: StepParameters, firing: Tensor) -> Tensor:
-    """Stages 2 and 4: φ_i = Σ_j v_ji τ_nor ρ_j a_j − θ_i, the evidence for each atom. (…, M)."""
+    """Compute stages 2 and 4, φ_i = Σ_j v_ji τ_nor ρ_j a_j − θ_i: the evidence. (…, M)."""
     return rules.route(firing, parameters.weights) - parameters.offset.to(firing.dtype)
 
 
 def gate(kind: GateKind, sharpness: Tensor, evidence: Tensor) -> Tensor:
-    """Stage 4: g_i Γ_i, the part of the way to one that each atom goes in this step. (…, M)."""
+    """Compute stage 4, g_i Γ_i: the part of the way to one that each atom goes. (…, M)."""
     scaled = sharpness.to(evidence.dtype) * evidence
     opening = bump(scaled) if is_bump(kind) else torch.sigmoid(scaled)
     return opening * torch.sigmoid(evidence)
 
 
 def is_bump(kind: GateKind) -> bool:
-    """Whether the gate is the bump, for code that computes or bounds these two kinds alone.
+    """Return whether the gate is the bump, for code that computes or bounds these two kinds alone.
 
     Raises:
         ModelError: the gate is of another kind, which the caller would take for a sigmoid.
@@ -273,7 +275,7 @@ def is_bump(kind: GateKind) -> bool:
 
 
 def bump(x: Tensor) -> Tensor:
-    """exp(−1/x²) where x > 0 and exactly 0 elsewhere, smooth everywhere.
+    """Return exp(−1/x²) where x > 0 and exactly 0 elsewhere, smooth everywhere.
 
     >>> bump(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0.0000, 0.0000, 0.3679])
@@ -283,7 +285,7 @@ def bump(x: Tensor) -> Tensor:
 
 
 def update(state: Tensor, share: Tensor) -> Tensor:
-    """Stage 5: s_i ← s_i + (1 − s_i) g_i Γ_i. (…, M)."""
+    """Compute stage 5, s_i + (1 − s_i) g_i Γ_i: the next state. (…, M)."""
     return state + (1 - state) * share
 
 
@@ -350,7 +352,7 @@ class DenseRules(AbstractRules):
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """The matrix product in the precision of its dtype, whatever the code around it has set.
+    """Return the matrix product in the precision of its dtype, whatever the code around it has set.
 
     Autocast and TF32 keep 8 or 11 bits of each factor, and no certificate allows for that.
     """
@@ -368,7 +370,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _has_reduced_precision(kind: str) -> bool:
-    """Whether float32 products on this kind of device are set to use fewer bits."""
+    """Return whether float32 products on this kind of device are set to use fewer bits."""
     backend = torch.backends.cuda if kind == "cuda" else torch.backends.mkldnn
     return backend.matmul.fp32_precision not in ("none", "ieee")
 
@@ -432,7 +434,7 @@ class SparseRules(AbstractRules):
 
     @staticmethod
     def literals_of(program: Program) -> Literals:
-        """The literals of a program as index tensors.
+        """Return the literals of a program as index tensors.
 
         Args:
             program: a definite program.
@@ -460,7 +462,7 @@ class SparseRules(AbstractRules):
         head_logits: Tensor,
         head_background: Tensor,
     ) -> Weights:
-        """The weights that these rules would have with other logits, differentiable in them.
+        """Return the weights that these rules would have with other logits, differentiable in them.
 
         Args:
             body_logits: η of each body literal, shape (literals,).
@@ -480,7 +482,7 @@ class SparseRules(AbstractRules):
         return Weights(body, off, total, head, head_off)
 
     def _softmax(self, logits: Tensor, background: Tensor) -> tuple[Tensor, Tensor]:
-        """softmax(ψ) on the support, over the background, and the background itself."""
+        """Return softmax(ψ) on the support, over the background, and the background itself."""
         if self._one_head_each:
             over = logits - background - math.log(self.M - 1)
             off = torch.sigmoid(-over) / (self.M - 1)
@@ -504,7 +506,7 @@ class SparseRules(AbstractRules):
     def margins(
         self, missing: Tensor, total: Tensor, weights: Weights, threshold: Tensor
     ) -> Tensor:
-        """Stage 1 from what is missing: bs_j − b_j of each rule.
+        """Compute stage 1 from what is missing: bs_j − b_j of each rule.
 
         Args:
             missing: 1 − s of the atoms that `body_atom` refers to, shape (…, atoms).
@@ -526,7 +528,7 @@ class SparseRules(AbstractRules):
         return total.to(firing.dtype) + sums
 
     def head_sums(self, firing: Tensor, weights: Weights, size: int) -> tuple[Tensor, Tensor]:
-        """What atoms receive over the background, and the background.
+        """Return what atoms receive over the background, and the background.
 
         Args:
             firing: one number for each rule, shape (…, R).
@@ -553,7 +555,7 @@ class SparseRules(AbstractRules):
         return on + weights.head_off.double()[rule]
 
     def _at(self, on: Tensor, pairs: tuple[Tensor, Tensor], rule: Tensor, atom: Tensor) -> Tensor:
-        """The weight over the background at pairs: 0 where a pair is not in the support."""
+        """Return the weight over the background at pairs: 0 where a pair is not in the support."""
         keys, order = torch.sort(pairs[0] * self.M + pairs[1])
         wanted = rule * self.M + atom
         if not len(keys):

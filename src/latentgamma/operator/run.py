@@ -56,26 +56,26 @@ from latentgamma.program.program import Program
 
 
 def positive(raw: Tensor) -> Tensor:
-    """log(1 + eˣ), which is positive; where that underflows, the smallest positive number."""
+    """Return log(1 + eˣ), which is positive; the smallest positive number if it underflows."""
     # From 40 on the logarithm is x itself to the last digit.
     value = softplus(raw.double(), threshold=40.0)
     return value.clamp(min=torch.finfo(raw.dtype).tiny).to(raw.dtype)
 
 
 def above_one(raw: Tensor) -> Tensor:
-    """1 + log(1 + eˣ), at least the next number above 1."""
+    """Return 1 + log(1 + eˣ), at least the next number above 1."""
     value = 1 + softplus(raw.double(), threshold=40.0)
     return value.clamp(min=1 + torch.finfo(raw.dtype).eps).to(raw.dtype)
 
 
 def open_unit(raw: Tensor) -> Tensor:
-    """σ(x), strictly between 0 and 1."""
+    """Return σ(x), strictly between 0 and 1."""
     limits = torch.finfo(raw.dtype)
     return torch.sigmoid(raw.double()).clamp(limits.tiny, 1 - limits.eps).to(raw.dtype)
 
 
 def raw_above(name: str, value: Tensor, floor: float) -> Tensor:
-    """The raw values behind values above a floor: the inverse of `positive` or `above_one`.
+    """Return the raw values behind values above a floor: the inverse of `positive` or `above_one`.
 
     Raises:
         ModelError: a value is not a finite number above the floor.
@@ -87,7 +87,7 @@ def raw_above(name: str, value: Tensor, floor: float) -> Tensor:
 
 
 def raw_open_unit(name: str, value: Tensor) -> Tensor:
-    """The raw values behind values between 0 and 1: the inverse of `open_unit`.
+    """Return the raw values behind values between 0 and 1: the inverse of `open_unit`.
 
     Raises:
         ModelError: a value is not strictly between 0 and 1.
@@ -118,7 +118,7 @@ class FixedParameters:
     def coefficients(
         self, kernel: Kernel, rows: LiteralRows, dtype: torch.dtype, *, bump: bool
     ) -> Any:
-        """The coefficients in the form of this kernel, read once for each dtype and gate."""
+        """Return the coefficients in the form of this kernel, read once for each dtype and gate."""
         if self.parameters is None:
             raise RuntimeError("these parameters are not those of a sparse model")
         key = str(self.parameters.offset.device), dtype, bump
@@ -172,7 +172,8 @@ Step: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 def run_keeping_states(
     step: Step, tensors: Sequence[Tensor], state: Tensor, steps: int, stride: int
 ) -> tuple[Tensor, ...]:
-    """The states after every `stride` steps, and after the last: what the backward pass keeps.
+    """Return the states after every `stride` steps, and after the last:
+    what the backward pass keeps.
 
     The states between two of them are computed again when the backward pass comes there.
     """
@@ -239,7 +240,7 @@ class _Run(torch.autograd.Function):
 def _differentiable(
     ctx: Any, state: Tensor, tensors: Sequence[Tensor], arriving: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """The gradients with a graph of their own, at the price of keeping everything."""
+    """Return the gradients with a graph of their own, at the price of keeping everything."""
     inputs = [tensor for tensor in (state, *tensors) if tensor.requires_grad]
     ends, slopes = [], []
     for length, slope in zip(ctx.lengths, arriving, strict=True):
@@ -253,7 +254,7 @@ def _differentiable(
 
 
 def _lengths(steps: int, stride: int) -> list[int]:
-    """How many steps each segment has.
+    """Return how many steps each segment has.
 
     >>> _lengths(7, 3)
     [3, 3, 1]
@@ -271,7 +272,7 @@ def _plus(total: Tensor | None, more: Tensor | None) -> Tensor | None:
 
 
 def wants_slope(state: Tensor) -> bool:
-    """Whether a derivative in this state may be asked for."""
+    """Return whether a derivative in this state may be asked for."""
     if not torch.is_grad_enabled():
         return False
     if torch.compiler.is_compiling() or are_plain(state):
@@ -287,7 +288,7 @@ class ProofClosure:
     closure: MinMax
 
     def slope(self, state: Tensor, kernel: KernelChoice) -> Tensor:
-        """Zeros with the slope of the min/max closure of a state. (…, M).
+        """Return zeros with the slope of the min/max closure of a state. (…, M).
 
         See `latentgamma.engine.minmax` for what that slope is.
         """
@@ -299,7 +300,7 @@ class ProofClosure:
 
 
 def proof_closure(rules: AbstractRules, held: ProofClosure | None) -> ProofClosure:
-    """The closure of these rules as they are now: the one held, if the literals are the same."""
+    """Return the closure of these rules as they are now: the one held if literals are the same."""
     literals = rules.all_literals()
     if held is not None and all(map(_equal, held.literals, literals)):
         return held
@@ -314,7 +315,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _program_of(literals: Literals, M: int, R: int) -> Program:
-    """The program that has these literals, less the rules that have no head."""
+    """Return the program that has these literals, less the rules that have no head."""
     # By way of lists: inside a transform of torch.func a tensor has no array.
     rows = [np.array(index.tolist(), np.int64) for index in literals]
     body_rule, body_atom, head_rule, head_atom = rows
@@ -346,7 +347,7 @@ def _program_of(literals: Literals, M: int, R: int) -> Program:
 def log_odds_after(
     state: Tensor, evidence: Sequence[Tensor], kind: GateKind, gate: Tensor
 ) -> Tensor:
-    """log(s_T / (1 − s_T)) of a run that starts at a state. (…, M).
+    """Return log(s_T / (1 − s_T)) of a run that starts at a state. (…, M).
 
     Args:
         state: s_0.
@@ -364,7 +365,7 @@ def log_odds_after(
 
 
 def _held(values: Tensor) -> Tensor:
-    """The values, at least the least normal number, with the slope that they had."""
+    """Return the values, at least the least normal number, with the slope that they had."""
     return values + (values.clamp(min=torch.finfo(values.dtype).tiny) - values).detach()
 
 
@@ -389,7 +390,7 @@ MEMORIES: tuple[str, ...] = get_args(Memory)
 
 
 def read_step_parameters(rules: AbstractRules, weights: Weights, raw: Any) -> StepParameters:
-    """The parameters as a step uses them, from a model's raw ones, or from `Parameters`."""
+    """Return the parameters as a step uses them, from a model's raw ones, or from `Parameters`."""
     gain, gate = rules.shared(positive(raw.gain_raw), above_one(raw.gate_raw))
     return StepParameters(
         weights,
@@ -417,13 +418,13 @@ class Runner:
     recorded_runs: RecordedRuns | None
 
     def step_parameters(self) -> StepParameters:
-        """The parameters as a step uses them, differentiable unless they are fixed."""
+        """Return the parameters as a step uses them, differentiable unless they are fixed."""
         if self.fixed is not None:
             return self.fixed.step_parameters
         return read_step_parameters(self.rules, self.rules.read(), self.model)
 
     def raw_parameters(self) -> Parameters | None:
-        """The parameters as they are stored; None for a form that no kernel runs."""
+        """Return the parameters as they are stored; None for a form that no kernel runs."""
         if self.fixed is not None:
             return self.fixed.parameters
         if not isinstance(self.rules, SparseRules):
@@ -445,14 +446,14 @@ class Runner:
     # ---- One step
 
     def step(self, parameters: StepParameters, state: Tensor) -> Tensor:
-        """The state after one step in plain torch. (…, M)."""
+        """Return the state after one step in plain torch. (…, M)."""
         # Sixteen-bit states are stored as such and computed with in float32.
         wide = state.to(torch.promote_types(state.dtype, torch.float32))
         share = gate(self.gate_kind, parameters.gate, self.evidence(parameters, wide))
         return update(wide, share).to(state.dtype)
 
     def evidence(self, parameters: StepParameters, state: Tensor) -> Tensor:
-        """φ, the evidence for each atom. (…, M)."""
+        """Return φ, the evidence for each atom. (…, M)."""
         return route(self.rules, parameters, fire(parameters, match(self.rules, parameters, state)))
 
     # ---- Several steps
@@ -460,7 +461,7 @@ class Runner:
     def final(
         self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
     ) -> Tensor:
-        """The state after `steps` applications, or after as many as `counts` (B,) says. (…, M)."""
+        """Return the state after `steps` applications, or after `counts` (B,) ones. (…, M)."""
         raw = self._kernel_parameters(steps, memory)
         fused = None if raw is None else self._fused(raw, state, steps, memory, counts)
         if fused is not None:
@@ -473,7 +474,7 @@ class Runner:
         return state
 
     def states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
-        """Every state of the run, the first one included. (T + 1, …, M)."""
+        """Return every state of the run, the first one included. (T + 1, …, M)."""
         # Every state is part of the answer, so there is nothing for √T to save.
         kept: Memory = "all" if memory == "all" else "states"
         raw = self._kernel_parameters(steps, kept)
@@ -483,7 +484,7 @@ class Runner:
         return torch.stack([state, *self._plain_states(state, steps, kept)])
 
     def _final_of_counts(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
-        """The state (B, M) after as many applications as `counts` (B,) says, in plain torch."""
+        """Return the state (B, M) after `counts` (B,) applications, in plain torch."""
         done = 0
         for count in torch.unique(counts).tolist():  # sorted
             if count == done:
@@ -495,7 +496,7 @@ class Runner:
         return state
 
     def _plain_states(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
-        """The states after each step; in "sqrt" mode those after each of about √T segments."""
+        """Yield the states after each step; in "sqrt" mode after each of about √T segments."""
         parameters = self.step_parameters()
         if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
             state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
@@ -514,7 +515,7 @@ class Runner:
     # ---- Kernels
 
     def _kernel_parameters(self, steps: int, memory: Memory) -> Parameters | None:
-        """The parameters for a kernel, or None where plain torch has to run the steps."""
+        """Return the parameters for a kernel, or None where plain torch has to run the steps."""
         if not self.use_kernels or memory == "all" or steps == 0:
             return None
         return self.raw_parameters() if self.gate_kind in KNOWN_GATES else None
@@ -527,7 +528,7 @@ class Runner:
         memory: Memory,
         counts: Tensor | None = None,
     ) -> FusedSteps | None:
-        """How to run these steps as one kernel, or None where plain torch has to."""
+        """Return how to run these steps as one kernel, or None where plain torch has to."""
         rules = self.rules
         kernel = kernel_for(rules, state, raw)
         if kernel is None or not isinstance(rules, SparseRules):
@@ -547,7 +548,7 @@ class Runner:
     def _recorded(
         self, state: Tensor, steps: int, rows: LiteralRows, raw: Parameters
     ) -> tuple[RecordedRuns | None, Hashable]:
-        """Where to record a run on a GPU, if that is worth its memory, and what it depends on."""
+        """Return where to record a run on a GPU if that is worth its memory, and its key."""
         if not state.is_cuda or self.recorded_runs is None:
             return None, None
         kept = steps + 1 if torch.is_grad_enabled() else 1
@@ -561,7 +562,7 @@ class Runner:
     def _inputs(
         self, raw: Parameters | None, run: FusedSteps, dtype: torch.dtype
     ) -> tuple[Parameters | None, Any]:
-        """What a kernel runs on: the parameters, or coefficients that were read before."""
+        """Return what a kernel runs on: the parameters, or coefficients that were read before."""
         if self.fixed is None:
             return raw, None
         return None, self.fixed.coefficients(run.kernel, run.rows, dtype, bump=run.bump)

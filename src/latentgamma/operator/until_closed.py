@@ -45,7 +45,8 @@ class CertificateCache:
         self._entry: _Entry | None = None
 
     def kept(self, key: tuple[object, ...]) -> tuple[Certificate, list[Tensor]] | None:
-        """The certificate for this key, and the values it holds for as `joined_values` gives them.
+        """Return the certificate for this key, and the values it holds for as `joined_values` gives
+        them.
 
         None where there is none yet. Whether the values are still the same is for the caller to see.
         """
@@ -60,7 +61,7 @@ class CertificateCache:
         compute: Callable[[], Certificate],
         in_any_process: Callable[[bool], bool] = bool,
     ) -> Certificate:
-        """The certificate for this key and these values, computed where there is none yet.
+        """Return the certificate for this key and these values, computed where there is none yet.
 
         Processes that share a model compute it together, if it has changed in any of them.
         """
@@ -77,7 +78,8 @@ class CertificateCache:
 
 
 def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """All values: on the CPU as they are, on other devices as one flat tensor for each dtype.
+    """Return all values: on the CPU as they are, on other devices as one flat tensor for each
+    dtype.
 
     Each comparison on a device has to be waited for, so there should be few.
     """
@@ -125,7 +127,7 @@ class _Limits(NamedTuple):
 
     @classmethod
     def of(cls, certificate: Certificate) -> _Limits:
-        """The limits inside the window of a certificate that holds."""
+        """Return the limits inside the window of a certificate that holds."""
         # Facts that are only half true may need longer than the true ones t_min speaks of.
         most = int(min(certificate.t_max, 4 * certificate.t_min + 16))
         return cls(int(certificate.t_min) - certificate.depth, most)
@@ -134,7 +136,7 @@ class _Limits(NamedTuple):
 def run_until_closed(
     run: RunCounts, closure: BatchClosure, certificate: Certificate, state: Tensor
 ) -> Tensor:
-    """The state of every example once its support is closed under the program. (…, M).
+    """Return the state of every example once its support is closed under the program. (…, M).
 
     Args:
         run: runs a batch.
@@ -170,7 +172,7 @@ class GpuRun(NamedTuple):
 def run_until_closed_on_gpu(
     model: GpuRun, run: RunCounts, closure: CudaClosure, state: Tensor
 ) -> Tensor | None:
-    """As `run_until_closed`, but waiting for the device only once, and after the run was started.
+    """Run as `run_until_closed`, but wait for the device only once, after the run was started.
 
     Returns:
         The states; None if a value has changed, so that the certificate says nothing.
@@ -185,7 +187,7 @@ def run_until_closed_on_gpu(
         return [(a != b).any() for a, b in zip(model.kept, joined_values(model.now), strict=True)]
 
     def joined(counts: Tensor, soft: Tensor, changed: list[Tensor]) -> Tensor:
-        """The numbers of steps, whether a value is soft, and whether any changed."""
+        """Return the numbers of steps, whether a value is soft, and whether any changed."""
         return torch.cat([counts, torch.stack([soft.any(), *changed])])
 
     def count(given: Tensor) -> tuple[Tensor]:
@@ -226,7 +228,7 @@ def run_until_closed_on_gpu(
 
 
 def _branch() -> torch.cuda.Stream:
-    """A stream that goes on from where the current one is now."""
+    """Return a stream that goes on from where the current one is now."""
     branch = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     branch.wait_stream(torch.cuda.current_stream())
     return branch
@@ -235,7 +237,7 @@ def _branch() -> torch.cuda.Stream:
 def _run_on(
     run: RunCounts, closure: BatchClosure, batch: Tensor, taken: npt.NDArray[np.int64], most: int
 ) -> Tensor:
-    """The batch after further chunks of steps, until every support is closed."""
+    """Return the batch after further chunks of steps, until every support is closed."""
     taken = taken.copy()  # the backward pass of the first run still needs its own numbers
     chunk = _FIRST_CHUNK
     while len(batch):
@@ -254,7 +256,7 @@ def _run_on(
 
 
 def _is_boolean(state: Tensor) -> bool:
-    """Whether every value is 0 or 1, which is what the certificate speaks of."""
+    """Return whether every value is 0 or 1, which is what the certificate speaks of."""
     if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
         array = state.numpy()  # comparing a small array takes numpy a tenth of the time
         return bool(((array == 0) | (array == 1)).all())
@@ -271,7 +273,7 @@ def _warn(unfinished: int, examples: int, limit: int) -> None:
 
 
 def _level_of_caller() -> int:
-    """How many frames above the warning the model was called."""
+    """Return how many frames above the warning the model was called."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None:
         name = frame.f_globals.get("__name__", "")
@@ -295,7 +297,7 @@ class ClosureCache:
         self._entry: _ClosureEntry | None = None
 
     def get(self, program: Program, device: torch.device) -> BatchClosure:
-        """T_P of this program, compiled where that is worth it and the compiler is done."""
+        """Return T_P of this program, compiled where that is worth it and the compiler is done."""
         entry = self._entry  # read once: another thread may replace it
         if entry is None or entry.program is not program or entry.device != device:
             entry = self._entry = _ClosureEntry(program, device, *_closures_of(program, device))
@@ -307,7 +309,7 @@ class ClosureCache:
         return entry.compiled if ready else entry.plain
 
     def on_gpu(self, program: Program, device: torch.device) -> CudaClosure | None:
-        """T_P of this program as a GPU kernel, where there is one for it."""
+        """Return T_P of this program as a GPU kernel, where there is one for it."""
         if device.type != "cuda" or not has_triton():
             return None
         from latentgamma.operator.kernels.cuda_launch import CudaClosure
@@ -322,7 +324,7 @@ class ClosureCache:
 def _closures_of(
     program: Program, device: torch.device
 ) -> tuple[BatchClosure, BatchClosure | None]:
-    """T_P as it can run at once, and as it can run once it is compiled."""
+    """Return T_P as it can run at once, and as it can run once it is compiled."""
     literals = SparseRules.literals_of(program)
     if device.type == "cuda" and has_triton():
         from latentgamma.operator.kernels.cuda_launch import CudaClosure
@@ -344,10 +346,10 @@ class BatchClosure(Protocol):
     """T_P of one program on the supports of a batch of states (B, M): their atoms above one half."""
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """How many steps of T_P each support takes to its closure. (B,)."""
+        """Return how many steps of T_P each support takes to its closure. (B,)."""
 
     def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Whether each support is closed. (B,)."""
+        """Return whether each support is closed. (B,)."""
 
 
 class TorchClosure:
@@ -358,7 +360,7 @@ class TorchClosure:
         self._R = R
 
     def _step(self, support: Tensor) -> Tensor:
-        """T_P of each support. (B, M)."""
+        """Return T_P of each support. (B, M)."""
         body_rule, body_atom, head_rule, head_atom = self._literals
         missing = (~support).to(torch.int32)
         lacking = missing.new_zeros(len(support), self._R)
@@ -367,12 +369,12 @@ class TorchClosure:
         return support | (torch.zeros_like(missing).index_add(-1, head_atom, fired) > 0)
 
     def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Whether each support is closed. (B,)."""
+        """Return whether each support is closed. (B,)."""
         support = state > 0.5
         return (self._step(support) == support).all(-1).cpu().numpy()
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """How many steps of T_P each support takes to its closure. (B,)."""
+        """Return how many steps of T_P each support takes to its closure. (B,)."""
         support = state > 0.5
         depths = torch.zeros(len(support), dtype=torch.int64, device=support.device)
         steps = 0

@@ -44,7 +44,7 @@ def read_model(
     bump: bool,
     dtype: str,
 ) -> Reading:
-    """The weights on a program's literals; `rows` says which row stands for each rule."""
+    """Return the weights on a program's literals; `rows` says which row stands for each rule."""
     if rules.M != program.M:
         raise ModelError(f"the model has {rules.M} atoms, but the program has {program.M}")
     if rows is None:
@@ -84,7 +84,7 @@ def read_model(
 
 
 def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> RowNumbers:
-    """The numbers of all rows of the model."""
+    """Return the numbers of all rows of the model."""
     weights = numbers.weights
     slack = weights.body_total - numbers.threshold.double()
     mixed = torch.zeros(rules.R, dtype=torch.float64, device=slack.device)
@@ -119,7 +119,7 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
 def _route_roundings(
     rules: AbstractRules, numbers: StepParameters, rounding: Rounding
 ) -> tuple[Array, Array]:
-    """Roundings of a term of each atom's evidence, and twice the size of negative terms. (M,)."""
+    """Return the roundings of a term of the evidence, and twice the negative terms. (M,)."""
     if not isinstance(rules, SparseRules):
         roundings = np.broadcast_to(rounding.roundings_of_sum(rules.R, 0), (rules.M,))
         return roundings, np.zeros(rules.M)
@@ -134,7 +134,7 @@ def _route_roundings(
 def _outside(
     rules: AbstractRules, numbers: StepParameters, row: Tensor, body_rule: Tensor, body_atom: Tensor
 ) -> tuple[Array, Array]:
-    """Σ_i u_ji over the atoms outside of each rule's body, and the least u_ji of all atoms. (R,)."""
+    """Return Σ_i u_ji outside of each rule's body, and the least u_ji of all atoms. (R,)."""
     R, M, weights = len(row), rules.M, numbers.weights
     if not isinstance(rules, SparseRules):
         body = weights.body.double()
@@ -163,7 +163,7 @@ def _outside(
 
 
 def _contains(known: Tensor, wanted: Tensor) -> Tensor:
-    """Which of the wanted keys are among the known ones."""
+    """Return which of the wanted keys are among the known ones."""
     if not len(known) or torch.equal(known, wanted):
         return torch.full_like(wanted, len(known) > 0, dtype=torch.bool)
     keys = torch.sort(known).values
@@ -174,7 +174,7 @@ def _contains(known: Tensor, wanted: Tensor) -> Tensor:
 def _stray(
     rules: AbstractRules, numbers: StepParameters, heads: tuple[Tensor, Tensor], firing: Tensor
 ) -> Array:
-    """Most that each atom receives from rows that it is no head of. (M,)."""
+    """Return the most that each atom receives from rows that it is no head of. (M,)."""
     weights, (head_rule, head_atom) = numbers.weights, heads
     if not isinstance(rules, SparseRules):
         head = weights.head.double().clone()
@@ -200,7 +200,7 @@ def _stray(
 
 
 def _whole(rules: AbstractRules, numbers: StepParameters, rows: RowNumbers) -> FullWeights | None:
-    """All weights as full matrices, if they are not too many."""
+    """Return all weights as full matrices, if they are not too many."""
     if rules.R * rules.M > _WHOLE_UP_TO:
         return None
     weights = numbers.weights
@@ -223,7 +223,7 @@ def _sums(index: Tensor, values: Tensor, count: int) -> Tensor:
 def rows_of(
     rules: AbstractRules, numbers: StepParameters, atoms: Sequence[str]
 ) -> tuple[Program, npt.NDArray[np.int64]]:
-    """The rules that rows look like, and which rows they are.
+    """Return the rules that rows look like, and which rows they are.
 
     A row's body are the atoms it weighs above one half; its heads are the atoms that it brings
     above their offset by itself once its body is true. Rows without a head are idle.

@@ -36,7 +36,7 @@ _LOWEST = 1e-12
 
 
 def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = None) -> Figure:
-    """A chart of the accuracy of one graph over the noise on its body logits.
+    """Return a chart of the accuracy of one graph over the noise on its body logits.
 
     Filled markers: every perturbed model is certified. Vertical bars: the range over the
     perturbations.
@@ -89,7 +89,7 @@ def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = No
 
 
 def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
-    """A chart of the largest underivable atom of one graph over time.
+    """Return a chart of the largest underivable atom of one graph over time.
 
     Lines: the proved bound. Dots: measured values. Dashed: the end of the window in the paper.
 
@@ -141,7 +141,7 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
 
 
 def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
-    """A chart of the size of the gradient over depth, for both kinds of gradient.
+    """Return a chart of the size of the gradient over depth, for both kinds of gradient.
 
     >>> import latentgamma as lg
     >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))

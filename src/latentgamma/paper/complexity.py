@@ -24,7 +24,7 @@ from latentgamma.program.program import Program
 
 
 def parameter_count(what: LatentGamma | StratifiedModel | Program, form: str | None = None) -> int:
-    """The number of scalar parameters of a model, or of the oracle of a program.
+    """Return the number of scalar parameters of a model, or of the oracle of a program.
 
     >>> from latentgamma import generators
     >>> parameter_count(generators.g4()), parameter_count(generators.g4(), "sparse")
@@ -63,7 +63,7 @@ def parameter_count(what: LatentGamma | StratifiedModel | Program, form: str | N
 
 
 def lower_bound_bits(M: int, R: int, k: int, *, printed: bool = False) -> float:
-    """The number of bits that an operator needs to represent every program of this size.
+    """Return the number of bits that an operator needs to represent every program of this size.
 
     >>> round(lower_bound_bits(504, 648, 2)), round(lower_bound_bits(504, 648, 2, printed=True))
     (9892, 16156)
@@ -95,7 +95,7 @@ def lower_bound_bits(M: int, R: int, k: int, *, printed: bool = False) -> float:
 
 
 def upper_bound_bits(M: int, R: int, k: int) -> float:
-    """The bits that surely suffice: they number all programs of at most R rules.
+    """Return the bits that surely suffice: they number all programs of at most R rules.
 
     >>> round(upper_bound_bits(504, 648, 2))
     11692
@@ -109,13 +109,13 @@ def upper_bound_bits(M: int, R: int, k: int) -> float:
 
 
 def _splits(M: int, size: int) -> range:
-    """Numbers of body atoms worth trying: C(a, k)(M − a) is largest near a = kM/(k + 1)."""
+    """Return numbers of body atoms worth trying: C(a, k)(M − a) is largest near a = kM/(k + 1)."""
     best = size * (M + 1) // (size + 1)
     return range(max(0, best - 2), min(M, best + 2) + 1)
 
 
 def _log2_comb(n: int, r: int) -> float:
-    """log₂ C(n, r), by sums that stay exact to rounding where n is huge and r small."""
+    """Return log₂ C(n, r), by sums that stay exact to rounding where n is huge and r small."""
     r = min(r, n - r)
     if r <= 0:
         return 0.0

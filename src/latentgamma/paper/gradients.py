@@ -70,7 +70,7 @@ class GradientReport:
     undecided: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, for JSON.
+        """Return the report as plain values, for JSON.
 
         Returns:
             A dictionary with the facts, the undecided facts and the rows.
@@ -105,7 +105,7 @@ def gradient_report(
     steps: int | None = None,
     atoms: Iterable[str] | None = None,
 ) -> GradientReport:
-    """The gradient that reaches the facts from atoms of every depth, exact and along proofs.
+    """Return the gradient that reaches the facts from atoms of every depth, exact and along proofs.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -183,7 +183,7 @@ def _indices(program: Program, atoms: Iterable[str]) -> list[int]:
 
 
 def _one_for_each_depth(closed: Closure) -> list[int]:
-    """The first atom of each depth, of all depths or of some that grow in a ratio."""
+    """Return the first atom of each depth, of all depths or of some that grow in a ratio."""
     depths: Iterable[int] = range(closed.depth + 1)
     if closed.depth > _DEPTHS:
         ratio = np.geomspace(1, closed.depth, _DEPTHS)
@@ -194,7 +194,7 @@ def _one_for_each_depth(closed: Closure) -> list[int]:
 
 
 def _crossings(model: LatentGamma, state: Tensor, chosen: Sequence[int], depth: int) -> list[int]:
-    """The step at which each chosen atom rises above one half; the depth where it does not soon."""
+    """Return the step at which each chosen atom exceeds one half; its depth if it does not soon."""
     ends: list[int | None] = [None] * len(chosen)
     with torch.no_grad():
         for steps in range(4 * depth + 16):
@@ -209,7 +209,7 @@ def _crossings(model: LatentGamma, state: Tensor, chosen: Sequence[int], depth: 
 
 
 def _with(model: LatentGamma, gradient: Gradient) -> LatentGamma:
-    """The same parameters with this kind of gradient; the caller's model stays as it is."""
+    """Return the same parameters with this kind of gradient; the caller's model stays as it is."""
     twin = copy.copy(model)
     twin.gradient = gradient
     return twin
@@ -218,7 +218,7 @@ def _with(model: LatentGamma, gradient: Gradient) -> LatentGamma:
 def _sizes(
     model: LatentGamma, state: Tensor, chosen: Sequence[int], ends: Sequence[int], facts: Mask
 ) -> list[float]:
-    """Σ over the facts of |∂ s_i(T) / ∂ s_fact|, for each chosen atom i and its own T."""
+    """Return Σ over the facts of |∂ s_i(T) / ∂ s_fact|, for each chosen atom i and its own T."""
     at_once = max(1, _VALUES_AT_ONCE // max(1, model.M * max(ends, default=0)))
     sizes: list[float] = []
     for start in range(0, len(chosen), at_once):

@@ -36,7 +36,7 @@ def perturb(
     sigma_head: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> LatentGamma:
-    """A copy of the model, in the dense form, with Gaussian noise on every logit.
+    """Return a copy of the model, in the dense form, with Gaussian noise on every logit.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -87,7 +87,7 @@ def _noise_like(logits: Tensor, source: torch.device, generator: torch.Generator
 
 
 def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False) -> float:
-    """RM·Φ(−η/σ): Theorem 7.1's bound on the probability that some body logit changes sign.
+    """Return RM·Φ(−η/σ): Theorem 7.1's bound on the probability that some body logit changes sign.
 
     That no sign changes does not make the model right: see this module's docstring.
 
@@ -113,7 +113,7 @@ def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False
 
 
 def flip_probability(R: int, M: int, eta: float, sigma: float) -> float:
-    """1 − (1 − Φ(−η/σ))^RM: the probability itself that some body logit changes sign.
+    """Return 1 − (1 − Φ(−η/σ))^RM: the probability itself that some body logit changes sign.
 
     >>> round(flip_probability(132, 117, 10, 2.5), 3)
     0.387
@@ -135,7 +135,7 @@ def flip_probability(R: int, M: int, eta: float, sigma: float) -> float:
 
 
 def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = False) -> float:
-    """R(M − 1)·Φ(−Ψ/(σ√2)): Theorem 7.1's bound on a head logit being overtaken by another.
+    """Return R(M − 1)·Φ(−Ψ/(σ√2)): Theorem 7.1's bound on a head logit being overtaken by another.
 
     A head that is still the largest may yet have lost most of the softmax to the others together,
     so no misroute does not make the model right.
@@ -162,7 +162,7 @@ def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = F
 
 
 def critical_sigma(R: int, M: int, eta: float = 10.0) -> float:
-    """The noise at which one sign change is to be expected: RM·Φ(−η/σ) = 1.
+    """Return the noise at which one sign change is to be expected: RM·Φ(−η/σ) = 1.
 
     >>> [round(critical_sigma(R, M), 2) for R, M in ((32, 33), (648, 504))]
     [3.22, 2.21]
@@ -182,7 +182,7 @@ def critical_sigma(R: int, M: int, eta: float = 10.0) -> float:
 
 
 def _tail(margin: float, sigma: float) -> float:
-    """Φ(−margin/σ), by erfc: it keeps its digits where 1 − Φ has none left."""
+    """Return Φ(−margin/σ), by erfc: it keeps its digits where 1 − Φ has none left."""
     return 0.0 if sigma == 0 else 0.5 * math.erfc(margin / (sigma * math.sqrt(2)))
 
 

@@ -55,7 +55,7 @@ class Difference:
 
 
 def differences(results: Validation) -> tuple[Difference, ...]:
-    """All differences from the paper, in the order of the phases.
+    """Return all differences from the paper, in the order of the phases.
 
     Args:
         results: the results of a validation.
@@ -213,7 +213,7 @@ def _windows(results: Validation) -> Iterator[Difference]:
 
 
 def same_accuracy(ours: float, printed: float) -> bool:
-    """Whether two accuracies count as the same: both exact, or close to each other."""
+    """Return whether two accuracies count as the same: both exact, or close to each other."""
     if 1.0 in (ours, printed):
         return ours == printed
     return abs(ours - printed) <= CLOSE
@@ -244,7 +244,7 @@ class Table:
 
 
 def tables(results: Validation) -> tuple[Table, ...]:
-    """All tables, in the order of the phases.
+    """Return all tables, in the order of the phases.
 
     Args:
         results: the results of a validation.
@@ -276,7 +276,7 @@ def _text(value: str | float) -> str:
 
 
 def scientific(value: float) -> str:
-    """A number of any size, with a power of ten if it is very large or small.
+    """Return a number of any size, with a power of ten if it is very large or small.
 
     >>> scientific(0.0334), scientific(2.5e13), scientific(8.05e-21)
     ('0.0334', '2.5 × 10¹³', '8 × 10⁻²¹')
@@ -289,7 +289,7 @@ def scientific(value: float) -> str:
 
 
 def _beside(ours: str, printed: str, same: bool | None = None) -> Cell:
-    """Our figure and the paper's in brackets, marked if they differ."""
+    """Return our figure and the paper's in brackets, marked if they differ."""
     agrees = ours == printed if same is None else same
     return Cell(f"{ours} ({printed})", "same" if agrees else "differs")
 
@@ -635,7 +635,7 @@ class Verdict:
 
 
 def verdict(results: Validation, phase: str) -> Verdict:
-    """The outcome of a phase.
+    """Return the outcome of a phase.
 
     Args:
         results: the results of a validation.
@@ -683,7 +683,7 @@ def _claim(results: Validation, phase: str) -> tuple[bool, str]:
 
 
 def exact_runs(results: Validation) -> tuple[int, int]:
-    """The number of runs of phase B that are exact in every atom, and the number of runs."""
+    """Return the number of runs of phase B that are exact in every atom, and the number of runs."""
     rows = results.expressivity.rows
     return (
         sum(round(row.accuracy * row.examples) for row in rows),
@@ -692,7 +692,7 @@ def exact_runs(results: Validation) -> tuple[int, int]:
 
 
 def timing_text(timing: Timing) -> str:
-    """How long the validation took, and on what."""
+    """Return how long the validation took, and on what."""
     versions = ", ".join(f"{name} {version}" for name, version in timing.versions)
     return (
         f"All phases took {timing.wall:.1f} s on {timing.device} ({timing.cpu:.1f} s of processor "
@@ -730,7 +730,7 @@ _TEXTS = {
 
 
 def render_html(results: Validation, timing: Timing | None = None) -> str:
-    """The report as one HTML page that loads nothing and works offline.
+    """Return the report as one HTML page that loads nothing and works offline.
 
     >>> import latentgamma as lg
     >>> results, timing = lg.paper.report.load("out/results.json")  # doctest: +SKIP
@@ -785,7 +785,7 @@ def _resource(name: str) -> str:
 
 
 def symbols(text: str) -> str:
-    """A text as HTML, with indices and exponents as such.
+    """Return a text as HTML, with indices and exponents as such.
 
     >>> symbols("τ_s < 4kMe^−η")
     'τ<sub>s</sub> &lt; 4kMe<sup>−η</sup>'
@@ -813,7 +813,7 @@ def _tiles(results: Validation, timing: Timing | None) -> str:
 
 
 def _shortest(rows: Sequence[WindowRow]) -> str:
-    """The end of the shortest certified window."""
+    """Return the end of the shortest certified window."""
     if not all(row.holds for row in rows):
         return "0"
     finite = [row.t_max for row in rows if row.t_max is not None]
@@ -842,7 +842,7 @@ def _graphs(results: Validation) -> str:
 
 
 def _graph(picture: Picture) -> str:
-    """The program as a graph, with a slider for the step of a run."""
+    """Return the program as a graph, with a slider for the step of a run."""
     name = picture.graph.upper()
     program = _program(picture)
     crossing = crossing_steps(picture)
@@ -929,7 +929,7 @@ def _program(picture: Picture) -> Program:
 
 
 def crossing_steps(picture: Picture) -> list[int]:
-    """The first step at which each atom is above one half, −1 if it never is."""
+    """Return the first step at which each atom is above one half, −1 if it never is."""
     above = np.array(picture.states) > 50  # (T + 1, M)
     steps: list[int] = np.where(above.any(0), above.argmax(0), -1).tolist()
     return steps
@@ -952,7 +952,7 @@ def _cards(results: Validation) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table that scrolls by itself, so that the page never scrolls sideways."""
+    """Return a table that scrolls by itself, so that the page never scrolls sideways."""
     head = "".join(f'<th scope="col">{symbols(column)}</th>' for column in table.columns)
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
     note = f'<p class="caption">{symbols(table.note)}</p>' if table.note else ""
@@ -1002,7 +1002,7 @@ def save(results: Validation, timing: Timing | None, out: str | Path) -> dict[st
 
 
 def load(path: str | Path) -> tuple[Validation, Timing | None]:
-    """The results in a file, and the times from timing.json beside it if there is one.
+    """Return the results in a file, and the times from timing.json beside it if there is one.
 
     >>> import latentgamma as lg
     >>> results, timing = lg.paper.report.load("out/results.json")  # doctest: +SKIP

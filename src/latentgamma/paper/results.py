@@ -59,13 +59,13 @@ _SHOWN = 200
 
 
 def to_json(value: Any) -> str:
-    """A frozen result as JSON text, with a digest of its fields."""
+    """Return a frozen result as JSON text, with a digest of its fields."""
     data = dataclasses.asdict(value)
     return _dumps({**data, "digest": _digest(data)}) + "\n"
 
 
 def from_json(kind: type[_T], text: str) -> _T:
-    """The dataclass in a JSON text, with every field checked against its type, and the digest."""
+    """Return the dataclass in a JSON text; the types of its fields and the digest are checked."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -435,7 +435,7 @@ class Validation:
         )
 
     def to_json(self) -> str:
-        """The results as JSON text; wall times are no part of it.
+        """Return the results as JSON text; wall times are no part of it.
 
         Returns:
             Text that `from_json` reads back as equal results.
@@ -444,7 +444,7 @@ class Validation:
 
     @staticmethod
     def from_json(text: str) -> Validation:
-        """The results that `to_json` wrote.
+        """Return the results that `to_json` wrote.
 
         Args:
             text: the JSON text.

@@ -108,7 +108,7 @@ class PhaseCheckpoint:
         self._finished = _read(path, key)
 
     def run(self, name: str, phase: Callable[[], _Result]) -> _Result:
-        """The result of a phase, from the file or by running it.
+        """Return the result of a phase, from the file or by running it.
 
         Args:
             name: the field of `FinishedPhases`.
@@ -150,7 +150,7 @@ _Found = TypeVar("_Found")
 
 
 def machine_and_versions(device: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The machine in words, and the name and version of each package that computes.
+    """Return the machine in words, and the name and version of each package that computes.
 
     Args:
         device: what torch calls the device; a GPU is named.
@@ -187,14 +187,14 @@ class PhaseTimer:
         self._phases: list[tuple[str, float]] = []
 
     def __call__(self, phase: str, found: _Found) -> _Found:
-        """The result, as it is."""
+        """Return the result, as it is."""
         now = time.perf_counter()
         self._phases.append((phase, now - self._last))
         self._last = now
         return found
 
     def timing(self, device: str) -> Timing:
-        """The time since the start, and of each phase."""
+        """Return the time since the start, and of each phase."""
         return Timing(
             device,
             *machine_and_versions(device),
@@ -228,13 +228,13 @@ class Case:
     closures: Mask  # (N, M)
 
     def oracle(self, kind: str, device: Device, dtype: torch.dtype = torch.float32) -> LatentGamma:
-        """The dense model, with the paper's or the certified constants."""
+        """Return the dense model, with the paper's or the certified constants."""
         constants = constants_of(kind, self.program)
         return definite_oracle(self.program, constants, form="dense", dtype=dtype, device=device)
 
 
 def case_of(name: str, seed: int, examples: int = EXAMPLES) -> Case:
-    """The program, fact sets and closures of one of the paper's graphs."""
+    """Return the program, fact sets and closures of one of the paper's graphs."""
     if name not in GRAPHS:
         raise DataError(f"graphs are {', '.join(GRAPHS)}, not {name!r}")
     program = getattr(generators, name)(seed=seed)
@@ -246,28 +246,28 @@ def case_of(name: str, seed: int, examples: int = EXAMPLES) -> Case:
 
 
 def constants_of(kind: str, program: Program) -> Constants:
-    """The paper's constants, or the certified ones of the program."""
+    """Return the paper's constants, or the certified ones of the program."""
     return Constants.paper() if kind == "paper" else Constants.certified(program)
 
 
 def generator_for(seed: int, *purpose: str | int) -> np.random.Generator:
-    """A random generator for one purpose, independent of those for others."""
+    """Return a random generator for one purpose, independent of those for others."""
     words = [int.from_bytes(str(word).encode(), "big") for word in purpose]
     return np.random.default_rng([seed, *words])
 
 
 def productive_roots(program: Program) -> list[str]:
-    """The roots that alone derive at least one other atom."""
+    """Return the roots that alone derive at least one other atom."""
     return [root for root in program.roots if closure(program, root).depth > 0]
 
 
 def state_of(facts: npt.NDArray[np.bool_], model: LatentGamma) -> Tensor:
-    """Fact sets as states on the model's device. (…, M)."""
+    """Return fact sets as states on the model's device. (…, M)."""
     return torch.from_numpy(facts).to(device=model.device, dtype=model.dtype)
 
 
 def finite(value: float) -> float | None:
-    """The value, or None if it is infinite, which JSON cannot represent."""
+    """Return the value, or None if it is infinite, which JSON cannot represent."""
     return value if math.isfinite(value) else None
 
 
@@ -276,7 +276,7 @@ def finite(value: float) -> float | None:
 
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
-    """One worker per core, each computing on a single thread.
+    """Yield an executor with one worker per core, each computing on a single thread.
 
     Small matrix products are faster on one thread, and their sums have a fixed order, so that
     results are the same bit for bit.
@@ -297,7 +297,7 @@ def each(
     phase: str,
     progress: Progress | None,
 ) -> tuple[_Found, ...]:
-    """The results of the job for every item, in order."""
+    """Return the results of the job for every item, in order."""
     todo = list(items)
 
     def run(item: _Item) -> _Found:
@@ -325,7 +325,7 @@ def structure(
     trajectories: int = TRAJECTORIES,
     progress: Progress | None = None,
 ) -> StructureChecks:
-    """Phase D: Lemma 5.1 and Propositions 5.2 and 5.4 on random states, without a tolerance.
+    """Run phase D: Lemma 5.1 and Propositions 5.2 and 5.4 on random states, without a tolerance.
 
     >>> structure(["g1"], states=20, trajectories=5).holds
     True
@@ -373,7 +373,7 @@ def edge_cases(
     device: Device = "cpu",
     progress: Progress | None = None,
 ) -> EdgeCases:
-    """Phase E: no facts, single productive roots, all of them, and single leaves.
+    """Run phase E: no facts, single productive roots, all of them, and single leaves.
 
     >>> [row.case for row in edge_cases(["g1"]).rows]
     ['empty', 'root', 'all roots', 'leaf']
@@ -417,7 +417,7 @@ def edge_cases(
 def multi_head(
     *, seed: int = 0, device: Device = "cpu", progress: Progress | None = None
 ) -> MultiHead:
-    """Phase F: rules with two and three heads, with the thresholds of Appendix G and with ours.
+    """Run phase F: rules with two and three heads, with the thresholds of Appendix G and with ours.
 
     >>> [(row.head_sharing, row.mixed > 0.5) for row in multi_head().rows]
     [('paper', False), ('equal', True), ('equal', True)]
@@ -483,7 +483,7 @@ def robustness(
     perturbations: int = PERTURBATIONS,
     progress: Progress | None = None,
 ) -> Robustness:
-    """Phase C: accuracy under noise, the bounds of Theorem 7.1, and certificates.
+    """Run phase C: accuracy under noise, the bounds of Theorem 7.1, and certificates.
 
     >>> from latentgamma.paper import validation
     >>> results = validation.robustness(["g1"], perturbations=1)  # doctest: +SKIP
@@ -576,7 +576,7 @@ def _run_trial(case: Case, model: LatentGamma, noisy: LatentGamma, kind: str) ->
 
 
 def _accuracy(model: LatentGamma, case: Case) -> float:
-    """The fraction of examples with every atom correct after STEPS steps."""
+    """Return the fraction of examples with every atom correct after STEPS steps."""
     state = state_of(case.facts, model)
     wanted = torch.from_numpy(case.closures).to(model.device)
     for start in range(0, STEPS, _CHECK_INTERVAL):
@@ -618,7 +618,7 @@ __all__ = [
 def construction(
     graphs: Sequence[str] = GRAPHS, *, seed: int = 0, progress: Progress | None = None
 ) -> Construction:
-    """Phase A: the sizes of each graph, and the constants of its parameters.
+    """Run phase A: the sizes of each graph, and the constants of its parameters.
 
     >>> row = construction(["g1"]).graphs[0]
     >>> row.M, row.R, row.depth
@@ -674,7 +674,7 @@ def expressivity(
     examples: int = EXAMPLES,
     progress: Progress | None = None,
 ) -> Expressivity:
-    """Phase B: the operator against the symbolic closure, on random sets of 2 to 8 facts.
+    """Run phase B: the operator against the symbolic closure, on random sets of 2 to 8 facts.
 
     >>> expressivity(["g1"], examples=20).holds
     True
@@ -734,7 +734,7 @@ def windows(
     device: Device = "cpu",
     progress: Progress | None = None,
 ) -> Windows:
-    """Phase G: the certified window of each graph beside the one that the paper promises.
+    """Run phase G: the certified window of each graph beside the one that the paper promises.
 
     >>> [(row.constants, row.holds) for row in windows(["g1"]).rows]
     [('paper', True), ('certified', True)]
@@ -778,7 +778,7 @@ def windows(
 def _thinned(
     curve: Sequence[tuple[float, float]], points: int = 48
 ) -> tuple[tuple[float, float], ...]:
-    """About so many points of a curve, evenly spaced in the logarithm of the steps."""
+    """Return about this many points of a curve, evenly spaced in the logarithm of the steps."""
     inner = [point for point in curve if point[0] >= 1]
     if len(inner) <= points:
         return tuple(inner)
@@ -792,7 +792,7 @@ def _thinned(
 
 
 def picture(name: str, seed: int = 0, device: Device = "cpu") -> Picture:
-    """A graph to draw, and a run from the first half of its productive roots.
+    """Return a graph to draw, and a run from the first half of its productive roots.
 
     >>> found = picture("g1")
     >>> len(found.atoms), len(found.states)
@@ -833,7 +833,7 @@ def run_validation(
     progress: Progress | None = None,
     checkpoint: str | Path | None = None,
 ) -> tuple[Validation, Timing]:
-    """The results of all experiments of the paper, and how long they took.
+    """Return the results of all experiments of the paper, and how long they took.
 
     >>> from latentgamma.paper import validation
     >>> results, timing = validation.run_validation(["g1", "g2"])  # doctest: +SKIP

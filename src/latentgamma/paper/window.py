@@ -34,7 +34,7 @@ class PaperWindow:
     sink_leak: float  # Lemma 6.5: a sink leaks at most this a step
 
     def to_dict(self) -> dict[str, Any]:
-        """The window as plain values, for JSON.
+        """Return the window as plain values, for JSON.
 
         Returns:
             A dictionary with one value for each field.
@@ -43,7 +43,7 @@ class PaperWindow:
 
 
 def paper_window(program: Program, constants: Constants | None = None) -> PaperWindow:
-    """The window that the paper's main theorem promises for a program.
+    """Return the window that the paper's main theorem promises for a program.
 
     >>> from latentgamma import parse
     >>> paper_window(parse("a :- b. b :- a.")).t_max

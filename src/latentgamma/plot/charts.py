@@ -57,7 +57,7 @@ class StatedWindow(Protocol):
 def window(
     certificate: Certificate, path: OutputPath = None, *, paper: StatedWindow | None = None
 ) -> Figure:
-    """A chart of the bound on underivable atoms over time, with the certified window.
+    """Return a chart of the bound on underivable atoms over time, with the certified window.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -136,7 +136,7 @@ def _window_label(certificate: Certificate) -> str:
 
 
 def learning(result: FitResult, path: OutputPath = None) -> Figure:
-    """The learning curve: the fraction of labels explained and the number of rules.
+    """Return the learning curve: the fraction of labels explained and the number of rules.
 
     >>> import latentgamma as lg
     >>> result = lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]], atoms=["penguin", "bird"], holdout=0)
@@ -200,7 +200,7 @@ def trajectory(
     names: Sequence[str] | None = None,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """A heat map of the values of the atoms at every step.
+    """Return a heat map of the values of the atoms at every step.
 
     Rows are sorted by the first step above one half, which is marked. If there are too many
     atoms to name, those that keep their value are left out.

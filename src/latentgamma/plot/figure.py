@@ -58,7 +58,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, independent of pyplot."""
+    """Return an empty figure of this size in inches, independent of pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -69,7 +69,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def text_width(text: str, size: float = FONT_SIZE) -> float:
-    """The width of a text in inches."""
+    """Return the width of a text in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
@@ -79,7 +79,7 @@ def text_width(text: str, size: float = FONT_SIZE) -> float:
 
 
 def save_figure(figure: Figure, path: OutputPath) -> Figure:
-    """The same figure, after saving it if there is a path."""
+    """Return the same figure, after saving it if there is a path."""
     if path is not None:
         check_path(path)
         with atomic_write(path) as temporary:
@@ -99,7 +99,7 @@ def style_axes(axes: Axes) -> None:
 
 
 def short_name(name: str, longest: int = 28) -> str:
-    """A name as in rule text, shortened in the middle if it is long."""
+    """Return a name as in rule text, shortened in the middle if it is long."""
     text = quote(name)
     if len(text) <= longest:
         return text
@@ -108,7 +108,7 @@ def short_name(name: str, longest: int = 28) -> str:
 
 
 def count_text(number: int, noun: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> count_text(1, "atom"), count_text(2700, "rule")
     ('1 atom', '2,700 rules')
@@ -117,7 +117,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number of steps.
+    """Return a number of steps.
 
     >>> number_text(969400.0), number_text(2.5e13), number_text(math.inf)
     ('969,400', '2.5×10¹³', '∞')
@@ -140,7 +140,7 @@ CSS_VARIABLES = {
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:
-    """The figure as an `<svg>` element.
+    """Return the figure as an `<svg>` element.
 
     The same figure and name give the same text. Colours of the palette become CSS variables, so
     that the page can change them for a dark background.

@@ -73,7 +73,7 @@ class GraphLayout:
 def wrapped(
     layout: GraphLayout, gaps: Sequence[float], linked: frozenset[int], *, margin: float, row: float
 ) -> GraphLayout:
-    """The same graph in rows one below the other, if it is much wider than high.
+    """Return the same graph in rows one below the other, if it is much wider than high.
 
     Args:
         layout: a graph in one row.
@@ -152,7 +152,7 @@ class _Link:
 def layered_layout(
     program: Program, widths: Sequence[float], *, row: float, gap: float, wrap: bool = False
 ) -> GraphLayout:
-    """The layout of a program whose atoms are boxes of these widths.
+    """Return the layout of a program whose atoms are boxes of these widths.
 
     Args:
         program: what to draw.
@@ -223,7 +223,7 @@ def layered_layout(
 def _shelved(
     alone: list[int], widths: Sequence[float], right: float, *, row: float, gap: float
 ) -> tuple[dict[int, Point], float]:
-    """Places for atoms that no rule connects, in lines below the others, and their height."""
+    """Return places below the others for atoms that no rule connects, and their height."""
     reach = max(right, 6.0, 1.5 * sum(widths[i] + gap for i in alone) ** 0.5)
     lines: list[list[int]] = []
     x: dict[int, float] = {}
@@ -246,7 +246,7 @@ def _raised(edge: Edge, up: float) -> Edge:
 
 
 def _rules_to_draw(program: Program) -> list[tuple[int, list[int], list[int]]]:
-    """The rules that say something, each once, as literals and heads: facts are drawn at their atom."""
+    """Return the different rules as literals and heads; facts are drawn at their atom."""
     seen = set()
     rules = []
     for j in range(program.R):
@@ -261,7 +261,7 @@ def _rules_to_draw(program: Program) -> list[tuple[int, list[int], list[int]]]:
 
 
 def _levels(M: int, rules: list[tuple[int, list[int], list[int]]]) -> list[int]:
-    """The longest path to each atom, over the edges that close no cycle."""
+    """Return the longest path to each atom, over the edges that close no cycle."""
     following: list[list[int]] = [[] for _ in range(M)]
     derived = [False] * M
     for _, body, heads in rules:
@@ -313,7 +313,8 @@ def _linked(
 
 
 def _passing(links: list[_Link], layer: list[int], width: list[float]) -> list[list[int]]:
-    """The nodes each link runs through; adds places in the layers it passes, if they are few.
+    """Return the nodes each link runs through; adds places in the layers it passes,
+    if they are few.
 
     Links that leave one node in one direction share their way as far as it goes.
     """
@@ -344,7 +345,7 @@ def _neighbours(chains: list[list[int]], count: int) -> tuple[list[list[int]], l
 
 
 def _ordered(layer: list[int], chains: list[list[int]], linked: set[int]) -> list[list[int]]:
-    """The nodes of each layer from bottom to top, with few crossings."""
+    """Return the nodes of each layer from bottom to top, with few crossings."""
     before, after = _neighbours(chains, len(layer))
     rows: dict[int, list[int]] = {}
     for node in sorted(linked):
@@ -398,7 +399,7 @@ def _places(order: list[list[int]], count: int) -> list[float]:
 
 
 def _crossings(order: list[list[int]], after: list[list[int]], place: list[float]) -> int:
-    """The number of pairs of lines that cross between two layers."""
+    """Return the number of pairs of lines that cross between two layers."""
     total = 0
     for row in order:
         ends: list[float] = []
@@ -411,7 +412,7 @@ def _crossings(order: list[list[int]], after: list[list[int]], place: list[float
 
 
 def _settled(order: list[list[int]], chains: list[list[int]], space: list[float]) -> list[float]:
-    """The height of every node: near its neighbours, in order, and apart from the next one."""
+    """Return the height of every node: near its neighbours, in order, and apart from others."""
     before, after = _neighbours(chains, len(space))
     y = [0.0] * len(space)
     for row in order:
@@ -451,7 +452,7 @@ def _spread(row: list[int], y: list[float], space: list[float], wish: list[float
 def _columns(
     order: list[list[int]], layer: list[int], width: list[float], gap: float
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """The middle of each layer, and how wide it is."""
+    """Return the middle of each layer, and how wide it is."""
     column = {layer[row[0]]: max(width[n] for n in row) for row in order}
     x: dict[int, float] = {}
     edge = 0.0
@@ -483,7 +484,7 @@ class _Drawing:
     scale: float
 
     def fires(self, rule: int) -> bool:
-        """Whether all atoms of a rule are highlighted, and none that it negates."""
+        """Return whether all atoms of a rule are highlighted, and none that it negates."""
         literals = self.program.literals_of(rule).tolist()
         members = [i for i in literals if i >= 0] + self.program.heads_of(rule).tolist()
         denied = [~i for i in literals if i < 0]
@@ -491,7 +492,7 @@ class _Drawing:
 
 
 def program(program: Program, path: OutputPath = None, *, highlight: Iterable[str] = ()) -> Figure:
-    """The dependency graph of a program, in layers from left to right.
+    """Return the dependency graph of a program, in layers from left to right.
 
     A line leads from a body to its head, dashed from a negated atom; the lines of a rule with
     several body atoms or several heads meet in a dot. A long graph is wrapped: where a line leaves a row on the right, it
@@ -525,7 +526,7 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
 
 
 def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
-    """The graph of a proof, from its facts on the left to its atom.
+    """Return the graph of a proof, from its facts on the left to its atom.
 
     >>> import latentgamma as lg
     >>> proof = lg.derivation(lg.parse("bird :- penguin. animal :- bird."), ["penguin"], "animal")
@@ -550,7 +551,7 @@ def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
 
 
 def explanation(answer: Answer, path: OutputPath = None) -> Figure:
-    """The graph of an answer's proof, with the inputs that would have to change highlighted.
+    """Return the graph of an answer's proof, with the inputs that would have to change highlighted.
 
     >>> import torch
     >>> import latentgamma as lg
@@ -663,7 +664,7 @@ def _draw_arrow(axes: Axes, tip: Point, tail: Point, colour: str, scale: float) 
 
 
 def _curve(start: Point, end: Point) -> Curve:
-    """A curve between two points, horizontal at both."""
+    """Return a curve between two points, horizontal at both."""
     from matplotlib.path import Path as Curve
 
     middle = (start[0] + end[0]) / 2
@@ -695,7 +696,7 @@ def _draw_dots(axes: Axes, drawing: _Drawing) -> None:
 
 
 def _box_style(program: Program, i: int, highlighted: frozenset[int]) -> tuple[str, str, float]:
-    """The fill, the border and its width of an atom's box."""
+    """Return the fill, the border and its width of an atom's box."""
     stated = program.atoms[i] in program.facts
     line = BLUE if i in highlighted else INK if stated else GREY
     root = program.rules_per_head[i] == 0
@@ -704,7 +705,7 @@ def _box_style(program: Program, i: int, highlighted: frozenset[int]) -> tuple[s
 
 
 def _legend(program: Program, chosen: set[str], label: str) -> list[Patch | Line2D]:
-    """The styles of boxes and lines that occur, and their meaning."""
+    """Return the styles of boxes and lines that occur, and their meaning."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

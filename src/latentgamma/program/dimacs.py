@@ -46,7 +46,7 @@ _MOST_UNUSED = 10_000_000
 
 
 def write_dimacs(program: Program) -> str:
-    """The program as a DIMACS text."""
+    """Return the program as a DIMACS text."""
     lines = [f"c {i} {quote(name)}" for i, name in enumerate(program.atoms, 1) if name != f"x{i}"]
     lines.append(f"p cnf {program.M} {len(program.head_indices)}")
     heads, head_ends = (program.head_indices + 1).tolist(), program.head_indptr.tolist()
@@ -60,7 +60,7 @@ def write_dimacs(program: Program) -> str:
 
 
 def read_dimacs(text: str, path: str) -> Program:
-    """The program of a DIMACS text that has one positive literal in each clause."""
+    """Return the program of a DIMACS text that has one positive literal in each clause."""
     return _DimacsReader(text, path).program()
 
 
@@ -142,13 +142,13 @@ class _DimacsReader:
         return start
 
     def _at_literal(self, position: int) -> int:
-        """Where in the text a literal stands."""
+        """Return where in the text a literal stands."""
         block = bisect_right(self.blocks, position, key=lambda entry: entry[0]) - 1
         before, start = self.blocks[block]
         return self._where(start, position - before)
 
     def program(self) -> Program:
-        """The program that has been read, once it is checked."""
+        """Return the program that has been read, once it is checked."""
         variables, announced = self.header or (0, 0)
         literals = np.frombuffer(self.literals, np.int32) if self.literals else _NONE
         ends = np.flatnonzero(literals == 0)
@@ -216,7 +216,7 @@ class _DimacsReader:
     def _grouped(
         self, body_indptr: Offsets, bodies: Indices, heads: Indices, ends: Offsets, atoms: list[str]
     ) -> Program:
-        """The program in which the clauses of each group are one rule."""
+        """Return the program in which the clauses of each group are one rule."""
         flat = Program.from_arrays(body_indptr, bodies, heads, atoms=atoms)
         if not self.groups:
             return flat
@@ -249,7 +249,7 @@ _NONE = np.zeros(0, np.int32)
 
 
 def _name_in(written: str) -> str | None:
-    """The name in a comment: as in rule text, or any one word; None if there is none."""
+    """Return the name in a comment: as in rule text, or any one word; None if there is none."""
     try:
         name, end = read_name(written)
     except UnreadableName:

@@ -32,12 +32,12 @@ class Atoms(Protocol):
 
 
 def is_array(facts: object) -> bool:
-    """Whether numpy can read this as an array."""
+    """Return whether numpy can read this as an array."""
     return hasattr(facts, "__array__") and not isinstance(facts, np.generic)
 
 
 def as_array(facts: Any) -> npt.NDArray[Any]:
-    """The numpy array of an array or tensor."""
+    """Return the numpy array of an array or tensor."""
     if hasattr(facts, "detach"):  # a torch tensor, perhaps on a GPU or of a type numpy lacks
         facts = facts.detach().cpu()
         facts = facts.double() if facts.is_floating_point() else facts
@@ -45,7 +45,7 @@ def as_array(facts: Any) -> npt.NDArray[Any]:
 
 
 def read_state(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Booleans, or values between 0 and 1, one for each atom along the last axis."""
+    """Return booleans, or values between 0 and 1, one for each atom along the last axis."""
     if array.dtype.kind not in "bf":
         raise FactsError(f"an array of facts is boolean, integer or floating, not {array.dtype}")
     if array.shape[-1] != program.M:
@@ -58,7 +58,7 @@ def read_state(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def read_integers(program: Atoms, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """The masks of rows of integers: all of them values, or all of them indices. Shape (N, M)."""
+    """Return the masks of rows of integers, all of them values or all of them indices. (N, M)."""
     if rows.dtype == np.uint64:  # what `pack` makes; read as indices it would give other facts
         raise FactsError(
             "a uint64 array holds bit planes: pass packed=True to closures, or unpack them; "
@@ -93,7 +93,7 @@ def read_integers(program: Atoms, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool
 
 
 def require_range(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The values as float64; a `FactsError` if one lies outside [0, 1]."""
+    """Return the values as float64; a `FactsError` if one lies outside [0, 1]."""
     wrong = ~((values >= 0) & (values <= 1))  # NaN is wrong, too
     if wrong.any():
         place = np.argwhere(wrong)[0]
@@ -105,7 +105,7 @@ def require_range(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.fl
 
 
 def require_boolean(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """The values as booleans; a `FactsError` if one is neither 0 nor 1."""
+    """Return the values as booleans; a `FactsError` if one is neither 0 nor 1."""
     if values.dtype == np.bool_:
         return values
     soft = (values != 0) & (values != 1)
@@ -119,13 +119,13 @@ def require_boolean(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.
 
 
 def index_error(program: Atoms, index: object, *, planes: bool = False) -> FactsError:
-    """The error for an index that no atom has, which may be a word of bit planes."""
+    """Return the error for an index that no atom has, which may be a word of bit planes."""
     hint = "; for bit planes pass packed=True" if planes else ""
     return FactsError(f"fact index {index} is outside 0…{program.M - 1}{hint}")
 
 
 def shorten(values: list[Any]) -> str:
-    """The values as an error shows them."""
+    """Return the values as an error shows them."""
     text = str(values)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
@@ -163,7 +163,7 @@ _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
 def fact_mask(program: Atoms, facts: Facts) -> Mask:
-    """One boolean for each atom, from one fact set. Shape (M,).
+    """Return one boolean for each atom, from one fact set. Shape (M,).
 
     >>> from latentgamma import parse
     >>> program = parse("bird :- penguin.")
@@ -177,7 +177,7 @@ def fact_mask(program: Atoms, facts: Facts) -> Mask:
 
 
 def fact_masks(program: Atoms, facts: Facts | FactSets) -> Mask:
-    """One boolean for each atom, from one fact set (M,) or many (N, M).
+    """Return one boolean for each atom, from one fact set (M,) or many (N, M).
 
     >>> from latentgamma import parse
     >>> fact_masks(parse("bird :- penguin."), [["penguin"], []])
@@ -191,7 +191,7 @@ def fact_masks(program: Atoms, facts: Facts | FactSets) -> Mask:
 
 
 def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
-    """One boolean for each atom and fact set, from many fact sets. Shape (N, M).
+    """Return one boolean for each atom and fact set, from many fact sets. Shape (N, M).
 
     A boolean array comes back as it is, not as a copy.
 
@@ -213,7 +213,7 @@ def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
 
 
 def fact_values(program: Atoms, facts: Facts | FactSets) -> npt.NDArray[np.float64]:
-    """The value of each atom between 0 and 1, from one fact set (M,) or many (N, M).
+    """Return the value of each atom between 0 and 1, from one fact set (M,) or many (N, M).
 
     >>> from latentgamma import parse
     >>> fact_values(parse("bird :- penguin."), {"penguin": 0.7})
@@ -226,7 +226,7 @@ def fact_values(program: Atoms, facts: Facts | FactSets) -> npt.NDArray[np.float
 
 
 def atom_index(program: Atoms, atom: str | int, *, what: str = "questions") -> int:
-    """The index of one atom, given by its name or its index.
+    """Return the index of one atom, given by its name or its index.
 
     A name may be written as in rule text: `edge(a, b)` finds the atom `edge(a,b)`.
 
@@ -251,7 +251,7 @@ def atom_index(program: Atoms, atom: str | int, *, what: str = "questions") -> i
 
 
 def find_name(program: Atoms, name: str) -> int | None:
-    """The index of the atom with this name, as it is or as rule text reads it, or None."""
+    """Return the index of the atom with this name, as it is or as rule text reads it, or None."""
     index = program.index.get(name)
     if index is not None:
         return index
@@ -297,7 +297,7 @@ def _read_sets(program: Atoms, sets: list[Any]) -> npt.NDArray[Any]:
 
 
 def _read_plain_sets(program: Atoms, sets: list[Any]) -> Mask | None:
-    """The rows of collections of plain names or indices; None where a set needs a closer look."""
+    """Return the rows of collections of plain names or indices; None if a set has others."""
     if not set(map(type, sets)) <= {list, tuple, set, frozenset}:
         return None
     flat = list(chain.from_iterable(sets))
@@ -325,7 +325,7 @@ def _read_plain_sets(program: Atoms, sets: list[Any]) -> Mask | None:
 
 
 def _read_one(program: Atoms, facts: Any) -> npt.NDArray[Any]:
-    """Booleans, or float64 values where the facts came with values. Shape (M,)."""
+    """Return booleans, or float64 values where the facts came with values. Shape (M,)."""
     if is_array(facts):
         return _read_vector(program, as_array(facts))
     if isinstance(facts, Mapping):
@@ -364,7 +364,7 @@ def _kind(cls: type) -> str:
 
 
 def _read_members(program: Atoms, items: list[Any]) -> Mask:
-    """The mask of names and indices."""
+    """Return the mask of names and indices."""
     mask = np.zeros(program.M, np.bool_)
     unknown = []
     for item in items:

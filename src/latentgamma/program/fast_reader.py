@@ -97,7 +97,7 @@ _LONGEST_PROBE = 1000
 
 @numba.njit(cache=True)
 def hash_name(names: _Bytes, begin: int, end: int) -> int:
-    """A number below 2**32 that depends on every byte."""
+    """Return a number below 2**32 that depends on every byte."""
     value = _HASH_START
     for i in range(begin, end):
         value = (value ^ np.uint64(names[i])) * _HASH_FACTOR
@@ -115,7 +115,7 @@ def intern_names(
     heads: _Array,
     bodies: _Array,
 ) -> _Array:
-    """The table with the waiting names in it; empty once a look-up takes too long.
+    """Return the table with the waiting names in it; empty once a look-up takes too long.
 
     Each name gets the index of its atom, written to its place in `heads` or `bodies`.
 
@@ -166,7 +166,7 @@ def intern_names(
 
 @numba.njit(cache=True)
 def _same(names: _Bytes, one: int, other: int) -> bool:
-    """Whether two names are equal; both end with their line."""
+    """Return whether two names are equal; both end with their line."""
     while names[one] == names[other]:
         if names[one] == _NEWLINE:
             return True
@@ -176,7 +176,7 @@ def _same(names: _Bytes, one: int, other: int) -> bool:
 
 @numba.njit(cache=True)
 def _grow(table: _Array) -> _Array:
-    """The same entries in a table twice as large."""
+    """Return the same entries in a table twice as large."""
     larger = np.zeros((2 * len(table), 2), np.int64)
     mask = len(larger) - 1
     for i in range(len(table)):
@@ -210,7 +210,7 @@ _NOT = np.frombuffer(b"not", np.uint8)
 
 @numba.njit(cache=True)
 def copy_name(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
-    """Where the name at `at` ends in the text and in `names`; nowhere if it is not plain."""
+    """Return where the name at `at` ends in the text and in `names`; nowhere if it is not plain."""
     if data[at] == _QUOTE or data[at] == _PRIME:
         after, end = _copy_quoted(data, at, names, begin)
         # Leave the quotes out, here and in what is copied.
@@ -262,7 +262,7 @@ def copy_name(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, in
 
 @numba.njit(cache=True)
 def _copy_word(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
-    """Where a word or number ends in the text and in `names`; nowhere if there is none."""
+    """Return where a word or number ends in the text and in `names`; nowhere if there is none."""
     end = begin
     kinds = 0  # what it consists of after its underscores, and what comes first there
     first = 0
@@ -287,7 +287,7 @@ def _copy_word(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, i
 
 @numba.njit(cache=True)
 def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
-    """Where a quoted text ends in the text and in `names`, quotes included, or nowhere."""
+    """Return where a quoted text ends in the text and in `names`, quotes included, or nowhere."""
     mark = data[at]
     end = begin
     while True:
@@ -325,7 +325,8 @@ class Rest(NamedTuple):
 
 
 def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
-    """The program of the statements read, and what is left; None if compiled code cannot read this text.
+    """Return the program of the statements read, and what is left;
+    None if compiled code cannot read this text.
 
     >>> program, rest = scan_rules(b"bird :- penguin.  % comment")
     >>> print(program)
@@ -364,7 +365,7 @@ def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
 def _scan(
     data: _Bytes,
 ) -> tuple[bool, int, _Array, _Bytes, _Array, _Array, _Array, _Array, _Array, _Array]:
-    """Whether this worked, the atoms (number, names by line), the rows, and what is left."""
+    """Return whether this worked, the atoms (number, names by line), the rows, and what is left."""
     size = len(data)
     # A comma, an arrow or a dot follows each atom, and a rule has one dot and at most one
     # arrow. Memory that is reserved and never written costs nothing.
@@ -501,7 +502,7 @@ def _scan(
 
 @numba.njit(cache=True)
 def _starts_with(data: _Bytes, at: int, word: _Bytes) -> bool:
-    """Whether this word and a blank after it stand here."""
+    """Return whether this word and a blank after it stand here."""
     if at + len(word) >= len(data) or CLASS[data[at + len(word)]] != BLANK:
         return False
     same = 0
@@ -512,7 +513,7 @@ def _starts_with(data: _Bytes, at: int, word: _Bytes) -> bool:
 
 @numba.njit(cache=True)
 def _end_of_show(data: _Bytes, at: int) -> int:
-    """Where the '.' of a `#show` stands; the end of the text if that is not plain to see."""
+    """Return where the '.' of a `#show` stands; the end of the text if that is not plain to see."""
     while at < len(data) and data[at] != _DOT:
         if data[at] == _QUOTE or data[at] == _PERCENT:
             return len(data)

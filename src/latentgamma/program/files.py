@@ -19,7 +19,7 @@ SUFFIXES = (*_RULE_TEXT, ".cnf", ".json")
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The prepared text in a file of rules, which may be compressed."""
+    """Return the prepared text in a file of rules, which may be compressed."""
     data, suffix, shown = content(path, None)
     if suffix.removesuffix(".gz") not in _RULE_TEXT:
         raise ProgramError(f"{shown!r} is not rule text; its name must end in .lp, .pl or .dl")
@@ -27,7 +27,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, str, str]:  # noqa: A002
-    """The bytes of a file, its suffix or the one a format has, and what an error calls it."""
+    """Return the bytes of a file, its suffix or that of a format, and its name in errors."""
     shown = _path_text(path, "load")
     try:
         with open(path, "rb") as file:
@@ -40,7 +40,7 @@ def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, st
 
 
 def read_program(data: bytes, suffix: str, *, path: str) -> Program:
-    """The program in these bytes, read as the suffix says.
+    """Return the program in these bytes, read as the suffix says.
 
     Args:
         data: the content of a file.
@@ -97,7 +97,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
 
 
 def dumps(program: Program, suffix: str = ".lp") -> str:
-    """The text of a program as a file with this suffix has it.
+    """Return the text of a program as a file with this suffix has it.
 
     >>> print(dumps(Program.from_rules([("bird", ["penguin"])]), ".cnf"), end="")
     c 1 bird
@@ -119,7 +119,7 @@ def dumps(program: Program, suffix: str = ".lp") -> str:
 
 
 def is_rule_text(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of this name holds uncompressed rule text.
+    """Return whether a file of this name holds uncompressed rule text.
 
     Raises:
         ProgramError: if the name has no suffix of a program.
@@ -142,7 +142,7 @@ def _find_suffix(name: str) -> str:
 
 
 def decompress(data: bytes, path: str) -> bytes:
-    """The bytes that were compressed with gzip."""
+    """Return the bytes that were compressed with gzip."""
     try:
         return gzip.decompress(data)
     except EOFError:

@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     members: npt.NDArray[Any]
 
     def to_lists(self) -> list[list[int]]:
-        """The rows as lists of Python numbers."""
+        """Return the rows as lists of Python numbers."""
         flat = self.members.tolist()
         return [flat[a:b] for a, b in pairwise(self.offsets.tolist())]
 
@@ -54,22 +54,22 @@ class RuleOrder(NamedTuple):
 
 
 def rules_using(program: Program) -> Rows:
-    """The rules whose body each atom is in."""
+    """Return the rules whose body each atom is in."""
     return program.cached(_rules_using)
 
 
 def rules_deriving(program: Program) -> Rows:
-    """The rules that have each atom as a head."""
+    """Return the rules that have each atom as a head."""
     return program.cached(_rules_deriving)
 
 
 def stated_facts(program: Program) -> npt.NDArray[np.int64]:
-    """The indices of the facts that the program itself states, rising."""
+    """Return the indices of the facts that the program itself states, rising."""
     return program.cached(_stated_facts)
 
 
 def rule_order(program: Program) -> RuleOrder:
-    """The rules in topological order of their strongly connected components."""
+    """Return the rules in topological order of their strongly connected components."""
     return program.cached(_rule_order)
 
 
@@ -87,7 +87,7 @@ def _stated_facts(program: Program) -> npt.NDArray[np.int64]:
 
 
 def invert_rows(rows: Rows, count: int) -> Rows:
-    """The rows that each of `count` members occurs in, rising."""
+    """Return the rows that each of `count` members occurs in, rising."""
     offsets, members = rows
     if not worth_compiling(len(members)):
         order = np.argsort(members, kind="stable")
@@ -106,7 +106,7 @@ def _rule_order(program: Program) -> RuleOrder:
 
 
 def order_rules(uses: Rows, heads: Rows) -> RuleOrder:
-    """The rules in topological order; see `strong_components` for the arguments."""
+    """Return the rules in topological order; see `strong_components` for the arguments."""
     M, R = len(uses.offsets) - 1, len(heads.offsets) - 1
     component, finish = strong_components(uses, heads)
     rules = np.lexsort((-finish[M:], -component[M:]))
@@ -121,7 +121,8 @@ def order_rules(uses: Rows, heads: Rows) -> RuleOrder:
 def strong_components(
     uses: Rows, heads: Rows
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The strongly connected component of each node, and when a depth-first search leaves it.
+    """Return the strongly connected component of each node,
+    and when a depth-first search leaves it.
 
     The nodes are the atoms, then the rules: an atom points to the rules that use it, and a rule
     to its heads. Components are numbered against the edges: an edge between two of them leads
@@ -142,7 +143,7 @@ def strong_components(
 def reorder_rows(
     offsets: Offsets, members: Indices, rows: npt.NDArray[np.integer[Any]]
 ) -> tuple[npt.NDArray[np.int64], Indices]:
-    """These compressed rows in another order."""
+    """Return these compressed rows in another order."""
     sizes = np.diff(offsets)[rows]
     ends = np.concatenate(([0], np.cumsum(sizes)))
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
@@ -239,7 +240,7 @@ class NotStratifiedError(ProgramError):
 
 
 def levels_of(program: Program) -> Indices:
-    """The stratum of each atom: the most negations on a way down from it. Shape (M,).
+    """Return the stratum of each atom: the most negations on a way down from it. Shape (M,).
 
     Raises:
         NotStratifiedError: if an atom depends on its own negation; the message shows the cycle.
@@ -267,7 +268,7 @@ def levels_of(program: Program) -> Indices:
 
 
 def divide(program: Program, level: Indices) -> tuple[Stratum, ...]:
-    """The strata of a program whose atoms have these levels."""
+    """Return the strata of a program whose atoms have these levels."""
     rule = np.repeat(np.arange(program.R, dtype=np.int32), program.head_sizes)
     of_head = level[program.head_indices]
     by_level = np.argsort(of_head, kind="stable")  # rules stay in the order of the program
@@ -301,7 +302,7 @@ def divide(program: Program, level: Indices) -> tuple[Stratum, ...]:
 
 
 def negation_name(name: str, taken: set[str]) -> str:
-    """What the negation of an atom is called in a stratum: no other atom has that name."""
+    """Return what the negation of an atom is called in a stratum: no other atom has that name."""
     negation = f"not {quote(name)}"
     while negation in taken:
         negation = f"not {negation}"
@@ -318,7 +319,8 @@ def raise_levels(
     level: Cells,
     block_of: Cells,
 ) -> int:
-    """The place of a literal that negates an atom of its own cycle, or −1 after `level` was raised.
+    """Return the place of a literal that negates an atom of its own cycle,
+    or −1 after `level` was raised.
 
     Blocks of rules come in topological order; a cyclic block is one strongly connected component.
     `level` comes as 0 and `block_of`, which is working memory, as −1.
@@ -356,7 +358,7 @@ def _not_stratified(
     literals: Indices,
     at: int,
 ) -> NotStratifiedError:
-    """The error that shows how the head of a rule depends on the literal at a place of its body."""
+    """Return the error that shows how the head of a rule depends on a literal of its body."""
     goal, denied = int(heads[np.searchsorted(ends, at, "right") - 1]), ~int(literals[at])
     order = np.argsort(heads, kind="stable")
     starts = np.searchsorted(heads[order], np.arange(len(atoms) + 1))

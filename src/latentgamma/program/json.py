@@ -27,7 +27,7 @@ _RULE = object()  # stands in a list for a rule that has been stored
 
 
 def write_json(program: Program) -> str:
-    """The program as a JSON text, one rule to a line."""
+    """Return the program as a JSON text, one rule to a line."""
     names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
     rules = []
     heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
@@ -55,7 +55,7 @@ def write_json(program: Program) -> str:
 
 
 def read_json(text: str, path: str) -> Program:
-    """The program of a JSON text."""
+    """Return the program of a JSON text."""
     return _JsonReader(text, path).found
 
 
@@ -182,7 +182,7 @@ class _JsonReader:
 
 
 def _shown(value: object) -> str:
-    """A value as an error shows it; never a long one."""
+    """Return a value as an error shows it; never a long one."""
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)[:40]
     if isinstance(value, str):

@@ -43,7 +43,7 @@ class UnreadableName(Exception):  # noqa: N818 - never leaves the readers, who a
 
 
 def quote(name: str) -> str:
-    r"""The name as rule text has it: bare if it can be, else in single quotes.
+    r"""Return the name as rule text has it: bare if it can be, else in single quotes.
 
     >>> print(quote("bird"), quote("edge(a,b)"), quote("edge(a, b)"), quote("it's\n"))
     bird edge(a,b) 'edge(a, b)' 'it\'s\n'
@@ -52,12 +52,12 @@ def quote(name: str) -> str:
 
 
 def is_word(name: str) -> bool:
-    """Whether a name is a word: letters, digits and '_', and not like a variable or a number."""
+    """Return whether a name is a word: letters, digits and '_', not like a variable or a number."""
     return _plain_word(name) is not None
 
 
 def rule_text(heads: Iterable[str], body: Iterable[str]) -> str:
-    """One rule as text, from names that are already written as text.
+    """Return one rule as text, from names that are already written as text.
 
     >>> rule_text(["h"], ["a", "b"]), rule_text(["a"], [])
     ('h :- a, b.', 'a.')
@@ -67,7 +67,7 @@ def rule_text(heads: Iterable[str], body: Iterable[str]) -> str:
 
 
 def read_name(text: str, start: int = 0) -> tuple[str, int]:
-    """The name written at `start`, quoted or bare, and where it ends.
+    """Return the name written at `start`, quoted or bare, and where it ends.
 
     >>> read_name("edge( a , f(b) ).")
     ('edge(a,f(b))', 16)
@@ -94,7 +94,7 @@ def _is_nested_term(name: str) -> bool:
 
 
 def add_quotes(content: str, mark: str) -> str:
-    """The content between two of these quotes, with escapes where they are needed."""
+    """Return the content between two of these quotes, with escapes where they are needed."""
     if content.isprintable() and "\\" not in content:
         return f"{mark}{content.replace(mark, chr(92) + mark)}{mark}"
     return f"{mark}{''.join(_escape(c, mark) for c in content)}{mark}"
@@ -112,7 +112,7 @@ def _escape(character: str, mark: str) -> str:
 
 
 def _read_quoted(text: str, start: int) -> tuple[str, int]:
-    """The content between two quotes, unescaped, and where it ends."""
+    """Return the content between two quotes, unescaped, and where it ends."""
     mark = text[start]
     match = _content[mark](text, start + 1)
     end = match.end() if match else start + 1
@@ -131,7 +131,7 @@ def _read_quoted(text: str, start: int) -> tuple[str, int]:
 
 
 def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
-    """The term whose first argument is due at `at`, without its spaces, and where it ends.
+    """Return the term whose first argument is due at `at`, without its spaces, and where it ends.
 
     Terms may be nested as deep as memory allows, so the levels lie in an array: a level is 0
     in a compound term, 1 in a tuple, and 2 in a tuple that has had a comma.

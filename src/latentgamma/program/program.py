@@ -21,7 +21,7 @@ Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
 def read_only(array: Array) -> Array:
-    """The same array, which cannot be written to from now on, nor through what it is a view of."""
+    """Return the same array, made read-only together with the arrays that it is a view of."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner.flags.writeable = False
@@ -92,7 +92,7 @@ class _HasRules(Protocol):
         """The number of rules."""
 
     def rule(self, index: int) -> Rule:
-        """The rule with this index."""
+        """Return the rule with this index."""
 
 
 class Rules(Sequence[Rule]):
@@ -167,16 +167,16 @@ class Origin(Protocol):
     """The text that a program was grounded from."""
 
     def complete(self) -> Any:
-        """The same program with every body as it was written, nothing evaluated away."""
+        """Return the same program with every body as it was written, nothing evaluated away."""
 
     def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
-        """Where a rule of the complete program comes from, if that can be told."""
+        """Return where a rule of the complete program comes from, if that can be told."""
 
     def places(self, atom: str) -> list[str]:
-        """Where the rules for the predicate of an atom stand."""
+        """Return where the rules for the predicate of an atom stand."""
 
     def atom_name(self, text: str) -> str | None:
-        """The name of the atom that the text writes, if the rules have its predicate."""
+        """Return the name of the atom that the text writes, if the rules have its predicate."""
 
 
 # ---- Checks of what a program is made from: names, rules as pairs, compressed rows
@@ -186,14 +186,14 @@ Pair: TypeAlias = "tuple[str | Iterable[str], str | Iterable[str]]"
 
 
 def check_name(name: object) -> str:
-    """The name of an atom; a `ProgramError` if it is not one."""
+    """Return the name of an atom; a `ProgramError` if it is not one."""
     if not isinstance(name, str) or not name:
         raise ProgramError(f"an atom's name is a non-empty string, not {name!r}")
     return name
 
 
 def names_of_rule(rule: Rule | Pair) -> tuple[Iterable[str], Iterable[str], Iterable[str]]:
-    """The names of the heads, of the body and of the negated atoms of a rule."""
+    """Return the names of the heads, of the body and of the negated atoms of a rule."""
     if isinstance(rule, Rule):
         return rule.heads, sorted(rule.body), sorted(rule.negated)
     try:
@@ -213,7 +213,7 @@ def _name_list(names: str | Iterable[str]) -> list[str]:
 
 
 def atom_names(atoms: Sequence[str] | int) -> tuple[str, ...]:
-    """The names of the atoms, or a0, a1, … for a number of them."""
+    """Return the names of the atoms, or a0, a1, … for a number of them."""
     if isinstance(atoms, (int, np.integer)):
         return tuple(f"a{i}" for i in range(int(atoms)))
     names = tuple(atoms)
@@ -227,14 +227,14 @@ def atom_names(atoms: Sequence[str] | int) -> tuple[str, ...]:
 def sorted_rows(
     what: str, indices: npt.ArrayLike, indptr: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """The compressed rows as sorted sets, checked."""
+    """Return the compressed rows as sorted sets, checked."""
     return _sorted_sets(*_checked_rows(what, indices, indptr))
 
 
 def sorted_literals(
     indices: npt.ArrayLike, indptr: npt.ArrayLike, negated: npt.ArrayLike | None
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """The compressed rows of bodies as sorted sets of literals, positive ones first, checked."""
+    """Return the bodies as sorted sets of literals, positive ones first, checked."""
     flat, ptr = _checked_rows("body", indices, indptr)
     if negated is None:
         return _sorted_sets(flat, ptr)
@@ -286,7 +286,7 @@ def _sorted_sets(
 
 
 def numbered_as_read(read: npt.NDArray[np.int32], M: int) -> bool:
-    """Whether M atoms that are numbered as they are met get the numbers they have."""
+    """Return whether M atoms that are numbered as they are met get the numbers they have."""
     highest = np.maximum.accumulate(np.concatenate(([-1], read)))
     return bool(np.all(np.diff(highest) <= 1) and highest[-1] == M - 1)
 
@@ -339,7 +339,7 @@ class Program(Displayed, Immutable):
     def from_rules(
         cls, rules: Iterable[Rule | Pair], atoms: Iterable[str] | None = None
     ) -> Program:
-        """The program of these rules.
+        """Return the program of these rules.
 
         >>> print(Program.from_rules([(["b", "c"], ["a"]), ("d", ["b", "c"]), ("a", [])]))
         b, c :- a.
@@ -402,7 +402,7 @@ class Program(Displayed, Immutable):
         body_negated: npt.ArrayLike | None = None,
         atoms: Sequence[str] | int | None = None,
     ) -> Program:
-        """The program of these compressed rows, without a Python object for each rule.
+        """Return the program of these compressed rows, without a Python object for each rule.
 
         Bodies and heads are sets: repeated indices collapse.
 
@@ -458,7 +458,7 @@ class Program(Displayed, Immutable):
         head_indptr: Offsets,
         head_indices: Indices,
     ) -> Program:
-        """A program of rows known to be sorted sets; it takes ownership of the arrays.
+        """Return a program of rows known to be sorted sets; it takes ownership of the arrays.
 
         Raises:
             NotStratifiedError: if an atom depends on its own negation.
@@ -580,7 +580,7 @@ class Program(Displayed, Immutable):
         return divide(self, self._levels)
 
     def literals_of(self, rule: int) -> Indices:
-        """The literals of one rule's body: i for an atom, `~i` for the negation of one.
+        """Return the literals of one rule's body: i for an atom, `~i` for the negation of one.
 
         Args:
             rule: the index of the rule, from 0 to R − 1.
@@ -591,7 +591,7 @@ class Program(Displayed, Immutable):
         return self.body_literals[self.body_indptr[rule] : self.body_indptr[rule + 1]]
 
     def body_of(self, rule: int) -> Indices:
-        """The atom indices of one rule's body, in a definite program.
+        """Return the atom indices of one rule's body, in a definite program.
 
         Args:
             rule: the index of the rule, from 0 to R − 1.
@@ -605,7 +605,7 @@ class Program(Displayed, Immutable):
         return self.body_indices[self.body_indptr[rule] : self.body_indptr[rule + 1]]
 
     def heads_of(self, rule: int) -> Indices:
-        """The atom indices of one rule's heads.
+        """Return the atom indices of one rule's heads.
 
         Args:
             rule: the index of the rule, from 0 to R − 1.
@@ -616,7 +616,7 @@ class Program(Displayed, Immutable):
         return self.head_indices[self.head_indptr[rule] : self.head_indptr[rule + 1]]
 
     def rule(self, index: int) -> Rule:
-        """The rule with this index, as an object.
+        """Return the rule with this index, as an object.
 
         Args:
             index: the index of the rule, from 0 to R − 1.
@@ -657,7 +657,7 @@ class Program(Displayed, Immutable):
         return tuple(self.atoms[i] for i in np.flatnonzero(mask))
 
     def mask(self, facts: Facts = ()) -> Mask:
-        """One boolean for each atom, from one fact set in any form.
+        """Return one boolean for each atom, from one fact set in any form.
 
         >>> from latentgamma import parse
         >>> parse("bird :- penguin.").mask(["penguin"])
@@ -675,7 +675,7 @@ class Program(Displayed, Immutable):
         return fact_mask(self, facts).copy()
 
     def state(self, facts: Facts | FactSets = ()) -> npt.NDArray[np.float64]:
-        """The values of one fact set or of many, between 0 and 1.
+        """Return the values of one fact set or of many, between 0 and 1.
 
         >>> from latentgamma import parse
         >>> program = parse("bird :- penguin.")
@@ -696,7 +696,7 @@ class Program(Displayed, Immutable):
         return fact_values(self, facts)
 
     def names(self, state: npt.ArrayLike) -> frozenset[str]:
-        """The names of the atoms above one half in a state, or true in a boolean one.
+        """Return the names of the atoms above one half in a state, or true in a boolean one.
 
         Args:
             state: one value for each atom, shape (M,).
@@ -717,7 +717,7 @@ class Program(Displayed, Immutable):
     # ---- Value semantics
 
     def cached(self, compute: Callable[[Program], T]) -> T:
-        """The result of `compute(self)`, computed once and kept as long as this object.
+        """Return the result of `compute(self)`, computed once and kept as long as this object.
 
         Nothing in a program changes, so neither does what follows from it: an array, or a tuple
         with arrays, becomes read-only. The result must not refer to the program, or the two
@@ -773,7 +773,7 @@ class Program(Displayed, Immutable):
         return "\n".join(lines)
 
     def _numbered_as_read(self) -> bool:
-        """Whether reading the printed rules alone gives the atoms the indices they have."""
+        """Return whether reading the printed rules alone gives the atoms the indices they have."""
         read = np.empty(self.size, np.int32)
         # Heads come before the body of their rule, and after all bodies of earlier rules.
         shift = np.repeat(self.body_indptr[:-1], self.head_sizes)
@@ -813,14 +813,14 @@ class Stratum(Immutable):
 
 
 def atoms_of_literals(literals: Indices) -> Indices:
-    """The atoms of literals, whatever their signs."""
+    """Return the atoms of literals, whatever their signs."""
     if literals.min(initial=0) >= 0:
         return literals
     return np.where(literals < 0, ~literals, literals)
 
 
 def require_program(value: object, function: str) -> Program:
-    """The program; a `ProgramError` that says how to make one if this is something else."""
+    """Return the program; a `ProgramError` that says how to make one if this is something else."""
     if isinstance(value, Program):
         return value
     hint = "; make one with lg.parse(text) or lg.load(path)" if isinstance(value, str) else ""
@@ -828,7 +828,7 @@ def require_program(value: object, function: str) -> Program:
 
 
 def require_definite(value: object, function: str) -> Program:
-    """The program, which must not have negation."""
+    """Return the program, which must not have negation."""
     program = require_program(value, function)
     if not program.definite:
         first = int(

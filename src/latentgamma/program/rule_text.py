@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def decode_text(data: bytes, path: str) -> str:
-    """The text of these bytes, which must be UTF-8, with plain line ends."""
+    """Return the text of these bytes, which must be UTF-8, with plain line ends."""
     try:
         return normalize_text(data.decode(), path)
     except UnicodeDecodeError as error:
@@ -44,7 +44,7 @@ def decode_text(data: bytes, path: str) -> str:
 
 
 def normalize_text(text: str, path: str) -> str:
-    """The text without a byte order mark and with plain line ends; it must not hold NUL."""
+    """Return the text without a byte order mark and with plain line ends; it must not hold NUL."""
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -55,7 +55,7 @@ def normalize_text(text: str, path: str) -> str:
 
 
 def error_at(text: str, at: int, problem: str, path: str) -> ParseError:
-    """The error that shows this place of a text."""
+    """Return the error that shows this place of a text."""
     start = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at, at + 200)  # a line may be very long; the error shows a window
     return ParseError(
@@ -229,7 +229,7 @@ def explain_error(
     sign: str = "",
     token_end: int | None = None,
 ) -> ParseError:
-    """The error for what stands at or after this place instead of what was expected.
+    """Return the error for what stands at or after this place instead of what was expected.
 
     Args:
         text: the whole text.
@@ -263,7 +263,7 @@ def explain_error(
 
 
 def _describe_symbol(text: str, at: int) -> str:
-    """The word or sign at this place, as an error shows it."""
+    """Return the word or sign at this place, as an error shows it."""
     match = _symbol(text, at)
     found = _shorten(match[0]) if match else ""
     if len(found) == 1 and not (" " < found <= "~"):
@@ -317,7 +317,7 @@ _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
 
 def read_rules(text: str, path: str, *, negation: bool = True) -> Program:
-    """The program of a text of rules.
+    """Return the program of a text of rules.
 
     Args:
         text: what to read.
@@ -337,7 +337,7 @@ def read_rules(text: str, path: str, *, negation: bool = True) -> Program:
 
 
 def read_rule_bytes(data: bytes, path: str, *, negation: bool = True) -> Program:
-    """The program of a text in UTF-8; a large one is read by compiled code."""
+    """Return the program of a text in UTF-8; a large one is read by compiled code."""
     if len(data) < LARGE:
         return _read_rules(decode_text(data, path), path, negation)
     from latentgamma.program.fast_reader import scan_rules
@@ -360,7 +360,8 @@ def read_rule_bytes(data: bytes, path: str, *, negation: bool = True) -> Program
 def _read_rules(
     text: str, path: str, negation: bool, scanned: tuple[Program, Rest] | None = None
 ) -> Program:
-    """The program of a prepared text, read token by token: it knows all forms and all errors.
+    """Return the program of a prepared text, read token by token:
+    it knows all forms and all errors.
 
     Args:
         text: what to read.
@@ -536,7 +537,7 @@ class _RuleReader:
         return True
 
     def expected(self) -> Expected:
-        """What could have come next, for an error."""
+        """Return what could have come next, for an error."""
         if self.last == 0:
             return "statement"
         if self.last == _ATOM:
@@ -571,7 +572,7 @@ _SHOWN = 200
 
 
 def split_facts(text: str) -> list[str]:
-    """The names between commas, as written; commas in parentheses or quotes do not count.
+    """Return the names between commas, as written; commas in parentheses or quotes do not count.
 
     >>> split_facts("bird, edge(a,b), 'night train, late'")
     ['bird', 'edge(a,b)', "'night train, late'"]
@@ -592,7 +593,7 @@ def split_facts(text: str) -> list[str]:
 
 
 def _end_of_name(text: str, start: int) -> int:
-    """Where the name at `start` ends: at a comma, or at the end of the text."""
+    """Return where the name at `start` ends: at a comma, or at the end of the text."""
     at = start + len(text[start:]) - len(text[start:].lstrip())
     if text[at : at + 1] in {"'", '"'}:
         at = _end_of_quote(text, at)
@@ -626,7 +627,8 @@ def _shown(text: str) -> str:
 
 
 def atom_name(program: Atoms, text: str) -> str:
-    """The name of the atom that a text means: the text itself, or what rule text makes of it.
+    """Return the name of the atom that a text means: the text itself,
+    or what rule text makes of it.
 
     A text that names no atom comes back as it is, for an error to show.
 
@@ -640,7 +642,7 @@ def atom_name(program: Atoms, text: str) -> str:
 
 
 def facts_in_file(program: Atoms, data: bytes, path: str) -> list[str]:
-    """The names of the facts in a file that has one name on each line, or rule text.
+    """Return the names of the facts in a file that has one name on each line, or rule text.
 
     It is rule text if its first line that is not a comment ends with a full stop.
 

@@ -63,7 +63,7 @@ def _count_up(typing: Any, counter: Any) -> Any:
 
 @_made
 def _count(typing: Any, counter: Any) -> Any:
-    """The first number of an int64 array, read atomically."""
+    """Return the first number of an int64 array, read atomically."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(_address(context, builder, counter, args[0]), "seq_cst", 8)
@@ -72,7 +72,7 @@ def _count(typing: Any, counter: Any) -> Any:
 
 
 def new_barrier() -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The counter of a barrier: how often a thread has arrived."""
+    """Return the counter of a barrier: how often a thread has arrived."""
     return np.zeros(1, np.int64)
 
 
@@ -134,7 +134,7 @@ class StepArrays(NamedTuple):
 
 @inlined
 def _power(base: Any, exponent: int) -> Any:
-    """base^exponent of a vector, for a whole exponent from 1 on."""
+    """Return base^exponent of a vector, for a whole exponent from 1 on."""
     result = base
     exponent -= 1
     while exponent > 0:
@@ -147,44 +147,44 @@ def _power(base: Any, exponent: int) -> Any:
 
 @inlined
 def vector_sigmoid(x: Any) -> Any:
-    """σ(x) of a vector."""
+    """Return σ(x) of a vector."""
     small = exp_minus_abs(x)
     return where_reaches(x, 0.0, 1.0, small) / (1.0 + small)
 
 
 @inlined
 def bump_gate(x: Any) -> Any:
-    """exp(−1/x²) above 1e-3 and 0 elsewhere."""
+    """Return exp(−1/x²) above 1e-3 and 0 elsewhere."""
     return where_above(x, 1e-3, exp_minus_abs(1.0 / (x * x)), 0.0)
 
 
 @inlined
 def small_gate(phi: Any, small: Any, gate: Any, power: int) -> Any:
-    """e^−β|φ|, from `small` = e^−|φ| where β is a small whole number."""
+    """Return e^−β|φ|, from `small` = e^−|φ| where β is a small whole number."""
     return _power(small, power) if power > 0 else exp_minus_abs(phi * gate)
 
 
 @inlined
 def groups(array: Array, rows: int) -> int:
-    """How many groups of TILE numbers hold this many rows; the last may be partly filled."""
+    """Return how many groups of TILE numbers hold this many rows; the last may be partly filled."""
     return (rows * (array.size // len(array)) + TILE - 1) // TILE
 
 
 @inlined
 def blocks(rows: int) -> int:
-    """How many blocks these rows make."""
+    """Return how many blocks these rows make."""
     return (rows + BLOCK - 1) // BLOCK
 
 
 @inlined
 def prefetch_distance(array: Array) -> int:
-    """How many literals ahead rows of this array are prefetched; 0 where they are near."""
+    """Return how many literals ahead rows of this array are prefetched; 0 where they are near."""
     return _PREFETCH_DISTANCE if array.size * array.itemsize > _NEAR_CACHE else 0
 
 
 @inlined
 def gathered_sum(r: int, rows: WeightedRows, values: Array, start: Any, ahead: int) -> Any:
-    """`start` plus Σ_p weight_p values[member_p] over the literals p of row r."""
+    """Return `start` plus Σ_p weight_p values[member_p] over the literals p of row r."""
     for p in range(rows.start[r], rows.start[r + 1]):
         if ahead > 0:
             fetch(values, rows.member[min(p + ahead, len(rows.member) - 1)])
@@ -194,7 +194,7 @@ def gathered_sum(r: int, rows: WeightedRows, values: Array, start: Any, ahead: i
 
 @inlined
 def sum_of_blocks(block_sums: Array, count: int) -> Any:
-    """The sum of the first `count` rows, in float64."""
+    """Return the sum of the first `count` rows, in float64."""
     total = row_of(block_sums, 0.0)
     for block in range(count):
         total = total + row(block_sums, block)
@@ -203,7 +203,7 @@ def sum_of_blocks(block_sums: Array, count: int) -> Any:
 
 @inlined
 def sum_missing(state: Array, low: int, high: int, block_sums: Array, block: int) -> None:
-    """block_sums[block] = Σ_i (1 − s_i) over these atoms."""
+    """Set block_sums[block] = Σ_i (1 − s_i) over these atoms."""
     total = row_of(block_sums, 0.0)
     i = low
     while i + 4 <= high:
@@ -221,7 +221,7 @@ def sum_missing(state: Array, low: int, high: int, block_sums: Array, block: int
 def sum_weighted(
     values: Array, weights: Array, low: int, high: int, block_sums: Array, block: int
 ) -> None:
-    """block_sums[block] = Σ_j weight_j value_j over these rules."""
+    """Set block_sums[block] = Σ_j weight_j value_j over these rules."""
     total = row_of(block_sums, 0.0)
     j = low
     while j + 4 <= high:
@@ -312,7 +312,7 @@ class _Exponentials(NamedTuple):
 
 @inlined
 def _padded(count: int) -> Array:
-    """Working memory of whole groups of TILE numbers."""
+    """Return working memory of whole groups of TILE numbers."""
     return np.zeros((count + TILE - 1) // TILE * TILE)
 
 
@@ -357,7 +357,7 @@ def _exponentials(
 
 @inlined
 def _sigmoid(x: float, small: float) -> float:
-    """σ(x), from `small` = e^−|x|."""
+    """Return σ(x), from `small` = e^−|x|."""
     return (1.0 if x >= 0 else small) / (1.0 + small)
 
 
@@ -373,13 +373,13 @@ def _softplus(x: float, small: float) -> float:
 
 @inlined
 def _product(like: Array, left: float, right: float) -> float:
-    """Left · right with the roundings of the dtype of an array."""
+    """Return left · right with the roundings of the dtype of an array."""
     return np.float64(like.dtype.type(left) * like.dtype.type(right))
 
 
 @inlined
 def _head_norm(low: int, high: int, M: int, head: Array, background: float) -> float:
-    """The sum of e^(ψ − largest) over all atoms of a rule."""
+    """Return the sum of e^(ψ − largest) over all atoms of a rule."""
     norm = (M - (high - low)) * background
     for q in range(low, high):
         norm += head[q]
@@ -504,7 +504,7 @@ def read_coefficients_backward(
 
 @inlined
 def missing_forward(first: int, last: int, state: Array, atom_sums: Array, M: int) -> None:
-    """atom_sums[block] = Σ_i (1 − s_i) over the atoms of each block."""
+    """Set atom_sums[block] = Σ_i (1 − s_i) over the atoms of each block."""
     for block in range(first, last):
         sum_missing(state, block * BLOCK, min(block * BLOCK + BLOCK, M), atom_sums, block)
 
@@ -520,7 +520,7 @@ def rules_forward(
     slope: Array,
     rule_sums: Array,
 ) -> None:
-    """Stages 1 to 3: a_j = σ(margin_j − what is missing), and its sum over the background.
+    """Compute stages 1 to 3: a_j = σ(margin_j − what is missing), and its sum over the background.
 
     `missing` is Σ_i (1 − s_i). `slope` becomes σ′, unless it has no rows.
     """
@@ -559,7 +559,7 @@ def _atoms_forward(
     active: Array,
     atom_sums: Array,
 ) -> None:
-    """Stages 4 and 5: after_i = s_i + (1 − s_i) g_i Γ_i where active, and Σ_i (1 − after_i).
+    """Compute stages 4 and 5, after_i = s_i + (1 − s_i) g_i Γ_i if active, and Σ_i (1 − after_i).
 
     `background` is what every atom receives from all rules.
     """
@@ -589,7 +589,7 @@ def _atoms_forward(
 
 @inlined
 def set_active(active: Array, t: int, counts: Array) -> None:
-    """1 for each example of a tile that still takes step t, 0 for the others."""
+    """Set `active` to 1 for each example of a tile that still takes step t, 0 for the others."""
     for lane in range(TILE):
         active[lane] = 1.0 if t < counts[min(lane, len(counts) - 1)] else 0.0
 
@@ -684,7 +684,7 @@ def _atoms_backward(
     grad_offset: Array,
     grad_gate: Array,
 ) -> None:
-    """dL/dφ in `grad_evidence` and its sums over blocks, from dL/d after in `grad`.
+    """Compute dL/dφ in `grad_evidence` and its sums over blocks, from dL/d after in `grad`.
 
     `grad` becomes the part that goes directly to the state, not through any rule.
     """
@@ -742,7 +742,7 @@ def _rules_backward(
     work: BackwardArrays,
     grads: GradientArrays,
 ) -> None:
-    """dL/d margin in `slope` and its weighted sums over blocks, from dL/dφ in `grad_evidence`.
+    """Compute dL/d margin in `slope` and its weighted block sums, from dL/dφ in `grad_evidence`.
 
     `missing` is Σ_i (1 − s_i), `grad_background` is Σ_i dL/dφ_i. The gradients of the rules'
     coefficients are added to `grads`, unless those have no rows.
@@ -807,7 +807,7 @@ def _clear(array: Array, low: int, high: int) -> None:
 
 @inlined
 def _sum_examples(array: Array, low: int, high: int, sums: Array) -> None:
-    """sums[i] = the sum of row i over the examples, in float64."""
+    """Set sums[i] to the sum of row i over the examples, in float64."""
     for i in range(low, high):
         sums[i] = lanes_sum(row(array, i))
 

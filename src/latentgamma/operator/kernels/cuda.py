@@ -22,7 +22,7 @@ def element_sigmoid(x):
 
 @triton.jit
 def in_range(state):
-    """The values of a state; NaN for those outside [0, 1], so that their example shows it."""
+    """Return the values of a state; NaN for those outside [0, 1]."""
     return tl.where((state >= 0.0) & (state <= 1.0), state, float("nan"))
 
 
@@ -31,7 +31,7 @@ def weighted_sums(
     rows, live, literals, weight, source, cols, seen, stride, longest, UNROLL: tl.constexpr,
     ONE_MINUS: tl.constexpr,
 ):  # fmt: skip
-    """Σ over a row's literals of weight · source (or weight · (1 − source)). [rows, cols]."""
+    """Return Σ over a row's literals of weight · source or weight · (1 − source). [rows, cols]."""
     first = tl.load(literals[0] + rows, mask=live, other=0)
     count = tl.load(literals[0] + rows + 1, mask=live, other=0) - first
     total = tl.zeros([rows.shape[0], cols.shape[0]], dtype=tl.float32)
@@ -61,7 +61,7 @@ def _literal(
 
 @triton.jit
 def rate(phi, beta, BUMP: tl.constexpr):
-    """G and Γ of an evidence."""
+    """Return g and Γ of an evidence."""
     if BUMP:
         x = beta * phi
         safe = tl.maximum(x, 1e-3)
@@ -73,7 +73,7 @@ def rate(phi, beta, BUMP: tl.constexpr):
 
 @triton.jit
 def rate_slopes(phi, beta, g, gamma, BUMP: tl.constexpr):
-    """∂(gΓ)/∂φ and ∂(gΓ)/∂β."""
+    """Return ∂(gΓ)/∂φ and ∂(gΓ)/∂β."""
     if BUMP:
         x = tl.maximum(beta * phi, 1e-3)
         dg = 2.0 * g / (x * x * x)
@@ -92,7 +92,7 @@ def add_literals(
     rows, live, literals, source, factor, into, cols, seen, stride, longest, SIGN: tl.constexpr,
     ONE_MINUS: tl.constexpr,
 ):  # fmt: skip
-    """into[literal] += SIGN · Σ_examples source (or 1 − source) · factor, each literal once."""
+    """Add SIGN · Σ_examples source (or 1 − source) · factor to into[literal], each once."""
     first = tl.load(literals[0] + rows, mask=live, other=0)
     count = tl.load(literals[0] + rows + 1, mask=live, other=0) - first
     for p in range(longest):
@@ -116,7 +116,7 @@ def length_of_longest(rows, live, literals):
 
 @triton.jit
 def active(counts, example, seen, t, HAS_COUNTS: tl.constexpr):
-    """1 for each example that still takes step t, 0 for the others."""
+    """Return 1 for each example that still takes step t, 0 for the others."""
     if HAS_COUNTS:
         return (t < tl.load(counts + example, mask=seen, other=0)).to(tl.float32)
     return seen.to(tl.float32)
@@ -124,7 +124,7 @@ def active(counts, example, seen, t, HAS_COUNTS: tl.constexpr):
 
 @triton.jit
 def steps_of_tile(counts, example, seen, T, HAS_COUNTS: tl.constexpr):
-    """How many of T steps some example of the tile takes."""
+    """Return how many of T steps some example of the tile takes."""
     if HAS_COUNTS:
         return tl.max(tl.load(counts + example, mask=seen, other=0), axis=0)
     return T.to(tl.int64)  # the kernels do not specialise on T, so that it is never a constant
@@ -167,7 +167,7 @@ def _softplus(x):
 
 @triton.jit
 def _rule(index, parameters, j, rule, M, TINY: tl.constexpr, EPS: tl.constexpr):
-    """What both passes compute first for some rules."""
+    """Return what both passes compute first for some rules."""
     dtype = parameters[5].dtype.element_ty
     sharpness = tl.maximum(_softplus(_wide(parameters[5], j, rule)), TINY)
     sharpness = sharpness.to(dtype).to(tl.float64)
@@ -249,7 +249,7 @@ def read_backward_kernel(
     index, parameters, gradients, out, by_gain, M, R,
     TINY: tl.constexpr, EPS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """`gradients` are those of the coefficients, `out` becomes those of the parameters."""
+    """Compute the gradients of the parameters, `out`, from those of the coefficients."""
     j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     rule = j < R
     sharpness, body_off, gain, confidence, low, heads, longest, rest, top, norm, head_off = _rule(
@@ -316,7 +316,7 @@ def read_shared_backward_kernel(
     parameters, gradients, out, by_gain, M, programs,
     TINY: tl.constexpr, EPS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of gain and gate: sums over the programs of the rules, and over the atoms."""
+    """Sum the gradients of the gain over programs, and those of the gate over atoms."""
     dtype = out[7].dtype.element_ty
     at = tl.arange(0, ROWS)
     total = tl.zeros([ROWS], tl.float64)
@@ -342,7 +342,7 @@ def _rules_of_tile(
     start, orders, here, missing, R, e, bodies, coefficients,
     ROWS: tl.constexpr, BT: tl.constexpr, UB: tl.constexpr,
 ):  # fmt: skip
-    """Rows, their mask and original numbers, and how active these rules are."""
+    """Return rows, their mask and original numbers, and how active these rules are."""
     every = e >= 0
     j = start + tl.arange(0, ROWS)
     rule = j < R
@@ -359,7 +359,7 @@ def _atoms_of_tile(
     start, orders, fire, background, M, e, sources, coefficients,
     ROWS: tl.constexpr, BT: tl.constexpr, US: tl.constexpr,
 ):  # fmt: skip
-    """Rows, their mask and original numbers, and the evidence for these atoms."""
+    """Return rows, their mask and original numbers, and the evidence for these atoms."""
     every = e >= 0
     i = start + tl.arange(0, ROWS)
     atom = i < M
@@ -440,7 +440,7 @@ def back_tile(
     BUMP: tl.constexpr, EVERY: tl.constexpr, HAS_COUNTS: tl.constexpr, ROWS: tl.constexpr,
     BT: tl.constexpr, UB: tl.constexpr, US: tl.constexpr, UH: tl.constexpr, UU: tl.constexpr,
 ):  # fmt: skip
-    """`gradients` are those of the coefficients, in their order; rows of `gradient_stride`."""
+    """Run all steps of a tile backwards; `gradients` are in the order of the coefficients."""
     tile = tl.program_id(0).to(tl.int64)
     e = tl.arange(0, BT)
     every = e >= 0
@@ -721,7 +721,7 @@ def _or(a, b):
 
 @triton.jit
 def _rows_from(start, size, literals, ROWS: tl.constexpr):
-    """Some rows of literals: numbers, mask, the first place, the length, and two literals."""
+    """Return some rows of literals: numbers, mask, first place, length, and two literals."""
     row = start + tl.arange(0, ROWS)
     live = row < size
     first = tl.load(literals[0] + row, mask=live, other=0)
@@ -734,7 +734,7 @@ def _rows_from(start, size, literals, ROWS: tl.constexpr):
 
 @triton.jit
 def _any_literal(source, literals, first, count, one, two, longest, ABSENT: tl.constexpr):
-    """In which examples a literal of the row is true (or, with ABSENT, false). [rows]."""
+    """Return in which examples a literal of the row is true (or, with ABSENT, false). [rows]."""
     # Where a literal is missing, the source is taken for one that has no effect.
     flip = -1 if ABSENT else 0
     found = tl.load(source + one, mask=count > 0, other=flip) ^ flip
@@ -751,7 +751,7 @@ def count_steps(
     state, counts, soft, support, fired, orders, bodies, sources, B, M, R, most, delay, limit,
     ROWS: tl.constexpr, ONE_RUN: tl.constexpr,
 ):  # fmt: skip
-    """counts[b] = min(depth + delay, limit) for a support of depth > 0 under T_P, otherwise 0.
+    """Set counts[b] = min(depth + delay, limit) for a support of depth > 0 under T_P, otherwise 0.
 
     No more than `most` steps of T_P are taken. soft[block] says whether any value of the block is
     neither 0 nor 1.

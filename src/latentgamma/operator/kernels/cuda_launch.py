@@ -48,7 +48,7 @@ class GatheredRows:
     longest: dict[int, Tensor]  # and of the longest in each run of so many rows
 
     def in_runs(self, rows: int) -> RowArguments:
-        """These rows for a kernel that takes so many of them at a time."""
+        """Return these rows for a kernel that takes this many of them at a time."""
         return RowArguments(self.start, self.other, self.place, self.longest[rows])
 
     @property
@@ -87,7 +87,7 @@ class DeviceProgram:
 
     @classmethod
     def of(cls, rows: LiteralRows) -> DeviceProgram:
-        """The literals of these rows."""
+        """Return the literals of these rows."""
         M, R = rows.M, rows.R
         body_rule, body_atom = rows.body_rule.long(), rows.body_atom.long()
         head_rule, head_atom = rows.head_rule.long(), rows.head_atom.long()
@@ -152,7 +152,7 @@ class DeviceStep(NamedTuple):
 
 
 def device_program(rows: LiteralRows) -> DeviceProgram:
-    """The literals in the form of the kernels, made once."""
+    """Return the literals in the form of the kernels, made once."""
     if "cuda" not in rows.kernel_form:
         rows.kernel_form["cuda"] = DeviceProgram.of(rows)
     return cast(DeviceProgram, rows.kernel_form["cuda"])
@@ -164,7 +164,7 @@ def device_program(rows: LiteralRows) -> DeviceProgram:
 def read(
     rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
 ) -> DeviceStep:
-    """The coefficients of a step, in one launch."""
+    """Return the coefficients of a step, in one launch."""
     program, raw = device_program(rows), _contiguous(parameters)
     R, bodies, heads = rows.R, len(rows.body_rule), len(rows.head_rule)
     *parts, gate = _split(raw.offset.new_empty(3 * R + bodies + heads + 1, dtype=dtype), (
@@ -180,7 +180,7 @@ def read(
 
 
 def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
-    """The gradients of the parameters, from those of the coefficients."""
+    """Return the gradients of the parameters, from those of the coefficients."""
     program, raw = device_program(rows), _contiguous(parameters)
     programs = max(1, triton.cdiv(rows.R, _RULES))
     out = Parameters(*(torch.empty_like(x) for x in raw))._replace(
@@ -208,7 +208,7 @@ def _limits(parameters: Parameters) -> dict[str, float]:
 
 
 def _split(buffer: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
-    """Consecutive parts of the last dimension."""
+    """Return consecutive parts of the last dimension."""
     return list(torch.split(buffer, list(sizes), dim=-1))
 
 
@@ -224,7 +224,7 @@ def forward(
     counts: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The last state (B, M); and, to keep, all states in the kernel's order.
+    """Return the last state (B, M); and, to keep, all states in the kernel's order.
 
     That order is (T + 1, tiles, M, examples a tile), or (T + 1, M, B) where steps are launched
     by cuda. An example with a value outside [0, 1] comes back as NaN: to raise an exception
@@ -246,7 +246,7 @@ def backward(
     counts: Tensor | None,
     learn: bool,
 ) -> tuple[Tensor, Coefficients | None]:
-    """The gradient of the first state (B, M); and, to learn, of the coefficients."""
+    """Return the gradient of the first state (B, M); and, to learn, of the coefficients."""
     program = device_program(rows)
     if not (rows.M and grad.shape[1]):
         zero = _gradient_rows(program, grad, 1)[1]
@@ -257,7 +257,7 @@ def backward(
 
 
 def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
-    """All states that `forward` kept. (T + 1, B, M)."""
+    """Return all states that `forward` kept. (T + 1, B, M)."""
     if kept.dim() == 3:
         return kept.permute(0, 2, 1).contiguous()
     steps, tiles, M, tile = kept.shape
@@ -268,7 +268,7 @@ def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
 
 
 def _gradient_sizes(program: DeviceProgram) -> tuple[int, ...]:
-    """How many gradients each field of `Coefficients` has; the gate has one for each atom."""
+    """Return how many gradients each field of `Coefficients` has; the gate has one per atom."""
     R, M = program.R, program.M
     return R, R, len(program.bodies.other), R, len(program.heads.other), M, M
 
@@ -276,19 +276,19 @@ def _gradient_sizes(program: DeviceProgram) -> tuple[int, ...]:
 def _gradient_rows(
     program: DeviceProgram, like: Tensor, count: int
 ) -> tuple[Coefficients, Tensor]:
-    """Zeros for `count` sums of all gradients: by coefficient, and as one tensor (count, all)."""
+    """Return zeros for `count` sums of all gradients: by coefficient, and as one tensor."""
     sizes = _gradient_sizes(program)
     buffer = like.new_zeros((count, sum(sizes)))
     return Coefficients._make(_split(buffer, sizes)), buffer
 
 
 def _summed(buffer: Tensor, program: DeviceProgram) -> Coefficients:
-    """The sums over thread blocks, in the order of the blocks."""
+    """Return the sums over thread blocks, in the order of the blocks."""
     return Coefficients._make(_split(buffer.sum(0), _gradient_sizes(program)))
 
 
 def _counts_or(counts: Tensor | None, like: Tensor) -> dict[str, Any]:
-    """The arguments that say how many steps each example takes."""
+    """Return the arguments that say how many steps each example takes."""
     return {"counts": like if counts is None else counts, "HAS_COUNTS": counts is not None}
 
 
@@ -462,7 +462,7 @@ class CudaClosure:
 
     @staticmethod
     def fits(rows: LiteralRows) -> bool:
-        """Whether a thread block can run the whole program."""
+        """Return whether a thread block can run the whole program."""
         return device_program(rows).one_launch
 
     def __init__(self, rows: LiteralRows) -> None:
@@ -470,7 +470,8 @@ class CudaClosure:
         self.recorded_runs = RecordedRuns()
 
     def count(self, state: Tensor, delay: int, limit: int) -> tuple[Tensor, Tensor]:
-        """How many steps each example of a batch (B, M) takes, without waiting for the device.
+        """Return how many steps each example of a batch (B, M) takes,
+        without waiting for the device.
 
         Args:
             state: the batch.
@@ -483,11 +484,11 @@ class CudaClosure:
         return self._launch(state, _UNLIMITED, delay, limit)
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """How many steps of T_P each support takes to its closure. (B,)."""
+        """Return how many steps of T_P each support takes to its closure. (B,)."""
         return self._launch(state, _UNLIMITED, 0, _UNLIMITED)[0].cpu().numpy()
 
     def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Whether each support is closed. (B,)."""
+        """Return whether each support is closed. (B,)."""
         closed: npt.NDArray[np.bool_] = self._launch(state, 1, 0, _UNLIMITED)[0].cpu().numpy() == 0
         return closed
 

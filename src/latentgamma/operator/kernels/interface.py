@@ -54,7 +54,7 @@ class LiteralRows:
 
 
 def make_literal_rows(literals: Literals, *, M: int, R: int) -> LiteralRows:
-    """The literals as compressed rows."""
+    """Return the literals as compressed rows."""
     largest = max(M, R, len(literals.body_rule), len(literals.head_rule))
     dtype = torch.int32 if largest < 2**31 - 1 else torch.int64
     body = _both_directions(literals.body_rule, literals.body_atom, M, R, dtype)
@@ -81,7 +81,7 @@ _ROWS: WeakKeyDictionary[SparseRules, tuple[object, LiteralRows]] = WeakKeyDicti
 
 
 def literal_rows_of(rules: SparseRules) -> LiteralRows:
-    """The literals of these rules as compressed rows, sorted once and again when they change."""
+    """Return the literals of these rules as compressed rows, sorted again when they change."""
     literals = rules.literals()
     version = tuple([(x.data_ptr(), x._version, x.numel()) for x in literals])
     cached = _ROWS.get(rules)
@@ -129,7 +129,7 @@ class Coefficients(NamedTuple):
 def make_coefficients(
     rows: LiteralRows, parameters: StepParameters, dtype: torch.dtype
 ) -> Coefficients:
-    """The coefficients in the dtype of the states, differentiable in the step's parameters."""
+    """Return the coefficients in the dtype of the states, differentiable in the parameters."""
     weights = parameters.weights
     sharpness, amplitude = parameters.sharpness.to(dtype), parameters.amplitude.to(dtype)
     body = weights.body.to(dtype).index_select(0, rows.body_place)
@@ -149,7 +149,7 @@ def make_coefficients(
 def plain_step(
     rows: LiteralRows, coefficients: Coefficients, state: Tensor, *, bump: bool
 ) -> Tensor:
-    """One step from the coefficients in plain torch. (B, M)."""
+    """Return one step from the coefficients in plain torch. (B, M)."""
     c, missing = coefficients, 1 - state
     total = missing.sum(-1, keepdim=True, dtype=torch.float64)
     lack = (total * c.body_background.double()).to(state.dtype)  # (B, R)
@@ -179,12 +179,12 @@ class Kernel(Protocol):
     def read(
         self, rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
     ) -> Any:
-        """The coefficients of a step, for states of this dtype."""
+        """Return the coefficients of a step, for states of this dtype."""
 
     def read_backward(
         self, rows: LiteralRows, parameters: Parameters, grads: Coefficients
     ) -> Parameters:
-        """The gradients of the parameters, from those of the coefficients."""
+        """Return the gradients of the parameters, from those of the coefficients."""
 
     def forward(
         self,
@@ -196,10 +196,10 @@ class Kernel(Protocol):
         counts: Tensor | None,
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """The last state (B, M); and, to keep, all T + 1 states in an order of its own."""
+        """Return the last state (B, M); and, to keep, all T + 1 states in an order of its own."""
 
     def trajectory(self, rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
-        """All states that `forward` kept. (T + 1, B, M)."""
+        """Return all states that `forward` kept. (T + 1, B, M)."""
 
     def backward(
         self,
@@ -211,7 +211,7 @@ class Kernel(Protocol):
         counts: Tensor | None,
         learn: bool,
     ) -> tuple[Tensor, Coefficients | None]:
-        """The gradient of the first state (B, M); and, to learn, of the coefficients.
+        """Return the gradient of the first state (B, M); and, to learn, of the coefficients.
 
         `grad` (1, B, M) is the gradient of the last state, or (T + 1, B, M) of every one.
         """
@@ -260,7 +260,7 @@ class RecordedRuns:
     def run(
         self, key: Hashable, function: Function, inputs: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        """function(*inputs), which depends on nothing but `key` and the inputs."""
+        """Return function(*inputs), which depends on nothing but `key` and the inputs."""
         if _values(inputs) > MOST_VALUES or inputs[0].device.index != torch.cuda.current_device():
             return function(*inputs)
         # While the caller records a graph of its own, this becomes a part of it.
@@ -285,7 +285,7 @@ class RecordedRuns:
             return results
 
     def _is_worth_it(self, key: Hashable) -> bool:
-        """Whether to record this kind of run now; if need be, in the place of an older one."""
+        """Return whether to record this kind of run now, perhaps in place of an older one."""
         if key not in self._seen:
             if len(self._seen) == _MOST_SEEN:
                 self._seen.clear()
@@ -345,7 +345,7 @@ class FusedSteps:
     key: Hashable = None
 
     def final(self, state: Tensor, parameters: Parameters | None, prepared: Any = None) -> Tensor:
-        """The state after all steps. (…, M).
+        """Return the state after all steps. (…, M).
 
         `prepared` are coefficients that the kernel has read before; then `parameters` may be None.
         """
@@ -363,13 +363,13 @@ class FusedSteps:
     def trajectory(
         self, state: Tensor, parameters: Parameters | None, prepared: Any = None
     ) -> Tensor:
-        """Every state of the run, the first one included. (T + 1, …, M)."""
+        """Return every state of the run, the first one included. (T + 1, …, M)."""
         batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
         states: Tensor = _Every.apply(self, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
         return states.reshape(self.steps + 1, *state.shape)
 
     def read(self, parameters: Parameters | None, dtype: torch.dtype) -> Any:
-        """The coefficients in the kernel's own form."""
+        """Return the coefficients in the kernel's own form."""
         if parameters is None:
             raise RuntimeError("neither parameters nor prepared coefficients were given")
         return self.kernel.read(self.rows, parameters, dtype, bump=self.bump)
@@ -377,7 +377,7 @@ class FusedSteps:
     # ---- Inside autograd
 
     def forward(self, state: Tensor, prepared: Any, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
-        """The last state, and what is kept: all states, or the first state of each segment."""
+        """Return the last state, and what is kept: all states, or the first of each segment."""
         if not (keep and self.sqrt):
             last, kept = self.kernel.forward(
                 self.rows, prepared, state, self.steps, counts=self.counts, keep=keep
@@ -395,7 +395,7 @@ class FusedSteps:
     def backward(
         self, prepared: Any, kept: list[Tensor], grad: Tensor, *, learn: bool
     ) -> tuple[Tensor, Coefficients | None]:
-        """The gradients of the state and of the coefficients."""
+        """Return the gradients of the state and of the coefficients."""
         if not self.sqrt:
             return self.kernel.backward(
                 self.rows, prepared, kept[0], grad, counts=self.counts, learn=learn
@@ -418,7 +418,7 @@ class FusedSteps:
     def forward_recorded(
         self, state: Tensor, parameters: Parameters | None, prepared: Any, *, keep: bool
     ) -> tuple[Tensor, list[Tensor]]:
-        """As `forward`, from a recorded graph, which reads the parameters where it has to."""
+        """Return what `forward` does, from a recorded graph, which reads the parameters itself."""
 
         def function(state: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
             read = self.read(parameters, state.dtype) if prepared is None else prepared
@@ -431,7 +431,7 @@ class FusedSteps:
     def backward_recorded(
         self, parameters: Parameters, kept: list[Tensor], grad: Tensor, *, learn: bool
     ) -> tuple[Tensor, ...]:
-        """The gradients of the state and, to learn, of the parameters, from a recorded graph."""
+        """Return the gradients of the state and the parameters, from a recorded graph."""
 
         def function(grad: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
             states, counts = list(others[: len(kept)]), others[len(kept) :]
@@ -454,14 +454,14 @@ class FusedSteps:
     def _run_recorded(
         self, kind: Hashable, function: Function, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """function(*inputs), with the counts as a last input where there are any."""
+        """Return function(*inputs), with the counts as a last input where there are any."""
         assert self.recorded is not None
         if self.counts is not None:
             inputs = *inputs, self.counts
         return self.recorded.run((kind, self.key, self.steps, self.sqrt), function, inputs)
 
     def _segments(self) -> list[tuple[int, int]]:
-        """The first step and the length of each segment of about √T steps."""
+        """Return the first step and the length of each segment of about √T steps."""
         length = math.isqrt(max(self.steps - 1, 0)) + 1
         return [(t, min(length, self.steps - t)) for t in range(0, self.steps, length)]
 
@@ -469,7 +469,7 @@ class FusedSteps:
         return None if self.counts is None else (self.counts - first).clamp(0, length)
 
     def run_plainly(self, state: Tensor, coefficients: Coefficients) -> list[Tensor]:
-        """Every state of the run in plain torch, which can be differentiated again and again."""
+        """Return every state of the run in plain torch, which can be differentiated repeatedly."""
         states = [state]
         for t in range(self.steps):
             after = plain_step(self.rows, coefficients, state, bump=self.bump)
@@ -481,7 +481,7 @@ class FusedSteps:
 
 
 def _only(tensors: tuple[Tensor, ...]) -> Tensor | None:
-    """The one tensor, or None."""
+    """Return the one tensor, or None."""
     return tensors[0] if tensors else None
 
 
@@ -532,7 +532,7 @@ class _Every(torch.autograd.Function):
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of (run, prepared, state, *parameters); `grad` is (1 or T + 1, B, M)."""
+    """Return the gradients of (run, prepared, state, *parameters); `grad` is (1 or T + 1, B, M)."""
     run: FusedSteps = ctx.run
     state, *rest = ctx.saved_tensors
     kept, parameters = rest[: ctx.kept], rest[ctx.kept :]
@@ -554,7 +554,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 def _differentiable(
     run: FusedSteps, state: Tensor, parameters: list[Tensor], grad: Tensor, wanted: tuple[bool, ...]
 ) -> list[Tensor | None]:
-    """The gradients with a graph of their own, from plain torch."""
+    """Return the gradients with a graph of their own, from plain torch."""
     if parameters:
         coefficients = run.read_plainly(Parameters(*parameters), state.dtype)
     else:
@@ -578,7 +578,7 @@ _LEAST_SIZE = 128
 
 
 def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]) -> Kernel | None:
-    """The kernel that runs these rules on this state, or None where plain torch has to.
+    """Return the kernel that runs these rules on this state, or None where plain torch has to.
 
     What is traced, mapped or carries a forward derivative stays with plain torch, and so do
     sixteen-bit states, and everything while the kernel is being compiled.
@@ -601,7 +601,7 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
 
 
 def is_worth_a_kernel(rules: SparseRules) -> bool:
-    """Whether the program is not too small for a kernel."""
+    """Return whether the program is not too small for a kernel."""
     return rules.M + rules.R + rules.body_rule.numel() >= _LEAST_SIZE
 
 
@@ -629,13 +629,13 @@ def _name(dtype: torch.dtype) -> str:
 
 @cache
 def has_numba() -> bool:
-    """Whether numba is installed."""
+    """Return whether numba is installed."""
     return importlib.util.find_spec("numba") is not None
 
 
 @cache
 def has_triton() -> bool:
-    """Whether Triton is installed."""
+    """Return whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
