@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-slow check docs format clean
+.PHONY: run test test-all check docs format clean
 
 run: $(VENV)/.run
 	$(BIN)/latentgamma validate --out out
 
+# Each of the two processes starts at one half of the tests, so that a kernel is mostly compiled in one.
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
 
-test-slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 -m slow
+test-all: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
