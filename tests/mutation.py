@@ -175,10 +175,16 @@ def code_changes(path: Path, text: str, mutated: str) -> Changes | None:
     changed = [
         (i, new)
         for i, (old, new) in enumerate(zip(before, after, strict=True))
-        if old.co_code != new.co_code or repr(constants(old)) != repr(constants(new))
+        if (old.co_code, old.co_names) != (new.co_code, new.co_names)
+        or repr(constants(old)) != repr(constants(new))
     ]
     in_functions = all(new.co_flags & inspect.CO_OPTIMIZED for _, new in changed)
     return changed if changed and in_functions else None
+
+
+def is_inside_a_function(path: Path, mutant: Mutant) -> bool:
+    """Whether a mutant changes functions only, and nothing that runs at import."""
+    return code_changes(path, path.read_text(encoding="utf-8"), mutant[2]) is not None
 
 
 def constants(code: types.CodeType) -> list[object]:
@@ -458,7 +464,7 @@ def used_by(path: Path) -> Counter[str]:
             public(node.attr)
     total: Counter[str] = Counter()
     for one, count in found.items():
-        name = one.removeprefix(f"{SOURCES.name}.")
+        name = one.removeprefix(SOURCES.name).removeprefix(".") or "__init__"
         total.update({each: count for each in (name, f"{name}.__init__") if each in known})
     return total
 
@@ -487,7 +493,7 @@ def main() -> None:
     parser.add_argument("--package", help="modules whose package has this in its name")
     parser.add_argument("--comparisons", action="store_true", help="comparisons, min and max only")
     parser.add_argument("--sample", type=int, help="mutants per module; by default all")
-    parser.add_argument("--total", type=int, help="mutants of all modules together; by default all")
+    parser.add_argument("--total", type=int, help="mutants of functions of all modules together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--files", type=int, default=5, help="test files per module")
     parser.add_argument("--slow", action="store_true", help="with the tests that are marked slow")
@@ -516,7 +522,10 @@ def main() -> None:
             found = [one for one in found if re.search(options.only, f"{one[0]} {one[1]}")]
         drawn += [(name, one) for one in found[: options.sample]]
     if options.total is not None:
-        drawn = generator.sample(drawn, min(options.total, len(drawn)))
+        # What runs at import is left out: each such mutant takes a new process and all tests.
+        generator.shuffle(drawn)
+        inside = (one for one in drawn if is_inside_a_function(known[one[0]], one[1]))
+        drawn = list(itertools.islice(inside, options.total))
     copied = ROOT / "out" / "mutation"
     shutil.copytree(ROOT / "src", copied, dirs_exist_ok=True)
     for name in sorted({name for name, _ in drawn}):

@@ -174,18 +174,21 @@ def soft(rng: Generator) -> lg.Constants:
     return lg.Constants(*rng.uniform(low, [12.0, 25.0, 20.0, 0.99, 30.0, 8.0]).tolist())
 
 
+def closed_form(program: PlainProgram, hardness: float) -> lg.Constants:
+    """The closed form of the rules with every negation left out."""
+    rules = tuple(rule._replace(negated=frozenset()) for rule in program.rules)
+    definite = lg.parse(str(PlainProgram(program.atoms, rules)))
+    return lg.Constants.closed_form(definite, hardness)
+
+
 def random_model(rng: Generator, program: PlainProgram, edit: str | None = None) -> Edited:
     """The model of a program with random options, and then edited, by default in a random way."""
     kind = ("certified", "soft", "closed form")[int(rng.choice(3, p=[0.5, 0.2, 0.3]))]
     if edit == "slow":
         kind = "certified"
     constants = soft(rng) if kind == "soft" else None
-    if kind == "closed form":  # that of its rules with every negation left out
-        definite = PlainProgram(
-            program.atoms, tuple(r._replace(negated=frozenset()) for r in program.rules)
-        )
-        hardness = float(rng.uniform(0.1, 1.0))
-        constants = lg.Constants.closed_form(lg.parse(str(definite)), hardness)
+    if kind == "closed form":
+        constants = closed_form(program, float(rng.uniform(0.1, 1.0)))
     dtype = DTYPES[int(rng.integers(4))]
     model: Any = lg.oracle(
         lg.parse(str(program)),
@@ -224,10 +227,7 @@ def change(rng: Generator, model: torch.nn.Module, edit: str) -> None:
             for one in parts if rng.random() < 0.5 else [part]:
                 one.offset.add_(float(rng.choice([100.0, 5.0, 1.0, -1.0, -5.0, -100.0])))
         elif edit == "slow":  # a true body brings its head up by about a thousandth a step
-            margin = part.certificate().margins.evidence_on
-            part.offset.add_(
-                float(rng.uniform(0.7, 1.1)) + margin if math.isfinite(margin) else 0.0
-            )
+            slow_down(part, float(rng.uniform(0.7, 1.1)))
         elif edit == "sharpness":
             part.sharpness_raw.mul_(float(rng.choice([0.1, 0.3, 3.0])))
         elif edit == "a logit":
@@ -242,6 +242,13 @@ def change(rng: Generator, model: torch.nn.Module, edit: str) -> None:
                     parameter.copy_(parameter[order])
     if edit == "dtype":
         model.to(DTYPES[int(rng.integers(4))])
+
+
+def slow_down(part: lg.LatentGamma, evidence: float) -> None:
+    """Raise the offsets until a true body leaves its head this much below them."""
+    margin = part.certificate().margins.evidence_on
+    with torch.no_grad():
+        part.offset.add_(margin + evidence if math.isfinite(margin) else 0.0)
 
 
 def redundant_rows(rng: Generator, part: lg.LatentGamma) -> list[int]:

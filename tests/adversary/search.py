@@ -22,7 +22,17 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 from cases import KINDS, Case  # noqa: E402
 from claims import check_certificate, check_layer, check_steps_none, check_tolerance, near  # noqa: E402
-from pairs import DTYPES, EDITS, change, others, random_model, random_rules  # noqa: E402
+from pairs import (  # noqa: E402
+    DTYPES,
+    EDITS,
+    change,
+    closed_form,
+    operators,
+    others,
+    random_model,
+    random_rules,
+    slow_down,
+)
 from truth import every_fact_set, plain  # noqa: E402
 
 import latentgamma as lg  # noqa: E402
@@ -139,6 +149,23 @@ def pairs(rng: np.random.Generator) -> Outcome:
     return Outcome(tried, held, wrong)
 
 
+def handed_on(rng: np.random.Generator) -> Outcome:
+    """A model whose lower strata are slow: for long, what they hand on is just above one half."""
+    program = random_rules(rng, 4, levels=3)
+    while not any(rule.negated for rule in program.rules):
+        program = random_rules(rng, 4, levels=3)
+    dtype = DTYPES[int(rng.integers(2))]
+    constants = closed_form(program, float(rng.uniform(0.2, 0.7)))
+    model: Any = lg.oracle(lg.parse(str(program)), constants, dtype=dtype)
+    evidence = float(rng.uniform(0.2, 0.9))
+    for part in operators(model)[:-1]:
+        slow_down(part, evidence)
+    options = {"tolerance": float(rng.choice([0.0, 0.01]))}
+    held, wrong = check_certificate(model, program, rng, **options)
+    where = f"{dtype}, {evidence} below the offsets, {options}"
+    return Outcome(1, held, [f"{where}: {one}\n  {program}" for one in wrong])
+
+
 def runs(rng: np.random.Generator) -> Outcome:
     """A slow model, or one with dead rows, run with `steps=None` on states of every dtype."""
     if rng.random() < 0.4:
@@ -195,6 +222,7 @@ def layers(rng: np.random.Generator) -> Outcome:
 
 OTHERS: dict[str, Callable[[np.random.Generator], Outcome]] = {
     "pairs": pairs,
+    "handed_on": handed_on,
     "runs": runs,
     "tolerances": tolerances,
     "layers": layers,

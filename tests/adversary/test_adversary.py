@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cases import KINDS
 from pairs import others, random_rules, renamed
 from search import OTHERS, finding, run
+from truth import every_fact_set
 
 #: How many cases of each kind, and how many claims must be made among them at least.
 COUNTS = {
@@ -29,6 +30,7 @@ COUNTS = {
     "kernel": (10, 3),
     "long_sum": (12, 3),
     "pairs": (60, 150),
+    "handed_on": (40, 8),
     "runs": (60, 80),
     "tolerances": (10, 4),
     "layers": (15, 15),
@@ -68,9 +70,12 @@ def test_oracles_are_certified_against_their_own_program_written_otherwise() -> 
         program = random_rules(rng)
         names = {name: f"b{i}" for i, name in enumerate(rng.permutation(program.atoms).tolist())}
         model = lg.oracle(lg.parse(str(renamed(program, names))))
+        level = program.levels() or {}
+        longest = program.closures(every_fact_set(len(level)))[1].max()
         for difference, other in itertools.islice(others(rng, program), 3):
             found = lg.certify(model, lg.parse(str(renamed(other, names))))
             assert found.holds, f"{difference}: {found}\n{program}"
+            assert longest <= found.depth * len(set(level.values()))  # so many in each stratum
 
 
 @pytest.mark.slow

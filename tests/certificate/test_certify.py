@@ -675,3 +675,29 @@ def test_every_closed_set_may_be_followed_closely() -> None:
     program = lg.datalog.ground(text, open=["edge/2"], facts={"edge": [tuple(e) for e in edges]})
     found = lg.certify(lg.oracle(program), program)
     assert found.holds
+
+
+def test_a_model_with_other_rows_and_no_window_says_why() -> None:
+    model = lg.oracle(lg.parse("b :- a. b :- a."))
+    program = lg.parse("#external b. #external a. b :- a.")
+    assert lg.certify(model, program).holds
+    found = lg.certify(model, program, tolerance=0.49)
+    assert not found.holds
+    assert found.message.startswith("nothing is proved")
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [("", "does not implement"), ("e :- a, not b.", "is not shown to implement")],
+)
+def test_differences_are_named_and_counted(text: str, verdict: str) -> None:
+    """What is claimed of other rules is less with negation, where entailment is not all there is."""
+    externals = "#external a. #external b. #external c. #external d. #external e. "
+    model = lg.oracle(lg.parse(f"{externals} b :- a. {text}"))
+    three = lg.parse(f"{externals} b :- a. {text} c :- a. c :- b. d :- a.")
+    four = lg.parse(f"{externals} b :- a. {text} c :- a. c :- b. d :- a. d :- b.")
+    for program, more in ((three, ""), (four, "; and 1 more")):
+        found = lg.certify(model, program)
+        assert verdict in found.message
+        assert f"{more}. Certify it" in found.message
+        assert (" more" in found.message) is bool(more)
