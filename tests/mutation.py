@@ -449,9 +449,13 @@ def used_by(path: Path) -> Counter[str]:
     known = modules()
     found: Counter[str] = Counter()
 
-    def public(name: str) -> None:
+    def use(name: str) -> None:
+        """Count the module with this name, or the one that defines the object with this name."""
+        found[name] += 1
+        value: Any = package
         with contextlib.suppress(Exception):
-            value = getattr(package, name)
+            for part in name.split(".")[1:]:
+                value = getattr(value, part)
             found[getattr(value, "__module__", None) or value.__name__] += 1
 
     aliases = {SOURCES.name}
@@ -460,19 +464,35 @@ def used_by(path: Path) -> Counter[str]:
         if isinstance(node, ast.Import):
             found.update(one.name for one in node.names)
             aliases |= {one.asname or "" for one in node.names if one.name == SOURCES.name}
-        elif isinstance(node, ast.ImportFrom) and node.module == SOURCES.name:
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(SOURCES.name):
+            found[node.module or ""] += 1
             for one in node.names:
-                public(one.name)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.update([node.module, *(f"{node.module}.{one.name}" for one in node.names)])
+                use(f"{node.module}.{one.name}")
     for node in nodes:
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in aliases:
-            public(node.attr)
+        if isinstance(node, ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            if first in aliases:
+                use(f"{SOURCES.name}.{rest}")
     total: Counter[str] = Counter()
     for one, count in found.items():
         name = one.removeprefix(SOURCES.name).removeprefix(".") or "__init__"
         total.update({each: count for each in (name, f"{name}.__init__") if each in known})
     return total
+
+
+@functools.cache
+def with_helpers(path: Path) -> set[Path]:
+    """A test file and the modules beside it that it imports, directly or not."""
+    found, edge = {path}, {path}
+    while edge:
+        nodes = [
+            node for one in edge for node in ast.walk(ast.parse(one.read_text(encoding="utf-8")))
+        ]
+        names = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+        edge = {path.parent / f"{name}.py" for name in names} - found
+        edge = {one for one in edge if one.exists()}
+        found |= edge
+    return found
 
 
 def test_files(name: str, most: int) -> list[Path]:
@@ -484,9 +504,7 @@ def test_files(name: str, most: int) -> list[Path]:
         steps |= dict.fromkeys(edge, max(steps.values()) + 1)
     scores = {}
     for path in (ROOT / "tests").rglob("test_*.py"):
-        # A folder inside of tests is one test with several modules.
-        beside = path.parent.glob("*.py") if path.parent != ROOT / "tests" else [path]
-        used = sum((used_by(one) for one in beside), Counter())
+        used = sum((used_by(one) for one in with_helpers(path)), Counter())
         near = sum(count * 4.0 ** -steps[one] for one, count in used.items() if one in steps)
         if near:
             scores[path] = near / (sum(used.values()) + 10)
