@@ -67,7 +67,7 @@ def random_programs(count: int = 200) -> list[Row]:
         found = layer(given)
         ours += time.perf_counter() - start
         assert layer.plan().exact
-        exact["pass" if len(layer.rules.ladder.passed) == len(queries) else "table"] += 1
+        exact["pass" if len(layer.rules.methods.passed) == len(queries) else "table"] += 1
         for query, value in zip(queries, found[0].tolist(), strict=True):
             worst = max(worst, abs(value - expected.get(query, 0.0)))
     return [
@@ -291,7 +291,7 @@ def klay_on_our_circuit(
         import klay
     except ImportError:
         return {}
-    pass_ = layer.rules.ladder.circuit
+    pass_ = layer.rules.methods.circuit
     circuit = klay.Circuit()
     node = [circuit.literal_node(n + 1) for n in range(pass_.inputs)]
     for n in range(len(pass_.kind)):

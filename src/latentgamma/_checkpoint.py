@@ -73,7 +73,7 @@ class Journal:
         if name not in self._finished:
             line = _line(name, work())
             self._write(line)
-            self._finished[name] = _parsed(line)[1]
+            self._finished[name] = _parse_line(line)[1]
         return self._finished[name]
 
     def has(self, name: str) -> bool:
@@ -122,13 +122,13 @@ class Journal:
         if not data.startswith(_MARK):
             raise DataError(f"{self.path!r} is no checkpoint of learning; pass another path")
         lines = data.splitlines(keepends=True)
-        header = _parsed(lines[0])
+        header = _parse_line(lines[0])
         if header is None:
             raise self._unfit("its first line is damaged")
-        self._compare(header[1], _parsed(first)[1])
+        self._compare(header[1], _parse_line(first)[1])
         end = len(lines[0])
         for line in lines[1:]:
-            piece = _parsed(line)
+            piece = _parse_line(line)
             if piece is None:
                 break
             self._finished[piece[0]] = piece[1]
@@ -171,7 +171,7 @@ def _line(name: str, value: Any) -> bytes:
     return f'{text[:-1]},"{_checksum(text)}"]\n'.encode()
 
 
-def _parsed(line: bytes) -> Any:
+def _parse_line(line: bytes) -> Any:
     """Return the name and the value of a line, or None if it is not as it was written."""
     try:
         name, value, _ = json.loads(line)
@@ -218,7 +218,7 @@ def finished_pieces(path: Where) -> int:
             lines = file.readlines()
     except OSError:
         return 0
-    parsed = [_parsed(line) is not None for line in lines]
+    parsed = [_parse_line(line) is not None for line in lines]
     return max(0, (parsed.index(False) if False in parsed else len(parsed)) - 1)
 
 

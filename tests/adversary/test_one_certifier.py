@@ -34,7 +34,7 @@ def test_no_model_is_certified_against_other_closures(count: int) -> None:
     assert tried["own certified"] >= 0.99 * tried["own"] > 0
 
 
-@pytest.mark.parametrize("forgotten", ["differences", "_undecided"])
+@pytest.mark.parametrize("forgotten", ["differences", "_order_problem"])
 def test_a_comparison_that_is_left_out_would_be_found(forgotten: str, monkeypatch) -> None:
     module = certify if forgotten == "differences" else parts
     answer = [] if forgotten == "differences" else None

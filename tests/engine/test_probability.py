@@ -9,7 +9,7 @@ import torch
 import latentgamma as lg
 from latentgamma.engine.exactness import Variables, check_variables
 from latentgamma.engine.passes import pass_log_values, pass_values
-from latentgamma.engine.probability import Ladder, likely_proofs, plan_ladder
+from latentgamma.engine.probability import ProbabilityMethods, choose_methods, likely_proofs
 from latentgamma.errors import ModelError
 from latentgamma.layer.shortcuts import Constraint, count_readings
 from random_programs import random_program
@@ -54,14 +54,14 @@ def test_exact_probabilities_are_sums_over_worlds(method: str, block: int) -> No
     passed = 0
     for seed in range(50 * block, 50 * block + 50):
         program, variables, p, outputs = case(seed)
-        ladder = plan_ladder(program, variables, outputs, method=method)
-        assert ladder.exact
+        methods = choose_methods(program, variables, outputs, method=method)
+        assert methods.exact
         expected = over_all_worlds(program, variables, p, outputs)
         inputs = torch.tensor(p)[None]
-        np.testing.assert_allclose(ladder.probabilities(inputs)[0], expected, atol=1e-12)
-        logs = ladder.log_probabilities(inputs.log())[0].exp()
+        np.testing.assert_allclose(methods.probabilities(inputs)[0], expected, atol=1e-12)
+        logs = methods.log_probabilities(inputs.log())[0].exp()
         np.testing.assert_allclose(logs, expected, atol=1e-12)
-        passed += len(ladder.passed)
+        passed += len(methods.passed)
     assert (passed > 30) == (method == "auto")
 
 
@@ -83,7 +83,9 @@ def test_exact_gradients_are_differences_of_probabilities(method: str) -> None:
     for seed in range(60):
         program, variables, p, outputs = case(seed)
         inputs = torch.tensor(p)[None].requires_grad_()
-        value = plan_ladder(program, variables, outputs, method=method).probabilities(inputs).sum()
+        value = (
+            choose_methods(program, variables, outputs, method=method).probabilities(inputs).sum()
+        )
         if not value.requires_grad:
             continue
         (grad,) = torch.autograd.grad(value, inputs)
@@ -100,20 +102,20 @@ def test_the_pass_in_the_log_domain_has_the_same_gradient() -> None:
     checked = 0
     for seed in range(400):
         program, variables, p, outputs = case(seed)
-        ladder = plan_ladder(program, variables, outputs)
+        methods = choose_methods(program, variables, outputs)
         logs = torch.tensor(p)[None].log().requires_grad_()
-        used = torch.from_numpy(ladder.circuit.input_places.astype(np.int64))
-        linear = pass_values(ladder.circuit, logs.exp()[:, used])
+        used = torch.from_numpy(methods.circuit.input_places.astype(np.int64))
+        linear = pass_values(methods.circuit, logs.exp()[:, used])
         nodes = linear.shape[1]
         if not len(used) or not nodes:
             continue
         weight = torch.linspace(1, 2, nodes, dtype=torch.float64)
-        log_values = pass_log_values(ladder.circuit, logs[:, used])
+        log_values = pass_log_values(methods.circuit, logs[:, used])
         torch.testing.assert_close(log_values.exp(), linear)
         (expected,) = torch.autograd.grad((weight * linear).sum(), logs)
         (grad,) = torch.autograd.grad((weight * log_values.exp()).sum(), logs)
         torch.testing.assert_close(grad, expected)
-        checked += int(ladder.circuit.kind.any())
+        checked += int(methods.circuit.kind.any())
     assert checked > 8
 
 
@@ -138,11 +140,11 @@ def addition(digits: int) -> tuple[lg.Program, Variables, list[int]]:
 def test_a_carry_chain_passes_the_check_and_is_right() -> None:
     digits = 12
     program, variables, outputs = addition(digits)
-    ladder = plan_ladder(program, variables, outputs)
-    assert len(ladder.passed) == len(outputs)
+    methods = choose_methods(program, variables, outputs)
+    assert len(methods.passed) == len(outputs)
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(10), 2 * digits)
-    value = ladder.probabilities(torch.tensor(p.reshape(1, -1)))[0].reshape(digits, 10)
+    value = methods.probabilities(torch.tensor(p.reshape(1, -1)))[0].reshape(digits, 10)
     carry = np.array([1.0, 0.0])
     for i in range(digits):  # the same by convolution
         pair = np.convolve(p[2 * i], p[2 * i + 1])  # of 0 to 18
@@ -222,11 +224,11 @@ def test_log_probabilities_hold_where_probabilities_underflow() -> None:
     n = 60
     program = lg.parse("goal :- " + ", ".join(f"f{i}" for i in range(n)) + ".")
     variables = check_variables(program, [program.index[f"f{i}"] for i in range(n)], [])
-    ladder = plan_ladder(program, variables, [program.index["goal"]])
+    methods = choose_methods(program, variables, [program.index["goal"]])
     logs = torch.full((1, n), -30.0, dtype=torch.float64, requires_grad=True)
-    value = ladder.log_probabilities(logs)
+    value = methods.log_probabilities(logs)
     assert value.item() == pytest.approx(-30.0 * n)
-    assert ladder.probabilities(logs.exp()).item() == 0.0
+    assert methods.probabilities(logs.exp()).item() == 0.0
     value.sum().backward()
     assert logs.grad is not None
     torch.testing.assert_close(logs.grad, torch.ones_like(logs))
@@ -237,23 +239,23 @@ def test_the_check_refuses_what_is_not_exact() -> None:
     names = ["a", "b", "f"]
     variables = check_variables(program, [program.index[n] for n in names], [])
     outputs = [program.index[n] for n in "cdep"]
-    ladder = plan_ladder(program, variables, outputs)
-    assert ladder.passed == (0,)  # c: its bodies are independent
-    reasons = {program.atoms[atom]: reason for atom, reason in ladder.reasons.items()}
+    methods = choose_methods(program, variables, outputs)
+    assert methods.passed == (0,)  # c: its bodies are independent
+    reasons = {program.atoms[atom]: reason for atom, reason in methods.reasons.items()}
     assert "depend on the same input" in reasons["d"]
     assert "can fire together" in reasons["e"]
     assert "depends on itself" in reasons["p"]
     with pytest.raises(ModelError, match="no sum-product pass is proved exact for 'd'"):
-        plan_ladder(program, variables, outputs, method="pass")
+        choose_methods(program, variables, outputs, method="pass")
     with pytest.raises(ModelError, match="more than the budget of 2"):
-        plan_ladder(program, variables, outputs, method="table", budget=2)
+        choose_methods(program, variables, outputs, method="table", budget=2)
     assert "estimated from sampled worlds" in str(
-        plan_ladder(program, variables, outputs, budget=2)
+        choose_methods(program, variables, outputs, budget=2)
     )
 
 
-def sampled(program: lg.Program, variables: Variables, outputs: list[int]) -> Ladder:
-    return plan_ladder(program, variables, outputs, method="sample")
+def sampled(program: lg.Program, variables: Variables, outputs: list[int]) -> ProbabilityMethods:
+    return choose_methods(program, variables, outputs, method="sample")
 
 
 def test_sampled_probabilities_and_gradients_are_unbiased() -> None:
@@ -590,7 +592,7 @@ def test_probabilities_do_not_leave_the_unit_interval() -> None:
     assert (group.grad == 1).all()  # no clamp takes the slope away
     logs = group.detach().double().log()
     both = torch.cat((torch.full((500, 1), 0.5).double().log(), logs), 1)
-    assert not pass_log_values(layer.rules.ladder.circuit, both).isnan().any()
+    assert not pass_log_values(layer.rules.methods.circuit, both).isnan().any()
 
 
 @pytest.mark.parametrize("method", ["pass", "sample"])

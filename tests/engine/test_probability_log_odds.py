@@ -165,7 +165,7 @@ def test_log_odds_and_gradients_have_their_digits_up_to_700(seeds: range) -> Non
             compare(one, x[:2], expected[:2], [n], 1e-9)
             for example in range(len(x)):
                 compare(one, x[example][None], [expected[example]], [n], 1e-9)
-            if one.rules.ladder.passed:
+            if one.rules.methods.passed:
                 one.rules._fused = None  # plain torch, in the log domain where that is needed
                 compare(one, x, expected, [n], 1e-9)
 
@@ -242,9 +242,9 @@ def test_the_negations_of_sums_are_as_small_as_the_sums(digits: int) -> None:
         semantics="probability",
         from_logits=True,
     )
-    ladder = layer.rules.ladder
-    assert len(ladder.with_complements.body) < 5 * len(ladder.circuit.body) + 500
-    assert (ladder.with_complements.complements >= 0).all()
+    methods = layer.rules.methods
+    assert len(methods.with_complements.body) < 5 * len(methods.circuit.body) + 500
+    assert (methods.with_complements.complements >= 0).all()
     x = torch.zeros(1, digits, 10, dtype=torch.float64)
     x[:, :, 3] = 100.0
     # The likeliest other sums have one other digit: nine of them for each digit.

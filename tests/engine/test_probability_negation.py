@@ -11,7 +11,7 @@ import latentgamma as lg
 from latentgamma.engine import exactness
 from latentgamma.engine.exactness import Variables, check_variables
 from latentgamma.engine.passes import pass_log_values
-from latentgamma.engine.probability import Ladder, plan_ladder
+from latentgamma.engine.probability import ProbabilityMethods, choose_methods
 
 
 def random_case(seed: int):
@@ -84,10 +84,10 @@ def directions(variables: Variables):
         place += len(group)
 
 
-def only_passed(ladder: Ladder) -> tuple[Ladder, list[int]]:
-    atoms = [ladder.outputs[place] for place in ladder.passed]
+def only_passed(methods: ProbabilityMethods) -> tuple[ProbabilityMethods, list[int]]:
+    atoms = [methods.outputs[place] for place in methods.passed]
     return replace(
-        ladder, outputs=tuple(atoms), passed=tuple(range(len(atoms))), sampled=(), tables=()
+        methods, outputs=tuple(atoms), passed=tuple(range(len(atoms))), sampled=(), tables=()
     ), atoms
 
 
@@ -100,22 +100,22 @@ def check_programs(seeds: range) -> tuple[int, int]:
         except lg.errors.ProgramError:  # not stratified
             continue
         # With a budget of no world at all, whatever has no pass would be sampled.
-        whole = plan_ladder(program, variables, range(program.M), true=true, budget=0)
-        ladder, atoms = only_passed(whole)
+        whole = choose_methods(program, variables, range(program.M), true=true, budget=0)
+        methods, atoms = only_passed(whole)
         if not atoms:
             continue
         expected = over_all_worlds(program, variables, p, true)[atoms]
         inputs = torch.tensor(p)[None].requires_grad_()
-        value = ladder.probabilities(inputs)
+        value = methods.probabilities(inputs)
         np.testing.assert_allclose(value[0].detach(), expected, atol=1e-12, err_msg=str(program))
         logs = inputs.log()
         np.testing.assert_allclose(
-            ladder.log_probabilities(logs)[0].exp().detach(), expected, atol=1e-12
+            methods.log_probabilities(logs)[0].exp().detach(), expected, atol=1e-12
         )
         log_values = pass_log_values(
-            ladder.circuit, ladder._pass_inputs(logs, torch.log1p(-inputs))
+            methods.circuit, methods._pass_inputs(logs, torch.log1p(-inputs))
         )
-        again = ladder._read(log_values, -torch.inf, 0.0).exp()
+        again = methods._read(log_values, -torch.inf, 0.0).exp()
         np.testing.assert_allclose(again[0].detach(), expected, atol=1e-12)
         weight = torch.linspace(1, 2, len(atoms), dtype=torch.float64)
         if value.requires_grad:
@@ -130,7 +130,7 @@ def check_programs(seeds: range) -> tuple[int, int]:
                 for found in slopes:
                     assert float(found @ torch.tensor(change)) == pytest.approx(slope, abs=1e-8)
         passed += len(atoms) * (not program.definite)
-        subtracting += len(ladder.circuit.subtracts)
+        subtracting += len(methods.circuit.subtracts)
     return passed, subtracting
 
 
@@ -182,7 +182,7 @@ def chain_layer(n: int, **options: object) -> lg.Layer:
 
 def test_a_negation_is_computed_by_cases() -> None:
     # d(i) for i > 0 has two rules that exclude each other.
-    assert not chain_layer(40).rules.ladder.circuit.subtracts
+    assert not chain_layer(40).rules.methods.circuit.subtracts
     check_chains(chain_layer(3), chain_layer(40))
 
 
@@ -192,7 +192,7 @@ def test_a_difference_is_taken_only_where_a_table_is_too_large() -> None:
     assert "table of 108 worlds" in str(small.plan())
     assert "one minus" in str(small.plan())
     assert "proved exact" in str(large.plan())
-    assert large.rules.ladder.circuit.subtracts
+    assert large.rules.methods.circuit.subtracts
     check_chains(small, large)
 
 
@@ -230,11 +230,11 @@ def test_a_difference_has_its_gradient_in_both_domains() -> None:
         return [groups - groups.mean(-1, keepdim=True), others]
 
     right = slopes(expected)
-    ladder = layer.rules.ladder
+    methods = layer.rules.methods
     logs = torch.cat((facts, group.flatten(1)), 1).log()
-    given = ladder._pass_inputs(logs, torch.log1p(-logs.exp()))
-    log_values = pass_log_values(ladder.circuit, given)
-    again = ladder._read(log_values, -torch.inf, 0.0).exp()[:, 0]
+    given = methods._pass_inputs(logs, torch.log1p(-logs.exp()))
+    log_values = pass_log_values(methods.circuit, given)
+    again = methods._read(log_values, -torch.inf, 0.0).exp()[:, 0]
     for value in (layer({"groups": group, "facts": facts}), again):
         torch.testing.assert_close(value, expected)
         for one, other in zip(slopes(value), right, strict=True):
@@ -254,9 +254,9 @@ def test_the_check_refuses_what_is_not_exact(text: str, reason: str) -> None:
     program = lg.parse(text)
     names = [name for name in "abe" if name in program.atoms and f"{name} :-" not in text]
     variables = check_variables(program, [program.atoms.index(name) for name in names], [])
-    ladder = plan_ladder(program, variables, [program.atoms.index("c")])
-    assert not ladder.passed
-    assert reason in next(iter(ladder.reasons.values()))
+    methods = choose_methods(program, variables, [program.atoms.index("c")])
+    assert not methods.passed
+    assert reason in next(iter(methods.reasons.values()))
 
 
 def test_negations_keep_their_digits() -> None:

@@ -324,13 +324,13 @@ def _proved(
         given = first + (last - first) * s / count
         if negates and given > 0:
             given += 2.0**-reading.rounding.digits  # 1 − s is rounded; 1 − 0 and 1 − 1 are exact
-        handed_on = first + (last - first) * (s + 1) / count if s + 1 < count else 0.5
+        output_tolerance = first + (last - first) * (s + 1) / count if s + 1 < count else 0.5
         if given >= 0.5:
             return Proved(math.inf, -1.0, last, tuple(upper))
-        t_min = max(t_min, lower_end(reading, depth, given, goal=1.0 - handed_on))
+        t_min = max(t_min, lower_end(reading, depth, given, goal=1.0 - output_tolerance))
         if count > 1 and not is_window(t_min, t_max):
             break
-        upper.append(upper_end(worst, given, limit=handed_on))
+        upper.append(upper_end(worst, given, limit=output_tolerance))
         t_max = min(t_max, upper[-1].t_max)
     return Proved(t_min, t_max, last, tuple(upper))
 

@@ -50,9 +50,9 @@ def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: flo
     literals, rounding = reading.program.size, reading.rounding
     level = reproduced_level(reading, tolerance)
     if level is not None:
-        return depth + _steps_on(reading, level, goal)
+        return depth + _steps_to_goal(reading, level, goal)
     if depth * _AT_ONCE * literals <= _BUDGET:
-        return _march(reading.gain_below, depth, rounding, tolerance, goal)
+        return _iterate_levels(reading.gain_below, depth, rounding, tolerance, goal)
     if goal > 0.5:
         return math.inf  # the coarser bounds below speak of one half alone
     grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, _FEWEST_POINTS, _MOST_POINTS)))
@@ -61,7 +61,7 @@ def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: flo
     if depth * _AT_ONCE <= _LOOKED_UP:
         # f rises, so its value at the grid point below is a bound.
         below: Callable[[Array], Array] = lambda x: values[np.searchsorted(grid, x, "right") - 1]  # noqa: E731
-        return _march(below, depth, rounding, tolerance, goal)
+        return _iterate_levels(below, depth, rounding, tolerance, goal)
     return depth * _lag(grid, values, rounding, tolerance)
 
 
@@ -87,7 +87,7 @@ def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
     return None
 
 
-def _steps_on(reading: Reading, level: float, goal: float) -> float:
+def _steps_to_goal(reading: Reading, level: float, goal: float) -> float:
     """Return the steps that take atoms from a reproduced level to above the goal."""
     share = reading.gain_below(np.array([level]))
     x, steps = np.array([level]), 0
@@ -99,7 +99,7 @@ def _steps_on(reading: Reading, level: float, goal: float) -> float:
     return float(steps)
 
 
-def _march(
+def _iterate_levels(
     gain: Callable[[Array], Array], depth: int, rounding: Rounding, tolerance: float, goal: float
 ) -> float:
     """Iterate x_d ← x_d + (1 − x_d) f(x_{d−1}) until every level is above the goal.
@@ -109,7 +109,7 @@ def _march(
     hardly risen at 0: both are bounds from below.
     """
     most = _STEPS_PER_LEVEL * (depth + _MORE_LEVELS)
-    if _is_hopeless(gain, depth, most, 1.0 - tolerance, goal):
+    if _cannot_reach(gain, depth, most, 1.0 - tolerance, goal):
         return math.inf
     level = np.zeros(depth + 1)
     level[0] = 1.0 - tolerance
@@ -133,7 +133,7 @@ def _march(
     return math.inf  # creeping by leaks, which is no proof anyone could use
 
 
-def _is_hopeless(
+def _cannot_reach(
     gain: Callable[[Array], Array], depth: int, most: int, start: float, goal: float
 ) -> bool:
     """Return whether a level stays below the goal even if the one before it is at its highest."""
@@ -277,7 +277,7 @@ def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     program, rounding = worst.reading.program, worst.reading.rounding
     if worst.uniform is not None:
         return follow(worst.uniform, np.full(1, tolerance), rounding, fine=_FINE, limit=limit)
-    shares, start = _refined(worst), np.full(program.M, tolerance)
+    shares, start = _shares_by_literals(worst), np.full(program.M, tolerance)
     end = follow(shares, start, rounding, fine=_FINE, limit=limit)
     return end._replace(atom=int(np.argmax(shares(start))))
 
@@ -285,7 +285,7 @@ def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
 # ---- What bounds a step
 
 
-def _refined(worst: Worst) -> Shares:
+def _shares_by_literals(worst: Worst) -> Shares:
     reading, program = worst.reading, worst.reading.program
     background = np.minimum(reading.least_weight[reading.body_rule], reading.body)
     own = reading.body - background
@@ -407,7 +407,7 @@ def follow(
         loss = min(_MOST_LOSS, fine * max(1.0, float(rate.max()) / max(first, 1e-300)))
         if stride > 1:
             evaluations += 1
-            found = _many(shares, bound, rate, stride, loss, rounding, limit)
+            found = _many_steps(shares, bound, rate, stride, loss, rounding, limit)
             if found is None:
                 stride, faster = math.floor(stride / 2), 1.0
                 continue
@@ -428,7 +428,7 @@ def follow(
     return UpperEnd(steps, first, None, curve, bound)
 
 
-def _many(
+def _many_steps(
     shares: Shares,
     bound: Array,
     rate: Array,

@@ -131,7 +131,7 @@ def parts_of(model: Readable | ReadableStrata, program: Program, dtype: str | No
         rules = None
         if stratum is not None:
             own = LiteralRules(stratum.program, 2 * stratum.atom.astype(np.int64) + stratum.negated)
-            rules = _over(own, literal, names)
+            rules = _align(own, literal, names)
             if rules is not None and not _writes_heads(rules, written):
                 rules = None
         found.append(Part(one, literal, written, names, rules, dtype))
@@ -172,7 +172,7 @@ def _check_places(literal: npt.NDArray[np.int64], written: Mask, names: Sequence
         )
 
 
-def _over(
+def _align(
     rules: LiteralRules, literal: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> LiteralRules | None:
     """Return the same rules over these literals in their order; None if they are others."""
@@ -213,9 +213,9 @@ def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Progr
         LiteralRules(stratum.program, 2 * stratum.atom.astype(np.int64) + stratum.negated)
         for stratum in program.strata
     ]
-    if problem := _undecided(given, [None] * len(given), program):
+    if problem := _order_problem(given, [None] * len(given), program):
         raise ModelError(f"the strata of the program are not in order: {problem}")
-    if problem := _undecided(own, [part.written for part in parts], program):
+    if problem := _order_problem(own, [part.written for part in parts], program):
         return [problem]
     one, other = _joined(own, program), _joined(given, program)
     number = np.concatenate([np.zeros(0, np.int32), *(stratum.rules for stratum in program.strata)])
@@ -231,20 +231,20 @@ def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Progr
     return lost + extra
 
 
-def _undecided(
+def _order_problem(
     strata: Sequence[LiteralRules],
     written: Sequence[Mask | None],
     program: Program,
 ) -> str | None:
     """Return why strata are not in order: a literal used too early, or derived in vain; or None."""
     later = np.zeros(program.M, bool)  # atoms that later strata derive
-    for (rules, literal), handed_on in reversed(list(zip(strata, written, strict=True))):
+    for (rules, literal), outputs in reversed(list(zip(strata, written, strict=True))):
         heads, used = literal[rules.head_indices], literal[rules.body_indices]
         if np.any(heads % 2):
             atom = program.atoms[heads[heads % 2 == 1][0] // 2]
             return f"a row derives the negation of '{atom}', which is an input of its stratum"
-        if handed_on is not None and not handed_on[rules.head_indices].all():
-            atom = program.atoms[heads[~handed_on[rules.head_indices]][0] // 2]
+        if outputs is not None and not outputs[rules.head_indices].all():
+            atom = program.atoms[heads[~outputs[rules.head_indices]][0] // 2]
             return f"a row derives '{atom}', which its stratum does not hand on"
         own = np.zeros(program.M, bool)
         own[heads // 2] = True

@@ -423,7 +423,7 @@ def parse(text: str, *, path: str = "<text>") -> Program:
     try:
         return read_rules(text, path)
     except ParseError as error:
-        return _grounded(text, path, error)
+        return _ground_text(text, path, error)
     except NotStratifiedError as error:
         raise _place_of_negation(error, text, path) from None
 
@@ -476,7 +476,7 @@ def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
         text = _rule_text(data, suffix, path)
         if not text:
             raise
-        return _grounded(text, path, error)
+        return _ground_text(text, path, error)
     except NotStratifiedError as error:
         raise _place_of_negation(error, _rule_text(data, suffix, path), path) from None
 
@@ -496,7 +496,7 @@ def _place_of_negation(error: NotStratifiedError, text: str, path: str) -> Parse
     return ParseError(error.problem, path=path)
 
 
-def _grounded(text: str, path: str, error: ParseError) -> Program:
+def _ground_text(text: str, path: str, error: ParseError) -> Program:
     """Return the program of a text that the reader of ground rules refused, if it has variables."""
     if not any(found["sign"] for found in _sign_of_datalog.finditer(text)):
         raise error

@@ -185,7 +185,7 @@ def scan(text: str, path: str) -> Scanned:
     rewritten = _rewritten(cleaned)
     cleaned = "".join(rewritten.pieces)
     ground = _ground_parts(cleaned)
-    return Scanned(cleaned, blanked(cleaned, ground), tuple(inputs), ground, (parts, rewritten))
+    return Scanned(cleaned, blank_out(cleaned, ground), tuple(inputs), ground, (parts, rewritten))
 
 
 def _content(text: str, start: int, path: str) -> tuple[str, int]:
@@ -301,7 +301,7 @@ def _has_other_escapes(text: str, start: int, end: int, path: str) -> bool:
     return other
 
 
-def blanked(text: str, parts: tuple[tuple[int, int], ...]) -> str:
+def blank_out(text: str, parts: tuple[tuple[int, int], ...]) -> str:
     """Return the text with these parts left out, and everything else at its line and column."""
     pieces = []
     copied = 0
@@ -343,9 +343,10 @@ def ground_statements(
     """
     at = start
     while at < end and (found := _ground_statement(text, at, end)):
-        head = decode_name(_closed_up(found[1]))
+        head = decode_name(_without_blanks(found[1]))
         literals = [
-            (bool(x[1]), decode_name(_closed_up(x[2]))) for x in _literal.finditer(found[2] or "")
+            (bool(x[1]), decode_name(_without_blanks(x[2])))
+            for x in _literal.finditer(found[2] or "")
         ]
         yield (
             found.start(1),
@@ -390,7 +391,7 @@ def arguments_of(atom: str) -> tuple[str, list[str]]:
     return name, found
 
 
-def _closed_up(atom: str) -> str:
+def _without_blanks(atom: str) -> str:
     """Return the atom without blanks outside of strings, as clingo prints it."""
     return _blank_or_string.sub(lambda found: found[1] or "", atom)
 

@@ -180,7 +180,7 @@ def save_checkpoint(
     values["checksum"] = layout.checksum()
     folder = Path(folder)
     older = _numbers(folder)
-    number = _agreed(layout.ranks, 1 + max(older, default=0))
+    number = _largest(layout.ranks, 1 + max(older, default=0))
     target = folder / f"{_NAME}{number}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ def load_checkpoint(
     require_latent_gamma(model, "load_checkpoint")
     layout = layout_of(model)
     folder = Path(folder)
-    number = _agreed(layout.ranks, max(_numbers(folder, complete=True), default=0))
+    number = _largest(layout.ranks, max(_numbers(folder, complete=True), default=0))
     if number == 0:
         raise ModelError(f"there is no complete checkpoint in {str(folder)!r}")
     source = folder / f"{_NAME}{number}"
@@ -269,7 +269,7 @@ def _numbers(folder: Path, *, complete: bool = False) -> list[int]:
     return [int(path.name[len(_NAME) :]) for path in found]
 
 
-def _agreed(ranks: Ranks | None, number: int) -> int:
+def _largest(ranks: Ranks | None, number: int) -> int:
     """Return the largest number of all processes: some may see a file later than others."""
     return number if ranks is None else ranks.largest(number)[0]
 

@@ -495,7 +495,7 @@ class _Builder:
             return (yield self._none_of(unfolded)) if unfolded else UNKNOWN
         products = []
         for case in (*sorted(atoms), None):
-            rest = self._given(bodies, atoms, case)
+            rest = self._condition(bodies, atoms, case)
             none = yield self._none_of(rest)
             if none == IMPOSSIBLE:
                 continue
@@ -538,7 +538,9 @@ class _Builder:
                 return atoms
         return None
 
-    def _given(self, bodies: frozenset[Body], atoms: set[int], case: int | None) -> frozenset[Body]:
+    def _condition(
+        self, bodies: frozenset[Body], atoms: set[int], case: int | None
+    ) -> frozenset[Body]:
         """Return what is left of the bodies if one of these atoms is true, or none."""
         left = []
         for body in bodies:

@@ -422,7 +422,7 @@ def likely_proofs(
                 continue
             spent_now = sum(cost[i] for i in new)
             open_now = (rest | {i for i in body if i in rules.bodies}) - expanded - {goal}
-            left = max((_left(bound, cost, i, new) for i in open_now), default=0.0)
+            left = max((_remaining_cost(bound, cost, i, new) for i in open_now), default=0.0)
             heapq.heappush(
                 queue,
                 (
@@ -435,7 +435,7 @@ def likely_proofs(
     return tuple(proofs)
 
 
-def _left(
+def _remaining_cost(
     bound: dict[int, float], cost: dict[int, float], goal: int, chosen: frozenset[int]
 ) -> float:
     """Return a lower bound on the further cost of a goal; 0 if a chosen input may decide it."""
@@ -478,7 +478,7 @@ def _derives(program: Program, chosen: frozenset[int], true: Sequence[int], atom
 
 
 @dataclass(frozen=True, eq=False)
-class Ladder:
+class ProbabilityMethods:
     """How the probability of each output is computed.
 
     `passed` and `sampled` are places in the list of outputs, and so are those of `tables`;
@@ -763,7 +763,7 @@ def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tens
         return places, outputs, complements, torch.from_numpy(circuit.input_negated).to(device)
 
 
-def plan_ladder(
+def choose_methods(
     program: Program,
     variables: Variables,
     outputs: Sequence[int],
@@ -772,7 +772,7 @@ def plan_ladder(
     budget: int = 1 << 16,
     method: str = "auto",
     subtract: bool = True,
-) -> Ladder:
+) -> ProbabilityMethods:
     """Return how the probability of each output is computed.
 
     Args:
@@ -825,7 +825,7 @@ def plan_ladder(
         (tuple(places), world_table(program, variables, used, [atoms[p] for p in places], true))
         for used, places in clusters.items()
     )
-    return Ladder(
+    return ProbabilityMethods(
         program,
         variables,
         tuple(atoms),

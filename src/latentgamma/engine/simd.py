@@ -51,7 +51,7 @@ class _LanesModel(models.PrimitiveModel):
 register_model(Lanes)(_LanesModel)
 
 
-def _made(build: Callable[..., Signature | None]) -> Callable[..., Any]:
+def _intrinsic(build: Callable[..., Signature | None]) -> Callable[..., Any]:
     """Return the intrinsic that numba makes of a function from argument types to code."""
     made: Callable[..., Any] = intrinsic(build)
     return made
@@ -147,14 +147,14 @@ def _tile(array: Any_) -> int:
 
 
 #: row(array, i): row i, one lane per example.  put(array, i, value): the same, written.
-row = _made(_load(_width))
-put = _made(_store(_width))
+row = _intrinsic(_load(_width))
+put = _intrinsic(_store(_width))
 #: group(array, g): the g-th TILE numbers in the order of memory, whichever rows they are.
-group = _made(_load(_tile))
-put_group = _made(_store(_tile))
+group = _intrinsic(_load(_tile))
+put_group = _intrinsic(_store(_tile))
 
 
-@_made
+@_intrinsic
 def fetch(typing: Any_, array: Any_, index: Any_) -> Signature | None:
     """Ask for row `index` to be brought into the cache; nothing waits for it."""
     address = _at(array, _width(array))
@@ -196,8 +196,8 @@ def _elementwise(*names: str) -> Callable[..., Signature | None]:
     return build
 
 
-_added, _taken = _made(_elementwise("fadd")), _made(_elementwise("fsub"))
-_times, _parts = _made(_elementwise("fmul")), _made(_elementwise("fdiv"))
+_added, _taken = _intrinsic(_elementwise("fadd")), _intrinsic(_elementwise("fsub"))
+_times, _parts = _intrinsic(_elementwise("fmul")), _intrinsic(_elementwise("fdiv"))
 
 
 def _with_operator(symbol: Any_, made: Callable[..., Any]) -> None:
@@ -221,7 +221,7 @@ def _fused(builder: Any_, a: Any_, b: Any_, c: Any_) -> Any_:
     return builder.call(function, [a, b, c])
 
 
-@_made
+@_intrinsic
 def fma(typing: Any_, a: Any_, b: Any_, c: Any_) -> Signature | None:
     """Return a·b + c of vectors or numbers."""
     kind = _common(a, b, c)
@@ -248,11 +248,11 @@ def _filled(count_of: Callable[[Any_], int]) -> Callable[..., Signature | None]:
 
 
 #: row_of(array, value), group_of(array, value): this value in every lane.
-row_of = _made(_filled(_width))
-group_of = _made(_filled(_tile))
+row_of = _intrinsic(_filled(_width))
+group_of = _intrinsic(_filled(_tile))
 
 
-@_made
+@_intrinsic
 def widen(typing: Any_, a: Any_) -> Signature | None:
     """Return the same numbers in float64, for long sums."""
     kind = Lanes(types.float64, a.count)
@@ -263,7 +263,7 @@ def widen(typing: Any_, a: Any_) -> Signature | None:
     return kind(a), code
 
 
-@_made
+@_intrinsic
 def narrow(typing: Any_, a: Any_, array: Any_) -> Signature | None:
     """Return the same numbers in the dtype of an array."""
     kind = Lanes(array.dtype, a.count)
@@ -274,7 +274,7 @@ def narrow(typing: Any_, a: Any_, array: Any_) -> Signature | None:
     return kind(a, array), code
 
 
-@_made
+@_intrinsic
 def lanes_sum(typing: Any_, a: Any_) -> Signature | None:
     """Return the sum over the lanes, in float64, from the first lane to the last."""
 
@@ -307,9 +307,9 @@ def _choice(relation: str) -> Callable[..., Signature | None]:
 
 #: where_…(a, b, yes, no): `yes` in the lanes where a > b, a ≥ b, a = b, else `no`. A NaN is
 #: neither above nor equal, so it takes the way of `no`.
-where_above = _made(_choice(">"))
-where_reaches = _made(_choice(">="))
-where_equal = _made(_choice("=="))
+where_above = _intrinsic(_choice(">"))
+where_reaches = _intrinsic(_choice(">="))
+where_equal = _intrinsic(_choice("=="))
 
 
 # ---- Exp
@@ -348,7 +348,7 @@ _LN2 = {
 _LEAST = {types.float32: -87.33654022216797, types.float64: -708.39641853226408}
 
 
-@_made
+@_intrinsic
 def exp_minus_abs(typing: Any_, a: Any_) -> Signature | None:
     """Return e^−|a|, to about one unit in the last place; 0 where that would be subnormal."""
     mantissa = 23 if a.dtype == types.float32 else 52
@@ -390,7 +390,7 @@ def exp_minus_abs(typing: Any_, a: Any_) -> Signature | None:
 _LOG_TERMS = {types.float32: 5, types.float64: 11}
 
 
-@_made
+@_intrinsic
 def log(typing: Any_, a: Any_) -> Signature | None:
     """Return the natural logarithm of positive normal numbers, to about two last digits."""
     mantissa = 23 if a.dtype == types.float32 else 52

@@ -181,13 +181,13 @@ def probability(odds: Tensor) -> Tensor:
     return torch.where(odds > 0, 1 - torch.sigmoid(-odds), torch.sigmoid(odds))
 
 
-def held_log_odds(values: Tensor) -> Tensor:
+def finite_log_odds(values: Tensor) -> Tensor:
     """Return log-odds that are infinite as large finite ones, so that differences of them exist."""
-    held: Tensor = _Held.apply(values, min(1e6, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
+    held: Tensor = _FiniteClamp.apply(values, min(1e6, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
     return held
 
 
-class _Held(torch.autograd.Function):
+class _FiniteClamp(torch.autograd.Function):
     """A clamp with the slope one, also at infinity."""
 
     generate_vmap_rule = True

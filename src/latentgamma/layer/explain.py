@@ -160,13 +160,13 @@ class Answer:
             lines.append(f"these changes together make {effect}, which fewer are not proved to do:")
         elif self.changes:
             lines.append(f"these changes together make {effect}, and none can be left out:")
-        lines += _listed(self.changes)
+        lines += _lines_of(self.changes)
         if self.alone:
             lines.append(f"each of these changes alone makes {effect}:")
-        lines += _listed(self.alone)
+        lines += _lines_of(self.alone)
         if self.gradients:
             lines.append("largest gradients, of its log-odds in those of the inputs:")
-            lines += _listed(self.gradients)
+            lines += _lines_of(self.gradients)
         return "\n".join(lines)
 
 
@@ -198,7 +198,7 @@ def opposite(*, is_true: bool, categorical: bool) -> str:
     return "it false" if is_true else "it true"
 
 
-def _listed(items: Sequence[InputShare | InputChange]) -> list[str]:
+def _lines_of(items: Sequence[InputShare | InputChange]) -> list[str]:
     lines = [f"  {item}" for item in items[:SHOWN]]
     return lines + [f"  … {len(items) - SHOWN} more"] * (len(items) > SHOWN)
 
@@ -674,7 +674,7 @@ class _ProbabilityExplainer:
 
     def __init__(self, inputs: _Inputs, rules: ProbabilitySemantics) -> None:
         self.inputs, self.rules = inputs, rules
-        self.exact = rules.ladder.exact
+        self.exact = rules.methods.exact
         layer = inputs.layer
         with torch.no_grad():
             ends = inputs.changed([{n: value} for value in (0.0, 1.0) for n in range(inputs.count)])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from latentgamma.engine.tensors import categorical_log_odds, held_log_odds, values_can_be_read
+from latentgamma.engine.tensors import categorical_log_odds, finite_log_odds, values_can_be_read
 from latentgamma.errors import ModelError, StateError, unknown_atoms
 from latentgamma.operator.model import STATE_DTYPES
 from latentgamma.program.facts import find_name
@@ -94,7 +94,7 @@ def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Grou
     return tuple(groups)
 
 
-def written_down(program: Program, groups: Iterable[Group]) -> GroupsOfAtoms:
+def named_groups(program: Program, groups: Iterable[Group]) -> GroupsOfAtoms:
     """Return the groups as a user writes them down: what `read_groups` reads."""
     named: dict[str, AtomNames] = {}
     for group in groups:
@@ -243,7 +243,7 @@ def flat_values(group: Group, tensor: Tensor, *, from_logits: bool) -> Tensor:
     """
     _check(group, tensor, from_logits=from_logits)
     if from_logits:
-        tensor = held_log_odds(categorical_log_odds(tensor) if group.categorical else tensor)
+        tensor = finite_log_odds(categorical_log_odds(tensor) if group.categorical else tensor)
     return tensor.reshape(tensor.shape[0], len(group.atoms))
 
 

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 
 from latentgamma.engine.exactness import Variables, check_variables
 from latentgamma.engine.passes import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
-from latentgamma.engine.probability import Ladder, LikelyProof, likely_proofs, plan_ladder
+from latentgamma.engine.probability import (
+    LikelyProof,
+    ProbabilityMethods,
+    choose_methods,
+    likely_proofs,
+)
 from latentgamma.engine.tensors import (
     LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
@@ -143,12 +148,12 @@ class Conditioning:
 
 
 def plan_evidence(
-    plan: Callable[..., Ladder],
+    plan: Callable[..., ProbabilityMethods],
     program: Program,
     outputs: list[int],
     evidence: Mapping[int, bool],
     method: str,
-) -> tuple[Conditioning, Ladder]:
+) -> tuple[Conditioning, ProbabilityMethods]:
     """Return how the probabilities given the evidence are computed:
     without differences where possible.
 
@@ -156,7 +161,7 @@ def plan_evidence(
     are exact and nothing else is.
 
     Args:
-        plan: `plan_ladder` with its other arguments.
+        plan: `choose_methods` with its other arguments.
         program: any program.
         outputs: the indices of the atoms whose probabilities are wanted.
         evidence: the atoms that are known, by index, and whether each is true.
@@ -168,31 +173,31 @@ def plan_evidence(
     signed = not program.definite
     if signed or method != "pass":
         joint = Conditioning(program, outputs, evidence, negation=True)
-        ladder = plan(joint.program, outputs=joint.atoms, subtract=False)
-        if method == "pass" and ladder.circuit.subtracts:
+        methods = plan(joint.program, outputs=joint.atoms, subtract=False)
+        if method == "pass" and methods.circuit.subtracts:
             raise ModelError(
                 "with this evidence a pass would take one minus a probability, which may hide that "
                 'the evidence is impossible: use method="auto"'
             )
         false = sum(not value for value in evidence.values())
-        if ladder.exact or signed or method == "sample" or not 0 < false <= _MOST_FALSE:
-            return joint, ladder
+        if methods.exact or signed or method == "sample" or not 0 < false <= _MOST_FALSE:
+            return joint, methods
     differences = Conditioning(program, outputs, evidence)
     exact = plan(differences.program, outputs=differences.atoms)
-    return (differences, exact) if exact.exact else (joint, ladder)
+    return (differences, exact) if exact.exact else (joint, methods)
 
 
 def plan_negations(
-    plan: Callable[..., Ladder],
+    plan: Callable[..., ProbabilityMethods],
     program: Program,
     outputs: list[int],
     evidence: Mapping[int, bool],
-) -> Ladder:
+) -> ProbabilityMethods:
     """Return how the joint probabilities of the evidence and the negation of each output are
     computed.
 
     Args:
-        plan: `plan_ladder` with its other arguments.
+        plan: `choose_methods` with its other arguments.
         program: any program.
         outputs: the indices of the atoms whose negations are wanted.
         evidence: the atoms that are known, by index, and whether each is true.
@@ -320,24 +325,24 @@ class ProbabilitySemantics(nn.Module):
         self._evidence: Conditioning | None = None
         read = [atom for group in outputs for atom in group.atoms.tolist()]
         plan = partial(
-            plan_ladder,
+            choose_methods,
             variables=self.variables,
             true=true.tolist(),
             budget=inference.budget,
             method=inference.method,
         )
         if evidence:
-            self._evidence, self.ladder = plan_evidence(
+            self._evidence, self.methods = plan_evidence(
                 plan, program, read, evidence, inference.method
             )
             self._plan_negations = partial(plan_negations, plan, program, read, evidence)
         else:
-            self.ladder = plan(program, outputs=read)
+            self.methods = plan(program, outputs=read)
         self._never = self._never_true(outputs) if self._evidence is None else None
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
         self._fused: FusedPass | None = None
-        if self._evidence is None and len(self.ladder.passed) == len(self.ladder.outputs):
+        if self._evidence is None and len(self.methods.passed) == len(self.methods.outputs):
             again = partial(self._fuse, groups, constants, outputs, complements=True)
             self._fused = self._fuse(groups, constants, outputs, with_complements=again)
         column = {atom: n for n, atom in enumerate(flat)}
@@ -352,7 +357,7 @@ class ProbabilitySemantics(nn.Module):
         """Return a `Categorical` output with a group along its last axis that is never true."""
         for group in outputs:
             rows = group.atoms.reshape(-1, group.shape[-1]).tolist() if group.categorical else []
-            if any(self.ladder.impossible.issuperset(row) for row in rows):
+            if any(self.methods.impossible.issuperset(row) for row in rows):
                 return group
         return None
 
@@ -376,7 +381,7 @@ class ProbabilitySemantics(nn.Module):
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
         return fuse_pass(
-            self.ladder.with_complements if complements else self.ladder.circuit,
+            self.methods.with_complements if complements else self.methods.circuit,
             [np.array([place[atom] for atom in group.atoms.tolist()]) for group in groups],
             [group.shape[-1] if group.categorical else 1 for group in groups],
             (
@@ -430,12 +435,12 @@ class ProbabilitySemantics(nn.Module):
         if logits:
             logs, odds = self.log_odds(facts, hard=hard, from_logits=from_logits)
             return torch.where(self._categorical, logs, odds)
-        given = self._given(facts)
+        given = self._ordered_inputs(facts)
         return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
 
     def log_odds(self, facts: Tensor, *, hard: bool, from_logits: bool) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds of the outputs, each (B, O); see `forward`."""
-        given = self._given(facts)
+        given = self._ordered_inputs(facts)
         if from_logits:
             logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
         else:
@@ -443,14 +448,14 @@ class ProbabilitySemantics(nn.Module):
             logs = _log(given, torch.finfo(kind).tiny)
             rest = _log(1 - given, ROUNDED_COMPLEMENT)
         if self._evidence is None:
-            found = self.ladder.log_probabilities(
+            found = self.methods.log_probabilities(
                 logs,
                 self.inference.worlds,
                 self._generator(logs.device),
                 log_complements=rest,
             )
-            odds = self.ladder.log_odds(found, logs, rest)
-        elif self.by_differences or not self.ladder.exact:
+            odds = self.methods.log_odds(found, logs, rest)
+        elif self.by_differences or not self.methods.exact:
             value = self._probabilities(given, hard=hard, from_logits=from_logits)
             found = _log(value, torch.finfo(torch.float64).tiny)
             odds = log_odds_of_log(found)
@@ -462,7 +467,7 @@ class ProbabilitySemantics(nn.Module):
         odds = odds + (odds.clamp(-most, most) - odds).detach()
         return found.to(facts.dtype), odds.to(facts.dtype)
 
-    def _given(self, facts: Tensor) -> Tensor:
+    def _ordered_inputs(self, facts: Tensor) -> Tensor:
         """Return the inputs in the order of the variables, in float64."""
         if self.runs_outside_torch and not are_plain(facts):
             raise ModelError(
@@ -479,11 +484,11 @@ class ProbabilitySemantics(nn.Module):
         if hard and self.inference.error is not None and not torch.is_grad_enabled():
             found = self.estimate(values)[0]
         else:
-            found = self.ladder.probabilities(
+            found = self.methods.probabilities(
                 values, self.inference.worlds, self._generator(values.device)
             )
         if self._evidence is not None:
-            found = self._evidence.condition(found, sampled=0 in self.ladder.sampled)
+            found = self._evidence.condition(found, sampled=0 in self.methods.sampled)
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
         return found + (found.clamp(0, 1) - found).detach()
 
@@ -491,7 +496,7 @@ class ProbabilitySemantics(nn.Module):
         self, evidence: Conditioning, logs: Tensor, rest: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds (B, O) of the outputs given the evidence."""
-        joint = self.ladder.log_probabilities(logs, log_complements=rest)
+        joint = self.methods.log_probabilities(logs, log_complements=rest)
         found = evidence.log_condition(joint)
         odds = log_odds_of_log(found)
         likely = found.detach() > np.log1p(-LEAST_COMPLEMENT)
@@ -502,7 +507,7 @@ class ProbabilitySemantics(nn.Module):
         return found, odds
 
     @cached_property
-    def _negations(self) -> Ladder:
+    def _negations(self) -> ProbabilityMethods:
         """How the evidence together with the negation of each output is computed."""
         return self._plan_negations()
 
@@ -517,9 +522,9 @@ class ProbabilitySemantics(nn.Module):
         """
         values = self.in_order(facts, from_logits=from_logits).double()
         if self._evidence is None:
-            found = self.ladder.probabilities(values)
+            found = self.methods.probabilities(values)
             return torch.cat((found.new_ones(len(found), 1), found), 1)
-        return self._evidence.totals(self.ladder.probabilities(self._normalised(values)))
+        return self._evidence.totals(self.methods.probabilities(self._normalised(values)))
 
     def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities of the outputs and their standard errors, each (B, O).
@@ -527,7 +532,7 @@ class ProbabilitySemantics(nn.Module):
         Args:
             values: the probabilities of the inputs in the order of the variables, (B, I).
         """
-        return self.ladder.estimate(
+        return self.methods.estimate(
             values,
             self.inference.worlds,
             self._generator(values.device),
@@ -538,7 +543,7 @@ class ProbabilitySemantics(nn.Module):
     @property
     def runs_outside_torch(self) -> bool:
         """Whether other code than that of torch computes an output."""
-        return bool(self.ladder.passed or self.ladder.sampled)
+        return bool(self.methods.passed or self.methods.sampled)
 
     @property
     def by_differences(self) -> bool:
@@ -607,20 +612,20 @@ def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) 
         ModelError: if the probability of the atom is not computed exactly.
         StateError: if it is zero.
     """
-    ladder = plan_ladder(
-        semantics.ladder.program,
+    methods = choose_methods(
+        semantics.methods.program,
         semantics.variables,
         [atom],
-        true=semantics.ladder.true,
+        true=semantics.methods.true,
         budget=semantics.inference.budget,
     )
-    if not ladder.exact:
+    if not methods.exact:
         raise ModelError(
             "a posterior needs an exact probability, and this one would be sampled: raise budget="
         )
     with torch.enable_grad():
         given = values.detach().double().requires_grad_()
-        value = ladder.probabilities(given)[:, 0]
+        value = methods.probabilities(given)[:, 0]
         if value.requires_grad:
             (slope,) = torch.autograd.grad(value.sum(), given)
         else:
@@ -653,7 +658,7 @@ def proofs_of(
     for name, number in (("most", most), ("budget", budget)):
         if not isinstance(number, int) or number < 0:
             raise ModelError(f"{name} is a whole number from 0 on, not {number!r}")
-    program = semantics.ladder.program
+    program = semantics.methods.program
     if not program.definite:
         raise ModelError("likely proofs are for programs without negation")
     return likely_proofs(
@@ -661,7 +666,7 @@ def proofs_of(
         semantics.variables,
         values.detach().double().cpu().numpy(),
         atom,
-        true=semantics.ladder.true,
+        true=semantics.methods.true,
         most=most,
         budget=budget,
     )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from latentgamma.certificate.certify import Certificate
 from latentgamma.engine.minmax import KernelChoice
 from latentgamma.engine.probability import LikelyProof
-from latentgamma.engine.tensors import ZeroGradientWatch, held_log_odds
+from latentgamma.engine.tensors import ZeroGradientWatch, finite_log_odds
 from latentgamma.errors import ModelError
 from latentgamma.layer.explain import Explanation, explain_example
 from latentgamma.layer.groups import (
@@ -23,10 +23,10 @@ from latentgamma.layer.groups import (
     GroupsOfAtoms,
     batch_of_one,
     flat_values,
+    named_groups,
     read_groups,
     refuse_overlap,
     tensors_of,
-    written_down,
 )
 from latentgamma.layer.inference import Inference, ProbabilitySemantics, input_posterior, proofs_of
 from latentgamma.layer.plan import (
@@ -303,7 +303,7 @@ class Layer(nn.Module):
         else:
             parts = torch.split(flat, [len(group.atoms) for group in self.outputs], dim=1)
         results = {
-            group.name: _shaped(group, part, logits=logits)
+            group.name: _reshape(group, part, logits=logits)
             for group, part in zip(self.outputs, parts, strict=True)
         }
         if UNNAMED in results or (len(results) == 1 and isinstance(given, Tensor)):
@@ -368,7 +368,7 @@ class Layer(nn.Module):
             constants = self._constants.double()
             constants = torch.logit(constants) if self.from_logits else constants
             constants = constants.to(parts[0].dtype)
-            constants = held_log_odds(constants) if self.from_logits else constants
+            constants = finite_log_odds(constants) if self.from_logits else constants
             parts.append(constants.expand(parts[0].shape[0], -1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
@@ -391,7 +391,7 @@ class Layer(nn.Module):
                 self.program,
                 self.inputs,
                 self.outputs,
-                self.rules.ladder,
+                self.rules.methods,
                 by_differences=self.rules.by_differences,
             )
         return plan_of(
@@ -458,8 +458,8 @@ class Layer(nn.Module):
         facts = {self.program.atoms[i]: float(self.given[i]) for i in np.flatnonzero(self.given)}
         twin = Layer(
             self.program,
-            written_down(self.program, self.inputs),
-            written_down(self.program, self.outputs),
+            named_groups(self.program, self.inputs),
+            named_groups(self.program, self.outputs),
             semantics="gamma",
             facts=facts,
             from_logits=self.from_logits,
@@ -634,7 +634,7 @@ class Layer(nn.Module):
         return f"semantics={self.semantics!r}, inputs={shapes[0]}, outputs={shapes[1]}"
 
 
-def _shaped(group: Group, part: Tensor, *, logits: bool) -> Tensor:
+def _reshape(group: Group, part: Tensor, *, logits: bool) -> Tensor:
     shape = (part.shape[0], *group.shape)
     shaped = part if part.shape == shape else part.reshape(shape)
     return torch.log_softmax(shaped, -1) if logits and group.categorical else shaped

@@ -14,7 +14,7 @@ from latentgamma.engine.minmax import (
     TRUE,
     Circuit,
 )
-from latentgamma.engine.probability import Ladder
+from latentgamma.engine.probability import ProbabilityMethods
 from latentgamma.layer.groups import Group
 from latentgamma.program.graph import rule_order
 from latentgamma.program.names import quote
@@ -118,7 +118,7 @@ def probability_plan(
     program: Program,
     inputs: Sequence[Group],
     outputs: Sequence[Group],
-    ladder: Ladder,
+    methods: ProbabilityMethods,
     *,
     by_differences: bool,
 ) -> Plan:
@@ -126,23 +126,23 @@ def probability_plan(
     fed = np.concatenate([group.atoms for group in inputs])
     read = np.concatenate([group.atoms for group in outputs])
     names = program.atoms
-    used = ladder.inputs_used
-    text = str(ladder)
+    used = methods.inputs_used
+    text = str(methods)
     if by_differences:
         text += "\ndifferences of these divided by that of the evidence: so is their rounding"
     return Plan(
         "probability",
-        ladder.exact,
+        methods.exact,
         text.replace("\n", "\n  "),
         inputs=len(fed),
         outputs=len(read),
-        nodes=len(ladder.circuit.kind),
-        edges=len(ladder.circuit.body),
-        cycles=_cycles(program) if ladder.tables or ladder.sampled else 0,
+        nodes=len(methods.circuit.kind),
+        edges=len(methods.circuit.body),
+        cycles=_cycles(program) if methods.tables or methods.sampled else 0,
         idle=tuple(names[i] for i in fed if i not in used),
         also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
-        always_true=tuple(names[i] for i in read if ladder.certain[i]),
-        always_false=tuple(names[i] for i in read if i in ladder.impossible),
+        always_true=tuple(names[i] for i in read if methods.certain[i]),
+        always_false=tuple(names[i] for i in read if i in methods.impossible),
     )
 
 

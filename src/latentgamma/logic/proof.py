@@ -65,7 +65,7 @@ def complete_program(program: Program, facts: Facts) -> tuple[Program, Mask]:
     return complete, complete.mask(list(program.names(given)))
 
 
-def asked_atom(program: Program, atom: str | int) -> str:
+def atom_of_goal(program: Program, atom: str | int) -> str:
     """Return the name of the atom; a grounded program is asked about underivable atoms too."""
     if isinstance(atom, str) and program.origin is not None:
         name = program.origin.atom_name(atom)
@@ -354,7 +354,7 @@ def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | 
         ProgramError: if the first argument is not a program.
     """
     require_program(program, "derivation")
-    goal_name = asked_atom(program, atom)
+    goal_name = atom_of_goal(program, atom)
     program, given = complete_program(program, facts)
     goal = program.index.get(goal_name)
     if goal is None:  # no instance of its rules was possible

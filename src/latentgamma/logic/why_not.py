@@ -18,7 +18,7 @@ from latentgamma.logic.closures import closures
 from latentgamma.logic.planes import unpack
 from latentgamma.logic.proof import (
     Blocked,
-    asked_atom,
+    atom_of_goal,
     atoms_needed,
     blocked_rules,
     complete_program,
@@ -444,7 +444,7 @@ def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
         ProgramError: if the first argument is not a program.
     """
     require_program(program, "why_not")
-    name = asked_atom(program, atom)
+    name = atom_of_goal(program, atom)
     program, given = complete_program(program, facts)
     goal = program.index.get(name)
     if goal is None:

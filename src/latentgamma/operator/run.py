@@ -355,8 +355,8 @@ def log_odds_after(
         kind: the gate.
         gate: β.
     """
-    rest = torch.log(_held(1 - state))  # log(1 − s_t)
-    terms = [torch.log(_held(state))]
+    rest = torch.log(_clamp_keeping_slope(1 - state))  # log(1 − s_t)
+    terms = [torch.log(_clamp_keeping_slope(state))]
     for phi in evidence:
         share, remainder = _log_share(kind, gate.to(phi.dtype), phi)
         terms.append(rest + share)
@@ -364,7 +364,7 @@ def log_odds_after(
     return torch.logsumexp(torch.stack(terms), 0) - rest
 
 
-def _held(values: Tensor) -> Tensor:
+def _clamp_keeping_slope(values: Tensor) -> Tensor:
     """Return the values, at least the least normal number, with the slope that they had."""
     return values + (values.clamp(min=torch.finfo(values.dtype).tiny) - values).detach()
 
@@ -377,7 +377,7 @@ def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tenso
         # exp(−1/x²); below 1e-3 that is 0 in every dtype.
         x = torch.clamp(gate * phi, min=1e-3)
         opened = -1 / (x * x)
-        closed = torch.log(_held(-torch.expm1(opened)))
+        closed = torch.log(_clamp_keeping_slope(-torch.expm1(opened)))
     through = logsigmoid(phi)
     return opened + through, torch.logaddexp(logsigmoid(-phi), through + closed)
 

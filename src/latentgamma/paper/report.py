@@ -288,7 +288,7 @@ def scientific(value: float) -> str:
     return f"{digits.removesuffix('.0')} × 10{raised}"
 
 
-def _beside(ours: str, printed: str, same: bool | None = None) -> Cell:
+def _with_printed(ours: str, printed: str, same: bool | None = None) -> Cell:
     """Return our figure and the paper's in brackets, marked if they differ."""
     agrees = ours == printed if same is None else same
     return Cell(f"{ours} ({printed})", "same" if agrees else "differs")
@@ -304,10 +304,10 @@ def _graphs_table(results: Validation) -> Table:
         rows.append(
             _row(
                 row.graph.upper(),
-                _beside(str(row.M), str(printed.M)),
-                _beside(str(row.R), str(printed.R)),
-                _beside(str(row.k), "2"),
-                _beside(str(row.rho_max), str(printed.rho_max)),
+                _with_printed(str(row.M), str(printed.M)),
+                _with_printed(str(row.R), str(printed.R)),
+                _with_printed(str(row.k), "2"),
+                _with_printed(str(row.rho_max), str(printed.rho_max)),
                 row.depth,
                 row.productive_roots,
                 row.leaves,
@@ -371,9 +371,9 @@ def _table_1(results: Validation) -> Table:
             _row(
                 row.graph.upper(),
                 row.constants,
-                _beside(f"{row.accuracy:.4f}", "1.0000"),
-                _beside(f"{row.fpr:g} / {row.fnr:g}", "0 / 0"),
-                _beside(str(row.t_conv), str(printed.t_conv)),
+                _with_printed(f"{row.accuracy:.4f}", "1.0000"),
+                _with_printed(f"{row.fpr:g} / {row.fnr:g}", "0 / 0"),
+                _with_printed(str(row.t_conv), str(printed.t_conv)),
                 row.depth,
                 f"{row.t_conv_mean:.1f}",
                 scientific(row.leak),
@@ -405,7 +405,7 @@ def _table_3(results: Validation) -> Table:
         for row in _by_graph(results.robustness.body, results.graphs, sigma):
             printed = GRAPHS[row.graph].accuracy[at]
             same = same_accuracy(row.accuracy, printed)
-            cells.append(_beside(f"{row.accuracy:.3f}", f"{printed:.3f}", same))
+            cells.append(_with_printed(f"{row.accuracy:.3f}", f"{printed:.3f}", same))
         rows.append(_row(f"{sigma:g}", *cells))
     perturbations = len(results.robustness.body[0].accuracies)
     return Table(
@@ -464,9 +464,9 @@ def _critical_table(results: Validation) -> Table:
             _row(
                 row.graph.upper(),
                 row.logits,
-                _beside(f"{row.predicted:.2f}", f"{printed.sigma_max:.2f}"),
+                _with_printed(f"{row.predicted:.2f}", f"{printed.sigma_max:.2f}"),
                 "none" if row.last_good is None else f"{row.last_good:g}",
-                _beside(
+                _with_printed(
                     f"{noise.bound:.3g}",
                     f"{printed.bound:g}",
                     abs(noise.bound - printed.bound) < 0.02 * printed.bound,
@@ -486,7 +486,7 @@ def _head_noise(results: Validation) -> Table:
                 _row(
                     f"{sigma:g}", row.graph.upper(), scientific(row.bound),
                     ", ".join(map(str, row.events)),
-                    _beside(accuracy, "intact", row.accuracy == 1) if sigma == 4 else accuracy,
+                    _with_printed(accuracy, "intact", row.accuracy == 1) if sigma == 4 else accuracy,
                     _proved(row),
                 )
             )  # fmt: skip
@@ -501,9 +501,9 @@ def _table_2(results: Validation) -> Table:
     rows = tuple(
         _row(
             row.graph.upper(),
-            _beside(f"{row.rising}/{row.states}", "500/500"),
-            _beside(f"{row.ordered}/{row.states}", "500/500"),
-            _beside(f"{row.bounded}/{row.trajectories}", "50/50"),
+            _with_printed(f"{row.rising}/{row.states}", "500/500"),
+            _with_printed(f"{row.ordered}/{row.states}", "500/500"),
+            _with_printed(f"{row.bounded}/{row.trajectories}", "50/50"),
         )
         for row in results.structure.rows
     )
@@ -529,7 +529,7 @@ def _edge_cases(results: Validation) -> Table:
             found = [r for r in results.edge_cases.rows if (r.graph, r.case) == (name, case)]
             tried = {"root": GRAPHS[name].roots, "leaf": GRAPHS[name].leaves}.get(case, 1)
             right = sum(row.jaccard == 1 for row in found)
-            cells.append(_beside(f"{right}/{len(found)}", f"{tried}/{tried}"))
+            cells.append(_with_printed(f"{right}/{len(found)}", f"{tried}/{tried}"))
         rows.append(_row(title, *cells))
     total, right = (
         len(results.edge_cases.rows),
@@ -543,7 +543,7 @@ def _multi_head(results: Validation) -> Table:
     rows = tuple(
         _row(
             row.head_sharing, row.constants,
-            _beside(f"{100 * row.active / row.rules:.0f}%", "100%"),
+            _with_printed(f"{100 * row.active / row.rules:.0f}%", "100%"),
             f"{row.exact}/{row.rules}", row.t_conv,
             _end_text(row.t_max) if row.certified else "no",
             Cell(f"{row.mixed:.3f}", "" if row.mixed > 0.5 else "bad"),

@@ -768,14 +768,14 @@ def windows(
             promised=finite(paper_window(case.program, constants_of(kind, case.program)).t_max),
             t_min=finite(certificate.t_min), t_max=finite(certificate.t_max),
             depth=certificate.depth, leak=certificate.leak, holds=certificate.holds,
-            bound=_thinned(certificate.curve), measured=tuple(measured),
+            bound=_thin_curve(certificate.curve), measured=tuple(measured),
         )  # fmt: skip
 
     items = [(name, kind) for name in graphs for kind in KINDS]
     return Windows(each(job, items, "G windows", progress))
 
 
-def _thinned(
+def _thin_curve(
     curve: Sequence[tuple[float, float]], points: int = 48
 ) -> tuple[tuple[float, float], ...]:
     """Return about this many points of a curve, evenly spaced in the logarithm of the steps."""

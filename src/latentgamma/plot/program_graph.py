@@ -182,7 +182,7 @@ def layered_layout(
     order = _ordered(layer, chains, linked)
     space = [row] * program.M + [0.55 * row] * (real - program.M)
     space += [0.4 * row] * (len(layer) - real)
-    y = _settled(order, chains, space)
+    y = _heights(order, chains, space)
     x, column = _columns(order, layer, width, gap)
     for node in range(real, len(layer)):
         width[node] = column[layer[node]]  # a passing line runs straight through its layer
@@ -209,7 +209,7 @@ def layered_layout(
         gaps = [left + column[number] / 2 + gap / 2 for number, left in x.items()][:-1]
         drawn = wrapped(drawn, gaps, in_graph, margin=0.4 * gap, row=row)
     alone = [i for i in range(program.M) if i not in linked]
-    shelf, down = _shelved(alone, widths, drawn.width, row=row, gap=gap)
+    shelf, down = _unconnected_places(alone, widths, drawn.width, row=row, gap=gap)
     atoms = [shelf[i] if i in shelf else (u, v + down) for i, (u, v) in enumerate(drawn.atoms)]
     return GraphLayout(
         tuple(atoms),
@@ -220,7 +220,7 @@ def layered_layout(
     )
 
 
-def _shelved(
+def _unconnected_places(
     alone: list[int], widths: Sequence[float], right: float, *, row: float, gap: float
 ) -> tuple[dict[int, Point], float]:
     """Return places below the others for atoms that no rule connects, and their height."""
@@ -411,7 +411,7 @@ def _crossings(order: list[list[int]], after: list[list[int]], place: list[float
     return total
 
 
-def _settled(order: list[list[int]], chains: list[list[int]], space: list[float]) -> list[float]:
+def _heights(order: list[list[int]], chains: list[list[int]], space: list[float]) -> list[float]:
     """Return the height of every node: near its neighbours, in order, and apart from others."""
     before, after = _neighbours(chains, len(space))
     y = [0.0] * len(space)

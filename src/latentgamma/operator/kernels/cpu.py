@@ -40,7 +40,7 @@ _SPINS = 64
 _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 
-def _made(build: Callable[..., Any]) -> Callable[..., Any]:
+def _intrinsic(build: Callable[..., Any]) -> Callable[..., Any]:
     made: Callable[..., Any] = intrinsic(build)
     return made
 
@@ -49,7 +49,7 @@ def _address(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
     return context.make_array(array_type)(context, builder, array).data
 
 
-@_made
+@_intrinsic
 def _count_up(typing: Any, counter: Any) -> Any:
     """Add 1 to the first number of an int64 array, atomically."""
 
@@ -61,7 +61,7 @@ def _count_up(typing: Any, counter: Any) -> Any:
     return types.void(counter), code
 
 
-@_made
+@_intrinsic
 def _count(typing: Any, counter: Any) -> Any:
     """Return the first number of an int64 array, read atomically."""
 

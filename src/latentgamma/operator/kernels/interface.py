@@ -422,7 +422,9 @@ class FusedSteps:
 
         def function(state: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
             read = self.read(parameters, state.dtype) if prepared is None else prepared
-            last, kept = replace(self, counts=_only(counts)).forward(state, read, keep=keep)
+            last, kept = replace(self, counts=_first_or_none(counts)).forward(
+                state, read, keep=keep
+            )
             return last, *kept
 
         last, *kept = self._run_recorded(("forward", keep), function, state)
@@ -435,7 +437,10 @@ class FusedSteps:
 
         def function(grad: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
             states, counts = list(others[: len(kept)]), others[len(kept) :]
-            read, run = self.read(parameters, grad.dtype), replace(self, counts=_only(counts))
+            read, run = (
+                self.read(parameters, grad.dtype),
+                replace(self, counts=_first_or_none(counts)),
+            )
             grad_state, sums = run.backward(read, states, grad, learn=learn)
             if sums is None:
                 return (grad_state,)
@@ -480,7 +485,7 @@ class FusedSteps:
         return states
 
 
-def _only(tensors: tuple[Tensor, ...]) -> Tensor | None:
+def _first_or_none(tensors: tuple[Tensor, ...]) -> Tensor | None:
     """Return the one tensor, or None."""
     return tensors[0] if tensors else None
 
