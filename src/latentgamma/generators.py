@@ -309,8 +309,7 @@ def grid(rows: int, cols: int) -> Program:
 
 
 def layered(layers: int, width: int, *, body: int = 2, per_head: int = 2, seed: int = 0) -> Program:
-    """Return a random layered program: `per_head` different rules for each atom above the first
-    layer.
+    """Return a random layered program: `per_head` rules for each atom above the first layer.
 
     Each body is `body` atoms of the layer below. M = (layers + 1) width,
     R = layers width per_head, k = body, rho_max = per_head; the depth from the first layer

@@ -20,7 +20,7 @@ every_form = pytest.mark.parametrize("form", ["dense", "sparse"])
 
 @pytest.fixture(autouse=True)
 def _small_programs_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interface, "_LEAST_SIZE", 0)
+    monkeypatch.setattr(interface, "LEAST_SIZE", 0)
 
 
 def model_of(form: Any) -> lg.LatentGamma:

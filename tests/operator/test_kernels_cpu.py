@@ -60,7 +60,7 @@ from random_programs import random_program
 
 @pytest.fixture(autouse=True)
 def every_size_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "_LEAST_SIZE", 0)
+    monkeypatch.setattr(selection, "LEAST_SIZE", 0)
 
 
 def drawn(program: Program, **options: Any) -> LatentGamma:

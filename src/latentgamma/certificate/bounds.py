@@ -390,8 +390,7 @@ class UniformBound:
 
 
 def distinct_rows(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the places of rows that differ from all others kept,
-    and which of them each row equals.
+    """Return the places of different rows, and which of them each row equals.
 
     >>> distinct_rows([np.array([1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0])])
     (array([1, 0]), array([1, 0, 1]))
@@ -583,7 +582,7 @@ def _compare_closed_set(
     atom = program.body_indices
     lack = row_min(np.where(inside[atom], np.inf, reading.body * (1.0 - level)), program)
     by_literals = reading.share_above(np.where(np.isfinite(lack), lack, 0.0))
-    by_literals[inside] = np.inf  # rules of these may fire, which this bound does not speak of
+    by_literals[inside] = np.inf  # rules of these may fire, which this bound does not cover
     for i in range(program.M):
         _require(program, i, below[i], exact[i], min(above[i], by_literals[i]))
     return program.M

@@ -63,10 +63,9 @@ class Status(Enum):
 
 
 def is_window(t_min: float, t_max: float) -> bool:
-    """Return whether these are the ends of a window: t_min steps can be taken,
-    and t_max are no fewer.
+    """Return whether these are the ends of a window: t_min steps can be taken, t_max are no fewer.
 
-    A window of no steps at all, which every model has on the fact sets that are closed, is none.
+    A window that ends before step 1 does not count: every model has it, on closed fact sets.
     """
     return math.isfinite(t_min) and t_min <= t_max and t_max >= 1
 
@@ -126,7 +125,7 @@ class Certificate(Displayed):
         return self
 
     def covers(self, steps: int) -> bool:
-        """Return whether the answer after so many steps is proved right.
+        """Return whether the answer after this many steps is proved right.
 
         Args:
             steps: the number of steps, from 0 on.
@@ -196,7 +195,7 @@ _ENOUGH = 10**6
 
 
 class Proved(NamedTuple):
-    """Steps in which every stratum hands on values within the next one's tolerance."""
+    """Steps in which every stratum outputs values within the next one's tolerance."""
 
     t_min: float
     t_max: float
@@ -205,7 +204,7 @@ class Proved(NamedTuple):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """How far it reaches, as far as anyone cares, and how early it starts; larger is better."""
+        """How far it reaches, up to `_ENOUGH`, and how early it starts; larger is better."""
         if not is_window(self.t_min, self.t_max):
             return -1.0, -self.t_min
         return min(self.t_max, _ENOUGH), -self.t_min
@@ -223,7 +222,7 @@ def window(
     Args:
         strata: what bounds each of them.
         negating: whether a stratum reads negations.
-        depth: for fact sets whose closure takes at most so many steps; by default for all.
+        depth: for fact sets whose closure takes at most this many steps; by default for all.
         tolerance: how far inputs may be from 0 and 1.
     """
     dtype = strata[0].reading.rounding.dtype if strata else "float32"
@@ -418,7 +417,7 @@ def certify(
             rows do not stand for its rules one by one, the rows are read as rules of their own,
             and these are compared with the program by entailment. Of a program with negation,
             steps are counted in each stratum.
-        depth: for fact sets whose closure takes at most so many steps; by default
+        depth: for fact sets whose closure takes at most this many steps; by default
             `depth_bound(program)`, which no fact set exceeds.
         facts: fact sets whose depths take the place of that bound: the window then holds for
             every fact set that is no deeper than the deepest of these.
@@ -455,8 +454,7 @@ def tolerance(
     depth: int | None = None,
     facts: FactSets | None = None,
 ) -> float:
-    """Return the largest tolerance, to within a part in 1,000,
-    at which the model is still certified.
+    """Return the largest tolerance, to within a part in 1,000, at which the model is certified.
 
     Args:
         model: any LatentGamma, from `oracle`, perturbed or trained.

@@ -152,8 +152,7 @@ class Constants:
         dtype: str = "float32",
         gate: Gate = "sigmoid",
     ) -> Constants:
-        """Return the softest closed form that is exact from step D to the horizon,
-        for every fact set.
+        """Return the softest closed form that is exact from step D to the horizon on all facts.
 
         Of the family `closed_form(program, hardness)` it is the least hard one for which the
         certificate proves t_min = D for every depth D, and t_max at least the horizon and D.
@@ -435,10 +434,9 @@ def reaches(
 
 
 def _stays_low(reading: Reading, weight: float, horizon: float) -> bool:
-    """Return whether the atom stays below one half so long while its rules lack one atom of this
-    weight.
+    """Return whether the atom stays below one half up to the horizon if its rules lack this weight.
 
-    Below a level ℓ every share is at most c(ℓ): so it is enough that so many steps of c(ℓ) end
+    Below a level ℓ every share is at most c(ℓ): so it is enough that `horizon` steps of c(ℓ) end
     at ℓ or below, for some ℓ.
     """
     for level in np.geomspace(1e-9, 0.5, 60):
@@ -485,8 +483,7 @@ def closed_strata(
     dtype: str = "float32",
     bump: bool = False,
 ) -> ClosedStrata:
-    """Return the closed form of each stratum, certified up to the horizon unless constants are
-    given.
+    """Return the closed form of each stratum, certified up to the horizon if without constants.
 
     Raises:
         CertificateError: if no constants of the closed form reach so far.

@@ -35,7 +35,8 @@ _A_LITTLE = 1e-9
 #: A level that has risen to this lets the next one start; one that rises by less has settled.
 _STARTED = 1e-3
 _SETTLED = 1e-9
-#: The most steps for each level, and for some more; whatever takes longer creeps by leaks.
+#: The most steps for each level, and how many levels more are allowed for; what takes longer rises
+#: by leaks alone.
 _STEPS_PER_LEVEL, _MORE_LEVELS = 64, 16
 
 
@@ -54,7 +55,7 @@ def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: flo
     if depth * _AT_ONCE * literals <= _BUDGET:
         return _iterate_levels(reading.gain_below, depth, rounding, tolerance, goal)
     if goal > 0.5:
-        return math.inf  # the coarser bounds below speak of one half alone
+        return math.inf  # the coarser bounds below are about one half alone
     grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, _FEWEST_POINTS, _MOST_POINTS)))
     chunks = np.array_split(grid, math.ceil(len(grid) * literals / _NUMBERS_AT_ONCE))
     values = np.concatenate([reading.gain_below(chunk) for chunk in chunks])
@@ -71,8 +72,7 @@ def reproduces(reading: Reading, tolerance: float = 0.0) -> bool:
 
 
 def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
-    """Return a level x > ½ of the bodies that brings every head to x in one step:
-    f(x) ≥ x; or None.
+    """Return a level x > ½ with f(x) ≥ x: bodies at x bring all heads to x in one step; or None.
 
     Atoms of depth d are there after d steps, for every d.
     """
@@ -130,7 +130,7 @@ def _iterate_levels(
             high += 1
         elif not np.any(moved > 0):
             return math.inf
-    return math.inf  # creeping by leaks, which is no proof anyone could use
+    return math.inf  # it rises by leaks alone, too slowly to be of use
 
 
 def _cannot_reach(
@@ -175,7 +175,7 @@ def _lag(grid: Array, values: Array, rounding: Rounding, tolerance: float) -> fl
 #: The largest share that each atom may go in a step from a state of at most this, as (…, atoms).
 Shares: TypeAlias = Callable[[Array], Array]
 
-#: Nobody runs this many steps; a window that reaches so far is reported as ending here.
+#: More steps than any run takes; a window that reaches this far is reported as ending here.
 FAR = 1e60
 #: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
 REFINED_UP_TO = 200_000
@@ -389,7 +389,7 @@ def follow(
         rounding: the arithmetic of the model.
         limit: the largest bound that is allowed.
         fine: how much of the time may be lost to taking many steps at once, roughly.
-        until: return as soon as so many steps are proved.
+        until: return as soon as this many steps are proved.
         most_evaluations: of the shares, after which what is proved so far is returned.
     """
     bound = rounding.down(start)
@@ -437,7 +437,7 @@ def _many_steps(
     rounding: Rounding,
     limit: float,
 ) -> Array | None:
-    """Return a bound after so many steps; None if they are too many to be supposed at once."""
+    """Return a bound after this many steps; None if they are too many to be supposed at once."""
     guess = bound + _GUESS * (rounding.unrounded(bound, rate, stride) - bound)
     rise = rounding.after(bound, rate, stride, guess) - bound
     # A little more than the rise with today's shares, also for atoms that hardly rise yet.

@@ -201,8 +201,7 @@ def _writes_heads(rules: LiteralRules, written: Mask) -> bool:
 
 
 def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Program) -> list[str]:
-    """Return what prevents parts with these rules from having the closures of the program; or
-    nothing.
+    """Return what prevents parts with these rules from having the closures of the program.
 
     Two programs have the same closures if each implies the rules of the other, negated atoms
     being atoms of their own, and if in both every atom is decided before it is used: then the

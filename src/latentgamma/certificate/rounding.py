@@ -105,8 +105,7 @@ class Rounding(NamedTuple):
     # ---- Sums
 
     def roundings_of_sum(self, additions: Counts, long: float) -> Array:
-        """Return the most roundings of a term: `additions` in the dtype of the step,
-        and a long sum.
+        """Return the most roundings of a term: `additions` in the step's dtype, and a long sum.
 
         `long` terms are summed in float64, after kernels have added them up in the dtype of the
         step by blocks: up to 32 numbers one after another, and pairwise within a block.
@@ -119,11 +118,11 @@ class Rounding(NamedTuple):
         return gamma(terms + 8.0, WIDE)
 
     def raised(self, x: Array, roundings: float = FUNCTION) -> Array:
-        """Return an upper bound on x after so many roundings."""
+        """Return an upper bound on x after this many roundings."""
         return x + gamma(roundings, self.unit) * np.abs(x) + 2.0 * roundings * self.tiny
 
     def lowered(self, x: Array, roundings: float = FUNCTION) -> Array:
-        """Return a lower bound on x after so many roundings."""
+        """Return a lower bound on x after this many roundings."""
         return x - gamma(roundings, self.unit) * np.abs(x) - 2.0 * roundings * self.tiny
 
     # ---- Stored states
@@ -158,7 +157,7 @@ class Rounding(NamedTuple):
         return np.where(coarser > unit, crossed, same)
 
     def after(self, state: Array, share: Array, steps: float, top: Array) -> Array:
-        """Return the most that a state is after so many steps of at most this share each.
+        """Return the most that a state is after this many steps of at most this share each.
 
         `top` is a bound on the result that is known or supposed: the caller checks it.
         """

@@ -475,7 +475,7 @@ def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
 
 #: `run` keeps every state; a run that needs more bytes is refused.
 _MOST_BYTES = 4 << 30
-#: A long run is computed in so many parts, to advance the progress bar.
+#: A long run is computed in this many parts, to advance the progress bar.
 _PARTS = 200
 
 

@@ -38,7 +38,7 @@ _branch = re.compile(r"([│├└─ ]*)(.*?)(  (?:\(.*\)|by .*))?").fullmatch
 def show_closure(
     screen: Screen, closed: Closure, facts: int, *, levels: bool, only: set[str] | None = None
 ) -> None:
-    """Print the closure of so many facts: one name per line in a pipe, with its level if asked.
+    """Print the closure of this many facts: one name per line in a pipe, with its level if asked.
 
     Args:
         screen: where to print.

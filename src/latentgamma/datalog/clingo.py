@@ -130,7 +130,7 @@ def run_clingo(
 
     Args:
         texts: parts of one program.
-        max_rules: stop with a ProgramError beyond so many ground rules.
+        max_rules: stop with a ProgramError beyond this many ground rules.
         max_seconds: stop with a ProgramError after so long.
         complete: keep the bodies of rules whose heads are true whatever the open facts are.
         small: how many ground rules may be made in this process before a child takes over.

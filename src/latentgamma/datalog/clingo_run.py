@@ -62,7 +62,7 @@ def ground_here(
 
     Args:
         texts: parts of one program.
-        max_rules: stop beyond so many ground rules.
+        max_rules: stop beyond this many ground rules.
         max_seconds: stop after so long.
         complete: keep the bodies of rules whose heads are true whatever the open facts are.
     """

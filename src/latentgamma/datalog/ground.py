@@ -40,7 +40,7 @@ from latentgamma.program.rule_text import decode_text, error_at, normalize_text,
 
 #: More ground rules than this are refused unless the caller asks for more.
 MAX_RULES = 20_000_000
-#: Grounding is stopped after so many seconds unless the caller allows more.
+#: Grounding is stopped after this many seconds unless the caller allows more.
 MAX_SECONDS = 600.0
 
 _extreme = re.compile(r"#(?:sup|inf)\b")
@@ -68,8 +68,7 @@ def ground(
     max_rules: int = MAX_RULES,
     max_seconds: float = MAX_SECONDS,
 ) -> Program:
-    """Return the ground program of Datalog rules: variables, constants, strings,
-    comparisons, arithmetic.
+    """Return the ground program of Datalog rules with comparisons, strings and arithmetic.
 
     What follows whatever the open facts are is evaluated: it becomes a fact of the program.
     Facts of open predicates, in the text or in tables, are candidates: nothing holds until it is
@@ -91,8 +90,8 @@ def ground(
             declare them too: `#input edge/2.`, or `#external edge(X,Y) : node(X), node(Y).`
         facts: tables by predicate: `{"edge": "edges.csv"}`, `{"edge(from,to)": "edges.parquet"}`
             where the columns have names, or rows: `{"edge": [("a", "b")]}`.
-        max_rules: stop beyond so many ground rules.
-        max_seconds: stop after so many seconds.
+        max_rules: stop beyond this many ground rules.
+        max_seconds: stop after this many seconds.
 
     Returns:
         The program; it is `definite` if no ground rule has negation.

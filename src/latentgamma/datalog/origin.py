@@ -273,7 +273,7 @@ class Grounding:
         return replace(assembled(output), origin=self)
 
     def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
-        """Return where a rule of the complete program comes from, if that can be told."""
+        """Return where a rule of the complete program comes from, if that is known."""
         # The grounder leaves out `not a` where nothing derives a: the text has it, the rule has not.
         possible = self._complete.index
         for denied, line in self._ground_lines.get((head, body), ()):

@@ -191,7 +191,7 @@ def save_checkpoint(
     except OSError as error:
         raise ModelError(f"cannot write a checkpoint to {str(folder)!r}: {error}") from None
     if layout.ranks is not None:
-        layout.ranks.largest(0)  # nobody goes on before the older ones are deleted
+        layout.ranks.largest(0)  # no process goes on before the older ones are deleted
 
 
 def load_checkpoint(

@@ -52,7 +52,7 @@ def balanced_ranges(costs: npt.ArrayLike, parts: int) -> list[int]:
 
 
 def even_ranges(count: int, parts: int) -> list[int]:
-    """Return the bounds of `parts` contiguous ranges of so many items, equal up to one item.
+    """Return the bounds of `parts` contiguous ranges of this many items, equal up to one item.
 
     >>> even_ranges(7, 3)
     [0, 2, 4, 7]

@@ -43,8 +43,7 @@ class ShardingPlan:
     touched: float
 
     def seconds(self, *, memory_bandwidth: float, link_bandwidth: float) -> float:
-        """Return a lower bound for the time of one step,
-        from bytes per second of memory and of the link.
+        """Return a lower bound for the time of a step, from the bandwidths of memory and link.
 
         >>> step = plan(M=10**6, R=10**7, k=2, B=64, devices=8)
         >>> round(step.seconds(memory_bandwidth=3e12, link_bandwidth=4e11), 4)
@@ -70,8 +69,7 @@ class ShardingPlan:
 def plan(
     M: int, R: int, k: float, B: int = 1, devices: int = 1, *, atoms: bool = False
 ) -> ShardingPlan:
-    """Return the memory of each device and what it sends in a step,
-    for a model sharded over devices.
+    """Return the memory of each device and what it sends in a step, for a sharded model.
 
     It is a computed estimate: rules have one head, and atoms are used evenly.
 

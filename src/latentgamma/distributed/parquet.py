@@ -177,7 +177,7 @@ def _column(planes: Planes, row: int, count: int) -> pa.Array:
 
 #: The file that says what the parts in a folder were computed from.
 _ABOUT = "_closures.json"
-#: A part has at least so many fact sets, if there are as many.
+#: A part has at least this many fact sets, if there are as many.
 ROWS_PER_PART = 1 << 18
 #: How many fact sets are in memory at a time.
 _ROWS_IN_MEMORY = 1 << 18
@@ -238,7 +238,7 @@ def close_parquet(
         keep: columns that are not atoms, and are copied.
         executor: computes the parts, for example a `RayExecutor`, which spreads them over a
             cluster. By default they are computed here, in a thread for each processor.
-        rows_per_part: row groups are joined until a part has so many fact sets.
+        rows_per_part: row groups are joined until a part has this many fact sets.
         progress: called with the numbers of finished and of all fact sets.
 
     Returns:
@@ -454,7 +454,7 @@ def _prepare(folder: Path, about: dict[str, Any]) -> None:
 
 T = TypeVar("T")
 
-#: A worker that dies is replaced, and its task is computed again, so many times.
+#: A worker that dies is replaced, and its task is computed again, this many times.
 _RETRIES = 5
 #: Bytes of shared memory of a cluster that is started here: tasks return little.
 _SHARED_MEMORY = 256 << 20
@@ -471,7 +471,7 @@ class RayExecutor(Executor):
     by it, and leaves one that was there.
 
     Args:
-        workers: start a cluster on this machine with so many processes.
+        workers: start a cluster on this machine with this many processes.
         address: connect to a cluster: "auto", or "ray://host:port". Without `workers` and
             `address` the cluster that this process is connected to is used, or one is started with
             a process for each processor.

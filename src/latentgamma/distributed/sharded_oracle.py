@@ -125,8 +125,7 @@ class ProgramShard:
 
 
 def load_shard(path: str | os.PathLike[str], mesh: DeviceMesh) -> ProgramShard:
-    """Return the part of this process of a program in a file,
-    without any process reading all rules.
+    """Return the part of this process of a program in a file; no process reads all rules.
 
     The file is divided by its size. Atoms are numbered as `latentgamma.load` does. All processes
     hold the names of all atoms, and the rules of their own part.

@@ -203,7 +203,7 @@ def _give_columns(room: Array, out: Array, example: int, column: int) -> bool:
 def load_values(
     x: Array, width: int, node: Array, none: Array, values: Array, tolerance: float, least: float
 ) -> bool:
-    """Return probabilities as they are; with a `width` above 1, so many columns sum to one.
+    """Return probabilities as they are; with a `width` above 1, this many columns sum to one.
 
     The complement of a fact is at least `least`.
     """

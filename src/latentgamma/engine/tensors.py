@@ -45,8 +45,7 @@ def log_odds_of_log(logs: Tensor) -> Tensor:
 
 
 def can_be_rerun(*tensors: Tensor) -> bool:
-    """Return whether a backward pass may come that needs a function of these tensors,
-    and can rerun it.
+    """Return whether a backward pass may need a function of these tensors, and can rerun it.
 
     A compiler decides for itself what to keep. The transforms of `torch.func` are over by the
     time of the backward pass, and with them the stand-ins they put in the place of tensors.
@@ -170,8 +169,7 @@ def log_odds(values: Tensor) -> Tensor:
 
 
 def probability(odds: Tensor) -> Tensor:
-    """Return 1 / (1 + e^−x), with a slope that is right to the last digits also where that is near
-    1.
+    """Return 1 / (1 + e^−x), with a slope that keeps its digits also where that is near 1.
 
     >>> x = torch.tensor([20.0], requires_grad=True)
     >>> probability(x).backward()
@@ -210,8 +208,7 @@ class _FiniteClamp(torch.autograd.Function):
 
 
 def categorical_log_odds(scores: Tensor) -> Tensor:
-    """Return the log-odds of each probability of a softmax over the last axis:
-    z_c − log Σ_{d≠c} e^{z_d}.
+    """Return the log-odds of a softmax over the last axis: z_c − log Σ_{d≠c} e^{z_d}.
 
     >>> categorical_log_odds(torch.tensor([3.0, 0.0])).tolist()
     [3.0, -3.0]

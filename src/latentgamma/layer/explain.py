@@ -94,7 +94,7 @@ class Answer:
         atom: The output.
         value: What the layer gives.
         is_true: Whether that counts as true.
-        expected: Whether it should be true; None if nobody said.
+        expected: Whether it should be true; None if not given.
         proof: With `"godel"` and `"gamma"` a proof whose weakest fact is as strong as possible:
             with `"godel"` that is the value of the answer. With `"probability"` the likeliest
             proof. None if there is none, or none was found.
@@ -215,7 +215,7 @@ Decide: TypeAlias = "Callable[[Tensor], npt.NDArray[np.int8]]"
 
 # Rows that run through a layer at once.
 _ROWS = 4096
-# Probabilities that differ by so many roundings are not taken for equal.
+# Probabilities that differ by this many roundings are not taken for equal.
 _ROUNDINGS = 16.0
 # A change found in exact arithmetic is tried at distances that grow by this factor.
 _FARTHER = 8.0

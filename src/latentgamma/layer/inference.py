@@ -154,8 +154,7 @@ def plan_evidence(
     evidence: Mapping[int, bool],
     method: str,
 ) -> tuple[Conditioning, ProbabilityMethods]:
-    """Return how the probabilities given the evidence are computed:
-    without differences where possible.
+    """Return how probabilities given the evidence are computed, if possible without differences.
 
     Differences lose digits, and those of estimates may be negative: they are used only where they
     are exact and nothing else is.
@@ -193,8 +192,7 @@ def plan_negations(
     outputs: list[int],
     evidence: Mapping[int, bool],
 ) -> ProbabilityMethods:
-    """Return how the joint probabilities of the evidence and the negation of each output are
-    computed.
+    """Return how the joint probabilities of the evidence and each output's negation are computed.
 
     Args:
         plan: `choose_methods` with its other arguments.

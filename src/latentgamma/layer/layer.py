@@ -471,8 +471,7 @@ class Layer(nn.Module):
         return twin.to(self._temperature.device).eval()
 
     def estimate(self, given: Tensor | Mapping[str, Tensor]) -> tuple[Any, Any]:
-        """Return the probabilities of the outputs and their standard errors,
-        which are 0 where exact.
+        """Return the probabilities of the outputs and their standard errors, 0 where exact.
 
         Args:
             given: as in `forward`.
@@ -573,8 +572,7 @@ class Layer(nn.Module):
         return self.rules
 
     def explain(self, example: Tensor | Mapping[str, Tensor], expected: Any = None) -> Explanation:
-        """Return the proof of each output, the changes of inputs that would change it,
-        and its gradients.
+        """Return the proof of each output, changes of inputs that would change it, and gradients.
 
         What is said follows from the semantics, as `eval()` computes it:
 

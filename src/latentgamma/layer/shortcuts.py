@@ -287,8 +287,7 @@ class Shortcuts:
     labels: tuple[tuple[str, int], ...] | None
 
     def taken(self, truth: Truth, read: Truth) -> ValueReading:
-        """Return the reading that a network uses: for each true value,
-        what it is read as most often.
+        """Return the reading that a network uses: what each true value is most often read as.
 
         Args:
             truth: The true values, as in `shortcuts`.

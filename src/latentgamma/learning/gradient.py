@@ -44,7 +44,7 @@ _HEAVY = 8
 _PATIENCE = 4
 #: Slots that one head may have in a round.
 _MOST_SLOTS = 24
-#: Numbers that one tensor of examples may hold, by device; training on so many takes seconds.
+#: Numbers that one tensor of examples may hold, by device; training on this many takes seconds.
 _MOST_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 

@@ -123,8 +123,7 @@ def propagate_lists(
     known: list[bool],
     order: list[int],
 ) -> list[int]:
-    """Return the offsets of the levels in `order`, which comes with the facts and ends as the
-    closure.
+    """Return the offsets of the levels in `order`, from the facts at its start to the closure.
 
     `uses` lists the rules that use each atom, `missing` counts the body atoms that are not yet
     true, and `known` says which atoms are.

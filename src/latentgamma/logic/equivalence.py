@@ -14,8 +14,7 @@ from latentgamma.program.program import Program, Rule, require_program
 
 
 def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None:
-    """Return a fact set whose closures differ and an atom in just one of them,
-    or None if there is none.
+    """Return a fact set whose closures differ and an atom in just one of them; or None.
 
     Raises:
         ProgramError: if clingo is not installed.

@@ -24,7 +24,7 @@ from latentgamma.program.facts import Mask
 
 Planes: TypeAlias = npt.NDArray[np.uint64]
 
-#: About so many bytes are packed and unpacked in the time that Python visits one literal.
+#: About this many bytes are packed and unpacked in the time that Python visits one literal.
 BYTES_PER_LITERAL = 1024
 # Fact sets that are packed together, a multiple of 64: their bytes stay in the cache.
 _CHUNK = 2048
@@ -251,8 +251,7 @@ ODD = np.uint64(0xD1B54A32D192ED03)
 
 
 def random_planes(probabilities: npt.ArrayLike, N: int, *, seed: int = 0, start: int = 0) -> Planes:
-    """Return bit planes of N random fact sets, in which atoms are true independently of one
-    another.
+    """Return bit planes of N random fact sets, in which atoms are true independently.
 
     >>> from latentgamma.logic import unpack
     >>> planes = random_planes([0.0, 0.25, 1.0], 10_000)

@@ -75,7 +75,7 @@ def atom_of_goal(program: Program, atom: str | int) -> str:
 
 
 def instance_of(program: Program, rule: int) -> Instance | None:
-    """Return where a rule of a complete program comes from, if that can be told."""
+    """Return where a rule of a complete program comes from, if that is known."""
     if program.origin is None:
         return None
     written = program.rules[rule]

@@ -42,8 +42,7 @@ _AT_ONCE = 4096
 
 
 def find_missing_facts(program: Program, known: Closure, goal: int) -> set[int]:
-    """Return the indices of facts that derive the goal when they are added,
-    and no part of which does.
+    """Return the indices of facts that derive the goal when added, and no part of which does.
 
     They are atoms that no rule derives, where such atoms suffice.
 
@@ -57,8 +56,7 @@ def find_missing_facts(program: Program, known: Closure, goal: int) -> set[int]:
 
 
 def _underived_part(program: Program, known: Closure, goal: int) -> tuple[Program, Indices]:
-    """Return the part of the program the goal still depends on,
-    and what its atoms are in the whole.
+    """Return the part of the program that the goal still depends on, and its atoms in the whole.
 
     It has no atom that is derived, and the goal is its atom 0.
     """
@@ -230,7 +228,7 @@ def find_cheapest(
 
 # ---- The smallest change of the facts that makes an atom of a program with negation follow
 
-#: Clingo proves the change smallest, or gives the best one it has found after so many seconds.
+#: Clingo proves the change smallest, or gives the best one it has found after this many seconds.
 _PATIENCE = 10.0
 
 #: A rule: its heads, the atoms of its body, and those that are negated.

@@ -161,8 +161,7 @@ class AbstractRules(nn.Module, ABC):
     # ---- What differs where each process has a part
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the two numbers that all rules and atoms share,
-        as a step of these rules uses them.
+        """Return the two numbers that all rules and atoms share, as a step of these uses them.
 
         Args:
             gain: τ_nor, a scalar.
@@ -193,8 +192,7 @@ class AbstractRules(nn.Module, ABC):
         return self.literals()
 
     def in_any_process(self, condition: bool) -> bool:
-        """Return whether the condition is true in any of the processes that have a part of the
-        rules.
+        """Return whether the condition is true in any process that has a part of the rules.
 
         Args:
             condition: the condition in this process.

@@ -172,8 +172,7 @@ Step: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 def run_keeping_states(
     step: Step, tensors: Sequence[Tensor], state: Tensor, steps: int, stride: int
 ) -> tuple[Tensor, ...]:
-    """Return the states after every `stride` steps, and after the last:
-    what the backward pass keeps.
+    """Return the states after every `stride` steps and after the last, for the backward pass.
 
     The states between two of them are computed again when the backward pass comes there.
     """

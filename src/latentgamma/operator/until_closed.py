@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 
 from latentgamma.certificate.certify import Certificate
-from latentgamma.operator.kernels.interface import has_numba, has_triton, make_literal_rows
+from latentgamma.operator.kernels.interface import (
+    LEAST_SIZE,
+    has_numba,
+    has_triton,
+    make_literal_rows,
+)
 from latentgamma.operator.rules import Literals, SparseRules
 from latentgamma.program.program import Program
 
@@ -45,8 +50,7 @@ class CertificateCache:
         self._entry: _Entry | None = None
 
     def kept(self, key: tuple[object, ...]) -> tuple[Certificate, list[Tensor]] | None:
-        """Return the certificate for this key, and the values it holds for as `joined_values` gives
-        them.
+        """Return the certificate for this key, and the values (`joined_values`) that it holds for.
 
         None where there is none yet. Whether the values are still the same is for the caller to see.
         """
@@ -78,8 +82,7 @@ class CertificateCache:
 
 
 def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return all values: on the CPU as they are, on other devices as one flat tensor for each
-    dtype.
+    """Return all values: on the CPU as they are, elsewhere as one flat tensor for each dtype.
 
     Each comparison on a device has to be waited for, so there should be few.
     """
@@ -115,8 +118,6 @@ RunCounts: TypeAlias = Callable[[Tensor, npt.NDArray[np.int64]], Tensor]
 _FIRST_CHUNK = 4
 #: States kept for a backward pass, in values; where there may be more, the depth is waited for.
 _MOST_KEPT = 1 << 26
-#: Programs with fewer atoms, rules and literals than this do without compiled code.
-_LEAST_SIZE = 128
 
 
 class _Limits(NamedTuple):
@@ -128,7 +129,7 @@ class _Limits(NamedTuple):
     @classmethod
     def of(cls, certificate: Certificate) -> _Limits:
         """Return the limits inside the window of a certificate that holds."""
-        # Facts that are only half true may need longer than the true ones t_min speaks of.
+        # Soft facts may need more steps than t_min, which is about facts at 1.
         most = int(min(certificate.t_max, 4 * certificate.t_min + 16))
         return cls(int(certificate.t_min) - certificate.depth, most)
 
@@ -256,7 +257,7 @@ def _run_on(
 
 
 def _is_boolean(state: Tensor) -> bool:
-    """Return whether every value is 0 or 1, which is what the certificate speaks of."""
+    """Return whether every value is 0 or 1, as the certificate assumes."""
     if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
         array = state.numpy()  # comparing a small array takes numpy a tenth of the time
         return bool(((array == 0) | (array == 1)).all())
@@ -335,7 +336,7 @@ def _closures_of(
         if CudaClosure.fits(rows):
             return CudaClosure(rows), None
     plain = TorchClosure(literals, program.R, device)
-    if not has_numba() or program.M + program.R + len(literals.body_rule) < _LEAST_SIZE:
+    if not has_numba() or program.M + program.R + len(literals.body_rule) < LEAST_SIZE:
         return plain, None
     from latentgamma.operator.kernels.cpu_launch import CompiledClosure
 

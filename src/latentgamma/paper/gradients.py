@@ -27,7 +27,7 @@ from latentgamma.program.facts import (
 )
 from latentgamma.program.program import Program
 
-#: Without a choice of atoms, one atom is looked at for each of about so many depths.
+#: Without a choice of atoms, one atom is looked at for each of about this many depths.
 _DEPTHS = 12
 #: About how many values the states of one backward pass may hold.
 _VALUES_AT_ONCE = 1 << 26

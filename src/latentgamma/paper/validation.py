@@ -470,7 +470,7 @@ def multi_head(
 
 # ---- Phase C: accuracy and certificates of models with noise on their logits
 
-#: Runs are checked every so many steps; examples that can no longer become right are dropped.
+#: Runs are checked every this many steps; examples that can no longer become right are dropped.
 _CHECK_INTERVAL = 9
 
 

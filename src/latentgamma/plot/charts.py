@@ -187,7 +187,7 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
 
 # ---- Runs of the operator as heat maps
 
-#: At most so many rows have names; at most so many rows and columns are drawn.
+#: At most this many rows have names; at most this many rows and columns are drawn.
 _LABELLED_ROWS, _MOST_ROWS, _MOST_COLUMNS = 60, 2_000, 4_000
 #: Height of a row with a name, in inches.
 _ROW = 0.24

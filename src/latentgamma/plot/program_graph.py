@@ -313,8 +313,7 @@ def _linked(
 
 
 def _passing(links: list[_Link], layer: list[int], width: list[float]) -> list[list[int]]:
-    """Return the nodes each link runs through; adds places in the layers it passes,
-    if they are few.
+    """Return the nodes each link runs through; add places in the layers it passes, if few.
 
     Links that leave one node in one direction share their way as far as it goes.
     """

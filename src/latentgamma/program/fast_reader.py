@@ -78,7 +78,7 @@ def _sort_by_heap(row: _Array) -> None:
 _Bytes = npt.NDArray[np.uint8]
 
 #: Places in the array `counts`: the number of atoms, where their names end, the same two before
-#: the statement being read, and a number that nobody reads.
+#: the statement being read, and a number that is written so that two loops are not optimised away.
 ATOMS, NAMES_END, ATOMS_BEFORE, END_BEFORE, SPARE = range(5)
 
 _NEWLINE = 10
@@ -325,8 +325,7 @@ class Rest(NamedTuple):
 
 
 def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
-    """Return the program of the statements read, and what is left;
-    None if compiled code cannot read this text.
+    """Return the program of the statements read, and the rest; None if this text cannot be read.
 
     >>> program, rest = scan_rules(b"bird :- penguin.  % comment")
     >>> print(program)

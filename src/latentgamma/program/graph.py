@@ -121,8 +121,7 @@ def order_rules(uses: Rows, heads: Rows) -> RuleOrder:
 def strong_components(
     uses: Rows, heads: Rows
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the strongly connected component of each node,
-    and when a depth-first search leaves it.
+    """Return the strongly connected component of each node, and when the search leaves it.
 
     The nodes are the atoms, then the rules: an atom points to the rules that use it, and a rule
     to its heads. Components are numbered against the edges: an edge between two of them leads
@@ -319,8 +318,7 @@ def raise_levels(
     level: Cells,
     block_of: Cells,
 ) -> int:
-    """Return the place of a literal that negates an atom of its own cycle,
-    or −1 after `level` was raised.
+    """Return the place of a literal that negates an atom of its own cycle, or −1 and raise `level`.
 
     Blocks of rules come in topological order; a cyclic block is one strongly connected component.
     `level` comes as 0 and `block_of`, which is working memory, as −1.

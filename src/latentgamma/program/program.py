@@ -139,7 +139,7 @@ class Rules(Sequence[Rule]):
         return f"Rules({', '.join(shown)})"
 
 
-# ---- Where the rules of a grounded program come from, so that proofs can speak of the source
+# ---- Where the rules of a grounded program come from, so that proofs can name the source
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Origin(Protocol):
         """Return the same program with every body as it was written, nothing evaluated away."""
 
     def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
-        """Return where a rule of the complete program comes from, if that can be told."""
+        """Return where a rule of the complete program comes from, if that is known."""
 
     def places(self, atom: str) -> list[str]:
         """Return where the rules for the predicate of an atom stand."""

@@ -360,8 +360,7 @@ def read_rule_bytes(data: bytes, path: str, *, negation: bool = True) -> Program
 def _read_rules(
     text: str, path: str, negation: bool, scanned: tuple[Program, Rest] | None = None
 ) -> Program:
-    """Return the program of a prepared text, read token by token:
-    it knows all forms and all errors.
+    """Return the program of a prepared text, read token by token, with all forms and errors.
 
     Args:
         text: what to read.
@@ -627,8 +626,7 @@ def _shown(text: str) -> str:
 
 
 def atom_name(program: Atoms, text: str) -> str:
-    """Return the name of the atom that a text means: the text itself,
-    or what rule text makes of it.
+    """Return the name of the atom that a text means: the text, or what rule text makes of it.
 
     A text that names no atom comes back as it is, for an error to show.
 

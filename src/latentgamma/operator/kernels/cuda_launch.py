@@ -45,7 +45,7 @@ class GatheredRows:
     other: Tensor
     place: Tensor
     most: int  # the length of the longest row
-    longest: dict[int, Tensor]  # and of the longest in each run of so many rows
+    longest: dict[int, Tensor]  # and of the longest in each run of this many rows
 
     def in_runs(self, rows: int) -> RowArguments:
         """Return these rows for a kernel that takes this many of them at a time."""
@@ -470,8 +470,7 @@ class CudaClosure:
         self.recorded_runs = RecordedRuns()
 
     def count(self, state: Tensor, delay: int, limit: int) -> tuple[Tensor, Tensor]:
-        """Return how many steps each example of a batch (B, M) takes,
-        without waiting for the device.
+        """Return how many steps each example (B, M) takes, without waiting for the device.
 
         Args:
             state: the batch.

@@ -224,7 +224,7 @@ class Kernel(Protocol):
 MOST_VALUES = 1 << 24
 #: Graphs that are kept.
 _MOST = 16
-#: After so many other runs a graph that was not used makes room for a new one.
+#: After this many other runs a graph that was not used makes room for a new one.
 _UNUSED = 200
 #: Kinds of runs that are remembered as seen.
 _MOST_SEEN = 1000
@@ -577,9 +577,9 @@ def _differentiable(
 # ---- Which kernel runs a model on a state
 
 #: Programs with fewer atoms, rules and literals than this do without compiled code, and without
-#: the second that loading it takes. The size of a batch has no say in it: an example's value
-#: must not depend on the others of its batch.
-_LEAST_SIZE = 128
+#: the second that loading it takes. The size of a batch does not matter: an example's value must not
+#: depend on the others of its batch.
+LEAST_SIZE = 128
 
 
 def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]) -> Kernel | None:
@@ -607,7 +607,7 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
 
 def is_worth_a_kernel(rules: SparseRules) -> bool:
     """Return whether the program is not too small for a kernel."""
-    return rules.M + rules.R + rules.body_rule.numel() >= _LEAST_SIZE
+    return rules.M + rules.R + rules.body_rule.numel() >= LEAST_SIZE
 
 
 def _is_traced() -> bool:
