@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from latentgamma.operator.annealing import Homotopy
 
 
-# ------- The learner of single heads that a method stands for, with progress and saved results
+# ---- The learner of single heads that a method stands for, with progress and saved results
 
 
 @dataclass
@@ -196,7 +196,7 @@ def _from_json(value: dict[str, Any]) -> HeadRules:
     return HeadRules(**(value | {"bodies": bodies, "alternatives": alternatives}))
 
 
-# ------------------------------------------------------ One way to learn for each kind of data
+# ---- One way to learn for each kind of data
 
 
 @dataclass
@@ -271,7 +271,7 @@ def _about(data: TrainingData, options: FitOptions, method: str) -> dict[str, An
     return about
 
 
-# ------------------------------------------------------------------------ transitions
+# ---- Transitions
 
 
 def _from_transitions(data: TrainingData, learner: HeadLearner) -> Learned:
@@ -320,7 +320,7 @@ def _from_transitions(data: TrainingData, learner: HeadLearner) -> Learned:
     return learned
 
 
-# ------------------------------------------------------------------------ closures
+# ---- Closures
 
 
 def _from_closures(data: TrainingData, learner: HeadLearner) -> Learned:
@@ -352,7 +352,7 @@ def _from_closures(data: TrainingData, learner: HeadLearner) -> Learned:
     return Learned(rules, learner.method, _reason(learner, unproved), alternatives)
 
 
-# ------------------------------------------------------------------------ models
+# ---- Models
 
 
 def _from_models(data: TrainingData) -> Learned:

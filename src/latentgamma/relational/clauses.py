@@ -30,7 +30,7 @@ from latentgamma.relational.problem import (
     literal_truth,
 )
 
-# --------- Clauses with variables: values, text, a canonical form and their description length
+# ---- Clauses with variables: values, text, a canonical form and their description length
 
 #: A predicate, by its number, and its variables. The head has the variables 0, 1, …
 Literal: TypeAlias = "tuple[int, tuple[int, ...]]"
@@ -152,7 +152,7 @@ def _atom(name: str, arguments: Iterable[int], letters: dict[int, str]) -> str:
     return f"{name}({inside})" if inside else name
 
 
-# -------------- Candidate clauses: bodies that cover no negative example, and some other tuple
+# ---- Candidate clauses: bodies that cover no negative example, and some other tuple
 # Bodies grow by one literal at a time. A body that covers negative examples only is dropped. One that
 # covers positive examples only is a candidate and is not made longer, since each longer body derives
 # less. A tuple without a label may be needed by a recursive rule, or lead to a negative example: a

@@ -36,7 +36,7 @@ from latentgamma.relational.search import (
     most_variables,
 )
 
-# ------------------- The candidate rules where some labels are wrong: bodies scored one by one
+# ---- The candidate rules where some labels are wrong: bodies scored one by one
 # The targets are read from the labels. A body that covers more positive than negative examples saves
 # bits of the description; the best of each length become candidates, and the most promising grow.
 
@@ -500,7 +500,7 @@ def _moves(chosen: tuple[int, ...], count: int) -> Iterable[tuple[int, ...]]:
             yield tuple(sorted((inside | {add}) - {drop}))
 
 
-# ----------------------- The choice of rules by gradient descent on sampled sets of candidates
+# ---- The choice of rules by gradient descent on sampled sets of candidates
 # Each candidate has a probability of being used. Sets of candidates are sampled, scored by their
 # least models, and the log-odds move along the score-function gradient of the expected description
 # length, with the mean of the other samples as the baseline. The candidates are those of the search.

@@ -19,7 +19,7 @@ from latentgamma.datalog.tables import cells_of, constant, table_facts
 from latentgamma.errors import DataError
 from latentgamma.logic.closure import closure
 
-# ------------------------------- Relations as integer arrays, with the indexes that joins need
+# ---- Relations as integer arrays, with the indexes that joins need
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 #: The truth of a row: a known fact, or a tuple that may be true (it has no label).
@@ -224,7 +224,7 @@ def join(
     return Bindings(tuple(extended), truth, table.example[source])
 
 
-# ----------------------- A learning problem: background facts and labelled examples, as arrays
+# ---- A learning problem: background facts and labelled examples, as arrays
 
 #: Facts by predicate and arity, each a tuple of cells.
 Facts: TypeAlias = "dict[tuple[str, int], list[tuple[str, ...]]]"

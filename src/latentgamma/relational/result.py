@@ -289,7 +289,7 @@ def _atom(name: str, arguments: Sequence[int]) -> str:
     return f"{name}({inside})" if inside else name
 
 
-# ------------------------------------------------------------ What `lg.relational.fit` returns
+# ---- What `lg.relational.fit` returns
 
 _MOST_LISTED = 10
 #: Descriptions whose lengths differ by less have the same length.
@@ -621,7 +621,7 @@ def _support(one: RuleEvidence) -> str:
     return f"support {one.support}, needed for {one.needed}{wrong}"
 
 
-# -------------------- From what a search found to a result: evidence, alternatives and reasons
+# ---- From what a search found to a result: evidence, alternatives and reasons
 
 #: Variants of one rule that are shown, and of which programs are made.
 _MOST_VARIANTS = 6

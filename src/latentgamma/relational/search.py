@@ -26,7 +26,7 @@ from latentgamma.relational.clauses import (
 from latentgamma.relational.invention import Definition, definitions
 from latentgamma.relational.problem import Problem, Relation
 
-# ----------- The shortest set of candidate clauses that explains the examples, found by clingo
+# ---- The shortest set of candidate clauses that explains the examples, found by clingo
 # Each candidate may be used. A model of the answer set program is a set of clauses whose least model
 # has every positive example and no negative one; clingo minimises the description length.
 
@@ -162,7 +162,7 @@ class Selection:
         return clauses + sum(self._definitions[d] for d in used)
 
 
-# ---------------------------- The candidate clauses of a search, one for each set of instances
+# ---- The candidate clauses of a search, one for each set of instances
 
 #: Candidates that are compared; the shortest ones of more.
 MOST_CANDIDATES = 4_000
