@@ -16,6 +16,8 @@ for facts in ([], ["cleared(bea,payroll)"], ["suspended(carl)"]):
 print()
 print(lg.derivation(policy, [], "can(ann,report,read)"))
 print()
+print(lg.derivations(policy, ["suspended(dan)"]))  # the reason for every permission
+print()
 print(lg.why_not(policy, [], "can(bea,payroll,read)"))
 print()
 print(lg.why_not(policy, ["suspended(dan)"], "can(dan,report,read)"))

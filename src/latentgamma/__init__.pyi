@@ -28,6 +28,7 @@ from latentgamma.logic.closure import closure as closure
 from latentgamma.logic.closures import closures as closures
 from latentgamma.logic.equivalence import equivalent as equivalent
 from latentgamma.logic.proof import derivation as derivation
+from latentgamma.logic.proof import derivations as derivations
 from latentgamma.logic.why_not import why_not as why_not
 from latentgamma.operator.model import LatentGamma as LatentGamma
 from latentgamma.operator.model import oracle as oracle

@@ -223,6 +223,26 @@ def test_explain_says_what_is_missing_and_returns_1(cli, tmp_path):
     cli("explain", ANIMALS, "tiger", "--facts", ",".join(["has_fur", *document["missing"]]))
 
 
+def test_explain_all_has_a_step_for_every_atom_that_follows(cli):
+    facts = SEEN.split(",")
+    found = lg.derivations(lg.load(ANIMALS), facts)
+    out, _ = cli("explain", ANIMALS, "--all", "--facts", SEEN)
+    head, *lines = out.splitlines()
+    assert head.split() == ["depth", "atom", "by", "from"]
+    assert [line.split(maxsplit=2)[:2] for line in lines] == [
+        [str(depth), atom] for depth, atom in zip(found.depth, found, strict=True)
+    ]
+    document = json.loads(cli("explain", "--all", ANIMALS, "--facts", SEEN, "--json")[0])
+    assert document.pop("rule_text") == {str(j): str(found.program.rules[j]) for j in found.rule}
+    assert document == found.to_dict()
+
+
+def test_explain_takes_an_atom_after_the_options(cli):
+    assert cli("explain", ANIMALS, "--facts", SEEN, "bird") == cli(
+        "explain", ANIMALS, "bird", "--facts", SEEN
+    )
+
+
 def test_the_atom_may_be_written_as_in_rule_text(cli):
     routes = EXAMPLES / "routes.lp"
     facts = "road(ulm,linz), road( linz, graz )"
@@ -462,6 +482,10 @@ def test_without_matplotlib_the_remedy_is_named(cli, tmp_path, monkeypatch):
         ("closure", "bad\0name.lp"),
         ("explain", ANIMALS, "unicorn"),
         ("explain", ANIMALS, "animal", "--dot", str(EXAMPLES)),
+        ("explain", ANIMALS),
+        ("explain", ANIMALS, "animal", "--all"),
+        ("explain", ANIMALS, "--all", "--dot", "proof.dot"),
+        ("explain", ANIMALS, "--all", "--facts", "unicorn"),
         ("certify", ANIMALS, "--constants", "magic"),
         ("certify", ANIMALS, "--depth", "-1"),
         ("certify", ANIMALS, "--horizon", "9" * 500),

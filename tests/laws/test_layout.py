@@ -77,7 +77,7 @@ SYMBOLS = """
 import latentgamma as lg
 program = lg.parse('b :- a. c :- a, b.')
 assert lg.closure(program, ['a']).atoms == {'a', 'b', 'c'}
-lg.derivation(program, ['a'], 'c'), lg.why_not(program, [], 'c'), lg.closures(program, [['a']])
+lg.derivation(program, ['a'], 'c'), lg.derivations(program, ['a']).table(), lg.why_not(program, [], 'c'), lg.closures(program, [['a']])
 lg.Constants.certified(program), lg.equivalent(program, program)
 """
 
@@ -94,14 +94,14 @@ def test_such_an_import_would_be_seen() -> None:
 def test_the_public_names_are_the_ones_promised() -> None:
     promised = {
         lg: """
-            parse load save Program Rule closure closures derivation why_not equivalent oracle
-            LatentGamma certify Constants Layer Categorical Inference Annealing shortcuts fit
+            parse load save Program Rule closure closures derivation derivations why_not equivalent
+            oracle LatentGamma certify Constants Layer Categorical Inference Annealing shortcuts fit
             extract RuleClassifier datalog relational generators plot explore distributed errors
             paper logic operator layer learning LatentGammaError ParseError
         """,
         lg.logic: """
-            step depth_bound pack unpack random_planes Closure Derivation ProofStep Absent WhyNot
-            Blocked Equivalence Rules
+            step depth_bound pack unpack random_planes Closure Derivation Derivations ProofStep Absent
+            WhyNot Blocked Equivalence Rules
         """,
         lg.operator: """
             rules DenseRules SparseRules StratifiedModel Trajectory Certificate Status Margins

@@ -196,6 +196,7 @@ def same_proofs(program: Program) -> None:
             proof = lg.derivation(program, facts, atom)
             assert (proof is not None) == (atom in true)
             assert proof is None or proof.holds()
+        assert set(lg.derivations(program, facts)) == true - facts
 
 
 def same_gaps(program: Program) -> None:
@@ -293,6 +294,7 @@ TAKES = {
     "closures": same_closures,
     "logic.depth_bound": same_closures,
     "derivation": same_proofs,
+    "derivations": same_proofs,
     "why_not": same_gaps,
     "equivalent": same_equivalences,
     "oracle": same_model,

@@ -42,6 +42,7 @@ READ_ONLY.flags.writeable = False
             lg.errors.ProgramError,
             "derivation takes a Program",
         ),
+        (lambda: lg.derivations(RULES, "a"), lg.errors.ProgramError, "derivations takes a Program"),
         (lambda: lg.why_not(RULES, "a", "b"), lg.errors.ProgramError, "why_not takes a Program"),
         (
             lambda: lg.equivalent(PROGRAM, RULES),

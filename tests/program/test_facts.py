@@ -89,6 +89,7 @@ QUESTIONS: dict[str, Callable[[Program, Any], Any]] = {
     "closure": lambda program, facts: lg.closure(program, facts).levels[0],
     "closures": lambda program, facts: program.names(lg.closures(program, [facts])[0]) & {"a", "b"},
     "derivation": ask_derivation,
+    "derivations": lambda program, facts: lg.derivations(program, facts).facts,
     "why_not": ask_why_not,
     "model.state": lambda program, facts: program.names(lg.oracle(program).state(facts)),
     "gradient_report": lambda program, facts: set(

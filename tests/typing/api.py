@@ -14,6 +14,9 @@ def symbols(path: str) -> frozenset[str]:
     depth: int = closed.depth
     many: npt.NDArray[np.bool_] = lg.closures(program, [[0], ["a"]])
     proof: lg.logic.Derivation | None = lg.derivation(program, ["a"], "b")
+    steps: lg.logic.Derivations = lg.derivations(program, ["a"])
+    rules: npt.NDArray[np.int32] = steps.rule
+    proof = proof or steps.proof(int(rules[0]))
     if proof is None:
         gap: lg.logic.WhyNot | None = lg.why_not(program, ["a"], "b")
         return gap.missing if gap is not None else frozenset()

@@ -312,7 +312,13 @@ def _closure_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     _add_rules(parser)
-    parser.add_argument("atom", metavar="ATOM", help="the atom to prove")
+    atom = parser.add_argument(
+        "atom", metavar="ATOM", help="the atom to prove; left out with --all"
+    )
+    atom.required = False  # not with --all; nargs="?" would refuse options before it
+    parser.add_argument(
+        "--all", action="store_true", help="instead of ATOM: one step for every atom that follows"
+    )
     _add_facts(parser)
     parser.add_argument("--dot", metavar="FILE", help="write the proof as a Graphviz graph")
     _add_plot(parser, "the proof")

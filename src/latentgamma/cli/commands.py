@@ -511,10 +511,16 @@ def closure(args: argparse.Namespace) -> int:
 def explain(args: argparse.Namespace) -> int:
     """Print a proof of the atom and return 0, or why it does not follow and return 1."""
     _check_files(args)
+    if args.all == (args.atom is not None):
+        raise UsageError("explain takes either ATOM or --all")
+    if args.all and (args.dot or args.plot):
+        raise UsageError("--dot and --plot are for the proof of one ATOM, not for --all")
     program = read_program(args)
     facts = read_facts(args, program)
-    atom = atom_name(program, args.atom.strip())
     screen = Screen()
+    if args.all:
+        return _explain_all(screen, program, facts, as_json=args.json)
+    atom = atom_name(program, args.atom.strip())
     with working("searching for a proof"):
         failure = lg.why_not(program, facts, atom)
         proof = lg.derivation(program, facts, atom)
@@ -535,6 +541,18 @@ def explain(args: argparse.Namespace) -> int:
         screen.json({"derivable": True, **proof.to_dict(), "rule_text": texts})
     else:
         show_proof(screen, proof)
+    return 0
+
+
+def _explain_all(screen: Screen, program: Program, facts: list[str], *, as_json: bool) -> int:
+    with working("searching for proofs"):
+        found = lg.derivations(program, facts)
+        rows = [] if as_json else found.rows()
+    if as_json:
+        texts = _rule_texts(found.program, sorted(set(found.rule.tolist())))
+        screen.json({**found.to_dict(), "rule_text": texts})
+    else:
+        screen.table(("depth", "atom", "by", "from"), rows, right=4)
     return 0
 
 

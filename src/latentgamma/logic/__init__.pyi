@@ -8,6 +8,7 @@ from latentgamma.logic.planes import unpack as unpack
 from latentgamma.logic.proof import Absent as Absent
 from latentgamma.logic.proof import Blocked as Blocked
 from latentgamma.logic.proof import Derivation as Derivation
+from latentgamma.logic.proof import Derivations as Derivations
 from latentgamma.logic.proof import ProofStep as ProofStep
 from latentgamma.logic.why_not import WhyNot as WhyNot
 from latentgamma.program.program import Rules as Rules

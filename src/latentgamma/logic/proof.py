@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed, caption, tree
-from latentgamma.logic.closure import Closure, closure, closure_of_mask, stratum_facts
+from latentgamma._text import quantity
+from latentgamma.logic.closure import Closure, closure, closure_of_mask
 from latentgamma.program.facts import Facts, Mask, atom_index, fact_mask
-from latentgamma.program.graph import rules_deriving
+from latentgamma.program.graph import Rows, invert_rows, rules_deriving
 from latentgamma.program.names import quote
 from latentgamma.program.program import (
     Indices,
     Instance,
     Program,
-    require_definite,
+    read_only,
     require_program,
 )
 
@@ -354,50 +356,238 @@ def derivation(program: Program, facts: Facts, atom: str | int) -> Derivation | 
         ProgramError: if the first argument is not a program.
     """
     require_program(program, "derivation")
-    goal_name = atom_of_goal(program, atom)
-    program, given = complete_program(program, facts)
-    goal = program.index.get(goal_name)
-    if goal is None:  # no instance of its rules was possible
-        return None
-    known = closure_of_mask(program, given)
-    if not known.state[goal]:
-        return None
-    names, level = program.atoms, known.level.tolist()
-    reasons = _reasons(program, known, given)
-    steps = []
-    absent: dict[str, None] = {}
-    for i in sorted(atoms_needed(program, reasons, goal), key=lambda i: (level[i], i)):
-        rule = int(reasons[i])
-        if rule < 0:
-            steps.append(ProofStep(names[i], None, ()))
-            continue
-        literals = program.literals_of(rule).tolist()
-        premises = tuple(names[b] for b in literals if b >= 0)
-        origin = instance_of(program, rule)
-        negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
-        absent.update(dict.fromkeys(negated))
-        steps.append(ProofStep(names[i], rule, premises, tuple(negated), origin))
-    leaves = tuple(_absent(program, known, name) for name in absent)
-    everything = program.names(given) if leaves else frozenset()
-    return Derivation(program, names[goal], level[goal], tuple(steps), leaves, everything)
+    name = atom_of_goal(program, atom)
+    return Derivations(closure_of_mask(*complete_program(program, facts))).proof(name)
+
+
+# ---- Why every derived atom follows, in one pass
+
+#: A notebook and `print` show this many steps.
+_SHOWN_STEPS = 100
+
+
+@dataclass(frozen=True, repr=False)
+class Derivations(Displayed):
+    """One proof step for every atom that follows from some facts and is not given.
+
+    The steps come in an order in which every premise that is not given has its step before: by
+    depth, then by the index of the atom. `atom`, `rule` and `depth` have them as arrays, `steps`
+    as `ProofStep`s and `table()` as columns. Given facts, also those that a rule derives, have no
+    step; they are `facts`.
+
+    It has a length, iterates over the names of the atoms in the order of the steps, and supports
+    `in` for names and indices.
+
+    Attributes:
+        closure: the closure of the facts. The program of a grounded one has every body as it was
+            written.
+
+    >>> program = Program.from_rules([("animal", ["bird"]), ("bird", ["penguin"])])
+    >>> found = derivations(program, ["penguin"])
+    >>> found
+    Derivations(2 atoms from 1 fact, depth 2)
+    >>> print(found)
+    1  bird    rule 1  penguin
+    2  animal  rule 0  bird
+    >>> found.atom, found.rule, found.depth
+    (array([1, 0], dtype=int32), array([1, 0], dtype=int32), array([1, 2], dtype=int32))
+    """
+
+    closure: Closure
+
+    @property
+    def program(self) -> Program:
+        """The program whose atoms and rules the arrays number."""
+        return self.closure.program
+
+    @cached_property
+    def _reasons(self) -> Indices:
+        return read_only(reasons_of(self.closure))
+
+    @cached_property
+    def atom(self) -> Indices:
+        """The index of the atom of each step."""
+        derived = np.flatnonzero(self.closure.level > 0).astype(np.int32)
+        rows = Rows(np.arange(len(derived) + 1), self.closure.level[derived])
+        by_level = invert_rows(rows, self.closure.depth + 1).members  # a stable sort, linear
+        return read_only(derived[by_level])
+
+    @cached_property
+    def rule(self) -> Indices:
+        """The index of the rule of each step."""
+        return read_only(self._reasons[self.atom])
+
+    @cached_property
+    def depth(self) -> Indices:
+        """The level of the closure that each step derives, rising, from 1 on."""
+        return read_only(self.closure.level[self.atom])
+
+    @cached_property
+    def facts(self) -> frozenset[str]:
+        """The given facts."""
+        return self.program.names(self.closure.level == 0)
+
+    @cached_property
+    def steps(self) -> tuple[ProofStep, ...]:
+        """The steps; they are made when this is first read."""
+        return tuple(self._steps(self.atom.tolist()))
+
+    def _steps(self, atoms: Iterable[int]) -> Iterator[ProofStep]:
+        program, names = self.program, self.program.atoms
+        for i in atoms:
+            rule = int(self._reasons[i])
+            if rule < 0:
+                yield ProofStep(names[i], None, ())
+                continue
+            literals = program.literals_of(rule).tolist()
+            premises = tuple(names[b] for b in literals if b >= 0)
+            origin = instance_of(program, rule)
+            negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
+            yield ProofStep(names[i], rule, premises, tuple(negated), origin)
+
+    def proof(self, atom: str | int) -> Derivation | None:
+        """Return the proof of one atom, made of these steps.
+
+        Args:
+            atom: the name of an atom, or its index in `program`.
+
+        Returns:
+            What `derivation` returns: None if the atom does not follow.
+
+        Raises:
+            FactsError: if the program does not have this atom.
+        """
+        program, level = self.program, self.closure.level
+        goal = program.index.get(atom_of_goal(program, atom))
+        if goal is None or level[goal] < 0:  # None: no instance of its rules was possible
+            return None
+        needed = np.array(sorted(atoms_needed(program, self._reasons, goal)))
+        steps = tuple(self._steps(needed[np.argsort(level[needed], kind="stable")].tolist()))
+        absent = dict.fromkeys(name for step in steps for name in step.negated)
+        leaves = tuple(_absent(program, self.closure, name) for name in absent)
+        given = self.facts if leaves else frozenset()
+        return Derivation(program, program.atoms[goal], int(level[goal]), steps, leaves, given)
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return the steps as columns, for example for `pandas.DataFrame`.
+
+        Returns:
+            `atom`, `depth` and `rule`; `by`, the rule or the line it comes from as text; then
+            the names of the `premises`, of those among them that are `given`, and of the
+            `negated` atoms, which do not follow.
+        """
+        return {
+            "atom": list(self),
+            "depth": self.depth.tolist(),
+            "rule": self.rule.tolist(),
+            "by": [_by(step) for step in self.steps],
+            "premises": [step.premises for step in self.steps],
+            "given": [
+                tuple(name for name in step.premises if name in self.facts) for step in self.steps
+            ],
+            "negated": [step.negated for step in self.steps],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the steps as plain values.
+
+        Returns:
+            A dictionary with the given facts, the depth and the steps, for JSON.
+        """
+        return {
+            "facts": sorted(self.facts),
+            "depth": self.closure.depth,
+            "steps": [
+                {**_step_values(step), "depth": depth}
+                for step, depth in zip(self.steps, self.depth.tolist(), strict=True)
+            ],
+        }
+
+    def rows(self, most: int | None = None) -> list[tuple[str, str, str, str]]:
+        """Return the depth, the atom, its rule or line, and the body of each step, as text.
+
+        Args:
+            most: the number of steps; None for all.
+
+        Returns:
+            The cells of a table, row by row.
+        """
+        atoms = self.atom[:most].tolist()
+        return [
+            (
+                str(depth),
+                quote(step.atom),
+                _by(step),
+                ", ".join([*map(quote, step.premises), *(f"not {quote(n)}" for n in step.negated)]),
+            )
+            for depth, step in zip(self.depth.tolist(), self._steps(atoms), strict=False)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.atom)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.program.atoms[i] for i in self.atom.tolist())
+
+    def __contains__(self, atom: object) -> bool:
+        if not isinstance(atom, (str, int, np.integer)) or atom not in self.closure:
+            return False
+        return bool(self._reasons[self.program.index[atom] if isinstance(atom, str) else atom] >= 0)
+
+    def __repr__(self) -> str:
+        return f"Derivations({self._sizes()}, depth {self.closure.depth})"
+
+    def _sizes(self) -> str:
+        return f"{quantity(len(self), 'atom')} from {quantity(len(self.facts), 'fact')}"
+
+    def _more(self) -> list[str]:
+        more = len(self) - _SHOWN_STEPS
+        return [f"… {more:,} more"] if more > 0 else []
+
+    def __str__(self) -> str:
+        rows = self.rows(_SHOWN_STEPS)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines + self._more())
+
+    def _display(self) -> Display:
+        title = f"{self._sizes()}, in {quantity(self.closure.depth, 'step')}"
+        columns = ("depth", "atom", "by", "from")
+        return Display(title, columns=columns, rows=self.rows(_SHOWN_STEPS), notes=self._more())
+
+
+def _by(step: ProofStep) -> str:
+    return step.note.removeprefix("by ")
+
+
+def derivations(program: Program, facts: Facts = ()) -> Derivations:
+    """Return one proof step for every atom that follows from the facts, in one pass.
+
+    The time is linear in the size of the program. `derivation` is for one atom, with its proof
+    as a tree.
+
+    >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
+    >>> for step in derivations(program, ["penguin"]).steps:
+    ...     print(step.atom, step.note, step.premises)
+    bird rule 0 ('penguin',)
+    animal rule 1 ('bird',)
+
+    Args:
+        program: any program, with negation or without.
+        facts: one fact set in any form.
+
+    Returns:
+        The steps, as arrays, as a table, and as a proof of each atom.
+
+    Raises:
+        FactsError: if these are not facts of the program, or some are neither true nor false.
+        ProgramError: if the first argument is not a program.
+    """
+    require_program(program, "derivations")
+    return Derivations(closure_of_mask(*complete_program(program, facts)))
 
 
 # ---- Proofs
-
-
-def _reasons(program: Program, known: Closure, given: Mask) -> Indices:
-    """Return, for each atom, the rule that derives it; −1 if it is given or false. (M,)."""
-    if program.definite:
-        return reasons_of(known)
-    reasons = np.full(program.M, -1, np.int32)
-    state = given.copy()
-    for stratum in program.strata:
-        closed = closure_of_mask(stratum.program, stratum_facts(stratum, state))
-        local = reasons_of(closed)
-        derived = np.flatnonzero(local >= 0)
-        reasons[stratum.atom[derived]] = stratum.rules[local[derived]]
-        state[stratum.atom[derived]] = True
-    return reasons
 
 
 def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[int]:
@@ -423,20 +613,24 @@ def _absent(program: Program, known: Closure, name: str) -> Absent:
 
 def reasons_of(known: Closure) -> Indices:
     """Return, for each derived atom, a rule that derives it first; −1 for others. (M,)."""
-    program = require_definite(known.program, "reasons_of")
-    never = np.iinfo(np.int64).max - 1
-    level = known.level.astype(np.int64)
-    ready = np.zeros(program.R, np.int64)  # the step after which the body is true
+    program, level = known.program, known.level
+    never = np.iinfo(np.int32).max
+    # The step after which each literal is true; literal ~i stands i places from the end.
+    times = np.concatenate([np.where(level < 0, never, level), np.where(level < 0, 0, never)[::-1]])
+    ready = np.zeros(program.R, times.dtype)  # the step after which the body is true
     bodies = np.flatnonzero(program.body_sizes)
     if len(bodies):
-        levels = np.where(level < 0, never, level)[program.body_indices]
-        ready[bodies] = np.maximum.reduceat(levels, program.body_indptr[bodies])
+        starts = program.body_indptr[bodies]
+        ready[bodies] = np.maximum.reduceat(times[program.body_literals], starts)
     rule = np.repeat(np.arange(program.R), program.head_sizes)
-    first = np.flatnonzero(ready[rule] + 1 == level[program.head_indices])
-    # Of several the one with the shortest body, then the earliest: the last to be written.
-    first = first[np.lexsort((-rule[first], -program.body_sizes[rule[first]]))]
+    first = np.flatnonzero(ready[rule] < level[program.head_indices])
+    # Of several the one with the shortest body, then the earliest.
+    rank = np.full(program.M, np.iinfo(np.int64).max)
+    ranks = program.body_sizes[rule[first]] * program.R + rule[first]
+    np.minimum.at(rank, program.head_indices[first], ranks)
+    derived = level > 0
     reasons = np.full(program.M, -1, np.int32)
-    reasons[program.head_indices[first]] = rule[first]
+    reasons[derived] = rank[derived] % program.R
     return reasons
 
 
