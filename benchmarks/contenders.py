@@ -99,9 +99,7 @@ def our_model(job: Job, form: str) -> tuple[Solve, Read]:
     import torch
 
     import latentgamma as lg
-    from run import compile_kernels
 
-    compile_kernels()
     model, states = lg.oracle(program_of(job), form=form), states_of(job)
 
     def solve() -> Any:

@@ -93,7 +93,11 @@ def _losses(rows: dict[str, list[Row]]) -> Iterator[tuple[str, str, str]]:
             f"clingo × {other['seconds'] / ours['seconds']:.2g}",
         )
         first = _one(rows["startup"], who="operator, forward and backward, first process")
-        yield ("first call ever, while the kernels are compiled", _time(first["first_call_s"]), "")
+        yield (
+            "first call ever, in which the kernels are compiled",
+            _time(first["first_call_s"]),
+            "",
+        )
     if "learn" in rows:
         aims = [row for row in rows["learn"] if "must hold" in row and row["holds"] != ""]
         reached = sum(bool(row["holds"]) for row in aims)

@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def main() -> int:
         os.environ[variable] = str(given.threads)
     sys.path.insert(0, str(Path(__file__).parent))
     if given.name != "startup":  # it compiles in processes of its own
-        compile_kernels()
+        # In another process: here nothing is imported but what a benchmark itself imports.
+        subprocess.run([sys.executable, "-m", "latentgamma", "compile"], check=True)
     module, function, _ = BENCHMARKS[given.name]
     rows = getattr(importlib.import_module(module), function)()
     print(table(rows))
@@ -62,18 +64,6 @@ def main() -> int:
         found = {"about": about(given.name, given.threads), "rows": rows}
         given.json.write_text(json.dumps(found, indent=1, default=str) + "\n")
     return 0
-
-
-def compile_kernels() -> None:
-    """Compile the CPU kernels, so that nothing is measured while plain torch answers instead."""
-    from latentgamma.operator.kernels.cpu_launch import (
-        CLOSURE,
-        KernelKind,
-        compile_kinds,
-    )
-
-    for kind in (*(KernelKind(d, d, False, True) for d in ("float32", "float64")), CLOSURE):
-        compile_kinds(kind)
 
 
 def about(name: str, threads: int) -> dict[str, Any]:

@@ -86,11 +86,6 @@ with closure.pysat({solver!r}, program) as solver:
 print(ours, theirs)
 """
 
-COMPILE = """
-from latentgamma.operator.kernels.cpu_launch import KernelKind, compile_kinds
-compile_kinds(KernelKind("float32", "float32", False, True))
-"""
-
 PROCESSES = {
     "python": "pass",
     "import numpy": "import numpy",
@@ -143,8 +138,6 @@ def kernels() -> list[dict[str, Any]]:
             known = 0
             for which in ("first", "second"):
                 seconds, done = process(code, NUMBA_CACHE_DIR=folder)
-                if code is OPERATOR and which == "first":
-                    process(COMPILE, NUMBA_CACHE_DIR=folder)  # at least as long as the other one
                 found = len(list(Path(folder).rglob("*.nbc")))
                 row = {"job": "kernels", "who": f"{what}, {which} process", "seconds": seconds}
                 row |= {"first_call_s": "", "compiled": found - known}

@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,16 +32,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 def _one_thread_each() -> None:
     """Tests run side by side, and their tensors are small: threads would only get in the way."""
     torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _kernels_run_from_the_first_call() -> Iterator[None]:
-    """A test waits for the compiler, so that what runs does not depend on what ran before."""
-    from latentgamma.operator.kernels.cpu_launch import Compilation
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compilation, "is_ready", lambda self, kind: True)
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -22,15 +22,11 @@ def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset
 @contextmanager
 def path(kind: str) -> Iterator[None]:
     """Answer in Python alone, or by compiled code alone."""
-    names = ("_MOST_IN_PYTHON", "_MOST_BESIDE_NUMBA")
-    before = [getattr(compilation, name) for name in names]
-    for name in names:
-        setattr(compilation, name, {"plain": 10**15, "compiled": -1}[kind])
+    before, compilation.forced = compilation.forced, kind == "compiled"
     try:
         yield
     finally:
-        for name, value in zip(names, before, strict=True):
-            setattr(compilation, name, value)
+        compilation.forced = before
 
 
 PATHS = ("plain", "compiled")

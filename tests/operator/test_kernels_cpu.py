@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -31,13 +28,7 @@ from latentgamma.operator.kernels import (
     cpu as cpu_arithmetic,
 )
 from latentgamma.operator.kernels import (
-    cpu as cpu_forward,
-)
-from latentgamma.operator.kernels import (
     cpu_launch,
-)
-from latentgamma.operator.kernels import (
-    cpu_launch as compilation,
 )
 from latentgamma.operator.kernels import (
     interface as selection,
@@ -597,37 +588,9 @@ def test_a_moved_support_is_seen() -> None:
     torch.testing.assert_close(got, model(state, 2), rtol=0, atol=1e-13)
 
 
-_SECOND = """
-import torch
-from latentgamma import generators, oracle
-from latentgamma.operator.kernels import cpu_backward, cpu_forward, cpu_launch, cpu_read
-model = oracle(generators.g4())
-model(torch.zeros(20, model.M), 2).sum().backward()
-for kernel in (
-    cpu_read.read_coefficients, cpu_read.read_coefficients_backward,
-    cpu_forward.forward_tiles, cpu_backward.backward_tiles,
-):
-    assert kernel.stats.cache_hits and not kernel.stats.cache_misses, kernel.stats
-"""
-
-
-@pytest.mark.slow
-def test_a_second_process_compiles_nothing() -> None:
-    if not isinstance(cpu_forward.forward_tiles, numba.core.registry.CPUDispatcher):
-        pytest.skip("numba is off")
-    model = lg.oracle(lg.generators.g4())
-    model(torch.zeros(20, model.M), 2).sum().backward()
-    done = subprocess.run(
-        [sys.executable, "-c", _SECOND], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 _FORKED = """
 import os, threading, numpy, torch
 from latentgamma import generators, oracle
-from latentgamma.operator.kernels import compilation
-compilation.Compilation.is_ready = lambda self, kind: True  # wait for the compiler
 torch.set_num_threads(3)
 model = oracle(generators.g4(), form="sparse")
 # Comparing is left to numpy, too: torch's own threads do not outlive a fork.
@@ -641,55 +604,6 @@ with torch.no_grad():
         os._exit(0 if (model(state, 6).numpy() == before.numpy()).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
 """
-
-
-_COLD = """
-import time, torch
-from latentgamma import generators, oracle
-from latentgamma.operator.kernels import compilation, cpu_forward
-model = oracle(generators.g4())
-state = torch.zeros(20, model.M)
-with torch.no_grad():
-    first = model(state, 2)
-    assert not cpu_forward.forward_tiles.signatures  # plain torch has answered
-    kind = compilation.KernelKind("float32", "float32", False, False)
-    while not compilation.COMPILATION.is_ready(kind):
-        time.sleep(0.1)
-    torch.testing.assert_close(model(state, 2), first)
-stats = cpu_forward.forward_tiles.stats
-assert stats.cache_hits and not stats.cache_misses, stats  # another process has compiled it
-assert len(cpu_forward.forward_tiles.signatures) == 1
-for process in compilation.COMPILATION._processes.values():
-    process.kill()
-    process.wait()
-"""
-
-
-@pytest.mark.slow
-def test_no_call_waits_for_a_compiler(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _COLD],
-        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("alone", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_is_compiled_ahead_is_what_is_called(dtype: str, alone: bool) -> None:
-    kind = compilation.KernelKind(dtype, dtype, alone, True)
-    model = soft(random_program(4, 30, 20, body=4)).to(getattr(torch, dtype))
-    state = high_states(model, 2 if alone else 20).to(model.dtype).requires_grad_()
-    before = {}
-    for function, arguments in compilation._calls(kind):
-        function.compile(compilation._signature(arguments))
-        before[function] = set(function.signatures)
-    model(state, 2).sum().backward()
-    for function, signatures in before.items():
-        assert set(function.signatures) == signatures
 
 
 @pytest.mark.slow

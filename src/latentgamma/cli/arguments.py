@@ -15,6 +15,7 @@ from latentgamma.cli import commands as fact_tables
 from latentgamma.cli import commands as ground
 from latentgamma.cli import commands as validate
 from latentgamma.cli.commands import UsageError
+from latentgamma.cli.compile import compile_all
 from latentgamma.cli.console import write_output
 from latentgamma.learning.options import Kind
 
@@ -529,6 +530,7 @@ _COMMANDS = (
     _Command(
         "report", "render the results of validate again", _report_arguments, validate.report
     ),
+    _Command("compile", "compile all code ahead of time", _add_json, compile_all),
     _Command(
         "completion", "print a completion script for a shell", _completion_arguments, _completion
     ),

@@ -51,6 +51,27 @@ def print_message(text: str) -> None:
         sys.stderr.write(f"latentgamma: {text}\n")
 
 
+@contextmanager
+def announced_compilation() -> Iterator[None]:
+    """Meanwhile say on a terminal, once, that numba has to compile something."""
+    from latentgamma.program.compilation import on_compile
+
+    def announce(name: str) -> None:
+        on_compile.remove(announce)
+        print_message(
+            "compiling, which takes some seconds, once on this machine; 'latentgamma compile' "
+            "does it ahead of time"
+        )
+
+    if sys.stderr is not None and sys.stderr.isatty():
+        on_compile.append(announce)
+    try:
+        yield
+    finally:
+        if announce in on_compile:
+            on_compile.remove(announce)
+
+
 def report_interruption(checkpoint: str | None) -> int:
     """Say what was saved of an interrupted search; return the exit code."""
     from latentgamma._checkpoint import delete_checkpoint, finished_pieces

@@ -74,13 +74,14 @@ def _run(argv: Sequence[str] | None) -> int:
     import warnings
 
     from latentgamma.cli.arguments import parse_arguments
-    from latentgamma.cli.console import write_output
+    from latentgamma.cli.console import announced_compilation, write_output
 
     with warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
         args = parse_arguments(argv)
-        code: int = args.run(args)
+        with announced_compilation():
+            code: int = args.run(args)
     write_output()
     return code
 

@@ -21,6 +21,8 @@ from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.extending import intrinsic, overload, register_model
 
+from latentgamma.program.compilation import load_numba
+
 #: Examples in a tile.
 TILE = 16
 
@@ -426,6 +428,7 @@ def log(typing: Any_, a: Any_) -> Signature | None:
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel as cached machine code that runs without the interpreter's lock."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    load_numba()  # what is compiled is announced
     try:
         made: Callable[..., Any] = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder here can be written to: compile afresh in each process

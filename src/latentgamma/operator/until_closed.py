@@ -15,12 +15,7 @@ import torch
 from torch import Tensor
 
 from latentgamma.certificate.certify import Certificate
-from latentgamma.operator.kernels.interface import (
-    LEAST_SIZE,
-    has_numba,
-    has_triton,
-    make_literal_rows,
-)
+from latentgamma.operator.kernels.interface import LEAST_SIZE, has_triton, make_literal_rows
 from latentgamma.operator.rules import Literals, SparseRules
 from latentgamma.program.program import Program
 
@@ -284,30 +279,18 @@ def _level_of_caller() -> int:
     return level
 
 
-class _ClosureEntry(NamedTuple):
-    program: Program
-    device: torch.device
-    plain: BatchClosure
-    compiled: BatchClosure | None  # used once the compiler is done
-
-
 class ClosureCache:
     """Keeps T_P of one program in the form that runs on batches. A copy of a model starts anew."""
 
     def __init__(self) -> None:
-        self._entry: _ClosureEntry | None = None
+        self._entry: tuple[Program, torch.device, BatchClosure] | None = None
 
     def get(self, program: Program, device: torch.device) -> BatchClosure:
-        """Return T_P of this program, compiled where that is worth it and the compiler is done."""
+        """T_P of this program, compiled where that is worth it."""
         entry = self._entry  # read once: another thread may replace it
-        if entry is None or entry.program is not program or entry.device != device:
-            entry = self._entry = _ClosureEntry(program, device, *_closures_of(program, device))
-        if entry.compiled is None:
-            return entry.plain
-        from latentgamma.operator.kernels import cpu_launch
-
-        ready = cpu_launch.COMPILATION.is_ready(cpu_launch.CLOSURE)
-        return entry.compiled if ready else entry.plain
+        if entry is None or entry[0] is not program or entry[1] != device:
+            entry = self._entry = program, device, _closure_of(program, device)
+        return entry[2]
 
     def on_gpu(self, program: Program, device: torch.device) -> CudaClosure | None:
         """Return T_P of this program as a GPU kernel, where there is one for it."""
@@ -322,10 +305,7 @@ class ClosureCache:
         return ClosureCache, ()
 
 
-def _closures_of(
-    program: Program, device: torch.device
-) -> tuple[BatchClosure, BatchClosure | None]:
-    """Return T_P as it can run at once, and as it can run once it is compiled."""
+def _closure_of(program: Program, device: torch.device) -> BatchClosure:
     literals = SparseRules.literals_of(program)
     if device.type == "cuda" and has_triton():
         from latentgamma.operator.kernels.cuda_launch import CudaClosure
@@ -334,13 +314,12 @@ def _closures_of(
             Literals(*(x.to(device) for x in literals)), M=program.M, R=program.R
         )
         if CudaClosure.fits(rows):
-            return CudaClosure(rows), None
-    plain = TorchClosure(literals, program.R, device)
-    if not has_numba() or program.M + program.R + len(literals.body_rule) < LEAST_SIZE:
-        return plain, None
+            return CudaClosure(rows)
+    if program.M + program.R + len(literals.body_rule) < LEAST_SIZE:
+        return TorchClosure(literals, program.R, device)
     from latentgamma.operator.kernels.cpu_launch import CompiledClosure
 
-    return plain, CompiledClosure(make_literal_rows(literals, M=program.M, R=program.R))
+    return CompiledClosure(make_literal_rows(literals, M=program.M, R=program.R))
 
 
 class BatchClosure(Protocol):

@@ -23,20 +23,57 @@ if TYPE_CHECKING:
 Cells: TypeAlias = Any
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
-# Python needs up to a microsecond for each literal it visits. A call below the first bound takes
-# a few hundredths of a second at most, and importing numba half a second. Where it is imported
-# already, only loading the loop from disk remains, once per process.
+# Python needs up to a microsecond for each literal it visits, and importing numba takes half a second.
+#: A call that visits fewer literals is as quick in Python.
+_LEAST = 1_000
+#: A call that visits more is worth the import on its own.
 _MOST_IN_PYTHON = 20_000
-_MOST_BESIDE_NUMBA = 1_000
+#: So are calls that visit more together. Where numba is imported already, loading loops remains.
+_MOST_IN_ALL = 200_000
+_visited = 0
+#: Whether all calls run compiled code, or none; for tests, and to compile ahead of time.
+forced: bool | None = None
 
 
 def worth_compiling(work: int) -> bool:
     """Whether a call that visits this many literals should run compiled code.
 
-    The size of the call decides, not how often it was made before. A process that makes many
-    small calls is served best by importing numba first.
+    That depends on the work asked for in this process so far, so it is only asked where both give
+    the same bits.
     """
-    return work > (_MOST_BESIDE_NUMBA if "numba" in sys.modules else _MOST_IN_PYTHON)
+    global _visited  # noqa: PLW0603
+    if forced is not None:
+        return forced
+    if work <= _LEAST:
+        return False
+    _visited += work
+    return work > _MOST_IN_PYTHON or _visited > _MOST_IN_ALL or "numba" in sys.modules
+
+
+#: Called with the name of a function before numba compiles it; not if it was kept on disk.
+on_compile: list[Callable[[str], None]] = []
+
+
+@cache
+def load_numba() -> Any:
+    """The module numba, which announces what it compiles to `on_compile`."""
+    with paused_collector():
+        import numba
+        from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            function = event.data["dispatcher"].py_func
+            if not function.__module__.startswith("latentgamma."):
+                return  # numba's own, as a part of one of ours
+            for announce in tuple(on_compile):  # one may remove itself
+                announce(f"{function.__module__}.{function.__qualname__}")
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+    return numba
 
 
 @contextmanager
@@ -58,9 +95,7 @@ def paused_collector() -> Iterator[None]:
 @cache
 def compile_loop(loop: Loop) -> Loop:
     """The loop as machine code, which releases the interpreter while it runs."""
-    with paused_collector():
-        import numba
-
+    numba = load_numba()
     try:
         return cast(Loop, numba.njit(cache=True, nogil=True)(loop))
     except RuntimeError:  # no folder here can be written to: compile afresh in each process

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma.program.compilation import compile_loop
 from latentgamma.program.program import Indices, Program
 
 # ---- Rows of a compressed array as sorted sets
@@ -16,7 +16,7 @@ from latentgamma.program.program import Indices, Program
 _Array = npt.NDArray[Any]
 
 
-@numba.njit(cache=True)
+@compile_loop
 def sort_rows(row: _Array, ends: _Array) -> int:
     """Sort every row, drop repetitions, and return how many entries are left.
 
@@ -35,7 +35,7 @@ def sort_rows(row: _Array, ends: _Array) -> int:
     return kept
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _sort(row: _Array, begin: int, end: int) -> None:
     """Sort a range: by insertion while few entries move, else by a heap."""
     moves = 0
@@ -52,7 +52,7 @@ def _sort(row: _Array, begin: int, end: int) -> None:
             return
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _sort_by_heap(row: _Array) -> None:
     size = len(row)
     root = size // 2
@@ -95,7 +95,7 @@ NO_PLACE = np.iinfo(np.int64).min
 _LONGEST_PROBE = 1000
 
 
-@numba.njit(cache=True)
+@compile_loop
 def hash_name(names: _Bytes, begin: int, end: int) -> int:
     """Return a number below 2**32 that depends on every byte."""
     value = _HASH_START
@@ -104,7 +104,7 @@ def hash_name(names: _Bytes, begin: int, end: int) -> int:
     return int((value ^ (value >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
 
 
-@numba.njit(cache=True)
+@compile_loop
 def intern_names(
     table: _Array,
     names: _Bytes,
@@ -164,7 +164,7 @@ def intern_names(
     return table
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _same(names: _Bytes, one: int, other: int) -> bool:
     """Return whether two names are equal; both end with their line."""
     while names[one] == names[other]:
@@ -174,7 +174,7 @@ def _same(names: _Bytes, one: int, other: int) -> bool:
     return False
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _grow(table: _Array) -> _Array:
     """Return the same entries in a table twice as large."""
     larger = np.zeros((2 * len(table), 2), np.int64)
@@ -208,7 +208,7 @@ _QUOTE, _PRIME, _OPEN, _CLOSE, _COMMA, _BACKSLASH = b"\"'(),\\"
 _NOT = np.frombuffer(b"not", np.uint8)
 
 
-@numba.njit(cache=True)
+@compile_loop
 def copy_name(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
     """Return where the name at `at` ends in the text and in `names`; nowhere if it is not plain."""
     if data[at] == _QUOTE or data[at] == _PRIME:
@@ -260,7 +260,7 @@ def copy_name(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, in
     return at, end
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _copy_word(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
     """Return where a word or number ends in the text and in `names`; nowhere if there is none."""
     end = begin
@@ -285,7 +285,7 @@ def _copy_word(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, i
     return at, end
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int, int]:
     """Return where a quoted text ends in the text and in `names`, quotes included, or nowhere."""
     mark = data[at]
@@ -360,7 +360,7 @@ def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
     return Program._from_sorted_rows(tuple(names.split("\n")[:count]), *rows), rest
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _scan(
     data: _Bytes,
 ) -> tuple[bool, int, _Array, _Bytes, _Array, _Array, _Array, _Array, _Array, _Array]:
@@ -499,7 +499,7 @@ def _scan(
     )
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _starts_with(data: _Bytes, at: int, word: _Bytes) -> bool:
     """Return whether this word and a blank after it stand here."""
     if at + len(word) >= len(data) or CLASS[data[at + len(word)]] != BLANK:
@@ -510,7 +510,7 @@ def _starts_with(data: _Bytes, at: int, word: _Bytes) -> bool:
     return same == len(word)
 
 
-@numba.njit(cache=True)
+@compile_loop
 def _end_of_show(data: _Bytes, at: int) -> int:
     """Return where the '.' of a `#show` stands; the end of the text if that is not plain to see."""
     while at < len(data) and data[at] != _DOT:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -586,7 +584,7 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
     """Return the kernel that runs these rules on this state, or None where plain torch has to.
 
     What is traced, mapped or carries a forward derivative stays with plain torch, and so do
-    sixteen-bit states, and everything while the kernel is being compiled.
+    sixteen-bit states. The two differ by rounding, so nothing but the call may decide.
     """
     if not isinstance(rules, SparseRules) or torch.compiler.is_compiling():
         return None
@@ -598,8 +596,7 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
     if not are_plain(*every):
         return None
     if rules.body_rule.is_cpu and all(t.is_cpu for t in every):
-        backward = torch.is_grad_enabled() and any(t.requires_grad for t in every)
-        return _cpu_kernel(state, parameters[0].dtype, backward)
+        return _cpu_kernel()
     if state.dtype != torch.float32 or not all(t.is_cuda for t in (*every, rules.body_rule)):
         return None
     return _cuda_kernel()
@@ -614,28 +611,11 @@ def _is_traced() -> bool:
     return bool(torch._C._get_tracing_state())
 
 
-def _cpu_kernel(state: Tensor, parameters: torch.dtype, backward: bool) -> Kernel | None:
-    if not has_numba():
-        return None
-    loaded = "latentgamma.operator.kernels.cpu_launch" in sys.modules
-    with nullcontext() if loaded else paused_collector():
+@cache
+def _cpu_kernel() -> Kernel:
+    with paused_collector():
         from latentgamma.operator.kernels import cpu_launch
-        from latentgamma.operator.kernels import cpu_launch as compilation
-
-        alone = state.numel() <= cpu_launch.FEW * state.shape[-1]
-        kind = compilation.KernelKind(_name(state.dtype), _name(parameters), alone, backward)
-        return cpu_launch if compilation.COMPILATION.is_ready(kind) else None
-
-
-@cache
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-@cache
-def has_numba() -> bool:
-    """Return whether numba is installed."""
-    return importlib.util.find_spec("numba") is not None
+    return cpu_launch
 
 
 @cache

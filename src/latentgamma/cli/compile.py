@@ -1,0 +1,101 @@
+"""The command `compile`: runs every compiled function once, so that numba keeps its code on disk."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from latentgamma._text import quantity
+from latentgamma.cli.commands import UsageError
+from latentgamma.cli.console import Screen
+from latentgamma.cli.main import import_torch
+
+#: A cycle, bodies and heads of several atoms, and rules that follow each other.
+_RULES = "b :- a. a :- b. c :- a, d. d, e :- c, a, f. g :- e. h :- g, c. i :- c."
+
+
+def compile_all(args: argparse.Namespace) -> int:
+    """Compile what is not on disk yet, and say what that was."""
+    from latentgamma.program import compilation
+
+    try:
+        compilation.load_numba().njit(cache=True)(compile_all)
+    except RuntimeError:
+        raise UsageError(
+            "there is no folder to keep compiled code in; set NUMBA_CACHE_DIR to one"
+        ) from None
+    import_torch()
+    compiled: list[str] = []
+    start = time.perf_counter()
+    compilation.on_compile.append(compiled.append)
+    compilation.forced = True
+    try:
+        _run_logic()
+        _run_operator()
+        _run_layers()
+    finally:
+        compilation.forced = None
+        compilation.on_compile.remove(compiled.append)
+    seconds = time.perf_counter() - start
+    if args.json:
+        Screen().json({"compiled": compiled, "seconds": round(seconds, 3)})
+    else:
+        Screen().line(f"compiled {quantity(len(compiled), 'function')} in {seconds:.1f} s")
+    return 0
+
+
+def _run_logic() -> None:
+    import numpy as np
+
+    import latentgamma as lg
+    from latentgamma.learning.implications import apply_implications
+    from latentgamma.program.compilation import compile_loop
+    from latentgamma.program.fast_reader import scan_rules
+
+    scan_rules(_RULES.encode())
+    program = lg.parse(_RULES)
+    for facts in (["a"], ["a", "d", "f"]):
+        lg.closure(program, facts)
+    lg.closures(program, [["a"]])
+    lg.closures(program, lg.logic.pack(np.ones((1, program.M), bool)), packed=True)
+    lg.logic.unpack(lg.logic.random_planes([0.5] * program.M, 64), 64)
+    lg.logic.depth_bound(program)
+    lg.why_not(program, ["a"], "h")
+    lg.closure(lg.parse("#external b. a :- not b."), [])
+    words = np.zeros((1, 1), np.uint64)
+    compile_loop(apply_implications)(words, words, words)
+
+
+def _run_operator() -> None:
+    import torch
+
+    import latentgamma as lg
+
+    program = lg.generators.chain(100)
+    for dtype in (torch.float32, torch.float64):
+        model = lg.oracle(program, form="sparse", dtype=dtype)
+        for batch in (1, 20):
+            state = torch.zeros(batch, program.M, dtype=dtype)
+            model(state, 1).sum().backward()
+            model(state)
+
+
+def _run_layers() -> None:
+    import torch
+
+    import latentgamma as lg
+
+    program, inputs = lg.parse(_RULES), ["a", "d", "f"]
+    for dtype in (torch.float32, torch.float64):
+        given = torch.full((2, 3), 0.5, dtype=dtype, requires_grad=True)
+        layer = lg.Layer(program, inputs, ["h", "i"])
+        layer(given).sum().backward()
+        layer.eval()(given).sum().backward()
+        with torch.no_grad():
+            layer(given)
+        for groups in (inputs, lg.Categorical(inputs)):
+            for logits in (False, True):
+                layer = lg.Layer(
+                    program, groups, ["h", "i"], semantics="probability", from_logits=logits
+                )
+                layer(given if logits else given / 1.5, logits=logits).sum().backward()

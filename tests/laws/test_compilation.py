@@ -1,0 +1,151 @@
+"""Compiled code: when it is used, that being compiled changes no bit, and `latentgamma compile`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from latentgamma.cli.console import announced_compilation
+from latentgamma.program import compilation
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_small_work_that_adds_up_is_compiled_and_tiny_work_is_not() -> None:
+    run("""
+import sys
+import numpy as np
+import latentgamma as lg
+tiny = lg.parse("b :- a. c :- b, a. " + " ".join(f"d{i} :- c, b." for i in range(15)))
+for _ in range(2_000):
+    lg.closure(tiny, ["a"])
+assert "numba" not in sys.modules
+program = lg.generators.g4()
+rows = np.random.default_rng(0).random((500, program.M)) < 0.05
+first = lg.closures(program, rows)
+assert "numba" not in sys.modules
+for _ in range(200):
+    assert np.array_equal(lg.closures(program, rows), first)
+assert "numba" in sys.modules
+""")
+
+
+#: Prints the bits of answers, each asked for twice.
+BITS = """
+import numpy as np
+import torch
+import latentgamma as lg
+
+def show(*tensors):
+    print([tensor.detach().numpy().tobytes().hex() for tensor in tensors])
+
+program = lg.generators.g4()
+model = lg.oracle(program, form="sparse")
+state = torch.rand(5, program.M, generator=torch.Generator().manual_seed(0)).requires_grad_()
+for _ in range(2):
+    out = model(state, 3)
+    show(out, *torch.autograd.grad(out.square().sum(), [state, model.offset]))
+    show(model(state.detach().round()))
+print(lg.closures(program, (state > 0.9).numpy()).sum())
+for semantics in ("godel", "probability"):
+    rules = lg.parse("p :- a, b. q :- p, c. b :- q.")
+    layer = lg.Layer(rules, ["a", "b", "c"], ["q"], semantics=semantics)
+    given = state[:, :3].detach().requires_grad_()
+    for _ in range(2):
+        out = layer(given)
+        show(out, *torch.autograd.grad(out.sum(), given))
+"""
+
+
+@pytest.mark.slow
+def test_answers_have_the_same_bits_before_and_after_compilation(tmp_path: Path) -> None:
+    outputs = [run(BITS, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+    assert any(tmp_path.rglob("*.nbi"))
+    assert outputs[0] == outputs[1]
+    lines = outputs[0].splitlines()
+    assert lines[:2] == lines[2:4]
+    assert lines[5] == lines[6]
+    assert lines[7] == lines[8]
+
+
+#: Fails where a function is compiled.
+NOTHING_TO_COMPILE = """
+import numpy as np
+import torch
+import latentgamma as lg
+from latentgamma.program import compilation
+
+def refuse(name):
+    raise AssertionError(name)
+
+compilation.on_compile.append(refuse)
+program = lg.generators.random(300, 600, body=(1, 3), seed=3)
+rules = lg.parse("p :- a, b. q :- p, c. x :- q. p :- x, d.")
+inputs = ["a", "b", "c", "d"]
+for dtype in (torch.float32, torch.float64):
+    model = lg.oracle(program, form="sparse", dtype=dtype)
+    for batch in (1, 3, 7):
+        state = torch.rand(batch, program.M, dtype=dtype, requires_grad=True)
+        model(state, 3).sum().backward()
+        model.iterate(state, 2)
+        model(state.detach().round())
+    given = torch.full((3, 4), 0.25, dtype=dtype, requires_grad=True)
+    for semantics in ("godel", "probability"):
+        for groups in (inputs, lg.Categorical(inputs)):
+            for logits in (False, True):
+                layer = lg.Layer(rules, groups, "q", semantics=semantics, from_logits=logits)
+                layer(given, logits=logits).sum().backward()
+                layer.eval()(given, logits=logits).sum().backward()
+                with torch.no_grad():
+                    layer(given)
+compilation.forced = True
+lg.closure(program, program.atoms[:3])
+lg.closure(program, program.atoms[:200])
+lg.closures(program, np.eye(program.M, dtype=bool))
+lg.closures(program, lg.logic.random_planes([0.3] * program.M, 1000), packed=True)
+lg.closures(lg.parse("#external c. a :- not b. b :- c."), [["c"]])
+lg.why_not(program, [], program.atoms[5])
+lg.logic.depth_bound(program)
+lg.parse("a :- b. " * 300_000)
+"""
+
+
+@pytest.mark.slow
+def test_after_the_command_nothing_is_left_to_compile(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "latentgamma", "compile", "--json"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        counts.append(len(json.loads(done.stdout)["compiled"]))
+    assert counts[0] > 20
+    assert counts[1] == 0
+    run(NOTHING_TO_COMPILE, NUMBA_CACHE_DIR=str(tmp_path))
+
+
+def test_a_terminal_is_told_once_that_something_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda answer=terminal: answer)
+        with announced_compilation():
+            for name in ("first", "second"):
+                for announce in tuple(compilation.on_compile):
+                    announce(name)
+        assert not compilation.on_compile
+        assert capsys.readouterr().err.count("compiling") == terminal
