@@ -53,7 +53,7 @@ def print_message(text: str) -> None:
 
 @contextmanager
 def announced_compilation() -> Iterator[None]:
-    """Meanwhile say on a terminal, once, that numba has to compile something."""
+    """Say on a terminal, once, if numba has to compile something inside the context."""
     from latentgamma.program.compilation import on_compile
 
     def announce(name: str) -> None:

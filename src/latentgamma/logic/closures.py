@@ -32,7 +32,7 @@ from latentgamma.program.facts import FactSets, Mask, fact_rows
 from latentgamma.program.graph import Rows, reorder_rows, rule_order, rules_using
 from latentgamma.program.program import Program, require_program
 
-# ------------- The closures of many fact sets with numpy, one call for each body atom and head
+# ---- The closures of many fact sets with numpy, one call for each body atom and head
 
 
 class _Block(NamedTuple):
@@ -76,7 +76,7 @@ def close_with_numpy(program: Program, planes: Planes) -> None:
 
 
 def _close_cycle(block: _Block, rows: list[Planes], buffer: Planes) -> None:
-    """The same for one cyclic block: a rule is repeated when an atom of its body has changed."""
+    """Close one cyclic block: a rule is repeated when an atom of its body has changed."""
     queue = deque(range(len(block.rules)))
     queued = set(queue)
     while queue:
@@ -93,7 +93,7 @@ def _close_cycle(block: _Block, rows: list[Planes], buffer: Planes) -> None:
 
 
 def _all_true(rows: list[Planes], body: list[int], buffer: Planes) -> Planes:
-    """The fact sets in which all of the body is true; perhaps in the buffer."""
+    """Return the fact sets in which all of the body is true; perhaps in the buffer."""
     if len(body) == 1:
         return rows[body[0]]
     np.bitwise_and(rows[body[0]], rows[body[1]], buffer)
@@ -102,7 +102,7 @@ def _all_true(rows: list[Planes], body: list[int], buffer: Planes) -> Planes:
     return buffer
 
 
-# -------------------------------- The closures of many fact sets at once, 64 of them in a word
+# ---- The closures of many fact sets at once, 64 of them in a word
 
 # The words of a tile: the columns of the planes that go through all rules together. Wide tiles
 # spread the cost of reading a rule; the state of a tile should stay in the second-level cache.
@@ -139,7 +139,7 @@ def closures(
     threads: int | None = None,
     out: Any = None,
 ) -> Any:
-    """The closures of many fact sets.
+    """Return the closures of many fact sets.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> closures(program, [["penguin"], ["bird"], []])
@@ -187,7 +187,7 @@ def closures(
 
 
 def close_planes(program: Program, planes: Planes, threads: int, out: Planes | None) -> Planes:
-    """The closures of the fact sets in bit planes."""
+    """Return the closures of the fact sets in bit planes."""
     if len(planes) != program.M:
         raise FactsError(
             f"bit planes have one row for each atom, {program.M}, but these have {len(planes)}"
@@ -229,7 +229,7 @@ def close_planes(program: Program, planes: Planes, threads: int, out: Planes | N
 
 
 def _close_rows(program: Program, rows: Mask, threads: int) -> Mask:
-    """The closures of boolean rows: packed, closed and unpacked tile by tile."""
+    """Return the closures of boolean rows: packed, closed and unpacked tile by tile."""
     N, M = rows.shape
     if not rows.size:
         return rows.copy()
@@ -298,7 +298,7 @@ class Tile:
 
 
 def _worth_threads(size: int, threads: int) -> int:
-    """The number of threads, at most `threads`, for a call on so many bytes."""
+    """Return the number of threads, at most `threads`, for a call on this many bytes."""
     return min(threads, 1 + size // _BYTES_PER_THREAD)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 
-# ---------------------------- Compiled loops: how they are compiled, and when that is worth it
+# ---- Compiled loops: how they are compiled, and when that is worth it
 # A loop is a plain function that reads and fills flat sequences made by its caller. `compile_loop(loop)`
 # is its machine code, which numba keeps on disk. Importing this module does not import numba.
 
@@ -36,7 +36,7 @@ forced: bool | None = None
 
 
 def worth_compiling(work: int) -> bool:
-    """Whether a call that visits this many literals should run compiled code.
+    """Return whether a call that visits this many literals should run compiled code.
 
     That depends on the work asked for in this process so far, so it is only asked where both give
     the same bits.
@@ -56,7 +56,7 @@ on_compile: list[Callable[[str], None]] = []
 
 @cache
 def load_numba() -> Any:
-    """The module numba, which announces what it compiles to `on_compile`."""
+    """Return the module numba, which announces what it compiles to `on_compile`."""
     with paused_collector():
         import numba
         from numba.core import event
@@ -78,7 +78,7 @@ def load_numba() -> Any:
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """No garbage collection meanwhile, for imports and for loading compiled code.
+    """Pause the garbage collector, for imports and for loading compiled code.
 
     Both make many objects and no garbage. The collector would go through all objects of the
     process several times, those of torch among them, and take a third of the whole time.
@@ -94,7 +94,7 @@ def paused_collector() -> Iterator[None]:
 
 @cache
 def compile_loop(loop: Loop) -> Loop:
-    """The loop as machine code, which releases the interpreter while it runs."""
+    """Return the loop as machine code, which releases the interpreter while it runs."""
     numba = load_numba()
     try:
         return cast(Loop, numba.njit(cache=True, nogil=True)(loop))
@@ -102,11 +102,11 @@ def compile_loop(loop: Loop) -> Loop:
         return cast(Loop, numba.njit(nogil=True)(loop))
 
 
-# ---------------------------------------------- Threads for loops that release the interpreter
+# ---- Threads for loops that release the interpreter
 
 
 def processors() -> int:
-    """The number of processors that this process may use."""
+    """Return the number of processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not every system can say
@@ -114,7 +114,7 @@ def processors() -> int:
 
 
 def run_in_threads(work: Callable[[], None], threads: int) -> None:
-    """Call `work` from each of so many threads, or directly if one is enough."""
+    """Call `work` from each of this many threads, or directly if one is enough."""
     errors: list[BaseException] = []
 
     def work_or_keep_error() -> None:
@@ -144,7 +144,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def share_parts(work: Callable[[int, int], None], count: int, threads: int) -> None:
-    """Call `work(first, last)` so that parts 0 to `count` are done, on up to so many threads."""
+    """Call `work(first, last)` so that parts 0 to `count` are done, on up to this many threads."""
     threads = min(threads, count)
     if threads <= 1:
         work(0, count)

@@ -35,7 +35,7 @@ from latentgamma.operator.kernels.cpu import (
 )
 from latentgamma.operator.kernels.interface import Coefficients, LiteralRows, Parameters
 
-# ------------------------------ Threads for compiled code that releases the interpreter's lock
+# ---- Threads for compiled code that releases the interpreter's lock
 
 #: Pieces of work for each thread: one that starts late takes fewer.
 _PIECES = 4
@@ -46,7 +46,7 @@ _GROUP_LOCK = threading.Lock()
 
 
 def _forget() -> None:
-    """A child process has none of its parent's threads."""
+    """Forget the threads in a child process, which has none of its parent's."""
     global _GROUP_LOCK  # noqa: PLW0603
     _POOLS.clear()
     _GROUP_LOCK = threading.Lock()
@@ -105,7 +105,7 @@ def run_together(threads: int, work: Callable[[int], None]) -> None:
             other.result()
 
 
-# -------- T_P on batches of supports, compiled: how deep each one is, and whether it is closed
+# ---- T_P on batches of supports, compiled: how deep each one is, and whether it is closed
 
 #: Literals to visit, below which a second thread costs more than it brings.
 _CLOSURE_WORTH_A_THREAD = 1 << 23
@@ -121,7 +121,7 @@ def measure_depths(
     heads: tuple[Array, Array],
     depths: Array,
 ) -> None:
-    """depths[b] = the number of steps of T_P from support b to its closure."""
+    """Set depths[b] to the number of steps of T_P from support b to its closure."""
     use_start, use_rule = uses
     head_start, head_atom = heads
     R, M = len(body_start) - 1, supports.shape[1]
@@ -168,7 +168,7 @@ def measure_depths(
 def check_closed(
     supports: Array, bodies: tuple[Array, Array], heads: tuple[Array, Array], closed: Array
 ) -> None:
-    """closed[b] = whether every rule whose body lies in support b has its heads there too."""
+    """Set closed[b] to whether every rule whose body lies in support b has its heads there too."""
     body_start, body_atom = bodies
     head_start, head_atom = heads
     for b in range(len(supports)):
@@ -188,7 +188,7 @@ def check_closed(
 
 
 def _supports(state: Tensor) -> Array:
-    """The atoms above one half. (B, M)."""
+    """Return the atoms above one half. (B, M)."""
     if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
         array: Array = state.numpy()  # comparing a small array takes numpy a tenth of the time
         return np.ascontiguousarray(array > 0.5)
@@ -205,7 +205,7 @@ class CompiledClosure:
         self._size = rows.M + rows.R + len(rows.body_rule)
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """How many steps of T_P each support takes to its closure. (B,)."""
+        """Return how many steps of T_P each support takes to its closure. (B,)."""
         supports = _supports(state)
         depths = np.zeros(len(supports), np.int64)
         large = len(supports) * self._size >= _CLOSURE_WORTH_A_THREAD
@@ -219,14 +219,14 @@ class CompiledClosure:
         return depths
 
     def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Whether each support is closed. (B,)."""
+        """Return whether each support is closed. (B,)."""
         supports = _supports(state)
         closed = np.empty(len(supports), np.bool_)
         check_closed(supports, self._bodies, self._heads, closed)
         return closed
 
 
-# ------------------ The CPU kernel: batches cut into tiles, and the work divided among threads
+# ---- The CPU kernel: batches cut into tiles, and the work divided among threads
 # A tile of examples goes through all its steps before the next one starts, so that its state stays
 # in the cache. Threads take tiles. Where there are fewer tiles than threads, or a tile is too large
 # for a cache, all threads work on one tile, each on its own blocks of rules and atoms.
@@ -245,13 +245,13 @@ _RULES_AT_ONCE = 1 << 13
 _LINE = 64
 
 
-# -------------------------------------------------------------------- parameters
+# ---- Parameters
 
 
 def read(
     rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
 ) -> StepArrays:
-    """The coefficients of a step, with the literals."""
+    """Return the coefficients of a step, with the literals."""
     bodies, heads, uses, sources, rules = _numpy_form(rows)
     raw, gain, gate = _raw(rows, parameters)
     kind = np.float32 if dtype == torch.float32 else np.float64
@@ -281,7 +281,7 @@ def read(
 
 
 def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
-    """The gradients of the parameters, from those of the coefficients."""
+    """Return the gradients of the parameters, from those of the coefficients."""
     rules = _numpy_form(rows)[-1]
     raw, gain, _ = _raw(rows, parameters)
     given = RuleCoefficients(*(grad.numpy() for grad in grads[:5]))
@@ -309,7 +309,7 @@ def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients
 
 
 def _raw(rows: LiteralRows, parameters: Parameters) -> tuple[RuleParameters, float, float]:
-    """The parameters of the rules; gain and gate as a step uses them."""
+    """Return the parameters of the rules; gain and gate as a step uses them."""
     raw = _views(rows, parameters)
     tiny, eps = _limits(parameters.threshold.dtype)
     gain = max(_softplus(parameters.gain_raw.item()), tiny)
@@ -320,7 +320,7 @@ def _raw(rows: LiteralRows, parameters: Parameters) -> tuple[RuleParameters, flo
 
 
 def _views(rows: LiteralRows, parameters: Parameters) -> RuleParameters:
-    """The parameters of the rules as arrays, made once as long as they lie in the same memory."""
+    """Return the parameters of the rules as arrays, made again if their memory moves."""
     key = parameters.threshold.dtype, *[x.data_ptr() for x in parameters[:7]]
     cached = rows.kernel_form.get("cpu parameters")
     if cached is not None and cached[0] == key:  # type: ignore[index]
@@ -336,13 +336,13 @@ def _softplus(x: float) -> float:
 
 
 def _softplus_slope(x: float, least: float) -> float:
-    """The derivative of max(softplus(x), least)."""
+    """Return the derivative of max(softplus(x), least)."""
     return 0.0 if _softplus(x) < least else 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 @cache
 def _limits(dtype: torch.dtype) -> tuple[float, float]:
-    """The smallest positive normal number of a dtype, and its roundoff."""
+    """Return the smallest positive normal number of a dtype, and its roundoff."""
     limits = torch.finfo(dtype)
     return limits.tiny, limits.eps
 
@@ -350,7 +350,7 @@ def _limits(dtype: torch.dtype) -> tuple[float, float]:
 def _numpy_form(
     rows: LiteralRows,
 ) -> tuple[WeightedRows, WeightedRows, WeightedRows, WeightedRows, RuleIndex]:
-    """The literals as arrays: bodies, heads, uses, sources, rules.
+    """Return the literals as arrays: bodies, heads, uses, sources, rules.
 
     Weights are missing, but for the places of those of the sources among those of the heads.
     """
@@ -375,7 +375,7 @@ def _array(tensor: Tensor) -> Array:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-# -------------------------------------------------------------------- steps
+# ---- Steps
 
 
 def forward(
@@ -387,7 +387,7 @@ def forward(
     counts: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The last state (B, M); and, to keep, all states, tile by tile."""
+    """Return the last state (B, M); and, to keep, all states, tile by tile."""
     given = _array(state)
     result = np.empty_like(given)
     tiles = _Tiles(rows, len(given), given.dtype)
@@ -410,7 +410,7 @@ def forward(
 
 
 def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
-    """All states that `forward` kept. (T + 1, B, M)."""
+    """Return all states that `forward` kept. (T + 1, B, M)."""
     M = rows.M
     if kept.dim() == 3:  # (B, T + 1, at least M)
         return kept[:, :, :M].transpose(0, 1).contiguous()
@@ -427,7 +427,7 @@ def backward(
     counts: Tensor | None,
     learn: bool,
 ) -> tuple[Tensor, Coefficients | None]:
-    """The gradient of the first state (B, M); and, to learn, of the coefficients."""
+    """Return the gradient of the first state (B, M); and, to learn, of the coefficients."""
     given, states = _array(grad), _array(kept)
     M, R, batch = rows.M, rows.R, given.shape[1]
     tiles = _Tiles(rows, batch, given.dtype)
@@ -461,7 +461,7 @@ def backward(
 
 
 def _counts(counts: Tensor | None, batch: int, steps: int) -> Array:
-    """How many steps each example takes. (B,)."""
+    """Return how many steps each example takes. (B,)."""
     return np.full(batch, steps) if counts is None else _array(counts)
 
 
@@ -476,13 +476,13 @@ class _Tiles:
         self._atom_blocks, self._rule_blocks = -(-rows.M // BLOCK), -(-rows.R // BLOCK)
 
     def rows(self, many: tuple[int, ...], rows: int) -> Array:
-        """Zeros for this many rows; those of one example fill up their last group."""
+        """Return zeros for this many rows; those of one example fill up their last group."""
         if self._columns == 1:
             return _aligned_zeros((*many, -(-rows // TILE) * TILE), self._dtype)
         return _aligned_zeros((*many, rows, TILE), self._dtype)
 
     def block_sums(self) -> tuple[Array, Array]:
-        """One row per block of atoms, and one per block of rules."""
+        """Return one row per block of atoms, and one per block of rules."""
         shape = () if self._columns == 1 else (TILE,)
         return np.zeros((self._atom_blocks, *shape)), np.zeros((self._rule_blocks, *shape))
 
@@ -505,7 +505,7 @@ class _Tiles:
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Zeros that begin where a cache line does: a row across two lines takes two accesses."""
+    """Return zeros that begin at a cache line: a row across two lines takes two accesses."""
     count = math.prod(shape)
     memory = np.zeros(count + _LINE, dtype)
     start = -memory.__array_interface__["data"][0] % _LINE // memory.itemsize
