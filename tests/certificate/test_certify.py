@@ -81,7 +81,7 @@ def violations(model: lg.LatentGamma, certificate: lg.operator.Certificate, most
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 14))]
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
 )
 def test_inside_the_window_every_fact_set_is_exact(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -115,7 +115,7 @@ def test_inside_the_window_every_fact_set_is_exact(seed: int) -> None:
     assert late > 3
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     body=st.floats(1, 12),
@@ -589,7 +589,7 @@ def soft_inputs(facts: np.ndarray, delta: float, rng: np.random.Generator) -> to
     return torch.from_numpy(np.stack([corner, inside]))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_inside_the_window_every_soft_input_is_exact(seed: int) -> None:
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)

@@ -66,7 +66,7 @@ def subsets(names: list[str]):
 # ---------------------------------------------------------------- answers
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(texts())
 def test_closures_are_the_stable_models(parts) -> None:
     facts, candidates, lines = parts
@@ -82,7 +82,7 @@ def test_closures_are_the_stable_models(parts) -> None:
         assert closed.depth <= lg.logic.depth_bound(program)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(texts())
 def test_text_and_files_give_the_program_back(tmp_path_factory, parts) -> None:
     program = grounded(*parts)
@@ -132,7 +132,7 @@ def test_well_known_programs(rules: str, arities: dict[str, int]) -> None:
 # ---------------------------------------------------------------- proofs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(texts())
 def test_proofs_are_instances_of_the_lines_they_name(parts) -> None:
     facts, candidates, lines = parts
@@ -215,7 +215,7 @@ def test_a_forged_proof_with_negation_does_not_hold() -> None:
     assert not replace(proof, steps=(replace(proof.steps[0], negated=()),)).holds()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(texts())
 def test_repairs_derive_the_atom_and_nothing_less_does(parts) -> None:
     candidates = parts[1]
@@ -440,7 +440,7 @@ def test_what_takes_definite_programs_says_so() -> None:
 # ---------------------------------------------------------------- equivalence
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(stratified_programs(), stratified_programs())
 def test_equivalence_is_decided(one, other) -> None:
     names = sorted({*one.atoms, *other.atoms})
@@ -462,7 +462,7 @@ def test_equivalence_is_decided(one, other) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ground_texts(), st.randoms(use_true_random=False))
 def test_a_variable_does_not_change_the_grammar(text: str, random) -> None:
     plain = lg.parse(text)
@@ -511,7 +511,7 @@ größe(X), X <-3 => y(X).
 # ---------------------------------------------------------------- numbers
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(arithmetic_rules())
 def test_arithmetic_is_exact_or_refused(parts) -> None:
     q, r, head, comparisons = parts
@@ -538,7 +538,7 @@ def test_arithmetic_is_exact_or_refused(parts) -> None:
                 assert {atom for atom in found if atom.startswith("p(")} == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(NUMBERS)), max_size=5, unique=True),
     st.booleans(),
@@ -558,7 +558,7 @@ def test_sums_are_exact_or_refused(rows, grouped: bool) -> None:
             ground(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(-(2**33), 2**33) | st.sampled_from(NUMBERS), st.sampled_from(["{}", "- {}"]))
 def test_numbers_of_the_text_fit_or_are_refused(number: int, form: str) -> None:
     for text in (f"q({number}). p(X) :- q(X).", f"p(X) :- X = {form.format(abs(number))}."):
@@ -985,7 +985,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.sampled_from(TOKENS), max_size=12).map("".join))
 def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
     with warnings.catch_warnings():

@@ -127,7 +127,7 @@ def test_misroutes_stay_below_their_bound_and_are_not_far_from_it() -> None:
     assert 0.7 * bound < seen < bound
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 10**6), st.integers(1, 10**6), st.floats(0.1, 50.0), st.floats(0.01, 50.0)
 )  # fmt: skip
@@ -140,7 +140,7 @@ def test_probability_bound_and_cap_are_in_order(R: int, M: int, eta: float, sigm
     assert flip_bound(R, M, eta, 1.1 * sigma) >= bound
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(3, 10**12), st.floats(0.5, 40.0))
 def test_critical_sigma_solves_its_equation(logits: int, eta: float) -> None:
     sigma = critical_sigma(logits, 1, eta)

@@ -70,7 +70,7 @@ def test_every_fact_set_of_thousands_of_small_programs():
                 assert depth_bound(program) >= max(len(levels) - 1 for levels in expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(questions())
 def test_equals_the_reference_on_larger_programs(question: tuple[Program, list[list[str]]]):
     program, fact_sets = question

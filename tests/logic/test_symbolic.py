@@ -45,7 +45,7 @@ def antichain(bodies):
     return {b for b in bodies if not any(set(c) < set(b) for c in bodies)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.sets(
         st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda b: tuple(sorted(b))),
@@ -58,7 +58,7 @@ def test_from_all_states_the_learned_bodies_are_the_minimal_true_ones(bodies):
     assert found.unexplained == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=8))
 def test_smallest_bodies_are_all_the_smallest_hitting_sets(rows):
     lacks = np.array(rows, bool)
@@ -120,7 +120,7 @@ def test_bodies_that_fit_as_well_are_reported_until_an_example_decides():
     assert with_alternatives(task).alternatives == {}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=2, max_size=10),
     st.sampled_from([[(1,)], [(1, 2)], [(1,), (2, 3)], [(1, 2, 3), (2, 4)]]),
@@ -274,7 +274,7 @@ def implied(rows, chosen):
     return rows[(rows | ~chosen).all(1)].all(0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables)
 def test_from_rows_alone_each_set_implies_what_its_rows_share(rows):
     sets = all_states(rows.shape[1])
@@ -288,7 +288,7 @@ def test_from_rows_alone_each_set_implies_what_its_rows_share(rows):
             assert not implied(rows, shorter)[head]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables)
 def test_the_canonical_base_has_the_pseudo_closed_sets_as_premises(rows):
     pseudo = []

@@ -75,7 +75,7 @@ def layout_of(program, row=0.3, gap=0.2, wrap=False):
     return layered_layout(program, [0.5] * program.M, row=row, gap=gap, wrap=wrap)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(PROGRAMS)
 def test_no_two_atoms_of_a_layout_overlap(program):
     layout = layout_of(program)
@@ -86,7 +86,7 @@ def test_no_two_atoms_of_a_layout_overlap(program):
         assert 0.15 - 1e-9 <= y <= layout.height - 0.15 + 1e-9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(PROGRAMS)
 def test_every_rule_that_says_something_is_drawn_from_its_body_to_its_heads(program):
     layout = layout_of(program)

@@ -46,7 +46,7 @@ def test_a_saved_program_is_loaded_as_the_same_program(suffix: str, tmp_path: Pa
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(program=programs(names=names))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_dumped_program_is_read_as_the_same_program(suffix: str, program: Program) -> None:
     assert read(dumps(program, suffix).encode(), suffix) == program
 

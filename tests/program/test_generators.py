@@ -227,7 +227,7 @@ def random_arguments(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(random_arguments())
 def test_random_rules_keep_their_promises(arguments: dict[str, Any]) -> None:
     program = generators.random(**arguments)

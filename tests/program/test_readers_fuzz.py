@@ -70,7 +70,7 @@ def read_compiled(data: bytes) -> Program | None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_mutated_texts(suffix: str, data: st.DataObject) -> None:
     mutant = data.draw(mutations(TEXTS[suffix]))
     program = read_or_refused(mutant, suffix)
@@ -83,7 +83,7 @@ def test_mutated_texts(suffix: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("suffix", [".lp", ".cnf", ".json"])
 @given(data=st.one_of(st.binary(max_size=80), st.text(max_size=40).map(str.encode)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_arbitrary_bytes(suffix: str, data: bytes) -> None:
     program = read_or_refused(data, suffix)
     if suffix == ".lp":
@@ -91,7 +91,7 @@ def test_arbitrary_bytes(suffix: str, data: bytes) -> None:
 
 
 @given(st.one_of(st.binary(max_size=80), mutations([gzip.compress(t) for t in TEXTS[".lp"]])))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_compressed_data(data: bytes) -> None:
     read_or_refused(data, ".lp.gz")
 
@@ -110,7 +110,7 @@ def test_compressed_data(data: bytes) -> None:
         max_leaves=15,
     )
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_arbitrary_json_values(value: object) -> None:
     read_or_refused(json.dumps(value).encode(), ".json")
 

@@ -44,7 +44,7 @@ plain_names = st.sampled_from(["a", "b", "c", "_d1", "edge(a,b)", "é", "42"])
 
 
 @given(programs(names=names))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_printed_is_read_as_the_same_program(program: Program) -> None:
     assert parse(str(program)) == program
     assert scanned(str(program)) in {None, program}
@@ -63,7 +63,7 @@ def test_plain_names_stand_bare(name: str) -> None:
 
 
 @given(names)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_bare_name_is_read_as_it_stands(name: str) -> None:
     if quote(name) == name:
         assert parse(f" {name}\n.").atoms == (name,)
@@ -80,7 +80,7 @@ def test_declarations_are_printed_only_when_the_order_needs_them() -> None:
 
 
 @given(st.one_of(programs(names=plain_names, heads=1), programs(names=plain_names)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_clingo_reads_what_is_printed(program: Program) -> None:
     lines = [line for line in str(program).splitlines() if "42" not in line]
     text = "".join(f"{line}\n" for line in lines).replace("é", "e")
@@ -352,7 +352,7 @@ def outcome(text: str) -> Program | str:
 
 
 @given(st.lists(fragments, max_size=12).map("".join))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @example("#external .")
 @example("#show a/1. b.")
 @example("b. #show. a. #show x : a, b..c. c.")
@@ -386,7 +386,7 @@ def test_compiled_code_may_stop_anywhere(size: int, end: str) -> None:
 
 
 @given(programs(names=plain_names), st.sampled_from(["\n", "\r\n", " ", "% comment, é.\n"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_compiled_code_reads_plain_texts(program: Program, gap: str) -> None:
     text = str(program).replace(", ", f",{gap}").replace(".\n", f".{gap}")
     assert scanned(text) == program
