@@ -15,7 +15,7 @@ class _Bar(Protocol):
     """Where a bar is drawn."""
 
     def show(self, text: str, share: float) -> None:
-        """Draw the bar with its text, filled to this share."""
+        """Draw the bar with its text, filled to this fraction."""
 
     def close(self) -> None:
         """Remove the bar."""
@@ -42,7 +42,7 @@ class ProgressBar:
         """Show how far the work is.
 
         Args:
-            entry: an entry of a history, which has a `stage` and the share that is `explained`; or
+            entry: an entry of a history, which has a `stage` and the fraction `explained`; or
                 the name of a phase.
             done: the number of jobs of that phase that are done.
             total: the number of all its jobs.

@@ -167,7 +167,7 @@ def surprisal(positives: Mask, weights: Counts, task: HeadTask) -> npt.NDArray[n
 Implication: TypeAlias = tuple[int, Body]
 #: A learner of single heads: tasks and the nats that a body must explain in, rules out.
 LearnHeads: TypeAlias = Callable[[list[HeadTask], float], list[HeadRules]]
-#: Called with a stage, the rules so far, and the share of the examples that they explain.
+#: Called with a stage, the rules so far, and the fraction of the examples that they explain.
 ReportRules: TypeAlias = Callable[[str, Sequence[Implication], float], None]
 
 

@@ -206,7 +206,7 @@ def _best_tested(
     return left
 
 
-# ---- Rules from closures of which a share of the entries, facts too, may be wrong
+# ---- Rules from closures of which a fraction of the entries, facts too, may be wrong
 
 _ROUNDS = 4
 #: Examples that the likelihood of one rule is computed on.
@@ -231,7 +231,7 @@ def rules_from_noisy_closures(
     Args:
         examples: the fact sets and their closures.
         learn: the learner of single heads; it must allow for noise.
-        noise: the share of wrong entries.
+        noise: the fraction of wrong entries.
         probability: the probability of each label. (N, M)
         kept: rules that stay whatever the data say.
         report: called before each round.

@@ -27,7 +27,7 @@ from latentgamma.program.program import Rule
 
 #: The name of a feature that is false.
 _NOT = "not "
-#: The smallest share of wrong labels that is assumed where rows contradict each other.
+#: The smallest fraction of wrong labels that is assumed where rows contradict each other.
 _LEAST_NOISE = 0.01
 
 
@@ -43,8 +43,8 @@ class RuleClassifier:
     Args:
         negation: whether rules may use that a feature is false, as the atom `not a`.
         method: "auto", "symbolic" or "gradient", as in `fit`.
-        noise: the share of wrong labels; "auto" is 0 unless rows with equal features have
-            different labels, and else the share of labels that the majority of such rows refutes.
+        noise: the fraction of wrong labels; "auto" is 0 unless rows with equal features have
+            different labels; then the fraction of labels that the majority of such rows refutes.
         max_body: the largest body; by default 8.
         seed: the seed of everything random.
 
@@ -188,7 +188,7 @@ class RuleClassifier:
         return self.classes_[best]
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the share of rows that are predicted right.
+        """Return the fraction of rows that are predicted right.
 
         Args:
             X: features, as in `fit`.
@@ -295,7 +295,7 @@ def _different(heads: Sequence[str], features: Sequence[str]) -> list[str]:
 
 
 def _estimated_noise(states: Mask, labels: Mask) -> float:
-    """Return the share of labels that the majority of rows with equal features refutes."""
+    """Return the fraction of labels that the majority of rows with equal features refutes."""
     _, group = np.unique(packed_words(states), axis=0, return_inverse=True)
     size = np.bincount(group.ravel())
     true = np.stack([np.bincount(group.ravel(), column) for column in labels.T], axis=1)

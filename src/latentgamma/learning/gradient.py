@@ -86,7 +86,7 @@ def train(
 
     Args:
         tasks: the examples of each head.
-        noise: the share of wrong labels.
+        noise: the fraction of wrong labels.
         known: bodies of each head that are taken as they are.
         homotopy: the annealing schedule.
         seed: the seed of everything random.

@@ -57,7 +57,7 @@ def find_likely_rules(
 
     Args:
         task: the examples of the head.
-        noise: the share of wrong labels.
+        noise: the fraction of wrong labels.
         known: bodies that are taken as they are.
         proposals: the only bodies to choose from, apart from versions of the best of them with
             one other atom; by default every short body.
@@ -328,7 +328,7 @@ def _extended(X: Array, w: Array, bodies: set[Body]) -> list[Option]:
 
 
 def estimate_noise(states: Mask, labels: npt.NDArray[Any]) -> float | None:
-    """Return the share of false labels of atoms that were true before; None if there are too few.
+    """Return the fraction of false labels of atoms that were true before; None if too few.
 
     Rules never make an atom false, so each of these labels is wrong.
     """

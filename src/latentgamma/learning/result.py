@@ -47,7 +47,7 @@ class Evidence(NamedTuple):
     Attributes:
         rule: the rule.
         support: the number of examples in which the body was true and the head was not given.
-        confidence: the share of those in which the head followed.
+        confidence: the fraction of those in which the head followed.
         alternatives: rules that could replace it. Without noise this is empty exactly where the
             examples decide; otherwise it has the other shortest rules and, last, the longest one,
             and every rule between a shortest one and the longest fits as well. With noise these
@@ -71,7 +71,7 @@ def predict(program: Program, states: Mask, *, closed: bool) -> Mask:
 
 
 def accuracy(program: Program, data: Observations | None, *, closed: bool) -> float | None:
-    """Return the share of examples of which every labelled atom is right."""
+    """Return the fraction of examples of which every labelled atom is right."""
     if data is None:
         return None
     right = (predict(program, data.states, closed=closed) == (data.labels == 1)) | (data.labels < 0)
@@ -79,9 +79,9 @@ def accuracy(program: Program, data: Observations | None, *, closed: bool) -> fl
 
 
 def explained(program: Program, data: Observations, *, closed: bool, every_label: bool) -> float:
-    """Return the share that the rules explain, as learning curves have it.
+    """Return the fraction that the rules explain, as learning curves have it.
 
-    That is the share of the labels that became true, or of the examples whose closure lacks
+    That is the fraction of the labels that became true, or of the examples whose closure lacks
     nothing; or, where any label can be wrong, of all labels.
     """
     after, true = predict(program, data.states, closed=closed), data.labels == 1
@@ -96,7 +96,7 @@ def explained(program: Program, data: Observations, *, closed: bool, every_label
 
 
 def best_accuracy(data: Observations, noise: float) -> float:
-    """Return the share of examples that the true rules get right where labels are wrong."""
+    """Return the fraction of examples that the true rules get right where labels are wrong."""
     return float(np.average((1 - noise) ** (data.labels >= 0).sum(1), weights=data.counts))
 
 
@@ -174,7 +174,7 @@ class FitResult(Displayed):
         program: the rules.
         model: the network with these rules.
         certificate: whether that network provably equals the program, and in which window.
-        accuracy: the share of held-out examples of which every atom is right; None without any.
+        accuracy: the fraction of held-out examples of which every atom is right; None without any.
         evidence: support and confidence of each rule, and the alternatives to it.
         unexplained: for each atom, the number of examples in which it followed and no rule
             derives it.
@@ -182,8 +182,8 @@ class FitResult(Displayed):
         history: the learning curve.
         method: the method that was used.
         reason: why this method, and what is proved about its result.
-        noise: the share of wrong labels that was assumed or estimated.
-        training_accuracy: the share of training examples of which every atom is right.
+        noise: the fraction of wrong labels that was assumed or estimated.
+        training_accuracy: the fraction of training examples of which every atom is right.
     """
 
     program: Program

@@ -51,7 +51,7 @@ class HeadLearner:
 
     Attributes:
         method: "symbolic" or "gradient".
-        noise: the share of wrong labels.
+        noise: the fraction of wrong labels.
         seed: the seed of everything random.
         homotopy: the annealing schedule of the gradient learner.
         device: where that runs.

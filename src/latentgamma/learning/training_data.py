@@ -156,7 +156,7 @@ def _open_target(data: Observations) -> tuple[int, int, int] | None:
 
 # ---- Examples ready to be learned from: noise, held-out part, allowed atoms, known rules
 
-#: No larger share of wrong labels is assumed.
+#: No larger fraction of wrong labels is assumed.
 _MOST_NOISE = 0.45
 #: With fewer examples none is held out.
 _FEWEST_TO_SPLIT = 20
@@ -172,10 +172,10 @@ class TrainingData:
         held_out: the examples that measure accuracy, or None.
         allowed: which atoms (columns) the bodies of each head (rows) may use. (M, M)
         known: rules that are there from the start.
-        noise: the share of wrong labels.
+        noise: the fraction of wrong labels.
         closed: whether a target is everything that follows, and not one step.
         max_body: the largest body.
-        notes: where the share of wrong labels comes from.
+        notes: where the fraction of wrong labels comes from.
     """
 
     observations: Observations
@@ -231,7 +231,7 @@ def prepare(data: Observations, options: FitOptions) -> TrainingData:
 
 
 def _noise(data: Observations, options: FitOptions) -> tuple[float, tuple[str, ...]]:
-    """Return the share of wrong labels, and a note on where it comes from."""
+    """Return the fraction of wrong labels, and a note on where it comes from."""
     noise = options.noise
     if options.kind == "models":
         return 0.0, ()

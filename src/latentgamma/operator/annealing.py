@@ -11,7 +11,7 @@ import torch
 from latentgamma.errors import ModelError
 from latentgamma.operator.model import LatentGamma
 
-#: The share of the steps after which undecided weights are penalised.
+#: The fraction of the steps after which undecided weights are penalised.
 _DECISION_START = 0.6
 
 

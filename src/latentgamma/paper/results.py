@@ -189,7 +189,7 @@ class ExpressivityRow:
     constants: str
     examples: int
     steps: int
-    accuracy: float  # share of examples with every atom right
+    accuracy: float  # fraction of examples with every atom right
     fpr: float  # the largest of any example
     fnr: float  # the largest of any example
     t_conv: int  # the last example's first step with the right support; −1 if one never has it

@@ -45,7 +45,7 @@ class Budget:
         self._end, self._most = self._call.start + seconds, math.inf
 
     def part(self, *, rows: float = math.inf, share: float = 1.0) -> Budget:
-        """Return the budget of a phase: so many more rows, and a share of the time that is left."""
+        """Return the budget of a phase: `rows` more rows, and a fraction of the time left."""
         phase = copy.copy(self)
         phase._most = min(self._most, self.work + rows)
         if math.isfinite(self._end):

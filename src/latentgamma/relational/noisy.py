@@ -40,7 +40,7 @@ from latentgamma.relational.search import (
 # The targets are read from the labels. A body that covers more positive than negative examples saves
 # bits of the description; the best of each length become candidates, and the most promising grow.
 
-#: The share of the time that may be spent on bodies.
+#: The fraction of the time that may be spent on bodies.
 _BODY_SHARE = 0.45
 #: Bodies that grow at each level.
 _BEAM = 120
@@ -67,7 +67,7 @@ class LabelCost:
 
     Attributes:
         labels: their number.
-        noise: the share of wrong ones; None if it is estimated.
+        noise: the fraction of wrong ones; None if it is estimated.
     """
 
     labels: int
@@ -381,7 +381,7 @@ def noisy_search(
     budget: Budget,
     report: Report,
 ) -> tuple[Found, float]:
-    """Return the program with the shortest description, and the share of labels it gets wrong."""
+    """Return the program with the shortest description, and the fraction of labels it has wrong."""
     labels = sum(problem.label_count(target) for target in problem.targets)
     cost = LabelCost(labels, noise)
     source = NoisyCandidates(problem, options, cost, budget)
@@ -527,12 +527,12 @@ def gradient_search(
     budget: Budget,
     report: Report,
 ) -> tuple[Found, float]:
-    """Return the best set of candidates that was sampled, and the share of labels it gets wrong.
+    """Return the best set of candidates that was sampled, and the fraction of labels it gets wrong.
 
     Args:
         problem: the examples.
         options: the limits.
-        noise: the share of wrong labels; 0 for none, None to estimate it.
+        noise: the fraction of wrong labels; 0 for none, None to estimate it.
         budget: of work and time.
         report: called after each stage.
     """

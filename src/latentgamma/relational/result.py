@@ -322,7 +322,7 @@ class SearchStep:
     Attributes:
         stage: what was finished.
         candidates: the number of candidate rules.
-        explained: the share of positive examples that some candidate derives.
+        explained: the fraction of positive examples that some candidate derives.
         seconds: since the start of the call.
     """
 
@@ -360,14 +360,14 @@ class RelationalResult(Displayed):
         unexplained: positive examples that the program does not derive; if none was found, those
             that no candidate rule derives.
         wrong: negative examples that the program derives; only with wrong labels.
-        accuracy: the share of the labelled tuples that the program has right; None if no program
+        accuracy: the fraction of the labelled tuples that the program has right; None if no program
             was found.
         bits: the description length of the program.
         notes: what was assumed, and what was left out.
         reason: why this program, or why none was found.
         history: the course of the search.
         method: the method that was used.
-        noise: the share of wrong labels that was assumed or estimated.
+        noise: the fraction of wrong labels that was assumed or estimated.
         seconds: the time of the call.
         timed_out: whether the time limit ended the search; another call may then find more or less.
         problem: the examples.
@@ -639,7 +639,7 @@ def build_result(
     noise: float | None = None,
     method: str = "search",
 ) -> RelationalResult:
-    """Return the result of a search; `noise` is the share of wrong labels, None for no search for them."""
+    """Return the result of a search; `noise` is the fraction of wrong labels; None if not sought."""
     notes = [*problem.notes, *found.notes]
     notes += [
         f"every tuple of {target.name} is positive: these examples exclude nothing"

@@ -277,17 +277,17 @@ MOST_EXAMPLES = 3_000
 ALL_VARIABLES = 4
 #: Literals in a body that uses an invented predicate.
 _INVENTED_BODY = 2
-#: Of the time, the share for bodies; of what is then left, the share for the choice among them.
+#: The fraction of the time for bodies, and of what is then left for the choice among them.
 _BODY_SHARE, _CHOICE_SHARE = 0.8, 0.7
 #: Once a program is found, shorter ones are sought with as much work as so far, or these rows.
 _MORE_ROWS = ROWS_OF_A_SECOND
-#: Rows for two invented predicates, which take longer, and the share of them for definitions.
+#: Rows for two invented predicates, which take longer, and the fraction of them for definitions.
 _SECOND_ROWS, _DEFINITION_SHARE = 20 * ROWS_OF_A_SECOND, 0.7
 #: First predicates on which a second one is built, and definitions of it for each.
 _MOST_BASES, _MOST_SECOND = 20, 60
 #: Alternatives may be longer than the shortest program by this share, and by these bits.
 _SLACK_SHARE, _SLACK_BITS = 0.35, 6.0
-#: Rows for the alternatives, and the share of the time that is left.
+#: Rows for the alternatives, and the fraction of the time that is left.
 _ALTERNATIVE_ROWS, _ALTERNATIVE_SHARE = 4 * ROWS_OF_A_SECOND, 0.5
 
 Report = Callable[[str, int, float], None]
