@@ -44,13 +44,13 @@ class Budget:
         self._call = _Call(clock, clock())
         self._end, self._most = self._call.start + seconds, math.inf
 
-    def part(self, *, rows: float = math.inf, share: float = 1.0) -> Budget:
+    def part(self, *, rows: float = math.inf, fraction: float = 1.0) -> Budget:
         """Return the budget of a phase: `rows` more rows, and a fraction of the time left."""
         phase = copy.copy(self)
         phase._most = min(self._most, self.work + rows)
         if math.isfinite(self._end):
             now = self._call.clock()
-            phase._end = now + share * (self._end - now)
+            phase._end = now + fraction * (self._end - now)
         return phase
 
     @property

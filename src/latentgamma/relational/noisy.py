@@ -41,7 +41,7 @@ from latentgamma.relational.search import (
 # bits of the description; the best of each length become candidates, and the most promising grow.
 
 #: The fraction of the time that may be spent on bodies.
-_BODY_SHARE = 0.45
+_BODY_FRACTION = 0.45
 #: Bodies that grow at each level.
 _BEAM = 120
 #: Of each number of literals, the recursive and the other clauses that are candidates.
@@ -119,7 +119,7 @@ class NoisyCandidates:
         self.definitions: dict[int, Definition] = {}
         self.literals = 0
         self._problem, self._options, self._budget = problem, options, budget
-        self._growth = budget.part(share=_BODY_SHARE)
+        self._growth = budget.part(fraction=_BODY_FRACTION)
         self._learned = [target.relation for target in problem.targets]
         self._background = [r for r in range(len(self.relations)) if r not in self._learned]
         recursive = options.recursive and problem.lists_every_tuple

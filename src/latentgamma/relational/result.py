@@ -639,7 +639,7 @@ def build_result(
     noise: float | None = None,
     method: str = "search",
 ) -> RelationalResult:
-    """Return the result of a search; `noise` is the fraction of wrong labels; None if not sought."""
+    """Return the result of a search; `noise` is the fraction of wrong labels, or None."""
     notes = [*problem.notes, *found.notes]
     notes += [
         f"every tuple of {target.name} is positive: these examples exclude nothing"

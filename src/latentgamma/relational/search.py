@@ -278,17 +278,17 @@ ALL_VARIABLES = 4
 #: Literals in a body that uses an invented predicate.
 _INVENTED_BODY = 2
 #: The fraction of the time for bodies, and of what is then left for the choice among them.
-_BODY_SHARE, _CHOICE_SHARE = 0.8, 0.7
+_BODY_FRACTION, _CHOICE_FRACTION = 0.8, 0.7
 #: Once a program is found, shorter ones are sought with as much work as so far, or these rows.
 _MORE_ROWS = ROWS_OF_A_SECOND
 #: Rows for two invented predicates, which take longer, and the fraction of them for definitions.
-_SECOND_ROWS, _DEFINITION_SHARE = 20 * ROWS_OF_A_SECOND, 0.7
+_SECOND_ROWS, _DEFINITION_FRACTION = 20 * ROWS_OF_A_SECOND, 0.7
 #: First predicates on which a second one is built, and definitions of it for each.
 _MOST_BASES, _MOST_SECOND = 20, 60
-#: Alternatives may be longer than the shortest program by this share, and by these bits.
+#: Alternatives may be longer than the shortest program by this fraction, and by these bits.
 _SLACK_SHARE, _SLACK_BITS = 0.35, 6.0
 #: Rows for the alternatives, and the fraction of the time that is left.
-_ALTERNATIVE_ROWS, _ALTERNATIVE_SHARE = 4 * ROWS_OF_A_SECOND, 0.5
+_ALTERNATIVE_ROWS, _ALTERNATIVE_FRACTION = 4 * ROWS_OF_A_SECOND, 0.5
 
 Report = Callable[[str, int, float], None]
 
@@ -387,7 +387,7 @@ def search(
 ) -> Found:
     """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
     found, seekers, pool = _start(problem, options)
-    bodies = budget.part(share=_BODY_SHARE)
+    bodies = budget.part(fraction=_BODY_FRACTION)
     best: Choice | None = None
     invented = False
     level = 0
@@ -423,7 +423,7 @@ def covering_candidates(
 ) -> tuple[list[Candidate], Found]:
     """Return the candidates of the first level at which they derive every positive example."""
     found, seekers, pool = _start(problem, options)
-    bodies = budget.part(share=_BODY_SHARE)
+    bodies = budget.part(fraction=_BODY_FRACTION)
     for level in range(1, options.max_body + 1):
         complete = _add_level(seekers, pool, level, options, bodies)
         if complete and found.literals == level - 1:
@@ -547,7 +547,7 @@ def _choose(
         none = bool(found.unexplained)
         if not none:
             bits = {number: one.relation.bits for number, one in pool.definitions.items()}
-            part = budget.part(share=_CHOICE_SHARE)
+            part = budget.part(fraction=_CHOICE_FRACTION)
             selection = Selection(hypotheses, bits, options.invent, part)
             choice = selection.shortest()
             none = choice is None and selection.finished
@@ -569,7 +569,7 @@ def _alternatives(
     """Add the next shortest programs that do not contain an earlier one."""
     best = found.choices[0]
     most = longest_alternative(best.bits)
-    budget = budget.part(rows=_ALTERNATIVE_ROWS, share=_ALTERNATIVE_SHARE)
+    budget = budget.part(rows=_ALTERNATIVE_ROWS, fraction=_ALTERNATIVE_FRACTION)
     bits = {number: one.relation.bits for number, one in pool.definitions.items()}
     choice: Choice | None = best
     try:
@@ -597,7 +597,7 @@ def _invent(
     """Add candidates that use an invented predicate."""
     relations = found.relations
     background, learned = _known_relations(problem)
-    defining = budget.part(rows=_DEFINITION_SHARE * budget.rows_left)
+    defining = budget.part(rows=_DEFINITION_FRACTION * budget.rows_left)
     first = definitions(problem, relations, background, len(relations), defining)
     _define(found, pool, first)
     if options.invent == 2:
