@@ -30,7 +30,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma.errors import ProgramError
+from latentgamma._arguments import whole_number, wrong
+from latentgamma.errors import ArgumentError
 from latentgamma.program.program import Program
 
 __all__ = [
@@ -43,30 +44,21 @@ __all__ = [
 # ---- The arguments of the program generators, checked
 
 
-def count(name: str, value: int, least: int = 0) -> int:
-    """Return a whole number no smaller than `least`, as a plain int."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise ProgramError(f"{name} must be a whole number, not {value!r}")
-    if value < least:
-        raise ProgramError(f"{name} must be at least {least}, but {name}={value}")
-    return int(value)
-
-
 def size_range(name: str, value: int | tuple[int, int]) -> tuple[int, int]:
     """Return the smallest and largest size that an int or a pair allows."""
     if not isinstance(value, tuple):
-        return (count(name, value, 1),) * 2
+        return (whole_number(name, value, 1),) * 2
     if len(value) != 2:
-        raise ProgramError(f"{name} is a size or a pair (smallest, largest), not {value!r}")
-    low, high = count(name, value[0], 1), count(name, value[1], 1)
+        raise wrong(name, "a size or a pair (smallest, largest)", value)
+    low, high = whole_number(name, value[0], 1), whole_number(name, value[1], 1)
     if low > high:
-        raise ProgramError(f"{name}={value!r} has its larger end first")
+        raise wrong(name, "a pair (smallest, largest)", value)
     return low, high
 
 
 def generator(seed: int) -> np.random.Generator:
     """Return the random numbers of a seed."""
-    return np.random.default_rng(count("seed", seed))
+    return np.random.default_rng(whole_number("seed", seed))
 
 
 # ---- Programs of uniformly random rules, up to millions of them
@@ -110,19 +102,19 @@ def random(
         The program.
 
     Raises:
-        ProgramError: if a number is out of its range, or there are too few atoms.
+        ArgumentError: if a number is out of its range, or there are too few atoms.
     """
-    M, R = count("atoms", atoms), count("rules", rules)
+    M, R = whole_number("atoms", atoms), whole_number("rules", rules)
     fewest, most = size_range("body", body)
     _, most_heads = head_range = size_range("heads", heads)
-    stated = count("facts", facts)
+    stated = whole_number("facts", facts)
     if R and most + most_heads > M:
-        raise ProgramError(
+        raise ArgumentError(
             f"rules with up to {most} body atoms and {most_heads} heads, all different, need "
             f"{most + most_heads} atoms, but atoms={M}; ask for smaller bodies or more atoms"
         )
     if stated > M:
-        raise ProgramError(f"facts={stated} different atoms were asked for, but atoms={M}")
+        raise ArgumentError(f"facts={stated} different atoms were asked for, but atoms={M}")
     rng = generator(seed)
     body_sizes = rng.integers(fewest, most, R, endpoint=True)
     head_sizes = rng.integers(*head_range, R, endpoint=True)
@@ -216,11 +208,11 @@ def chain(n: int, *, body: int = 1) -> Program:
         The program.
 
     Raises:
-        ProgramError: if a number is out of its range.
+        ArgumentError: if a number is out of its range.
     """
-    M, k = count("n", n, 1), count("body", body, 1)
+    M, k = whole_number("n", n, 1), whole_number("body", body, 1)
     if k > M:
-        raise ProgramError(f"body={k} atoms before an atom need a longer chain than n={M}")
+        raise ArgumentError(f"body={k} atoms before an atom need a longer chain than n={M}")
     heads = np.arange(k, M)
     bodies = heads[:, None] + np.arange(-k, 0)  # (R, k)
     return _uniform(bodies, heads, M)
@@ -245,9 +237,9 @@ def ladder(layers: int, k: int) -> Program:
         The program.
 
     Raises:
-        ProgramError: if a number is out of its range.
+        ArgumentError: if a number is out of its range.
     """
-    depth, width = count("layers", layers), count("k", k, 1)
+    depth, width = whole_number("layers", layers), whole_number("k", k, 1)
     heads = np.arange(width, (depth + 1) * width)
     bodies = (heads // width - 1)[:, None] * width + np.arange(width)  # (R, k)
     return _uniform(bodies, heads, _layer_names(depth + 1, width))
@@ -268,9 +260,9 @@ def clique(n: int) -> Program:
         The program.
 
     Raises:
-        ProgramError: if a number is out of its range.
+        ArgumentError: if a number is out of its range.
     """
-    M = count("n", n, 1)
+    M = whole_number("n", n, 1)
     heads = np.repeat(np.arange(M), M - 1)
     bodies = np.tile(np.arange(M - 1), M)
     return _uniform((bodies + (bodies >= heads))[:, None], heads, M)
@@ -296,9 +288,9 @@ def grid(rows: int, cols: int) -> Program:
         The program.
 
     Raises:
-        ProgramError: if a number is out of its range.
+        ArgumentError: if a number is out of its range.
     """
-    height, width = count("rows", rows, 1), count("cols", cols, 1)
+    height, width = whole_number("rows", rows, 1), whole_number("cols", cols, 1)
     cells = np.arange(1, height * width)
     neighbours = np.stack((cells - width, cells - 1), axis=1)  # (R, 2), upper and left
     exists = np.stack((cells >= width, cells % width > 0), axis=1)
@@ -329,12 +321,12 @@ def layered(layers: int, width: int, *, body: int = 2, per_head: int = 2, seed: 
         The program.
 
     Raises:
-        ProgramError: if a number is out of its range.
+        ArgumentError: if a number is out of its range.
     """
-    depth, across = count("layers", layers), count("width", width, 1)
-    k, ways = count("body", body, 1), count("per_head", per_head, 1)
+    depth, across = whole_number("layers", layers), whole_number("width", width, 1)
+    k, ways = whole_number("body", body, 1), whole_number("per_head", per_head, 1)
     if ways > math.comb(across, k):
-        raise ProgramError(
+        raise ArgumentError(
             f"a layer of width={across} has {math.comb(across, k)} different bodies of {k} "
             f"atoms, but per_head={ways}; ask for wider layers, other bodies or fewer rules"
         )
@@ -401,7 +393,7 @@ def g1(*, seed: int = 0) -> Program:
         The program.
 
     Raises:
-        ProgramError: if the seed is not a whole number from 0 on.
+        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     atoms = [f"chain_{i}" for i in range(_SPINE)]
@@ -434,7 +426,7 @@ def g2(*, seed: int = 0) -> Program:
         The program.
 
     Raises:
-        ProgramError: if the seed is not a whole number from 0 on.
+        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     draft.domain(_DOMAINS[0])
@@ -462,7 +454,7 @@ def g3(*, seed: int = 0) -> Program:
         The program.
 
     Raises:
-        ProgramError: if the seed is not a whole number from 0 on.
+        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     relation = "_".join(_DOMAINS[:2])
@@ -496,7 +488,7 @@ def g4(*, seed: int = 0) -> Program:
         The program.
 
     Raises:
-        ProgramError: if the seed is not a whole number from 0 on.
+        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     relations = [f"{a}_{b}" for a, b in zip(_DOMAINS, _DOMAINS[1:] + _DOMAINS[:1], strict=True)]
@@ -642,9 +634,9 @@ def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
         The program.
 
     Raises:
-        ProgramError: if a number is out of its range.
+        ArgumentError: if a number is out of its range.
     """
-    R = count("rules", rules, 1)
+    R = whole_number("rules", rules, 1)
     rng = generator(seed)
     width = 6
     names = [[f"layer{layer}_{i}" for i in range(width)] for layer in range(1 - -R // width)]

@@ -632,7 +632,7 @@ def test_a_tolerance_shrinks_the_window() -> None:
     assert ends[0] >= ends[1] >= ends[2]
     assert ends[0] > ends[2]
     for wrong in (-0.1, 0.5, math.nan):
-        with pytest.raises(lg.errors.ModelError, match="tolerance"):
+        with pytest.raises(lg.errors.ArgumentError, match="tolerance"):
             lg.certify(model, program, tolerance=wrong)
 
 

@@ -342,9 +342,12 @@ def test_learning_with_an_executor(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as executor:
         for options in ({}, {"noise": 0.05}, {"kind": "closures"}):
             assert learned(executor=executor, **options).program == learned(**options).program
-    with pytest.raises(lg.errors.DataError, match="executor must be a concurrent"):
+    with pytest.raises(lg.errors.ArgumentError, match="executor must be a concurrent"):
         learned(executor=2)
-    with ThreadPoolExecutor(1) as executor, pytest.raises(lg.errors.DataError, match="gradient"):
+    with (
+        ThreadPoolExecutor(1) as executor,
+        pytest.raises(lg.errors.ArgumentError, match="gradient"),
+    ):
         learned(executor=executor, method="gradient")
     with ProcessPoolExecutor(1) as executor:
         os.kill(executor.submit(os.getpid).result(), signal.SIGKILL)

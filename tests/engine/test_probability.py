@@ -10,7 +10,7 @@ import latentgamma as lg
 from latentgamma.engine.exactness import Variables, check_variables
 from latentgamma.engine.passes import pass_log_values, pass_values
 from latentgamma.engine.probability import ProbabilityMethods, choose_methods, likely_proofs
-from latentgamma.errors import ModelError
+from latentgamma.errors import ArgumentError, ModelError
 from latentgamma.layer.shortcuts import Constraint, count_readings
 from random_programs import random_program
 
@@ -436,13 +436,13 @@ def test_layers_take_scores_and_return_log_probabilities() -> None:
 
 def test_an_unused_option_and_bad_inference_are_refused() -> None:
     program = lg.parse("b :- a.")
-    with pytest.raises(ModelError, match='inference is for semantics="probability"'):
+    with pytest.raises(ArgumentError, match='inference is for semantics="probability"'):
         lg.Layer(program, "a", "b", inference=lg.Inference())
-    with pytest.raises(ModelError, match="worlds is a whole number from 2 on"):
+    with pytest.raises(ArgumentError, match="worlds must be a whole number from 2 on"):
         lg.Inference(worlds=1)
-    with pytest.raises(ModelError, match='method is "auto"'):
+    with pytest.raises(ArgumentError, match="method must be one of"):
         lg.Inference(method="exactly")  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="error is a positive number"):
+    with pytest.raises(ArgumentError, match="error must be a positive number"):
         lg.Inference(error=0.0)
     layer = lg.Layer(
         lg.parse("d :- a. d :- b."), lg.Categorical(["a", "b"]), "d", semantics="probability"

@@ -86,11 +86,11 @@ def test_noise_on_a_matrix_beyond_memory_is_refused() -> None:
 @pytest.mark.parametrize("sigma", [-0.1, math.nan, math.inf])
 def test_a_standard_deviation_is_a_number_from_zero_on(sigma: float) -> None:
     model = lg.oracle(PROGRAM)
-    with pytest.raises(lg.errors.ModelError, match="sigma_body is a standard deviation"):
+    with pytest.raises(lg.errors.ArgumentError, match="sigma_body must be a standard deviation"):
         perturb(model, sigma)
-    with pytest.raises(lg.errors.ModelError, match="sigma_head is a standard deviation"):
+    with pytest.raises(lg.errors.ArgumentError, match="sigma_head must be a standard deviation"):
         perturb(model, 0.0, sigma)
-    with pytest.raises(lg.errors.ModelError, match="sigma is a standard deviation"):
+    with pytest.raises(lg.errors.ArgumentError, match="sigma must be a standard deviation"):
         flip_bound(3, 3, 10, sigma)
 
 

@@ -70,17 +70,17 @@ READ_ONLY.flags.writeable = False
         (
             lambda: lg.closures(PROGRAM, [], threads=0),
             lg.errors.ArgumentError,
-            "threads is a whole number from 1 on, not 0",
+            "threads must be a whole number from 1 on, not 0",
         ),
         (
             lambda: lg.closures(PROGRAM, [], threads="2"),
             lg.errors.ArgumentError,
-            "threads is a whole",
+            "threads must be a whole",
         ),
         (
             lambda: lg.closures(PROGRAM, [], threads=1.5),
             lg.errors.ArgumentError,
-            "threads is a whole",
+            "threads must be a whole",
         ),
         (
             lambda: lg.logic.pack([[1, 0], [1]]),
@@ -95,12 +95,12 @@ READ_ONLY.flags.writeable = False
         (
             lambda: lg.logic.unpack(PLANES, 3.0),
             lg.errors.ArgumentError,
-            r"N is a whole .*, not 3\.0",
+            r"N must be a whole .*, not 3\.0",
         ),
         (
             lambda: lg.logic.unpack(PLANES, -1),
             lg.errors.ArgumentError,
-            "N is a whole number from 0 on, not -1",
+            "N must be a whole number from 0 on, not -1",
         ),
         (lambda: lg.logic.unpack(PLANES, 65), lg.errors.ArgumentError, "N is at most 64"),
         (
@@ -111,17 +111,17 @@ READ_ONLY.flags.writeable = False
         (
             lambda: lg.logic.random_planes([0.5], 10.0),
             lg.errors.ArgumentError,
-            "N is a whole number",
+            "N must be a whole number",
         ),
         (
             lambda: lg.logic.random_planes([0.5], 10, seed=None),
             lg.errors.ArgumentError,
-            "seed is a whole",
+            "seed must be a whole",
         ),
         (
             lambda: lg.logic.random_planes([0.5], 10, start=64.0),
             lg.errors.ArgumentError,
-            "start is a whole",
+            "start must be a whole",
         ),
         (
             lambda: lg.logic.random_planes([0.5], 10, start=2**70),

@@ -16,7 +16,7 @@ from torch import nn
 
 import latentgamma as lg
 from latentgamma.engine.tensors import categorical_log_odds, log_odds
-from latentgamma.errors import FactsError, ModelError, StateError
+from latentgamma.errors import ArgumentError, FactsError, ModelError, StateError
 from random_programs import random_program
 
 ALARM = """
@@ -427,10 +427,10 @@ class TestTemperature:
             {"steps": 3, "start": 0.1, "end": 0.2},
             {"steps": 2, "end": -1.0},
         ):
-            with pytest.raises(ModelError):
+            with pytest.raises(ArgumentError):
                 lg.Annealing(alarm_layer(), **options)
         for value in (-1.0, float("nan"), float("inf")):
-            with pytest.raises(ModelError, match="a temperature is a number from 0 on"):
+            with pytest.raises(ArgumentError, match="temperature must be a number from 0 on"):
                 alarm_layer(temperature=value)
 
 
@@ -449,7 +449,7 @@ class TestBadInput:
         with pytest.raises(lg.errors.StateError, match="floating-point numbers"):
             layer(torch.zeros(1, 2).to(torch.float8_e4m3fn))
         for option in ({"most": "x"}, {"most": -1}, {"budget": 1.5}):
-            with pytest.raises(lg.errors.ModelError, match=next(iter(option))):
+            with pytest.raises(lg.errors.ArgumentError, match=next(iter(option))):
                 layer.proofs(torch.zeros(2), "b", **option)
 
     def test_options_of_another_kind(self) -> None:
@@ -461,7 +461,7 @@ class TestBadInput:
         with pytest.raises(lg.errors.ProgramError, match="takes a Program, not str"):
             layer("b :- a.")
         for temperature in ("warm", None):
-            with pytest.raises(lg.errors.ModelError, match="a temperature is a number"):
+            with pytest.raises(lg.errors.ArgumentError, match="temperature must be a number"):
                 layer(temperature=temperature)
         for evidence in (["b"], "b"):
             with pytest.raises(lg.errors.ModelError, match="evidence is a dictionary"):
@@ -471,10 +471,10 @@ class TestBadInput:
                 layer(semantics="probability", evidence={"b": value})
         with pytest.raises(lg.errors.ModelError, match="both True and False of 'b'"):
             layer(semantics="probability", evidence={"b": True, 0: False})
-        with pytest.raises(lg.errors.ModelError, match="inference is an Inference"):
+        with pytest.raises(lg.errors.ArgumentError, match="inference must be an Inference"):
             layer(semantics="probability", inference="sample")
         for options in ({"error": "x"}, {"seed": 1.5}, {"seed": "x"}, {"budget": True}):
-            with pytest.raises(lg.errors.ModelError, match=next(iter(options))):
+            with pytest.raises(lg.errors.ArgumentError, match=next(iter(options))):
                 lg.Inference(**options)
 
     def test_groups(self) -> None:
@@ -503,17 +503,17 @@ class TestBadInput:
             lg.Layer(program, {1: FACTS}, "alarm")
         with pytest.raises(ModelError, match="at least two atoms"):
             lg.Categorical(["haze"])
-        with pytest.raises(ModelError, match="semantics must be one of"):
+        with pytest.raises(ArgumentError, match="semantics must be one of"):
             lg.Layer(program, FACTS, "alarm", semantics="fuzzy")
-        with pytest.raises(ModelError, match="kernel must be one of"):
+        with pytest.raises(ArgumentError, match="kernel must be one of"):
             lg.Layer(program, FACTS, "alarm", kernel="fast")
         with pytest.raises(FactsError):
             lg.Layer(program, FACTS, "alarm", facts={"fire": 2.0})
-        with pytest.raises(ModelError, match='tolerance is for semantics="gamma"'):
+        with pytest.raises(ArgumentError, match='tolerance is for semantics="gamma"'):
             lg.Layer(program, FACTS, "alarm", tolerance=0.1)
-        with pytest.raises(ModelError, match=r"tolerance is a number between 0 and 0\.5"):
+        with pytest.raises(ArgumentError, match=r"tolerance must be a number between 0 and 0\.5"):
             lg.Layer(program, FACTS, "alarm", semantics="gamma", tolerance=0.5)
-        with pytest.raises(ModelError, match="gate must be one of"):
+        with pytest.raises(ArgumentError, match="gate must be one of"):
             lg.Layer(program, FACTS, "alarm", semantics="gamma", gate="step")
         with pytest.raises(ModelError, match="has no certificate"):
             lg.Layer(program, FACTS, "alarm").certificate  # noqa: B018

@@ -153,7 +153,7 @@ def test_files_of_other_kinds_are_left_alone(tmp_path):
     assert path.read_text() == "a,b\n1,0\n"
     with pytest.raises(lg.errors.DataError, match="cannot write the checkpoint"):
         Journal(tmp_path / "nowhere" / "x", ABOUT)
-    with pytest.raises(lg.errors.DataError, match=r'kind="models" .* does not use checkpoint'):
+    with pytest.raises(lg.errors.ArgumentError, match=r'kind="models" .* does not use checkpoint'):
         lg.fit([[1, 0]], kind="models", checkpoint=tmp_path / "x")
 
 

@@ -396,7 +396,7 @@ def test_facts_that_are_not_facts():
         closures(program, [[0.5]])
     with pytest.raises(FactsError, match=r"shape \(N, 2\), but this array has shape \(4, 3\)"):
         closures(program, np.zeros((4, 3), bool))
-    with pytest.raises(ValueError, match="threads is a whole number from 1 on, not 0"):
+    with pytest.raises(ValueError, match="threads must be a whole number from 1 on, not 0"):
         closures(program, [], threads=0)
 
 

@@ -67,11 +67,11 @@ def test_rows_may_be_of_any_layout_and_kind() -> None:
         ),
         (
             lambda: lg.logic.unpack(np.zeros((2, 1), np.uint64), 65),
-            "N is (at most 64|a whole number from 0 on)",
+            "N (is at most 64|must be a whole number from 0 on)",
         ),
         (
             lambda: lg.logic.unpack(np.zeros((2, 1), np.uint64), -1),
-            "N is (at most 64|a whole number from 0 on)",
+            "N (is at most 64|must be a whole number from 0 on)",
         ),
     ],
 )
@@ -289,7 +289,7 @@ def test_the_bits_have_their_probabilities_and_are_independent() -> None:
         (([0.5, 1.5], 10), "between 0 and 1"),
         (([np.nan], 10), "between 0 and 1"),
         (([[0.5]], 10), r"shape \(M,\)"),
-        (([0.5], -1), "N is a whole number"),
+        (([0.5], -1), "N must be a whole number"),
     ],
 )
 def test_what_cannot_be_drawn(arguments: Any, message: str) -> None:
@@ -297,7 +297,7 @@ def test_what_cannot_be_drawn(arguments: Any, message: str) -> None:
         lg.logic.random_planes(*arguments)
     with pytest.raises(ArgumentError, match="a multiple of 64"):
         lg.logic.random_planes([0.5], 10, start=5)
-    with pytest.raises(ArgumentError, match="seed is a whole number"):
+    with pytest.raises(ArgumentError, match="seed must be a whole number"):
         lg.logic.random_planes([0.5], 10, seed=-1)
 
 

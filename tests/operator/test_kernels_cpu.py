@@ -558,7 +558,7 @@ def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch
 
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(
-        lg.errors.ModelError, match="kernel must be one of 'auto', 'reference', not 'gpu'"
+        lg.errors.ArgumentError, match="kernel must be one of 'auto', 'reference', not 'gpu'"
     ):
         lg.oracle(random_program(0), kernel="gpu")  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ import torch
 import latentgamma as lg
 import paper_reference as paper
 from latentgamma import Constants, LatentGamma, Program, certify, generators, oracle, parse
-from latentgamma.errors import FactsError, ModelError, StateError
+from latentgamma.errors import ArgumentError, FactsError, ModelError, StateError
 from latentgamma.operator import model as module
 from latentgamma.operator import rules as stages
 from latentgamma.operator.kernels.cpu_launch import CompiledClosure
@@ -394,9 +394,9 @@ def test_what_is_no_state(call: Callable[[Any], Any], state: Any, message: str) 
 
 @pytest.mark.parametrize("steps", [-1, 1.5, True, "3", np.float64(2.0)])
 def test_what_is_no_number_of_steps(steps: Any) -> None:
-    with pytest.raises(StateError, match=r"steps is a whole number from 0 on"):
+    with pytest.raises(ArgumentError, match=r"steps must be a whole number from 0 on"):
         CHAIN(torch.zeros(3), steps)
-    with pytest.raises(StateError, match=r"steps is a whole number from 0 on"):
+    with pytest.raises(ArgumentError, match=r"steps must be a whole number from 0 on"):
         CHAIN.iterate(torch.zeros(3), steps)
 
 
@@ -412,15 +412,17 @@ def test_unknown_options() -> None:
         ({"gate": "relu"}, "gate must be one of 'sigmoid', 'bump', not 'relu'"),
         ({"gradient": "prof"}, "gradient must be one of 'exact', 'proof', not 'prof'"),
         ({"head_sharing": "max"}, "head_sharing must be one of 'equal', 'paper', not 'max'"),
-        ({"dtype": torch.int32}, "dtype must be float64, float32, float16 or bfloat16"),
+        ({"dtype": torch.int32}, "dtype must be torch.float64, float32, float16 or bfloat16"),
     ):
-        with pytest.raises(ModelError, match=message):
+        with pytest.raises(ArgumentError, match=message):
             oracle(program, **options)  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="memory must be one of 'states', 'sqrt', 'all', not 'no'"):
+    with pytest.raises(
+        ArgumentError, match="memory must be one of 'states', 'sqrt', 'all', not 'no'"
+    ):
         CHAIN(torch.zeros(3), 1, memory="no")  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="gradient must be one of"):
+    with pytest.raises(ArgumentError, match="gradient must be one of"):
         oracle(program).gradient = "straight"  # type: ignore[assignment]
-    with pytest.raises(ModelError, match="group must be one of 'body', 'head'"):
+    with pytest.raises(ArgumentError, match="group must be one of 'body', 'head'"):
         CHAIN.trainable("bodies")
 
 

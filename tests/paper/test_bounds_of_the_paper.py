@@ -35,7 +35,7 @@ def test_dense_counts_as_in_the_paper() -> None:
 
 def test_another_form_is_refused() -> None:
     with pytest.raises(
-        lg.errors.ModelError, match="form must be one of 'dense', 'sparse', not 'auto'"
+        lg.errors.ArgumentError, match="form must be one of 'dense', 'sparse', not 'auto'"
     ):
         parameter_count(lg.generators.g1(), "auto")
 
@@ -107,5 +107,5 @@ def test_more_room_never_needs_fewer_bits() -> None:
 
 def test_nothing_needs_no_bits_and_negative_sizes_are_refused() -> None:
     assert lower_bound_bits(0, 5, 2) == lower_bound_bits(5, 0, 2) == 0
-    with pytest.raises(lg.errors.ProgramError, match="R is a whole number from 0 on, but R=-1"):
+    with pytest.raises(lg.errors.ArgumentError, match="R must be a whole number from 0 on, not -1"):
         lower_bound_bits(3, -1, 2)

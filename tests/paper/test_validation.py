@@ -76,21 +76,23 @@ def test_another_seed_draws_other_graphs_and_fact_sets() -> None:
 @pytest.mark.parametrize(
     ("graphs", "seed", "message"),
     [
-        (("g5",), 0, r"graphs are some of g1, g2, g3, g4, each once, not \('g5',\)"),
-        ((), 0, "graphs are some of"),
+        (("g5",), 0, r"graphs must be some of g1, g2, g3, g4, each once, not \('g5',\)"),
+        ((), 0, "graphs must be some of"),
         (("g1", "g1"), 0, "each once"),
-        (("g1",), -1, "seed is a whole number from 0 on, not -1"),
-        (("g1",), 0.5, "seed is a whole number"),
+        (("g1",), -1, "seed must be a whole number from 0 on, not -1"),
+        (("g1",), 0.5, "seed must be a whole number"),
     ],
 )
 def test_bad_arguments_are_refused(graphs: tuple[str, ...], seed: Any, message: str) -> None:
-    with pytest.raises(lg.errors.DataError, match=message):
+    with pytest.raises(lg.errors.ArgumentError, match=message):
         validation.run_validation(graphs, seed=seed)
 
 
 @pytest.mark.parametrize("perturbations", [0, -1, 1.5, True])
 def test_there_is_a_perturbation_at_least(perturbations: Any) -> None:
-    with pytest.raises(lg.errors.DataError, match="perturbations is a whole number from 1 on"):
+    with pytest.raises(
+        lg.errors.ArgumentError, match="perturbations must be a whole number from 1 on"
+    ):
         validation.run_validation(("g1",), perturbations=perturbations)
 
 

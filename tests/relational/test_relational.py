@@ -267,10 +267,13 @@ def test_closed_world_is_said() -> None:
         (lambda fit: fit("p(a).", [("t", "a")], [("s", "a")]), "which is not a target"),
         (lambda fit: fit("p(a).", [("t", "a")], target="s"), "no positive examples of 's'"),
         (lambda fit: fit("p(a).", [("t", "a")], target=3), "target is the name"),
-        (lambda fit: fit("p(a).", [("t", "a")], invent=-1), "invent is a whole number"),
-        (lambda fit: fit("p(a).", [("t", "a")], invent=7), "invent is at most 2"),
-        (lambda fit: fit("p(a).", [("t", "a")], max_body=0), "max_body is a whole number"),
-        (lambda fit: fit("p(a).", [("t", "a")], noise=0.7), "noise is a share"),
+        (lambda fit: fit("p(a).", [("t", "a")], invent=-1), "invent must be a whole number"),
+        (
+            lambda fit: fit("p(a).", [("t", "a")], invent=7),
+            "invent must be a whole number from 0 to 2",
+        ),
+        (lambda fit: fit("p(a).", [("t", "a")], max_body=0), "max_body must be a whole number"),
+        (lambda fit: fit("p(a).", [("t", "a")], noise=0.7), "noise must be a share"),
         (lambda fit: fit("p(a).", [("t",)]), "'t' has no arguments"),
         (lambda fit: fit({}, [("t", "a")]), "the background holds no facts"),
         (
@@ -282,8 +285,11 @@ def test_closed_world_is_said() -> None:
             "with wrong labels, invent is at most 1",
         ),
         (lambda fit: fit("p(a).", [("t", "a")], noise=0.1, checkpoint="x"), "leave it out"),
-        (lambda fit: fit("p(a).", [("t", "a")], method="magic"), 'method is "auto"'),
-        (lambda fit: fit("p(a).", [("t", "a")], time_limit=0), "time_limit must be above"),
+        (lambda fit: fit("p(a).", [("t", "a")], method="magic"), "method must be one of"),
+        (
+            lambda fit: fit("p(a).", [("t", "a")], time_limit=0),
+            "time_limit must be a number of seconds above 0",
+        ),
         (lambda fit: fit("p(a", [("t", "a")]), "<text>"),
         (lambda fit: fit({"p": [("a", "b"), ("a",)]}, [("t", "a")]), "missing a column"),
     ],
@@ -511,7 +517,10 @@ def test_the_mean_reciprocal_rank_is_filtered() -> None:
     [
         (lambda mine: mine([]), "not empty"),
         (lambda mine: mine([("a", "b")]), "triples"),
-        (lambda mine: mine([("a", "b", "c")], max_length=3), "max_length is 1 or 2"),
+        (
+            lambda mine: mine([("a", "b", "c")], max_length=3),
+            "max_length must be a whole number from 1 to 2",
+        ),
         (lambda mine: mine([("a", "b", "c")], min_support=0), "min_support"),
     ],
 )

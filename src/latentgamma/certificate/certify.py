@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from latentgamma._arguments import real_number, whole_number
 from latentgamma._display import Display, Displayed
 from latentgamma.certificate.bounds import Reading
 from latentgamma.certificate.ends import UpperEnd, Worst, lower_end, upper_end
@@ -22,7 +23,7 @@ from latentgamma.certificate.parts import (
     parts_of,
     shown_rule,
 )
-from latentgamma.errors import CertificateError, ModelError
+from latentgamma.errors import ArgumentError, CertificateError, ModelError
 from latentgamma.logic.closure import closure, depth_bound
 from latentgamma.program.facts import FactSets, Mask, fact_masks
 from latentgamma.program.program import Program, require_program
@@ -435,8 +436,8 @@ def certify(
             to be checked.
         CertificateError: if the check finds a bound that does not hold.
     """
-    if not 0 <= tolerance < 0.5:
-        raise ModelError(f"tolerance is a number from 0 to below 0.5, not {tolerance!r}")
+    expected = "a number from 0 to below 0.5"
+    real_number("tolerance", tolerance, expected, lambda x: 0 <= x < 0.5)
     found, readings = _Certifier(model, program, depth, facts, dtype)(tolerance)
     if check:
         from latentgamma.certificate.bounds import check_bounds
@@ -479,6 +480,8 @@ def tolerance(
     >>> lg.certify(model, program, tolerance=delta).covers(2)
     True
     """
+    if steps is not None:
+        whole_number("steps", steps)
     certified = _Certifier(model, program, depth, facts)
 
     def enough(delta: float) -> bool:
@@ -518,10 +521,12 @@ class _Certifier:
                 f"the first is a {type(model).__name__}{other}"
             )
         require_program(program, "certify")
-        if depth is not None and depth < 0:
-            raise ModelError(f"depth is a whole number from 0 on, not {depth!r}")
+        if depth is not None:
+            whole_number("depth", depth)
         if facts is not None and depth is not None:
-            raise ModelError("give depth or facts, not both: facts stand for the depth they have")
+            raise ArgumentError(
+                "give depth or facts, not both: facts stand for the depth they have"
+            )
         if facts is not None:
             sets = np.atleast_2d(fact_masks(program, facts))
             depth = max((closure(program, row).depth for row in sets), default=0)

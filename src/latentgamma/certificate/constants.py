@@ -10,12 +10,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._arguments import real_number
 from latentgamma.certificate.bounds import GateNumbers, Reading, RowNumbers, sigmoid
 from latentgamma.certificate.certify import certify
 from latentgamma.certificate.ends import reproduces
 from latentgamma.certificate.parts import Places
 from latentgamma.certificate.rounding import WIDE, Array, Rounding
-from latentgamma.errors import ArgumentError, CertificateError, ModelError
+from latentgamma.errors import CertificateError, ModelError
 from latentgamma.logic.closure import depth_bound
 from latentgamma.program.program import Program, require_definite, require_program
 
@@ -235,8 +236,8 @@ class Constants:
 
 def require_horizon(horizon: float) -> None:
     """Raise an ArgumentError unless this is a number of steps."""
-    if not 0 <= horizon < math.inf:
-        raise ArgumentError(f"horizon is a number of steps, from 0 on, not {horizon!r}")
+    expected = "a number of steps, from 0 on"
+    real_number("horizon", horizon, expected, lambda steps: 0 <= steps < math.inf)
 
 
 # ---- The closed form θ*(P) of a program: its parameters, and what can be proved of them

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from latentgamma._arguments import real_number, whole_number
 from latentgamma.datalog.clingo import DivisionCrash, GroundingFailed, assembled, may_crash
 from latentgamma.datalog.clingo_names import decode_name, encode_name
 from latentgamma.datalog.clingo_names import decode_text as decode_names
@@ -100,7 +101,10 @@ def ground(
         ParseError: if the text is not Datalog; the message shows the place.
         ProgramError: if grounding exceeds a limit, or clingo is not installed.
         DataError: if a table cannot be read.
+        ArgumentError: if a limit is not a number from 0 on.
     """
+    whole_number("max_rules", max_rules)
+    real_number("max_seconds", max_seconds, "a number of seconds from 0 on", lambda x: x >= 0)
     require_clingo()
     text, path = _read(source)
     return ground_text(

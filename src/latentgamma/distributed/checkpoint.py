@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from latentgamma._arguments import whole_number
 from latentgamma.distributed.collectives import Ranks, mixed_bits
 from latentgamma.distributed.shards import AtomShardedRules, ShardedRules
 from latentgamma.errors import DistributedError, ModelError
@@ -175,6 +176,7 @@ def save_checkpoint(
         DistributedError: a process has stopped or does not answer.
     """
     require_latent_gamma(model, "save_checkpoint")
+    whole_number("step", step)
     layout = layout_of(model)
     values = _values(model, optimizer, layout) | {"step": torch.tensor(step)}
     values["checksum"] = layout.checksum()

@@ -9,9 +9,10 @@ distributed` compares them with measurements.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from latentgamma.errors import ArgumentError
+from latentgamma._arguments import real_number
 
 #: Bytes of an index and of a weight, and of a parameter and of a value of a state.
 _WIDE, _NARROW = 8, 4
@@ -53,8 +54,7 @@ class ShardingPlan:
             ("memory_bandwidth", memory_bandwidth),
             ("link_bandwidth", link_bandwidth),
         ):
-            if not value > 0:
-                raise ArgumentError(f"{name} must be a positive number of bytes a second")
+            real_number(name, value, "a positive number of bytes a second", lambda x: x > 0)
         return self.touched / memory_bandwidth + self.communication / link_bandwidth
 
     def __str__(self) -> str:
@@ -94,8 +94,7 @@ def plan(
         ("B", B, 1),
         ("devices", devices, 1),
     ):
-        if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= least):
-            raise ArgumentError(f"{name} must be a number from {least} on, not {value!r}")
+        real_number(name, value, f"a number from {least} on", _from(least))
     rules = R / devices
     literals = rules * k
     own = M / devices if atoms else M
@@ -144,3 +143,7 @@ def _size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def _from(least: int) -> Callable[[float], bool]:
+    return lambda number: least <= number < math.inf

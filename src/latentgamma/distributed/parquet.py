@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
+from latentgamma._arguments import whole_number
 from latentgamma._atomic_write import atomic_write, write_text
 from latentgamma.errors import (
     ArgumentError,
@@ -255,8 +256,7 @@ def close_parquet(
             f"executor must be a concurrent.futures.Executor, such as RayExecutor(), not "
             f"{type(executor).__name__}"
         )
-    if rows_per_part < 1:
-        raise ArgumentError(f"rows_per_part must be at least 1, not {rows_per_part}")
+    whole_number("rows_per_part", rows_per_part, 1)
     begin = time.perf_counter()
     target = Path(folder)
     files = _source_files(source)
@@ -486,8 +486,8 @@ class RayExecutor(Executor):
             raise ArgumentError(
                 "pass workers= to start a cluster, or address= to use one, not both"
             )
-        if workers is not None and workers < 1:
-            raise ArgumentError(f"workers must be at least 1, not {workers}")
+        if workers is not None:
+            whole_number("workers", workers, 1)
         try:
             import ray
         except ImportError:

@@ -10,6 +10,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from latentgamma._arguments import whole_number
+
 
 def serve(
     page: str,
@@ -36,7 +38,9 @@ def serve(
 
     Raises:
         OSError: The port is in use.
+        ArgumentError: The port is not a number from 0 to 65535.
     """
+    whole_number("port", port, 0, 65535)
     with new_server(page, port) as server:
         if ready is not None:
             ready(server.address)

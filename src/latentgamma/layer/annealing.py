@@ -7,6 +7,7 @@ from typing import Any, final
 
 from torch import nn
 
+from latentgamma._arguments import real_number, whole_number
 from latentgamma.errors import ModelError
 from latentgamma.layer.layer import Layer
 
@@ -41,13 +42,9 @@ class Annealing:
     def __init__(
         self, module: nn.Module, steps: int, *, start: float = 1.0, end: float = 0.1
     ) -> None:
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ModelError(f"steps is a whole number from 1 on, not {steps!r}")
-        if not (math.isfinite(start) and 0 <= end <= start and start > 0):
-            raise ModelError(
-                f"start and end are temperatures, 0 ≤ end ≤ start and start > 0, not {start!r} "
-                f"and {end!r}"
-            )
+        whole_number("steps", steps, 1)
+        real_number("start", start, "a temperature above 0", lambda x: 0 < x < math.inf)
+        real_number("end", end, f"a temperature from 0 to start={start}", lambda x: 0 <= x <= start)
         self._layers = [part for part in module.modules() if isinstance(part, Layer)]
         if not self._layers:
             raise ModelError(f"there is no Layer in this {type(module).__name__}")

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
-from typing import Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from latentgamma._arguments import one_of, real_number, whole_number
 from latentgamma.engine.exactness import Variables, check_variables
 from latentgamma.engine.passes import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
 from latentgamma.engine.probability import (
@@ -276,19 +277,13 @@ class Inference:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in ("auto", "pass", "table", "sample"):
-            raise ModelError(f'method is "auto", "pass", "table" or "sample", not {self.method!r}')
+        one_of("method", self.method, get_args(Method))
         for name, least in (("budget", 1), ("worlds", 2), ("most_worlds", 2)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ModelError(f"{name} is a whole number from {least} on, not {value!r}")
-        error, seed = self.error, self.seed
-        if error is not None and not (isinstance(error, int | float) and error > 0):
-            raise ModelError(f"error is a positive number or None, not {error!r}")
-        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-            raise ModelError(f"seed is a whole number or None, not {seed!r}")
-        if seed is not None and not -(2**63) <= seed < 2**64:
-            raise ModelError(f"seed lies between -2^63 and 2^64, but this is {seed!r}")
+            whole_number(name, getattr(self, name), least)
+        if self.error is not None:
+            real_number("error", self.error, "a positive number or None", lambda x: x > 0)
+        if self.seed is not None:
+            whole_number("seed", self.seed, -(2**63), 2**64 - 1)
 
 
 @final
@@ -651,11 +646,11 @@ def proofs_of(
     """Return the most likely proofs of an atom for one example, (I,) probabilities of the inputs.
 
     Raises:
-        ModelError: if the program has negation, the budget is spent, or a number is not one.
+        ModelError: if the program has negation, or the budget is spent.
+        ArgumentError: if a number is not one.
     """
     for name, number in (("most", most), ("budget", budget)):
-        if not isinstance(number, int) or number < 0:
-            raise ModelError(f"{name} is a whole number from 0 on, not {number!r}")
+        whole_number(name, number)
     program = semantics.methods.program
     if not program.definite:
         raise ModelError("likely proofs are for programs without negation")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from latentgamma._arguments import one_of, real_number, wrong
 from latentgamma.certificate.certify import Certificate
 from latentgamma.engine.minmax import KernelChoice
 from latentgamma.engine.probability import LikelyProof
 from latentgamma.engine.tensors import ZeroGradientWatch, finite_log_odds
-from latentgamma.errors import ModelError
+from latentgamma.errors import ArgumentError, ModelError
 from latentgamma.layer.explain import Explanation, explain_example
 from latentgamma.layer.groups import (
     UNNAMED,
@@ -35,7 +35,7 @@ from latentgamma.layer.plan import (
     probability_plan,
 )
 from latentgamma.layer.semantics import DEFAULT_TOLERANCE, GammaSemantics, GodelSemantics
-from latentgamma.operator.model import one_of, program_digest, refuse_other_program
+from latentgamma.operator.model import program_digest, refuse_other_program
 from latentgamma.operator.rules import GateKind
 from latentgamma.program.facts import (
     Facts,
@@ -92,7 +92,8 @@ class Layer(nn.Module):
         gate: `"sigmoid"` or `"bump"`, for `"gamma"` alone; see `oracle`.
 
     Raises:
-        ModelError: if groups overlap or an option is not one of those above.
+        ModelError: if groups overlap.
+        ArgumentError: if an option is not one of those above.
         FactsError: if an atom is not in the program.
 
     >>> import latentgamma as lg
@@ -153,9 +154,9 @@ class Layer(nn.Module):
             ("gate", gate, "gamma"),
         ):
             if option is not None and semantics != owner:
-                raise ModelError(f'{name} is for semantics="{owner}"')
+                raise ArgumentError(f'{name} is for semantics="{owner}"')
         if not isinstance(inference, Inference | None):
-            raise ModelError(f"inference is an Inference, not {inference!r}")
+            raise wrong("inference", "an Inference", inference)
         known = _read_evidence(program, {} if evidence is None else evidence)
         true = np.flatnonzero(given == 1)
         self.rules: GodelSemantics | GammaSemantics | ProbabilitySemantics
@@ -171,6 +172,8 @@ class Layer(nn.Module):
             )
         elif semantics == "gamma":
             delta = DEFAULT_TOLERANCE if tolerance is None else tolerance
+            expected = "a number between 0 and 0.5"
+            delta = real_number("tolerance", delta, expected, lambda x: 0 < x < 0.5)
             inside = np.flatnonzero(np.abs(given - 0.5) < delta - _ROUNDING)
             if len(inside):
                 raise ModelError(
@@ -201,9 +204,7 @@ class Layer(nn.Module):
 
     @temperature.setter
     def temperature(self, value: float) -> None:
-        given: Any = value
-        if not (isinstance(given, Real) and 0 <= float(given) < math.inf):
-            raise ModelError(f"a temperature is a number from 0 on, not {value!r}")
+        value = real_number("temperature", value, "a number from 0 on", lambda x: 0 <= x < math.inf)
         self._temperature.fill_(value)
         self._hard = value == 0
         if isinstance(self.rules, GammaSemantics):

@@ -14,7 +14,7 @@ from latentgamma.certificate.certify import Certificate, certify, tolerance
 from latentgamma.certificate.constants import Constants
 from latentgamma.engine.minmax import KernelChoice, MinMax, compile_circuit
 from latentgamma.engine.tensors import CERTAIN, log_odds, probability
-from latentgamma.errors import CertificateError, ModelError
+from latentgamma.errors import CertificateError
 from latentgamma.operator.model import LatentGamma, definite_oracle
 from latentgamma.operator.rules import GateKind
 from latentgamma.operator.until_closed import CertificateCache
@@ -99,8 +99,6 @@ class GammaSemantics(nn.Module):
         delta: float,
     ) -> None:
         super().__init__()
-        if not 0 < delta < 0.5:
-            raise ModelError(f"tolerance is a number between 0 and 0.5, not {delta!r}")
         self.delta = delta
         self.circuit = compile_circuit(program, inputs, outputs, true=true)
 

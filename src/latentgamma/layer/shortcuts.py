@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma.errors import ArgumentError, DataError
+from latentgamma._arguments import whole_number
+from latentgamma.errors import DataError
 from latentgamma.layer.groups import UNNAMED, Group, GroupsOfAtoms, read_groups, refuse_overlap
 from latentgamma.logic.closures import closures
 from latentgamma.program.facts import Mask
@@ -386,8 +387,7 @@ def shortcuts(
     """
     require_program(program, "shortcuts")
     for what, number in (("some", some), ("budget", budget)):
-        if not isinstance(number, int) or number < 0:
-            raise ArgumentError(f"{what} is a whole number from 0 on, not {number!r}")
+        whole_number(what, number)
     groups = read_groups(program, inputs, "inputs")
     refuse_overlap(program, groups, ())
     read = np.concatenate([group.atoms for group in read_groups(program, outputs, "outputs")])

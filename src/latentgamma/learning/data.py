@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._arguments import wrong
 from latentgamma._text import listing, quantity
 from latentgamma.errors import DataError, unknown_atoms
 from latentgamma.learning.options import Kind
@@ -609,7 +610,7 @@ def _check_shapes(before: ValueTable, after: ValueTable) -> None:
 
 def _atom_names(atoms: Any, columns: Sequence[str] | None, M: int) -> tuple[str, ...]:
     if atoms is not None and not isinstance(atoms, Iterable):
-        raise DataError(f"atoms must be the names of the columns, not {atoms!r}")
+        raise wrong("atoms", "the names of the columns", atoms)
     names = tuple(atoms) if atoms is not None else columns
     if names is None:
         return tuple(f"a{i}" for i in range(M))

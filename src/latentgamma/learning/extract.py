@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from latentgamma._arguments import whole_number
 from latentgamma.certificate.certify import certify
 from latentgamma.errors import ModelError
 from latentgamma.learning.bodies import Implication, as_implications, as_program, covered
@@ -48,7 +49,8 @@ def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
         A program with one head per rule.
 
     Raises:
-        ModelError: `model` is no LatentGamma, or there is no step.
+        ModelError: `model` is no LatentGamma.
+        ArgumentError: `steps` or `seed` is out of its range.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -58,8 +60,8 @@ def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
     """
     if not isinstance(model, LatentGamma):
         raise ModelError(f"extract takes a LatentGamma, not {type(model).__name__}")
-    if not isinstance(steps, int) or steps < 1:
-        raise ModelError(f"steps must be a whole number from 1 on, not {steps!r}")
+    whole_number("steps", steps, 1)
+    whole_number("seed", seed)
     atoms = _atoms(model)
     if steps == 1:
         read, _ = model.rows(atoms)

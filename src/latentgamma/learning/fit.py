@@ -88,8 +88,8 @@ def fit(
         The rules, the network, its certificate, and what the data say about each rule.
 
     Raises:
-        DataError: the observations or an option cannot be used; the message says what to change.
-        ModelError: the device cannot be used.
+        DataError: the observations cannot be used; the message says what to change.
+        ArgumentError: an option has a value that it cannot have, or no effect.
         DistributedError: the executor lost a worker for good.
 
     >>> states = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
-from latentgamma.errors import DataError, ModelError
+from latentgamma._arguments import one_of, real_number, usable_device, whole_number, wrong
+from latentgamma.errors import ArgumentError
 from latentgamma.learning.bodies import Implication, as_rule
 from latentgamma.program.program import Program, Rule, require_definite
 
@@ -161,34 +161,33 @@ def check_options(
     """Return the options of `fit`, or raise.
 
     Raises:
-        DataError: an option has a wrong type or value, or does not apply.
-        ModelError: the device cannot be used.
-        ProgramError: the known program has negation.
+        ArgumentError: an option has a wrong type or value, or does not apply.
+                ProgramError: the known program has negation.
     """
     if known is not None and not isinstance(known, Program):
-        raise _wrong("known", "a Program, such as lg.parse returns", known)
+        raise wrong("known", "a Program, such as lg.parse returns", known)
     if known is not None:
         require_definite(known, "fit(known=…)")
     if not isinstance(refine, bool):
-        raise _wrong("refine", "True or False", refine)
+        raise wrong("refine", "True or False", refine)
     if progress is not None and not callable(progress):
-        raise _wrong("progress", "a function that takes a HistoryEntry", progress)
+        raise wrong("progress", "a function that takes a HistoryEntry", progress)
     if executor is not None and not isinstance(executor, Executor):
-        raise _wrong("executor", "a concurrent.futures.Executor, such as RayExecutor()", executor)
+        raise wrong("executor", "a concurrent.futures.Executor, such as RayExecutor()", executor)
     options = FitOptions(
-        kind=_one_of("kind", kind, get_args(Kind)),
-        method=_one_of("method", method, get_args(Method)),
-        noise="auto" if noise == "auto" else _share("noise", noise, 0.5, 'or "auto"'),
-        seed=_whole("seed", seed),
+        kind=one_of("kind", kind, get_args(Kind)),
+        method=one_of("method", method, get_args(Method)),
+        noise="auto" if noise == "auto" else _share("noise", noise, 0.5, ', or "auto"'),
+        seed=whole_number("seed", seed),
         known=known,
         refine=refine,
         heads=_names("heads", heads),
         bodies=_names("bodies", bodies),
         forbidden=_pairs(forbidden),
-        max_body=None if max_body is None else _whole("max_body", max_body),
+        max_body=None if max_body is None else whole_number("max_body", max_body),
         holdout=None if holdout is None else _share("holdout", holdout, 1.0),
         homotopy=_homotopy(homotopy),
-        device=_device(device),
+        device=usable_device(device),
         checkpoint=_path(checkpoint),
         progress=progress,
         executor=executor,
@@ -202,23 +201,23 @@ def _refuse_unused(options: FitOptions) -> None:
     given = [name for name in (*_LIMITS, "known", "checkpoint", "homotopy", "executor")
              if getattr(options, name) not in (None, ())]  # fmt: skip
     if options.refine and options.known is None:
-        raise DataError("refine=True is about known rules; pass known as well, or leave it out")
+        raise ArgumentError("refine=True is about known rules; pass known as well, or leave it out")
     if options.kind == "models":
         if options.method not in ("auto", "symbolic") or options.noise != 0.0:
-            raise DataError('kind="models" is learned by method="symbolic", without noise')
+            raise ArgumentError('kind="models" is learned by method="symbolic", without noise')
         unused = [name for name in given if name != "known"]
         if unused:
-            raise DataError(
+            raise ArgumentError(
                 f'kind="models" finds all rules at once and does not use {", ".join(unused)}; '
                 f"to limit the rules leave out columns of the table"
             )
     elif options.executor is not None and options.method == "gradient":
-        raise DataError(
+        raise ArgumentError(
             'executor spreads the search of method="symbolic"; method="gradient" trains all heads '
             "together on one device"
         )
     elif options.homotopy is not None and options.method != "gradient":
-        raise DataError(
+        raise ArgumentError(
             'homotopy is used by method="gradient" only; pass that method, or leave it out'
         )
 
@@ -226,35 +225,9 @@ def _refuse_unused(options: FitOptions) -> None:
 # ------------------------------------------------------------------------ single options
 
 
-def _wrong(name: str, expected: str, value: object) -> DataError:
-    return DataError(f"{name} must be {expected}, not {value!r}")
-
-
-def _one_of(name: str, value: Any, options: tuple[str, ...]) -> Any:
-    if not isinstance(value, str) or value not in options:
-        raise _wrong(name, f"one of {', '.join(map(repr, options))}", value)
-    return value
-
-
 def _share(name: str, value: Any, end: float, other: str = "") -> float:
-    expected = f"a share from 0 to {end:g}, {end:g} excluded" + (f", {other}" if other else "")
-    try:
-        share = float(value)
-    except (TypeError, ValueError):
-        raise _wrong(name, expected, value) from None
-    if isinstance(value, (bool, str)) or not 0 <= share < end:
-        raise _wrong(name, expected, value)
-    return share
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise _wrong(name, "a whole number from 0 on", value) from None
-    if isinstance(value, bool) or number < 0:
-        raise _wrong(name, "a whole number from 0 on", value)
-    return number
+    expected = f"a share from 0 to {end:g}, {end:g} excluded{other}"
+    return real_number(name, value, expected, lambda share: 0 <= share < end)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...] | None:
@@ -262,25 +235,25 @@ def _names(name: str, value: Any) -> tuple[str, ...] | None:
         return None
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, Iterable):
-        raise _wrong(name, "names of atoms", value)
+        raise wrong(name, "names of atoms", value)
     listed = tuple(names)
     for one in listed:
         if not isinstance(one, str):
-            raise DataError(f"{name} must be names of atoms, but has {one!r}")
+            raise ArgumentError(f"{name} must be names of atoms, but has {one!r}")
     return listed
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     expected = "pairs (head, atom) of names"
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise _wrong("forbidden", expected, value)
+        raise wrong("forbidden", expected, value)
     pairs = []
     for pair in value:
         if isinstance(pair, str) or not isinstance(pair, Iterable):
-            raise DataError(f"forbidden must be {expected}, but has {pair!r}")
+            raise ArgumentError(f"forbidden must be {expected}, but has {pair!r}")
         names = tuple(pair)
         if len(names) != 2 or not all(isinstance(name, str) for name in names):
-            raise DataError(f"forbidden must be {expected}, but has {pair!r}")
+            raise ArgumentError(f"forbidden must be {expected}, but has {pair!r}")
         pairs.append((names[0], names[1]))
     return tuple(pairs)
 
@@ -291,21 +264,8 @@ def _homotopy(value: Any) -> Homotopy | None:
     from latentgamma.operator.annealing import Homotopy
 
     if not isinstance(value, Homotopy):
-        raise _wrong("homotopy", "a Homotopy", value)
+        raise wrong("homotopy", "a Homotopy", value)
     return value
-
-
-def _device(value: Any) -> torch.device | str:
-    if value == "cpu":
-        return "cpu"  # without an import of torch
-    import torch
-
-    try:
-        torch.empty(0, device=value)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"device {value!r} cannot be used: {reason}") from None
-    return torch.device(value)
 
 
 def _path(value: Any) -> str | None:
@@ -314,4 +274,4 @@ def _path(value: Any) -> str | None:
     try:
         return os.fsdecode(value)
     except TypeError:
-        raise _wrong("checkpoint", "a path", value) from None
+        raise wrong("checkpoint", "a path", value) from None

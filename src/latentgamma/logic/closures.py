@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._arguments import whole_number
 from latentgamma.errors import ArgumentError, FactsError
 from latentgamma.logic.planes import (
     BYTES_PER_LITERAL,
@@ -19,7 +20,6 @@ from latentgamma.logic.planes import (
     require_planes,
     unpack,
     unpack_into,
-    whole_number,
 )
 from latentgamma.program.compilation import (
     Cells,

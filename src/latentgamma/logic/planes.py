@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._arguments import whole_number
 from latentgamma.errors import ArgumentError
 from latentgamma.program.compilation import (
     Cells,
@@ -119,17 +119,6 @@ def require_planes(planes: Any, function: str) -> Planes:
             f"shape {array.shape}; {hint}"
         )
     return array
-
-
-def whole_number(name: str, value: Any, least: int = 0) -> int:
-    """Return a whole number from `least` on, as a plain int, or raise an `ArgumentError`."""
-    try:
-        number = index(value)
-    except TypeError:
-        raise ArgumentError(f"{name} is a whole number from {least} on, not {value!r}") from None
-    if number < least:
-        raise ArgumentError(f"{name} is a whole number from {least} on, not {number}")
-    return number
 
 
 def _as_array(given: Any, function: str) -> npt.NDArray[Any]:

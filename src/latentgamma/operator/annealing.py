@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from latentgamma.errors import ModelError
+from latentgamma._arguments import real_number, whole_number, wrong
 from latentgamma.operator.model import LatentGamma
 
 #: The fraction of the steps after which undecided weights are penalised.
@@ -39,7 +40,7 @@ class Homotopy:
         decision: the penalty on weights between 0 and 1, in the last 40% of the steps.
 
     Raises:
-        ModelError: there is no step, or a value is out of range.
+        ArgumentError: there is no step, or a value is out of range.
 
     >>> homotopy = Homotopy(steps=100)
     >>> homotopy.at(0).sharpness, homotopy.at(99).sharpness
@@ -53,12 +54,13 @@ class Homotopy:
     decision: float = 0.05
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ModelError(f"a Homotopy needs at least one step, not {self.steps}")
-        if min(self.sharpness) <= 0 or min(self.gate) < 1:
-            raise ModelError(
-                f"sharpness must be above 0 and gate at least 1, not {self.sharpness} and {self.gate}"
+        whole_number("steps", self.steps, 1)
+        for name in ("sparsity", "decision"):
+            real_number(
+                name, getattr(self, name), "a number from 0 on", lambda x: 0 <= x < math.inf
             )
+        _check_pair("sharpness", self.sharpness, "two numbers above 0", lambda x: x > 0)
+        _check_pair("gate", self.gate, "two numbers from 1 on", lambda x: x >= 1)
 
     def at(self, step: int) -> AnnealingStep:
         """Return the settings of one step.
@@ -101,3 +103,10 @@ class Homotopy:
 
 def _softplus_inverse(value: float) -> float:
     return value + math.log(-math.expm1(-value))
+
+
+def _check_pair(name: str, value: Any, expected: str, accept: Callable[[float], bool]) -> None:
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise wrong(name, expected, value)
+    for number in value:
+        real_number(name, number, expected, accept)

@@ -18,15 +18,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from latentgamma._arguments import one_of
 from latentgamma._atomic_write import atomic_write
-from latentgamma.errors import ModelError, ProgramError
+from latentgamma.errors import ArgumentError, ModelError, ProgramError
 from latentgamma.operator.model import (
     STATE_DTYPES,
     Gradient,
     KernelChoice,
     LatentGamma,
     StratifiedModel,
-    one_of,
     require_whole_model,
 )
 from latentgamma.operator.rules import AbstractRules, DenseRules, GateKind, Literals, SparseRules
@@ -157,11 +157,14 @@ def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
-    one_of("form", options["form"], _FORMS)
-    one_of("gate", options["gate"], get_args(GateKind))
-    one_of("gradient", options["gradient"], get_args(Gradient))
-    one_of("kernel", options["kernel"], get_args(KernelChoice))
-    one_of("dtype", options["dtype"], tuple(_DTYPES))
+    try:
+        one_of("form", options["form"], _FORMS)
+        one_of("gate", options["gate"], get_args(GateKind))
+        one_of("gradient", options["gradient"], get_args(Gradient))
+        one_of("kernel", options["kernel"], get_args(KernelChoice))
+        one_of("dtype", options["dtype"], _DTYPES)
+    except ArgumentError as error:
+        raise ModelError(str(error)) from None
     return dict(options)
 
 

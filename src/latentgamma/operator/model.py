@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from latentgamma._arguments import one_of, whole_number, wrong
 from latentgamma._display import Display, Displayed, caption, heat_table, number
 from latentgamma.certificate.bounds import Reading
 from latentgamma.certificate.certify import Certificate, certify
@@ -65,30 +66,10 @@ from latentgamma.program.program import Program, require_definite, require_progr
 STATE_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-def one_of(what: str, value: str, allowed: tuple[str, ...]) -> Any:
-    """The value, if it is one of the allowed ones.
-
-    Raises:
-        ModelError: it is not.
-    """
-    if value not in allowed:
-        options = ", ".join(repr(name) for name in allowed)
-        raise ModelError(f"{what} must be one of {options}, not {value!r}")
-    return value
-
-
 def check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     """Raise a ModelError unless the tensor has this shape."""
     if tuple(tensor.shape) != shape:
         raise ModelError(f"{what} must have the shape {shape}, not {tuple(tensor.shape)}")
-
-
-def checked_steps(steps: int) -> int:
-    """The number of steps, if it is a whole number from 0 on; otherwise a StateError."""
-    whole = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
-    if not whole or steps < 0:
-        raise StateError(f"steps is a whole number from 0 on, or None, not {steps!r}")
-    return int(steps)
 
 
 def checked_state(state: Tensor, M: int, device: torch.device) -> Tensor:
@@ -360,7 +341,7 @@ class LatentGamma(nn.Module):
         check_shape("gain", gain, ())
         check_shape("offset", offset, (rules.M,))
         check_shape("gate", gate, ())
-        self.gate_kind: GateKind = one_of("gate", gate_kind, get_args(GateKind))
+        self.gate_kind: GateKind = one_of("gate_kind", gate_kind, get_args(GateKind))
         self.kernel = kernel
         self.program = program
         self.rules = rules
@@ -502,7 +483,7 @@ class LatentGamma(nn.Module):
             ones, from which the values are computed.
 
         Raises:
-            ModelError: there is no such group.
+            ArgumentError: there is no such group.
         """
         one_of("group", name, GROUPS)
         if name in ("body", "head"):
@@ -521,7 +502,7 @@ class LatentGamma(nn.Module):
             The same object.
 
         Raises:
-            ModelError: there is no such group.
+            ArgumentError: there is no such group.
         """
         wanted = {id(p) for name in groups for p in self.group(name)}
         for parameter in self.parameters():
@@ -638,7 +619,8 @@ class LatentGamma(nn.Module):
             A tensor of the shape and dtype of `state`.
 
         Raises:
-            StateError: the state or the number of steps is not one.
+            StateError: the state is not one.
+            ArgumentError: the number of steps is not one, or there is no such `memory`.
             ModelError: `steps=None` with `logits=True`, or on a model without a program or without a
                 certified window; or there is no such `memory`.
         """
@@ -662,7 +644,7 @@ class LatentGamma(nn.Module):
         runner = self._runner()
         parameters, states = (
             runner.step_parameters(),
-            runner.states(start, checked_steps(steps), memory),
+            runner.states(start, whole_number("steps", steps), memory),
         )
         wide = states.to(torch.promote_types(states.dtype, torch.float32))
         evidence = [runner.evidence(parameters, before) for before in wide[:-1]]
@@ -680,7 +662,7 @@ class LatentGamma(nn.Module):
                 closed: Tensor = torch.compiler.disable(self._run_until_closed)(state, memory)  # type: ignore[no-untyped-call]
                 return closed
             return self._run_until_closed(state, memory)
-        return self._runner().final(state, checked_steps(steps), memory)
+        return self._runner().final(state, whole_number("steps", steps), memory)
 
     def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
         """Every state of a run of `steps` applications.
@@ -694,12 +676,12 @@ class LatentGamma(nn.Module):
             A trajectory with states of shape (steps + 1, …, M), the given one first.
 
         Raises:
-            StateError: the state or the number of steps is not one.
-            ModelError: there is no such `memory`.
+            StateError: the state is not one.
+            ArgumentError: the number of steps is not one, or there is no such `memory`.
         """
         state = checked_state(state, self.M, self.device)
         one_of("memory", memory, MEMORIES)
-        runner, count = self._runner(), checked_steps(steps)
+        runner, count = self._runner(), whole_number("steps", steps)
         if self.gradient == "proof" and wants_slope(state):
             later = runner.states(state.detach(), count, memory)[1:] + self._slope(state)
             return Trajectory(torch.cat([state[None], later]), self.program)
@@ -1105,7 +1087,8 @@ class StratifiedModel(nn.Module):
             A tensor of the shape of `state`.
 
         Raises:
-            StateError: the state or the number of steps is not one.
+            StateError: the state is not one.
+            ArgumentError: the number of steps is not one, or there is no such `memory`.
             CertificateError: `steps=None` on a model without a certified window.
         """
         if not isinstance(state, Tensor) or state.dim() == 0 or state.shape[-1] != self.M:
@@ -1225,7 +1208,8 @@ def oracle(
 
     Raises:
         ProgramError: if the first argument is not a program.
-        ModelError: if an option is not one of those above, or the dense form does not fit in
+        ArgumentError: if an option is not one of those above.
+        ModelError: if the dense form does not fit in
             memory.
         CertificateError: if no certified constants exist for this program and dtype.
     """
@@ -1299,8 +1283,8 @@ def _check_options(form: Form, gate: GateKind, head_sharing: HeadSharing) -> Non
 def _state_dtype(dtype: torch.dtype | None) -> tuple[torch.dtype, str]:
     """The dtype of the states, and its name."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not dtype.is_floating_point or dtype.itemsize < 2:
-        raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
+    if dtype not in STATE_DTYPES:
+        raise wrong("dtype", "torch.float64, float32, float16 or bfloat16", dtype)
     return dtype, str(dtype).removeprefix("torch.")
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 
-from latentgamma.errors import ProgramError
-from latentgamma.operator.model import LatentGamma, StratifiedModel, one_of, require_whole_model
+from latentgamma._arguments import one_of, whole_number
+from latentgamma.operator.model import LatentGamma, StratifiedModel, require_whole_model
 from latentgamma.operator.rules import DenseRules
 from latentgamma.program.program import Program
 
@@ -40,7 +40,8 @@ def parameter_count(what: LatentGamma | StratifiedModel | Program, form: str | N
         are not counted.
 
     Raises:
-        ModelError: if there is no such form, or the model has only a part of its rules.
+        ModelError: if the model has only a part of its rules.
+        ArgumentError: if there is no such form.
     """
     if form is not None:
         one_of("form", form, ("dense", "sparse"))
@@ -79,11 +80,10 @@ def lower_bound_bits(M: int, R: int, k: int, *, printed: bool = False) -> float:
         A proved lower bound; with `printed`, the value of the formula.
 
     Raises:
-        ProgramError: if a number is negative.
+        ArgumentError: if a number is negative.
     """
     for name, value in (("M", M), ("R", R), ("k", k)):
-        if value < 0:
-            raise ProgramError(f"{name} is a whole number from 0 on, but {name}={value}")
+        whole_number(name, value)
     if M == 0 or R == 0:
         return 0.0
     if printed:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from latentgamma._arguments import one_of, usable_device, whole_number
 from latentgamma.learning.data import observe
 from latentgamma.learning.extract import extract
 from latentgamma.operator.model import LatentGamma
@@ -66,6 +67,7 @@ def train_freely(
 
     Raises:
         DataError: the observations cannot be used.
+        ArgumentError: `kind` or `seed` is not one of those above.
 
     >>> import numpy as np
     >>> states = np.random.default_rng(0).random((64, 2)) < 0.5
@@ -73,6 +75,9 @@ def train_freely(
     >>> trained.model.M, trained.explained > 0.9
     (2, True)
     """
+    one_of("kind", kind, ("transitions", "closures", "trajectories"))
+    whole_number("seed", seed)
+    device = usable_device(device)
     data = observe(inputs, targets, kind=kind, atoms=atoms)
     generator = torch.Generator().manual_seed(seed)
     M = data.M

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma._arguments import whole_number
 from latentgamma.errors import FactsError, ModelError
 from latentgamma.logic.closure import Closure, closure
 from latentgamma.operator.model import (
@@ -155,7 +156,7 @@ def gradient_report(
     if steps is None:
         ends = _crossings(model, state, chosen, possible.depth)
     else:
-        ends = [steps] * len(chosen)
+        ends = [whole_number("steps", steps)] * len(chosen)
     exact_sizes = _sizes(_with(model, "exact"), state, chosen, ends, given)
     proof_sizes = _sizes(_with(model, "proof"), state, chosen, ends, given)
     with torch.no_grad():

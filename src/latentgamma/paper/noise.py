@@ -20,7 +20,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from latentgamma.errors import ModelError
+from latentgamma._arguments import real_number
 from latentgamma.operator.model import (
     LatentGamma,
     refuse_if_too_large,
@@ -105,7 +105,7 @@ def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False
         The bound, which is also the expected number of sign changes and may exceed 1.
 
     Raises:
-        ModelError: if `sigma` is negative or not finite.
+        ArgumentError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
     bound = R * M * _tail(eta, sigma)
@@ -128,7 +128,7 @@ def flip_probability(R: int, M: int, eta: float, sigma: float) -> float:
         The probability, between 0 and 1.
 
     Raises:
-        ModelError: if `sigma` is negative or not finite.
+        ArgumentError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
     return -math.expm1(R * M * math.log1p(-_tail(eta, sigma)))
@@ -154,7 +154,7 @@ def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = F
         The bound, which may exceed 1.
 
     Raises:
-        ModelError: if `sigma` is negative or not finite.
+        ArgumentError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
     bound = R * max(0, M - 1) * _tail(psi, sigma * math.sqrt(2))
@@ -175,7 +175,11 @@ def critical_sigma(R: int, M: int, eta: float = 10.0) -> float:
     Returns:
         The standard deviation; infinite where there are at most two logits, since Φ(−η/σ) stays
         below ½.
+
+    Raises:
+        ArgumentError: if `eta` is not positive.
     """
+    real_number("eta", eta, "a positive number", lambda x: 0 < x < math.inf)
     if R * M <= 2:
         return math.inf
     return -eta / NormalDist().inv_cdf(1 / (R * M))
@@ -187,5 +191,5 @@ def _tail(margin: float, sigma: float) -> float:
 
 
 def _check_sigma(name: str, sigma: float) -> None:
-    if not (sigma >= 0 and math.isfinite(sigma)):
-        raise ModelError(f"{name} is a standard deviation, a finite number from 0 on, not {sigma}")
+    expected = "a standard deviation, a finite number from 0 on"
+    real_number(name, sigma, expected, lambda x: 0 <= x < math.inf)

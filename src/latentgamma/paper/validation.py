@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from latentgamma import generators
+from latentgamma._arguments import whole_number, wrong
 from latentgamma._atomic_write import write_text
 from latentgamma._version import __version__
 from latentgamma.certificate.certify import certify
@@ -854,15 +855,13 @@ def run_validation(
         The results of phases A to G, and the times, the machine and the versions.
 
     Raises:
-        DataError: `graphs`, `seed` or `perturbations` is not one of those above.
+        ArgumentError: `graphs`, `seed` or `perturbations` is not one of those above.
     """
     chosen = tuple(graphs)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(GRAPHS):
-        raise DataError(f"graphs are some of {', '.join(GRAPHS)}, each once, not {chosen!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise DataError(f"seed is a whole number from 0 on, not {seed!r}")
-    if isinstance(perturbations, bool) or not isinstance(perturbations, int) or perturbations < 1:
-        raise DataError(f"perturbations is a whole number from 1 on, not {perturbations!r}")
+        raise wrong("graphs", f"some of {', '.join(GRAPHS)}, each once", chosen)
+    whole_number("seed", seed)
+    whole_number("perturbations", perturbations, 1)
     key = repr(
         (FORMAT, seed, chosen, perturbations, str(device), machine_and_versions(str(device)))
     )

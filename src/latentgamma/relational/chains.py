@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._arguments import real_number, whole_number
 from latentgamma._text import quantity
 from latentgamma.datalog.tables import constant
-from latentgamma.errors import ArgumentError, DataError
+from latentgamma.errors import DataError
 from latentgamma.relational.budget import Budget
 from latentgamma.relational.clauses import TooManyRows, body_bindings
 from latentgamma.relational.problem import Ints, Relation
@@ -443,10 +444,9 @@ def mine_chains(
         DataError: these are no triples.
         ArgumentError: a limit has a value that it cannot have.
     """
-    if max_length not in {1, 2}:
-        raise ArgumentError(f"max_length is 1 or 2, not {max_length!r}")
-    if not min_support >= 1 or not 0 <= min_confidence <= 1:
-        raise ArgumentError("min_support is at least 1, and min_confidence from 0 to 1")
+    whole_number("max_length", max_length, 1, 2)
+    real_number("min_support", min_support, "a number from 1 on", lambda x: x >= 1)
+    real_number("min_confidence", min_confidence, "a share from 0 to 1", lambda x: 0 <= x <= 1)
     rows = [tuple(triple) for triple in triples]
     if not rows or any(len(row) != 3 for row in rows):
         raise DataError("a graph is a list of triples (head, relation, tail), and not empty")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from typing import Any, Literal
 
+from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._checkpoint import (
     Compute,
     Journal,
@@ -154,18 +154,15 @@ def _check_options(
     alternatives: int,
 ) -> SearchOptions:
     for name, value, least in (
-        ("invent", invent, 0),
         ("max_body", max_body, 1),
         ("max_variables", max_variables, 1),
         ("seed", seed, 0),
         ("alternatives", alternatives, 0),
     ):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-            raise ArgumentError(f"{name} is a whole number of at least {least}, not {value!r}")
+        whole_number(name, value, least)
+    whole_number("invent", invent, 0, 2)
     if not isinstance(recursive, bool):
-        raise ArgumentError(f"recursive is True or False, not {recursive!r}")
-    if invent > 2:
-        raise ArgumentError(f"invent is at most 2, not {invent}")
+        raise wrong("recursive", "True or False", recursive)
     return SearchOptions(invent, recursive, max_body, max_variables, seed, alternatives)
 
 
@@ -180,12 +177,8 @@ def _refuse_without_effect(noise: Any, method: Any, invent: int, checkpoint: Any
 
 
 def _check_others(noise: Any, method: Any, time_limit: Any) -> None:
-    if method not in {"auto", "search", "gradient"}:
-        raise ArgumentError(f'method is "auto", "search" or "gradient", not {method!r}')
-    number = isinstance(noise, (int, float)) and not isinstance(noise, bool)
-    if noise != "auto" and not (number and 0 <= noise < 0.5):
-        raise ArgumentError(f'noise is a share from 0 to below 0.5, or "auto", not {noise!r}')
-    if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)):
-        raise ArgumentError(f"time_limit is a number of seconds, not {time_limit!r}")
-    if not time_limit > 0 or math.isnan(time_limit):
-        raise ArgumentError(f"time_limit must be above 0 seconds, but is {time_limit!r}")
+    one_of("method", method, ("auto", "search", "gradient"))
+    if noise != "auto":
+        expected = 'a share from 0 to 0.5, 0.5 excluded, or "auto"'
+        real_number("noise", noise, expected, lambda share: 0 <= share < 0.5)
+    real_number("time_limit", time_limit, "a number of seconds above 0", lambda x: x > 0)
