@@ -372,7 +372,7 @@ class Observations:
         counts: how often each example was given. (N,)
         rows: the number of the row, from 1 on, in which each example was first given. (N,)
         notes: what cannot be learned from these examples.
-        doubt: the share of labels that round to the wrong side, if they are probabilities.
+        doubt: the fraction of labels that round to the wrong side, if they are probabilities.
         probability: the labels, if they are probabilities. (N, M)
     """
 

@@ -186,8 +186,8 @@ class Alignment:
     Attributes:
         n_corp: for each rule, the largest number of its body atoms that a row with its head gives
             a weight above one half; the paper's measure. (R,)
-        precision: the share of rows that are aligned with a rule.
-        recall: the share of rules that a row is aligned with.
+        precision: the fraction of rows that are aligned with a rule.
+        recall: the fraction of rules that a row is aligned with.
         rows: the number of aligned rows.
     """
 

@@ -64,7 +64,7 @@ def fit(
             closed sets alone, without targets, of which all rules are found that hold in each.
         atoms: the names of the columns.
         method: "symbolic" searches; "gradient" trains the operator's rows; "auto" chooses.
-        noise: the share of wrong labels, or "auto" to estimate it.
+        noise: the fraction of wrong labels, or "auto" to estimate it.
         seed: the seed of everything random.
         known: rules that are there from the start.
         refine: whether known rules are dropped where the data contradict them.
@@ -73,7 +73,7 @@ def fit(
         forbidden: pairs (head, atom): the atom is in no body of the head.
         max_body: the largest body; by default 8, from closures with wrong labels 3, and from
             models any.
-        holdout: the share of examples held out to measure `accuracy`; by default a tenth, and of
+        holdout: the fraction of examples held out to measure `accuracy`; by default a tenth, and of
             models none.
         homotopy: the annealing schedule; used by method "gradient" only.
         progress: called with a `HistoryEntry` after each stage, for example a `ProgressBar()`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from latentgamma.operator.annealing import Homotopy
 
 
-# ----------------------------------------- The learning curve: what was known after each stage
+# ---- The learning curve: what was known after each stage
 
 
 class HistoryEntry(NamedTuple):
@@ -33,7 +33,7 @@ class HistoryEntry(NamedTuple):
     Attributes:
         stage: what was finished.
         rules: the number of rules so far.
-        explained: the share explained so far: of the labels that became true; from closures, of
+        explained: the fraction explained so far: of the labels that became true; from closures, of
             the examples, or with noise of the labels.
         new: the rules found since the last entry. A rule from closures can still be removed when
             later ones imply it.
@@ -85,7 +85,7 @@ class History:
             self._callback(self._last._replace(stage=stage, new=()))
 
 
-# --------------------------------------------------------------- The options of `fit`, checked
+# ---- The options of `fit`, checked
 
 Kind: TypeAlias = Literal["transitions", "closures", "trajectories", "models"]
 Method: TypeAlias = Literal["auto", "gradient", "symbolic"]
@@ -126,14 +126,14 @@ class FitOptions:
         return self.kind in ("closures", "models")
 
     def body_limit(self, noise: float) -> int:
-        """Return the largest body, given the share of wrong labels."""
+        """Return the largest body, given the fraction of wrong labels."""
         if self.max_body is not None:
             return self.max_body
         return NOISY_MAX_BODY if self.kind == "closures" and noise > 0 else MAX_BODY
 
     @property
     def held_out(self) -> float:
-        """The share of the examples that measures accuracy."""
+        """The fraction of the examples that measures accuracy."""
         if self.holdout is not None:
             return self.holdout
         return 0.0 if self.kind == "models" else _HOLDOUT
@@ -222,7 +222,7 @@ def _refuse_unused(options: FitOptions) -> None:
         )
 
 
-# ------------------------------------------------------------------------ single options
+# ---- Single options
 
 
 def _share(name: str, value: Any, end: float, other: str = "") -> float:

@@ -31,7 +31,7 @@ class FreelyTrained(NamedTuple):
     Attributes:
         model: the trained model.
         program: the rules extracted from it.
-        explained: the share of single labels that the model itself gets right.
+        explained: the fraction of single labels that the model itself gets right.
     """
 
     model: LatentGamma
@@ -63,7 +63,7 @@ def train_freely(
         device: where the model is trained.
 
     Returns:
-        The trained model, the extracted program, and the share of labels that the model gets right.
+        The trained model, the extracted program, and the fraction of labels it gets right.
 
     Raises:
         DataError: the observations cannot be used.

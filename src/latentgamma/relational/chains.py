@@ -26,7 +26,7 @@ from latentgamma.relational.problem import Ints, Relation
 
 #: Entries that may follow from longer chains.
 _MOST_INFERRED = 10_000
-#: Entries of the table as a grid of at most so many columns.
+#: Entries of the table as a grid of at most this many columns.
 _WIDEST = 24
 
 
@@ -438,7 +438,7 @@ def mine_chains(
         triples: the graph, as (head, relation, tail).
         max_length: the largest number of body literals, 1 or 2.
         min_support: the fewest triples that a rule derives.
-        min_confidence: the smallest share of true ones among the pairs that a rule derives.
+        min_confidence: the smallest fraction of true ones among the pairs that a rule derives.
 
     Raises:
         DataError: these are no triples.

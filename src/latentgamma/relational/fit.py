@@ -59,7 +59,7 @@ def fit(
         recursive: whether rules may use the targets.
         max_body: the largest number of literals in a body.
         max_variables: the largest number of variables in a rule.
-        noise: the share of wrong labels, or "auto" to estimate it.
+        noise: the fraction of wrong labels, or "auto" to estimate it.
         method: "search" enumerates clauses and chooses among them; "gradient" trains the choice;
             "auto" is "search".
         seed: the seed of everything random.

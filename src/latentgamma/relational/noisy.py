@@ -109,7 +109,7 @@ class NoisyCandidates:
     Attributes:
         relations: all relations by number, with the invented ones.
         definitions: the invented predicates by number.
-        literals: bodies of up to so many literals were scored.
+        literals: bodies of up to this many literals were scored.
     """
 
     def __init__(
@@ -363,7 +363,7 @@ _KEPT_SETS = 12
 _MOST_ROUNDS = 12
 #: Bits for each invented predicate above the limit.
 _EXTRA_BITS = 1e6
-#: Alternatives may be longer by so many bits.
+#: Alternatives may be longer by this many bits.
 NOISY_SLACK = 8.0
 
 

@@ -273,7 +273,7 @@ def _undominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]
 
 #: Examples of each kind that bodies are first tested on.
 MOST_EXAMPLES = 3_000
-#: Bodies of up to so many variables are all tried, those of more where they are long enough.
+#: Bodies of up to this many variables are all tried, those of more where they are long enough.
 ALL_VARIABLES = 4
 #: Literals in a body that uses an invented predicate.
 _INVENTED_BODY = 2
@@ -302,9 +302,9 @@ class Found:
         candidates: what the choices choose from.
         definitions: invented predicates by number.
         relations: all relations by number.
-        literals: bodies of up to so many literals were all tried.
+        literals: bodies of up to this many literals were all tried.
         shortest: whether no program in that language is shorter.
-        excluded: no program has bodies of up to so many literals.
+        excluded: no program has bodies of up to this many literals.
         unexplained: the relation and code of positive examples that no candidate derives.
         notes: what was left out.
     """
@@ -333,7 +333,7 @@ class SearchOptions:
 
 
 def most_variables(literals: int, arity: int, widest: int, limit: int) -> int:
-    """Return the largest number of variables in a body of so many literals.
+    """Return the largest number of variables in a body of this many literals.
 
     Every body of up to `ALL_VARIABLES` variables is within it, also while it grows.
 
@@ -348,7 +348,7 @@ def most_variables(literals: int, arity: int, widest: int, limit: int) -> int:
 
 
 def longest_alternative(bits: float) -> float:
-    """Return the largest description length of an alternative to a program of so many bits."""
+    """Return the largest description length of an alternative to a program of this many bits."""
     return bits * (1 + _SLACK_SHARE) + _SLACK_BITS
 
 
@@ -636,7 +636,7 @@ def _define(found: Found, pool: CandidatePool, made: Sequence[Definition]) -> No
 
 
 def _least_bits(literals: int, problem: Problem, predicates: int) -> float:
-    """Return the description length of the shortest clause of so many literals."""
+    """Return the description length of the shortest clause of this many literals."""
     arities = [len(types) for types in problem.types]
     shortest = min(arities, default=1)
     clause = Clause(0, 1, ((0, (0,) * max(1, shortest)),) * literals)
