@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._text import quantity
 from latentgamma.cli.console import (
     Cells,
     Screen,
@@ -58,8 +59,8 @@ def show_closure(
         write_output("".join(lines))
         return
     total, depth = closed.program.M, closed.depth
-    sizes = f"{len(closed):,} of {plural(total, 'atom')} from {plural(facts, 'fact')}"
-    screen.line(f"{sizes}, in {plural(depth, 'step')}", "bold")
+    sizes = f"{len(closed):,} of {quantity(total, 'atom')} from {quantity(facts, 'fact')}"
+    screen.line(f"{sizes}, in {quantity(depth, 'step')}", "bold")
     if levels:
         screen.table(
             ("step", "atoms"),
@@ -250,7 +251,7 @@ def show_run(screen: Screen, run: RunValues) -> None:
 
 def _show_comparison(screen: Screen, run: RunValues) -> None:
     found, wanted = run.found, run.expected.atoms
-    after = f"after {plural(len(run.states) - 1, 'step')}: {plural(len(found), 'atom')} above ½"
+    after = f"after {quantity(len(run.states) - 1, 'step')}: {quantity(len(found), 'atom')} above ½"
     if found == wanted:
         screen.line(f"{after}, equal to the closure", "green")
         return
@@ -273,15 +274,6 @@ def _steps_to_show(last: int, crossing: npt.NDArray[np.int64], most: int) -> lis
 
 
 # ---- Numbers and names
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "rule"), plural(2700, "atom")
-    ('1 rule', '2,700 atoms')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def count(value: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentgamma._display import Display, Displayed
+from latentgamma._text import quantity
 from latentgamma.engine.minmax import (
     CYCLE,
     FALSE,
@@ -57,9 +58,9 @@ class Plan(Displayed):
         lines = [
             f"{self.semantics}: {SENTENCES[self.semantics]}",
             f"{'exact' if self.exact else 'not exact'}: {self.guarantee}",
-            f"{_count(self.inputs, 'input')}, {_count(self.outputs, 'output')}; "
-            f"{_count(self.nodes, 'node')}, {_count(self.edges, 'edge')}, "
-            f"{_count(self.cycles, 'cycle') if self.cycles else 'no cycles'}",
+            f"{quantity(self.inputs, 'input')}, {quantity(self.outputs, 'output')}; "
+            f"{quantity(self.nodes, 'node')}, {quantity(self.edges, 'edge')}, "
+            f"{quantity(self.cycles, 'cycle') if self.cycles else 'no cycles'}",
         ]
         for names, text in (
             (self.idle, "no output depends on"),
@@ -150,7 +151,3 @@ def _cycles(program: Program) -> int:
     """Return how many sets of rules depend on themselves."""
     parts = [stratum.program for stratum in program.strata]
     return sum(int(rule_order(part).cyclic.sum()) for part in parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + "s" * (number != 1)

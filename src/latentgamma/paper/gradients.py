@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from latentgamma._arguments import whole_number
+from latentgamma._text import quantity
 from latentgamma.errors import FactsError, ModelError
 from latentgamma.logic.closure import Closure, closure
 from latentgamma.operator.model import (
@@ -84,7 +85,7 @@ class GradientReport:
 
     def __str__(self) -> str:
         shown = ", ".join(self.facts[:4]) + (", …" if len(self.facts) > 4 else "")
-        count = f"{len(self.facts)} fact" + "s" * (len(self.facts) != 1)
+        count = quantity(len(self.facts), "fact")
         if self.undecided:
             shown += f"; {len(self.undecided)} not above one half"
         width = max([4, *(len(row.atom) for row in self.rows)])

@@ -15,6 +15,7 @@ import numpy as np
 
 from latentgamma import plot
 from latentgamma._atomic_write import write_text
+from latentgamma._text import quantity
 from latentgamma.errors import DataError
 from latentgamma.paper import charts
 from latentgamma.paper.results import (
@@ -133,7 +134,7 @@ def _accuracies(results: Validation) -> Iterator[Difference]:
 
 
 def _changes(row: NoiseRow) -> str:
-    return f"{_sum(row)} sign change{'' if _sum(row) == 1 else 's'}"
+    return quantity(_sum(row), "sign change")
 
 
 def _sum(row: NoiseRow) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._text import quantity
 from latentgamma.errors import StateError, unknown_atoms
 from latentgamma.plot.figure import (
     BLUE,
@@ -21,7 +22,6 @@ from latentgamma.plot.figure import (
     PAPER,
     SMALL_FONT_SIZE,
     OutputPath,
-    count_text,
     new_figure,
     number_text,
     save_figure,
@@ -180,7 +180,7 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
     for axis in (lower.xaxis, lower.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     upper.legend(loc="lower right", **LEGEND)
-    upper.set_title(f"{count_text(result.program.R, 'rule')}, method {result.method}",
+    upper.set_title(f"{quantity(result.program.R, 'rule')}, method {result.method}",
                     loc="left", fontsize=11)  # fmt: skip
     return save_figure(figure, path)
 
@@ -309,7 +309,7 @@ def _draw(
     for side in axes.spines.values():
         side.set_visible(False)
     rest = f" (of {len(atoms):,})" if len(rows) < len(atoms) else ""
-    axes.set_title(f"{count_text(len(rows), 'atom')}{rest} over {count_text(steps, 'step')}",
+    axes.set_title(f"{quantity(len(rows), 'atom')}{rest} over {quantity(steps, 'step')}",
                    loc="left", fontsize=10, color=INK)  # fmt: skip
     height = figure.get_size_inches()[1] - 1.2
     bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, ticks=[0, 0.5, 1],

@@ -107,15 +107,6 @@ def short_name(name: str, longest: int = 28) -> str:
     return f"{text[:half]}…{text[-half:]}"
 
 
-def count_text(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> count_text(1, "atom"), count_text(2700, "rule")
-    ('1 atom', '2,700 rules')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def number_text(value: float) -> str:
     """Return a number of steps.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from latentgamma._text import quantity
 from latentgamma.errors import ProgramError, unknown_atoms
 from latentgamma.plot.figure import (
     BLUE,
@@ -20,7 +21,6 @@ from latentgamma.plot.figure import (
     SKY,
     SMALL_FONT_SIZE,
     OutputPath,
-    count_text,
     new_figure,
     save_figure,
     short_name,
@@ -520,7 +520,7 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
     chosen = set(highlight)
     if unknown := chosen - program.index.keys():
         raise unknown_atoms(unknown, program.atoms, what="highlight")
-    size = f"{count_text(program.M, 'atom')}, {count_text(program.R, 'rule')}"
+    size = f"{quantity(program.M, 'atom')}, {quantity(program.R, 'rule')}"
     return save_figure(_draw(program, chosen, "highlighted", size), path)
 
 
@@ -545,7 +545,7 @@ def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
     """
     rules = [((step.atom,), step.premises) for step in proof.steps if step.rule is not None]
     used = Program.from_rules(rules, atoms=[step.atom for step in proof.steps])
-    title = f"{short_name(proof.atom, 60)}, {count_text(proof.depth, 'step')} from the facts"
+    title = f"{short_name(proof.atom, 60)}, {quantity(proof.depth, 'step')} from the facts"
     return save_figure(_draw(used, set(proof.facts), "given", title), path)
 
 
