@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import latentgamma as lg
 from latentgamma import Constants, LatentGamma, Program, generators, oracle
 from latentgamma.errors import FactsError, ModelError
+from latentgamma.operator.run import Runner
 from latentgamma.paper.gradients import gradient_report
 from random_models import FORMS, GATES, random_model, random_states
 from random_programs import random_program
@@ -89,6 +90,23 @@ class LiveBytes(TorchDispatchMode):
     def total(self) -> int:
         gc.collect()
         return sum(size for alive, size in self._alive.values() if alive() is not None)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize(("batch", "times"), [(1, 1), (400, 2)])
+def test_short_runs_of_small_programs_compute_no_step_twice(
+    monkeypatch: pytest.MonkeyPatch, form: Any, batch: int, times: int
+) -> None:
+    model = lg.oracle(lg.generators.chain(11), form=form, kernel="reference")
+    calls, step = [], Runner.step
+
+    def count(*given: Any) -> Tensor:
+        calls.append(given)
+        return step(*given)
+
+    monkeypatch.setattr(Runner, "step", count)
+    model(torch.rand(batch, model.M), 8).sum().backward()
+    assert len(calls) == 8 * times
 
 
 def kept_bytes(program: Program, steps: int, batch: int, memory: str) -> int:

@@ -386,6 +386,9 @@ def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tenso
 #: What the forward pass keeps for the backward: the states, about √T of them, or everything.
 Memory: TypeAlias = Literal["states", "sqrt", "all"]
 MEMORIES: tuple[str, ...] = get_args(Memory)
+#: Values of atoms, rules and literals in a run up to which "states" keeps everything: at most a few
+#: megabytes, and computing each step again would take longer than the rest.
+_KEPT_WHOLE = 1 << 15
 
 
 def read_step_parameters(rules: AbstractRules, weights: Weights, raw: Any) -> StepParameters:
@@ -499,7 +502,8 @@ class Runner:
         parameters = self.step_parameters()
         if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
             state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
-        if memory == "all" or not can_be_rerun(state, *parameters.tensors()):
+        rerun = memory != "all" and can_be_rerun(state, *parameters.tensors())
+        if not rerun or (memory == "states" and self._is_small(state, steps)):
             for _ in range(steps):
                 state = self.step(parameters, state)
                 yield state
@@ -510,6 +514,14 @@ class Runner:
 
         stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
         yield from run_keeping_states(step, parameters.tensors(), state, steps, stride)
+
+    def _is_small(self, state: Tensor, steps: int) -> bool:
+        """Return whether everything in a run can be kept."""
+        if self.rules.sharded:  # the processes must all compute steps again, or none of them
+            return False
+        literals = sum(index.numel() for index in self.rules.buffers())  # none in the dense form
+        width = self.rules.M + self.rules.R + literals
+        return steps * math.prod(state.shape[:-1]) * width <= _KEPT_WHOLE
 
     # ---- Kernels
 
