@@ -306,7 +306,7 @@ def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int,
 # where, and `rule_text` goes on from there. What it does read it reads exactly as `rule_text`
 # does, which a test checks.
 
-_NEWLINE, _QUOTE, _PERCENT, _PRIME, _STAR, _COMMA, _MINUS = b"\n\"%'*,-"
+_PERCENT, _STAR, _MINUS = b"%*-"
 _DOT, _SLASH, _COLON, _LESS, _GREATER, _HASH = b"./:<>#"
 _EXTERNAL = np.frombuffer(b"#external", np.uint8)
 _SHOW = np.frombuffer(b"#show", np.uint8)
