@@ -165,7 +165,8 @@ class Edited(NamedTuple):
 
 def operators(model: torch.nn.Module) -> list[lg.LatentGamma]:
     """The operators of a model or a layer, one for each stratum."""
-    return [part for part in model.modules() if isinstance(part, lg.LatentGamma)]
+    found = [part for part in model.modules() if isinstance(part, lg.LatentGamma)]
+    return [part for part in found if part.definite]
 
 
 def soft(rng: Generator) -> lg.Constants:

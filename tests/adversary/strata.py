@@ -141,9 +141,6 @@ def model_of(text: Text, rng: np.random.Generator, *, plain: bool) -> Model:
 
 def wired(model: Any, program: Any) -> list[tuple[Any, Places]]:
     """The programs of the parts, with the places that the model has."""
-    if isinstance(model, lg.LatentGamma):
-        every = np.arange(program.M)
-        return [(program, Places(every, np.zeros(program.M, bool), every))]
     return [(s.program, p) for s, p in zip(program.strata, model.places, strict=True)]
 
 
@@ -255,7 +252,7 @@ def split_model(text: Text, rng: np.random.Generator) -> Model:
 
 def rewired(model: Model, rng: np.random.Generator) -> Model:
     """A model of strata with one wire changed; where it has none, the model itself."""
-    if isinstance(model.model, lg.LatentGamma) or not len(model.model.parts):
+    if model.model.definite:
         return model
     changed = copy.deepcopy(model.model)
     s = int(rng.integers(len(changed.parts)))
@@ -293,8 +290,8 @@ def pairs(seed: int) -> Iterator[Pair]:
     yield Pair("permuted", model, permuted(text, rng), own=True)
     yield Pair("soft inputs", model, permuted(text, rng), tolerance=float(rng.uniform(0, 0.2)))
     names = fresh_names(text)
-    if not isinstance(model.model, lg.LatentGamma):
-        again = lg.operator.StratifiedModel(list(model.model.parts), names.program())
+    if not model.model.definite:
+        again = lg.LatentGamma.from_strata(list(model.model.parts), names.program())
         consistently = Model(again, wired(again, names.program()), names.names)
         yield Pair("renamed and permuted", consistently, permuted(names, rng), own=True)
     yield Pair("other names", model, names)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma.certificate.constants import ClosedForm, reaches
+from latentgamma.certificate.constants import certify_closed_form, reaches
 from latentgamma.generators import clique, ladder
 from latentgamma.program.program import Program
 
@@ -62,8 +62,7 @@ def test_what_is_said_to_reach_the_horizon_is_certified_to_it(program: Program, 
     for hardness in np.linspace(0.02, 1.0, 13):
         constants = lg.Constants.closed_form(program, float(hardness))
         said = reaches(program, constants, 1e5, dtype="float32", bump=bump)
-        form = ClosedForm(program, constants, bump=bump)
-        certificate = lg.certify(form, program)
+        certificate = certify_closed_form(program, [constants], bump=bump)
         if said:
             assert certificate.t_min == certificate.depth
             assert certificate.t_max >= 1e5

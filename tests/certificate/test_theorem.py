@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma.certificate.constants import ClosedForm
+from latentgamma.certificate.constants import ClosedForm, certify_closed_form
 from latentgamma.certificate.rounding import Rounding
 from latentgamma.generators import (
     clique,
@@ -157,7 +157,7 @@ def test_the_inequalities_hold_for_the_weights_of_the_closed_form(program: Progr
 def test_the_certificate_proves_what_the_theorem_says(program: Program) -> None:
     constants = lg.Constants.closed_form(program)
     for dtype in ("float64", "float32"):
-        certificate = lg.certify(ClosedForm(program, constants, dtype=dtype), program)
+        certificate = certify_closed_form(program, [constants], dtype=dtype)
         assert certificate.t_min == certificate.depth
         assert certificate.t_max >= 1e20
     assert Rounding.of("float32").unit == 2.0**-24

@@ -92,13 +92,42 @@ def test_certify_and_run(files: Path, capsys) -> None:
     found = json.loads(out)
     assert found["agrees"]
     assert found["crossing"]["can(bob,read)"] == 1
-    for option in ("--model", "--gradient", "--plot"):
-        value = "exact" if option == "--gradient" else "x.png"
-        code, _, err = run(capsys, "run", "policy.lp", *MEMBERS, "--steps", "4", option, value)
-        assert code == 2
-        assert f"{option} takes a definite program" in err
+    code, _, err = run(capsys, "run", "policy.lp", *MEMBERS, "--steps", "4", "--gradient", "exact")
+    assert code == 2
+    assert "--gradient takes a definite program" in err
+    code, _, err = run(capsys, "run", "policy.lp", *MEMBERS, "--steps", "2001")
+    assert code == 2
+    assert "a model with negation runs at most 2,000 steps" in err
     assert run(capsys, "run", "paths.lp", *EDGES, "--steps", "3")[0] == 0
     assert run(capsys, "certify", "paths.lp", *EDGES, "--open", "edge/2")[0] == 0
+
+
+def test_a_saved_model_with_negation_is_certified_run_and_shown(files: Path, capsys) -> None:
+    assert run(capsys, "ground", "policy.lp", *MEMBERS, "-o", "ground.lp")[0] == 0
+    program = lg.load("ground.lp")
+    lg.oracle(program).save("model.safetensors")
+    saved = ["--model", "model.safetensors"]
+    code, out, _ = run(capsys, "certify", "ground.lp", *saved, "--json", "--plot", "window.svg")
+    found = json.loads(out)
+    assert (code, found["holds"], found["strata"], found["constants"]) == (0, True, 2, None)
+    results = []
+    for options in ([], saved):
+        arguments = ["run", "ground.lp", "--steps", "3", "--facts", "suspended(ann)"]
+        code, out, _ = run(capsys, *arguments, *options, "--json", "--plot", "run.svg")
+        assert code == 0
+        results.append(json.loads(out))
+    assert results[0] == results[1]
+    assert results[0]["agrees"]
+    assert Path("window.svg").exists()
+    assert Path("run.svg").exists()
+    assert run(capsys, "explore", "ground.lp", *saved, "--export", "page.html")[0] == 0
+    assert "are equivalent to the program in each stratum" in Path("page.html").read_text()
+    # Other rules over the same atoms.
+    other = [rule for rule in program.rules if not rule.negated]
+    lg.save(lg.Program.from_rules(other, atoms=program.atoms), "other.lp")
+    code, out, _ = run(capsys, "certify", "other.lp", *saved)
+    assert code == 1
+    assert "is not shown to implement this program" in out
 
 
 def test_ground(files: Path, capsys) -> None:

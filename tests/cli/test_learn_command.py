@@ -16,7 +16,7 @@ import pytest
 import latentgamma as lg
 from latentgamma.cli import learn as learn_command
 from latentgamma.cli.main import main
-from latentgamma.operator.model import definite_oracle
+from latentgamma.operator.model import oracle
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ANIMALS = lg.load(EXAMPLES / "animals.lp")
@@ -161,11 +161,11 @@ def test_noise_and_what_is_open_are_told(learn, tmp_path):
 
 def test_a_network_that_is_not_proved_is_code_1(learn, seen, monkeypatch):
     def without_effect(*args, **options):
-        built = definite_oracle(*args, **options)
+        built = oracle(*args, **options)
         built.offset.data += 100.0  # no rule can fire
         return built
 
-    monkeypatch.setattr("latentgamma.operator.model.definite_oracle", without_effect)
+    monkeypatch.setattr("latentgamma.operator.model.oracle", without_effect)
     out, _ = learn(seen, code=1)
     assert "✗ the network:" in out
     lg.parse(out)

@@ -104,7 +104,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
             WhyNot Blocked Equivalence Rules
         """,
         lg.operator: """
-            rules DenseRules SparseRules StratifiedModel Trajectory Certificate Status Margins
+            rules DenseRules SparseRules Trajectory Certificate Status Margins
             tolerance Homotopy
         """,
         lg.layer: "Plan LikelyProof Shortcuts",

@@ -299,7 +299,7 @@ TAKES = {
     "equivalent": same_equivalences,
     "oracle": same_model,
     "certify": same_model,
-    "operator.StratifiedModel": same_model,
+    "LatentGamma.from_strata": same_model,
     "Constants.scaled": same_sizes,
     "paper.parameter_count": same_sizes,
     "Layer": same_probabilities,
@@ -375,6 +375,100 @@ def test_it_says_that_it_takes_definite_programs(name: str) -> None:
     for seed in range(3):
         with pytest.raises(lg.errors.ProgramError, match=DEFINITE):
             REFUSES[name](random_program(seed))
+
+
+def test_it_says_which_function_takes_definite_programs() -> None:
+    program = random_program(0)
+    for name in ("SparseRules.literals_of", "LatentGamma.reading"):
+        call = next(REFUSES[known] for known in REFUSES if known.endswith(name))
+        with pytest.raises(lg.errors.ProgramError, match=f"^{name} {DEFINITE}"):
+            call(program)
+
+
+# -------------------------------------------------------------------- models
+
+LAYERS = lg.parse("b :- a. d :- c, not b. e :- d, not f. f :- b, not c. g :- not e, not d.")
+
+
+def test_state_t_of_a_trajectory_is_that_after_t_steps_of_each_stratum() -> None:
+    model = lg.oracle(LAYERS)
+    state = model.state([["a"], ["c"]])
+    run = model.iterate(state, 3)
+    assert run.states.shape == (4, 2, LAYERS.M)
+    for t in range(4):
+        assert torch.equal(run.states[t], model(state, t))
+
+
+def test_options_and_groups_of_a_model_are_those_of_its_strata() -> None:
+    model = lg.oracle(LAYERS)
+    model.gradient, model.kernel = "proof", "reference"
+    assert {(part.gradient, part.kernel) for part in model.parts} == {("proof", "reference")}
+    assert (model.gradient, model.kernel) == ("proof", "reference")
+    assert len(model.group("gain")) == len(model.parts) > 1
+    model.trainable("body", "offset")
+    learned = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {name.rpartition(".")[2].partition("_")[0] for name in learned} == {"body", "offset"}
+    assert sum(part.R for part in model.parts) == model.R
+    assert model.bfloat16().dtype == torch.bfloat16
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    assert model.double()(model.state("a")).dtype == torch.float64
+
+
+def test_fixed_parameters_of_all_strata_stay_as_they_are() -> None:
+    model = lg.oracle(LAYERS)
+    state = model.state("c")
+    before, certificate = model(state, 4), model.certificate()
+    with model.fixed():
+        with torch.no_grad():
+            for part in model.parts:
+                part.offset.add_(50.0)
+        assert torch.equal(model(state, 4), before)
+        assert model.certificate() == certificate
+        assert model.closure("c") == lg.closure(LAYERS, "c").atoms
+    assert not model.certificate().holds
+
+
+def test_values_load_into_the_same_program_only() -> None:
+    values = lg.oracle(LAYERS, lg.Constants.paper()).state_dict()
+    model = lg.oracle(LAYERS)
+    model.load_state_dict(values)
+    assert torch.equal(model.parts[0].offset, values["parts.0.offset"])
+    other = lg.oracle(lg.parse("#external z. " + str(LAYERS)))  # its strata are the same
+    with pytest.raises(lg.errors.ModelError, match="belong to another program"):
+        other.load_state_dict(values)
+
+
+def test_what_takes_a_model_of_a_definite_program_says_so() -> None:
+    model = lg.oracle(LAYERS)
+    state = model.state("a")
+    calls = {
+        "step": lambda: model.step(state),
+        "step_parameters": model.step_parameters,
+        "reading": lambda: model.reading(LAYERS),
+        "rows": lambda: model.rows(LAYERS.atoms),
+        "logits=True": lambda: model(state, 1, logits=True),
+        "extract": lambda: lg.extract(model),
+        "alignment": lambda: lg.learning.alignment(model, LAYERS),
+        "tune": lambda: lg.operator.Homotopy(10).tune(model, 0),
+    }
+    for name, call in calls.items():
+        with pytest.raises(lg.errors.ModelError, match=f"^{name} takes a model of a definite"):
+            call()
+    with pytest.raises(lg.errors.ModelError, match="one model for each stratum"):
+        lg.LatentGamma.from_strata(model.parts[1:], LAYERS)
+    with pytest.raises(lg.errors.ModelError, match="this one is definite"):
+        lg.LatentGamma.from_strata(model.parts[:1], model.parts[0].program)
+
+
+@pytest.mark.parametrize(
+    "program", [LAYERS, lg.parse("b :- a. c :- a, b.")], ids=["not", "definite"]
+)
+def test_a_tolerance_is_for_the_dtype_asked_for(program: Program) -> None:
+    model = lg.oracle(program, lg.Constants.scaled(program), dtype=torch.float32)
+    found = lg.operator.tolerance(model, program, dtype="bfloat16")
+    assert lg.certify(model, program, tolerance=found, dtype="bfloat16").holds
+    assert not lg.certify(model, program, tolerance=1.01 * found, dtype="bfloat16").holds
+    assert found < lg.operator.tolerance(model, program)
 
 
 def test_no_code_can_overlook_a_sign() -> None:

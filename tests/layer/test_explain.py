@@ -263,7 +263,7 @@ def use_known_tolerances(patch: pytest.MonkeyPatch) -> None:
     """Let layers of one program share the search for constants and tolerances."""
     oracle = lg.oracle
     patch.setattr(
-        "latentgamma.layer.semantics.definite_oracle",
+        "latentgamma.layer.semantics.oracle",
         lambda program, constants, **options: oracle(
             program, constants or certified(program), **options
         ),

@@ -225,7 +225,7 @@ def test_annealing_a_gamma_layer_goes_from_soft_to_certified_parameters(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("annealing builds no new operator")
 
-    monkeypatch.setattr("latentgamma.layer.semantics.definite_oracle", refuse)
+    monkeypatch.setattr("latentgamma.layer.semantics.oracle", refuse)
     for temperature, expected in ((1.0, soft), (2.0, soft), (0.0, certified)):
         layer.temperature = temperature
         for mine, other in zip(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import latentgamma as lg
 from latentgamma import plot
-from latentgamma.certificate.constants import ClosedForm
+from latentgamma.certificate.constants import certify_closed_form
 from latentgamma.paper import charts
 from latentgamma.paper.window import paper_window
 from latentgamma.plot.figure import CSS_VARIABLES
@@ -297,7 +297,7 @@ def test_a_batch_is_refused():
 
 
 def certificate_of(program, constants, **options):
-    return lg.certify(ClosedForm(program, constants, **options), program)
+    return certify_closed_form(program, [constants], **options)
 
 
 def lines_of(figure):

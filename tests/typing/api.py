@@ -25,7 +25,6 @@ def symbols(path: str) -> frozenset[str]:
 
 def layer(program: lg.Program) -> torch.Tensor:
     model = lg.oracle(program, lg.Constants.paper(), form="sparse", gate="bump")
-    assert isinstance(model, lg.LatentGamma)  # a program with negation gives a StratifiedModel
     state: torch.Tensor = model.state(["a"])
     run: lg.operator.Trajectory = model.iterate(state, 3)
     certificate: lg.operator.Certificate = lg.certify(model, program, depth=3).require()

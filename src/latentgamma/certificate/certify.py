@@ -18,7 +18,6 @@ from latentgamma.certificate.ends import UpperEnd, Worst, lower_end, upper_end
 from latentgamma.certificate.parts import (
     Part,
     Readable,
-    ReadableStrata,
     differences,
     parts_of,
     shown_rule,
@@ -395,7 +394,7 @@ _SMALLER, _LEAST_TOLERANCE = 8, 1e-9
 
 
 def certify(
-    model: Readable | ReadableStrata,
+    model: Readable,
     program: Program,
     *,
     depth: int | None = None,
@@ -448,12 +447,13 @@ def certify(
 
 
 def tolerance(
-    model: Readable | ReadableStrata,
+    model: Readable,
     program: Program,
     *,
     steps: int | None = None,
     depth: int | None = None,
     facts: FactSets | None = None,
+    dtype: str | None = None,
 ) -> float:
     """Return the largest tolerance, to within a part in 1,000, at which the model is certified.
 
@@ -463,10 +463,11 @@ def tolerance(
         steps: the number of steps that the window must cover; by default any window will do.
         depth: as in `certify`.
         facts: as in `certify`.
+        dtype: as in `certify`.
 
     Returns:
-        A number δ below one half for which `certify(model, program, tolerance=δ)` holds, and
-        covers `steps`.
+        A number δ below one half for which `certify(model, program, tolerance=δ)`, with the same
+        `depth`, `facts` and `dtype`, holds and covers `steps`.
 
     Raises:
         CertificateError: if the model is not certified for exact inputs.
@@ -482,7 +483,7 @@ def tolerance(
     """
     if steps is not None:
         whole_number("steps", steps)
-    certified = _Certifier(model, program, depth, facts)
+    certified = _Certifier(model, program, depth, facts, dtype)
 
     def enough(delta: float) -> bool:
         found, _ = certified(delta)
@@ -508,13 +509,13 @@ class _Certifier:
 
     def __init__(
         self,
-        model: Readable | ReadableStrata,
+        model: Readable,
         program: Program,
         depth: int | None,
         facts: FactSets | None,
-        dtype: str | None = None,
+        dtype: str | None,
     ) -> None:
-        if not hasattr(model, "reading") and not hasattr(model, "parts"):
+        if not hasattr(model, "places"):
             other = "; for a layer, use layer.certified()" if hasattr(model, "certified") else ""
             raise ModelError(
                 "certify takes a model, such as lg.oracle(program), and then a program; "

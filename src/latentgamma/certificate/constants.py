@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from latentgamma._arguments import real_number
 from latentgamma.certificate.bounds import GateNumbers, Reading, RowNumbers, sigmoid
-from latentgamma.certificate.certify import certify
-from latentgamma.certificate.ends import reproduces
-from latentgamma.certificate.parts import Places
+from latentgamma.certificate.certify import Certificate, window
+from latentgamma.certificate.ends import reproduces, worst_cases
 from latentgamma.certificate.rounding import WIDE, Array, Rounding
-from latentgamma.errors import CertificateError, ModelError
+from latentgamma.errors import CertificateError
 from latentgamma.logic.closure import depth_bound
 from latentgamma.program.program import Program, require_definite, require_program
 
@@ -253,7 +252,7 @@ _PARAMETERS = 64.0
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """The parameters θ*(P) of a program, as arrays.
+    """The parameters θ*(P) of a definite program, as arrays.
 
     A rule with m heads divides its weight among them. With `head_sharing="equal"` a rule's
     confidence grows with its number of heads, and the gain with the largest such number, so
@@ -272,11 +271,6 @@ class ClosedForm:
     def R(self) -> int:
         """The number of rows, one for each rule."""
         return self.program.R
-
-    @property
-    def atoms(self) -> tuple[str, ...]:
-        """The names of the atoms."""
-        return self.program.atoms
 
     @property
     def threshold(self) -> Array:
@@ -318,17 +312,8 @@ class ClosedForm:
             halfway = (plus * largest + minus * total) / 2
         return np.where(program.rules_per_head > 0, halfway, 2 * plus)
 
-    def reading(
-        self,
-        program: Program | None = None,
-        rows: npt.NDArray[np.int64] | None = None,
-        *,
-        dtype: str | None = None,
-    ) -> Reading:
+    def reading(self) -> Reading:
         """Return what a certificate reads of a model with these parameters."""
-        own = rows is None or np.array_equal(rows, np.arange(self.R))
-        if not own or program not in (None, self.program) or dtype not in (None, self.dtype):
-            raise ModelError("a closed form can be certified against its own program alone")
         program, c = self.program, self.constants
         k, m = program.body_sizes.astype(np.float64), program.head_sizes
         on, off = (float(x) for x in sigmoid(np.array([c.body, -c.body])))
@@ -350,10 +335,6 @@ class ClosedForm:
             # No rule fires beyond its amplitude, whatever the rounding.
             stray=np.full(program.M, (amplitude * v * faint).sum() * (1 + 1e-6)),
         )
-
-    def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
-        """Return the program itself: each row is its rule."""
-        return self.program, np.arange(self.R)
 
 
 def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> RowNumbers:
@@ -458,67 +439,52 @@ def _stays_low(reading: Reading, weight: float, horizon: float) -> bool:
 _HARDNESS = (1.0, 1.25, 1.5, 2.0, 3.0)
 
 
-@dataclass(frozen=True)
-class ClosedStrata:
-    """The closed form of each stratum of a program."""
+def certified_strata(
+    program: Program, horizon: float = 10**6, *, dtype: str = "float32", gate: Gate = "sigmoid"
+) -> list[Constants]:
+    """Return constants for each stratum under which all together are certified up to the horizon.
 
-    program: Program
-    parts: tuple[ClosedForm, ...]
-
-    @property
-    def atoms(self) -> tuple[str, ...]:
-        """The names of the atoms."""
-        return self.program.atoms
-
-    @property
-    def places(self) -> list[Places]:
-        """What the model of each stratum reads and writes."""
-        return [Places(s.atom, s.negated, s.derived) for s in self.program.strata]
-
-
-def closed_strata(
-    program: Program,
-    constants: Constants | None = None,
-    horizon: float = 10**6,
-    *,
-    dtype: str = "float32",
-    bump: bool = False,
-) -> ClosedStrata:
-    """Return the closed form of each stratum, certified up to the horizon if without constants.
+    Of a definite program they are `Constants.certified(program)`.
 
     Raises:
         CertificateError: if no constants of the closed form reach so far.
     """
-
-    def forms(constants: Sequence[Constants]) -> ClosedStrata:
-        return ClosedStrata(
-            program,
-            tuple(
-                ClosedForm(stratum.program, each, bump=bump, dtype=dtype)
-                for stratum, each in zip(program.strata, constants, strict=True)
-            ),
-        )
-
-    programs = [stratum.program for stratum in program.strata]
-    if constants is not None:
-        return forms([constants] * len(programs))
+    if program.definite:
+        return [Constants.certified(program, horizon, dtype=dtype, gate=gate)]
     chosen: dict[tuple[int, ...], Constants] = {}
+    programs = [stratum.program for stratum in program.strata]
     for part in programs:
         key = _profile(part)
         if key not in chosen:
-            chosen[key] = Constants.certified(
-                part, horizon, dtype=dtype, gate="bump" if bump else "sigmoid"
-            )
-    found = forms([chosen[_profile(part)] for part in programs])
+            chosen[key] = Constants.certified(part, horizon, dtype=dtype, gate=gate)
+    found = [chosen[_profile(part)] for part in programs]
     for hardness in _HARDNESS:
-        certificate = certify(found, program)
+        certificate = certify_closed_form(program, found, dtype=dtype, bump=gate == "bump")
         if certificate.holds and certificate.t_max >= horizon:
             return found
-        found = forms([Constants.closed_form(part, hardness) for part in programs])
+        found = [Constants.closed_form(part, hardness) for part in programs]
     raise CertificateError(
         f"no constants of the closed form carry {len(programs)} strata to step {horizon:g} in "
         f"{dtype}; ask for a shorter horizon or a wider dtype"
     )
+
+
+def certify_closed_form(
+    program: Program,
+    constants: Sequence[Constants],
+    *,
+    depth: int | None = None,
+    dtype: str = "float32",
+    bump: bool = False,
+) -> Certificate:
+    """Return the certificate of the closed form of a program, with these constants for its strata."""
+    strata = program.strata
+    forms = [
+        ClosedForm(stratum.program, each, bump=bump, dtype=dtype)
+        for stratum, each in zip(strata, constants, strict=True)
+    ]
+    negating = [bool(stratum.negated.any()) for stratum in strata]
+    return window([worst_cases(form.reading()) for form in forms], negating, depth=depth)
 
 
 def _profile(program: Program) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ atoms has a number: 2i for atom i, and 2i + 1 for its negation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,20 @@ from latentgamma.program.program import Program, Rule
 _SHOWN_NAMES, _SHOWN_CHARACTERS = 5, 100
 
 
+class Places(NamedTuple):
+    """How a part of a model is connected with the state of the whole, as it runs."""
+
+    atom: npt.NDArray[np.integer]  # (m,) the atom of the whole that each place reads
+    negated: Mask  # (m,) whether it reads 1 − s instead of s
+    written: npt.NDArray[np.integer]  # the places whose values become those of their atoms
+
+
 class Readable(Protocol):
-    """A model of one stratum, as far as a certificate is concerned."""
+    """A model, as far as a certificate is concerned: its parts, or the rows of a single one."""
+
+    @property
+    def M(self) -> int:
+        """The number of atoms."""
 
     @property
     def R(self) -> int:
@@ -36,6 +48,14 @@ class Readable(Protocol):
     @property
     def atoms(self) -> tuple[str, ...] | None:
         """The names of the atoms, in the order of the state, if the model knows them."""
+
+    @property
+    def parts(self) -> Sequence[Readable]:
+        """The model of each stratum; of a definite program, the model itself."""
+
+    @property
+    def places(self) -> Sequence[Places]:
+        """What each part reads and writes."""
 
     def reading(
         self,
@@ -48,30 +68,6 @@ class Readable(Protocol):
 
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
         """Return the rules over these atoms that the rows look like, and which rows they are."""
-
-
-class Places(NamedTuple):
-    """How a part of a model is connected with the state of the whole, as it runs."""
-
-    atom: npt.NDArray[np.integer]  # (m,) the atom of the whole that each place reads
-    negated: Mask  # (m,) whether it reads 1 − s instead of s
-    written: npt.NDArray[np.integer]  # the places whose values become those of their atoms
-
-
-class ReadableStrata(Protocol):
-    """A model of several strata, as far as a certificate is concerned."""
-
-    @property
-    def atoms(self) -> tuple[str, ...]:
-        """The names of the atoms, in the order of the state."""
-
-    @property
-    def parts(self) -> Iterable[Any]:
-        """The model of each stratum, which is `Readable`."""
-
-    @property
-    def places(self) -> Sequence[Places]:
-        """What each of them reads and writes."""
 
 
 class LiteralRules(NamedTuple):
@@ -106,23 +102,19 @@ class Part:
         return worst_cases(self.model.reading(program, rows, dtype=self.dtype))
 
 
-def parts_of(model: Readable | ReadableStrata, program: Program, dtype: str | None) -> list[Part]:
+def parts_of(model: Readable, program: Program, dtype: str | None) -> list[Part]:
     """Return the parts of a model, with the program's atoms and, where they match, its strata.
 
     Raises:
         ModelError: the atoms differ, or a part reads a literal twice or writes a negated one.
     """
-    number = _numbers(model.atoms, program)
-    if hasattr(model, "parts"):
-        strata_model = cast(ReadableStrata, model)
-        models, places = list(strata_model.parts), list(strata_model.places)
-    else:
-        everything = np.arange(program.M)
-        models = [model]
-        places = [Places(everything, np.zeros(program.M, bool), everything)]
-    strata = program.strata if len(program.strata) == len(models) else [None] * len(models)
+    number = _numbers(model, program)
+    models, places, strata = model.parts, model.places, program.strata
+    stratum_of = strata if len(strata) == len(models) else [None] * len(models)
     found = []
-    for one, (atom, negated, places_written), stratum in zip(models, places, strata, strict=True):
+    for one, (atom, negated, places_written), stratum in zip(
+        models, places, stratum_of, strict=True
+    ):
         literal = 2 * number[atom] + negated
         written = np.zeros(len(literal), bool)
         written[places_written] = True
@@ -138,8 +130,11 @@ def parts_of(model: Readable | ReadableStrata, program: Program, dtype: str | No
     return found
 
 
-def _numbers(atoms: tuple[str, ...] | None, program: Program) -> npt.NDArray[np.int64]:
+def _numbers(model: Readable, program: Program) -> npt.NDArray[np.int64]:
     """Return the program's number of each atom of a model's state. (M,)."""
+    atoms = model.atoms
+    if atoms is None and model.M != program.M:
+        raise ModelError(f"the model has {model.M} atoms, but the program has {program.M}")
     if atoms is None or atoms == program.atoms:
         return np.arange(program.M)
     unknown = set(program.atoms) ^ set(atoms)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import latentgamma as lg
 from latentgamma._atomic_write import write_text
-from latentgamma.certificate.constants import ClosedStrata, closed_strata
+from latentgamma.certificate.constants import Gate, certified_strata, certify_closed_form
 from latentgamma.cli.console import (
     Screen,
     new_console,
@@ -137,110 +137,6 @@ def _identity(path: str) -> object:
     except OSError:  # it is not there yet
         return os.path.realpath(path)
     return found.st_dev, found.st_ino
-
-
-# ---- The commands `certify` and `run` for a program with negation
-
-#: A run computes the first t steps anew for each t; more than this would take too long.
-_MOST_STEPS = 2000
-
-
-def certify_with_negation(args: argparse.Namespace, program: Program) -> int:
-    """Print the certificate; return 0 if it holds up to the horizon, else 1."""
-    _refuse(args, "model", "plot")
-    try:
-        with working("choosing constants"):
-            form = _closed_form(args, program, args.horizon)
-    except lg.errors.CertificateError as error:
-        if not args.json:
-            raise
-        Screen().json({"holds": False, "message": str(error), "horizon": args.horizon})
-        return 1
-    with working("certifying"):
-        certificate = lg.certify(form, program, depth=args.depth)
-    success = certificate.holds and certificate.t_max >= (args.horizon or 0)
-    message = certificate.message
-    if certificate.holds and not success:
-        message += f"; the horizon asked for is step {args.horizon:,}"
-    screen = Screen()
-    if args.json:
-        screen.json(
-            {
-                **certificate.to_dict(),
-                "message": message,
-                "strata": len(program.strata),
-                "horizon": args.horizon,
-                "reaches_horizon": success,
-                "constants": [part.constants.to_dict() for part in form.parts],
-            }
-        )
-    else:
-        show_certificate(screen, certificate, None, success=success, message=message)
-    return 0 if success else 1
-
-
-def run_with_negation(args: argparse.Namespace, program: Program, facts: list[str]) -> int:
-    """Print the values after each number of steps in each stratum; return 0."""
-    _refuse(args, "model", "gradient", "plot")
-    if args.steps > _MOST_STEPS:
-        raise UsageError(f"--steps: a program with negation runs at most {_MOST_STEPS:,} steps")
-    import_torch()
-    import torch
-
-    with working("building the model"):
-        constants = (
-            None if args.constants in {None, "certified"} else _constants_of_strata(args, program)
-        )
-        model = lg.oracle(
-            program,
-            constants,
-            form=args.form or "auto",
-            gate=args.gate or "sigmoid",
-            dtype=getattr(torch, args.dtype or "float32"),
-        )
-    states = []
-    with torch.no_grad(), progress(f"running {args.steps:,} steps", args.steps) as advance:
-        for steps in range(args.steps + 1):
-            states.append(model(model.state(facts), steps))
-            advance(1)
-    trajectory = lg.operator.Trajectory(torch.stack(states))
-    values = RunValues(
-        program,
-        trajectory.states.double().numpy(),
-        trajectory.crossing.numpy(),
-        lg.closure(program, facts),
-        {},
-    )
-    screen = Screen()
-    if args.json:
-        screen.json(values.to_dict())
-    else:
-        show_run(screen, values)
-    return 0
-
-
-def _closed_form(args: argparse.Namespace, program: Program, horizon: int | None) -> ClosedStrata:
-    return closed_strata(
-        program,
-        _constants_of_strata(args, program),
-        horizon or 10**6,
-        dtype=args.dtype or "float32",
-        bump=args.gate == "bump",
-    )
-
-
-def _constants_of_strata(args: argparse.Namespace, program: Program) -> lg.Constants | None:
-    if args.constants == "paper":
-        return lg.Constants.paper()
-    if args.constants == "scaled":
-        return lg.Constants.scaled(program)
-    return None
-
-
-def _refuse(args: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        if getattr(args, name, None) is not None:
-            raise UsageError(f"--{name} takes a definite program, but this one has negation")
 
 
 # ---- Rules with variables on the command line: the options, the command `ground`, tables of results
@@ -477,6 +373,8 @@ def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
 _MOST_BYTES = 4 << 30
 #: A long run is computed in this many parts, to advance the progress bar.
 _PARTS = 200
+#: With negation, the first t steps are computed anew for each t; more would take too long.
+_MOST_STEPS_OF_STRATA = 2000
 
 
 def closure(args: argparse.Namespace) -> int:
@@ -559,10 +457,7 @@ def _explain_all(screen: Screen, program: Program, facts: list[str], *, as_json:
 def certify(args: argparse.Namespace) -> int:
     """Print the certificate; return 0 if it holds up to the horizon, else 1."""
     _check_files(args)
-    given = read_program(args)
-    if not given.definite:
-        return certify_with_negation(args, given)
-    program = given
+    program = read_program(args)
     paper = constants = None
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype")
@@ -571,23 +466,29 @@ def certify(args: argparse.Namespace) -> int:
         with working("certifying"):
             certificate = lg.certify(model, program, depth=args.depth)
     else:
-        from latentgamma.certificate.constants import ClosedForm
-        from latentgamma.paper.window import paper_window
-
+        dtype: str = args.dtype or "float32"
+        gate: Gate = args.gate or "sigmoid"
         try:
             with working("choosing constants"):
-                constants = _constants(args, program, args.horizon)
+                given = _given_constants(args, program)
+                constants = (
+                    certified_strata(program, args.horizon or 10**6, dtype=dtype, gate=gate)
+                    if given is None
+                    else [given] * len(program.strata)
+                )
         except lg.errors.CertificateError as error:
             if not args.json:
                 raise
             Screen().json({"holds": False, "message": str(error), "horizon": args.horizon})
             return 1
         with working("certifying"):
-            form = ClosedForm(
-                program, constants, bump=args.gate == "bump", dtype=args.dtype or "float32"
+            certificate = certify_closed_form(
+                program, constants, depth=args.depth, dtype=dtype, bump=gate == "bump"
             )
-            certificate = lg.certify(form, program, depth=args.depth)
-            paper = paper_window(program, constants)
+        if program.definite:
+            from latentgamma.paper.window import paper_window
+
+            paper = paper_window(program, constants[0])
     success = certificate.holds and certificate.t_max >= (args.horizon or 0)
     message = certificate.message
     if certificate.holds and not success:
@@ -598,13 +499,15 @@ def certify(args: argparse.Namespace) -> int:
     if not args.json:
         show_certificate(screen, certificate, paper, success=success, message=message)
         return 0 if success else 1
+    shown = [each.to_dict() for each in constants or ()]
     screen.json(
         {
             **certificate.to_dict(),
             "message": message,
+            "strata": len(program.strata),
             "horizon": args.horizon,
             "reaches_horizon": success,
-            "constants": None if constants is None else constants.to_dict(),
+            "constants": (shown[0] if program.definite else shown) if shown else None,
             "paper": None if paper is None else paper.to_dict(),
         }
     )
@@ -614,10 +517,9 @@ def certify(args: argparse.Namespace) -> int:
 def run(args: argparse.Namespace) -> int:
     """Print the values of every step; return 0."""
     _check_files(args)
-    given = read_program(args)
-    if not given.definite:
-        return run_with_negation(args, given, read_facts(args, given))
-    program = given
+    program = read_program(args)
+    if args.gradient:
+        require_definite(program, "--gradient")
     if args.model:
         _refuse_options(args, "constants", "gate", "dtype", "form")
         model = load_model(args.model)
@@ -708,28 +610,22 @@ def _standard_input() -> bytes:
         raise UsageError(f"cannot read the standard input: {error.strerror}") from None
 
 
-def _constants(args: argparse.Namespace, program: Program, horizon: int | None) -> Constants:
+def _given_constants(args: argparse.Namespace, program: Program) -> Constants | None:
+    """Return the constants that --constants names; None for certified ones."""
     if args.constants == "paper":
         return lg.Constants.paper()
     if args.constants == "scaled":
         return lg.Constants.scaled(program)
-    return lg.Constants.certified(
-        program,
-        horizon or 10**6,
-        dtype=args.dtype or "float32",
-        gate=args.gate or "sigmoid",
-    )
+    return None
 
 
 def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
     import_torch()
     import torch
 
-    from latentgamma.operator.model import definite_oracle
-
-    return definite_oracle(
+    return lg.oracle(
         program,
-        _constants(args, program, None),
+        _given_constants(args, program),
         form=args.form or "auto",
         gate=args.gate or "sigmoid",
         gradient=args.gradient or "exact",
@@ -738,13 +634,10 @@ def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
 
 
 def load_model(path: str) -> LatentGamma:
-    """Return a saved model of a definite program."""
+    """Return a saved model."""
     import_torch()
     with working("reading the model"):
-        model = lg.LatentGamma.load(path)
-    if not isinstance(model, lg.LatentGamma):
-        raise UsageError(f"{path} holds a model with negation, but the rules have none")
-    return model
+        return lg.LatentGamma.load(path)
 
 
 def align_atoms(program: Program, model: LatentGamma) -> Program:
@@ -761,8 +654,8 @@ def align_atoms(program: Program, model: LatentGamma) -> Program:
         raise UsageError(f"the model belongs to other rules: {error}") from None
 
 
-def _as_sets(program: Program) -> set[tuple[frozenset[str], frozenset[str]]]:
-    return {(frozenset(rule.heads), rule.body) for rule in program.rules}
+def _as_sets(program: Program) -> set[tuple[frozenset[str], ...]]:
+    return {(frozenset(rule.heads), rule.body, rule.negated) for rule in program.rules}
 
 
 def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory:
@@ -775,13 +668,22 @@ def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory
             f"--steps {steps:,} needs {needed / 1e9:,.1f} GB for the states, more than "
             f"{_MOST_BYTES / 1e9:.1f} GB; pass fewer steps"
         )
+    if not model.definite and steps > _MOST_STEPS_OF_STRATA:
+        raise UsageError(
+            f"--steps: a model with negation runs at most {_MOST_STEPS_OF_STRATA:,} steps"
+        )
     size = max(1, steps // _PARTS)
-    states = [model.state(facts)[None]]  # (1, M)
+    start = model.state(facts)
+    states = [start[None]]  # (1, M)
     with torch.no_grad(), progress(f"running {steps:,} steps", steps) as advance:
         for done in range(0, steps, size):
-            part = model.iterate(states[-1][-1], min(size, steps - done))
-            states.append(part.states[1:])
-            advance(part.steps)
+            more = range(done + 1, min(done + size, steps) + 1)
+            states.append(
+                model.iterate(states[-1][-1], len(more)).states[1:]
+                if model.definite
+                else torch.stack([model(start, t) for t in more])
+            )
+            advance(len(more))
     return lg.operator.Trajectory(torch.cat(states), model.program)
 
 
@@ -842,7 +744,6 @@ def explore(args: argparse.Namespace) -> int:
     import_torch()
     model = None
     if args.model:
-        program = require_definite(program, "--model")
         model = load_model(args.model)
         program = align_atoms(program, model)
     with working("preparing the page"):

@@ -27,7 +27,7 @@ from latentgamma._arguments import whole_number
 from latentgamma.distributed.collectives import Ranks, mixed_bits
 from latentgamma.distributed.shards import AtomShardedRules, ShardedRules
 from latentgamma.errors import DistributedError, ModelError
-from latentgamma.operator.model import LatentGamma, require_latent_gamma
+from latentgamma.operator.model import LatentGamma, require_definite_model
 from latentgamma.operator.rules import Literals, SparseRules
 
 # ---- Where the values of a process belong among those of all processes
@@ -175,7 +175,7 @@ def save_checkpoint(
         ModelError: the folder cannot be written, or the optimiser has other parameters.
         DistributedError: a process has stopped or does not answer.
     """
-    require_latent_gamma(model, "save_checkpoint")
+    require_definite_model(model, "save_checkpoint")
     whole_number("step", step)
     layout = layout_of(model)
     values = _values(model, optimizer, layout) | {"step": torch.tensor(step)}
@@ -215,7 +215,7 @@ def load_checkpoint(
         ModelError: there is no checkpoint, or it belongs to another program or optimiser.
         DistributedError: a process has stopped or does not answer.
     """
-    require_latent_gamma(model, "load_checkpoint")
+    require_definite_model(model, "load_checkpoint")
     layout = layout_of(model)
     folder = Path(folder)
     number = _largest(layout.ranks, max(_numbers(folder, complete=True), default=0))

@@ -19,7 +19,7 @@ from latentgamma.distributed.collectives import (
     sum_over_ranks,
 )
 from latentgamma.errors import ModelError
-from latentgamma.operator.model import LatentGamma, require_latent_gamma
+from latentgamma.operator.model import LatentGamma, require_definite_model
 from latentgamma.operator.rules import (
     AbstractRules,
     DenseRules,
@@ -444,7 +444,7 @@ def shard(model: LatentGamma, mesh: DeviceMesh, *, atoms: bool = False) -> Laten
         ArgumentError: the mesh does not have one dimension.
         DistributedError: a process has stopped or does not answer.
     """
-    require_latent_gamma(model, "shard")
+    require_definite_model(model, "shard")
     ranks = ranks_of(mesh)
     rules = model.rules
     if rules.sharded:
@@ -485,7 +485,7 @@ def gather(model: LatentGamma) -> LatentGamma:
         ModelError: the model is not sharded.
         DistributedError: a process has stopped or does not answer.
     """
-    require_latent_gamma(model, "gather")
+    require_definite_model(model, "gather")
     rules = model.rules
     if not isinstance(rules, (ShardedRules, AtomShardedRules)):
         raise ModelError("this model is not sharded")

@@ -14,7 +14,7 @@ from latentgamma.program.facts import Facts, fact_mask
 from latentgamma.program.program import Program, Rule, require_program
 
 if TYPE_CHECKING:
-    from latentgamma.operator.model import LatentGamma, StratifiedModel
+    from latentgamma.operator.model import LatentGamma
 
 # The page holds the whole program and draws a node per atom: a browser shows this many fluently.
 _MOST_ATOMS = 20_000
@@ -25,7 +25,7 @@ def render(
     program: Program,
     *,
     facts: Facts = (),
-    model: LatentGamma | StratifiedModel | None = None,
+    model: LatentGamma | None = None,
     title: str = "LatentGamma explorer",
 ) -> str:
     """Return the page of a program as one HTML document that needs nothing else.
@@ -85,7 +85,7 @@ def render(
     return page
 
 
-def _operator_data(program: Program, model: LatentGamma | StratifiedModel | None) -> dict[str, Any]:
+def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any]:
     """Return the operator of each stratum, the certified window, and what a given model learned."""
     from latentgamma.certificate.certify import certify
     from latentgamma.operator.model import oracle
@@ -102,21 +102,13 @@ def _operator_data(program: Program, model: LatentGamma | StratifiedModel | None
             "derived": list(range(program.M)) if program.definite else stratum.derived.tolist(),
             "model": _parameters(part),
         }
-        for stratum, part in zip(program.strata, _parts(model), strict=True)
+        for stratum, part in zip(program.strata, model.parts, strict=True)
     ]
     certificate = certify(model, program)
     window: dict[str, Any] = {"t_min": None, "t_max": None, "text": str(certificate)}
     if certificate.holds:
         window |= {"t_min": certificate.t_min, "t_max": min(certificate.t_max, 10**9)}
     return {"strata": strata, "window": window, "learned": learned}
-
-
-def _parts(model: LatentGamma | StratifiedModel) -> list[LatentGamma]:
-    """Return the model of each stratum."""
-    from latentgamma.operator.model import LatentGamma
-
-    parts = [model] if isinstance(model, LatentGamma) else list(model.parts)
-    return [part for part in parts if isinstance(part, LatentGamma)]
 
 
 def _parameters(model: LatentGamma) -> dict[str, Any]:
@@ -174,25 +166,25 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
     }
 
 
-def _learned(program: Program, model: LatentGamma | StratifiedModel) -> dict[str, Any]:
+def _learned(program: Program, model: LatentGamma) -> dict[str, Any]:
     """Return the rules that a model applies beside those of the program."""
     from latentgamma.learning.extract import extract
     from latentgamma.logic.equivalence import equivalent
 
     if model.M != program.M:
         raise ModelError(f"the model has {model.M} atoms, the program {program.M}")
-    parts = _parts(model)
-    if [part.M for part in parts] != [stratum.program.M for stratum in program.strata]:
+    read = [(place.atom.tolist(), place.negated.tolist()) for place in model.places]
+    if read != [(stratum.atom.tolist(), stratum.negated.tolist()) for stratum in program.strata]:
         raise ModelError("the strata of the model have other atoms than those of the program")
     ours = {str(rule) for rule in program.rules}
     theirs, same = [], True
-    for stratum, part in zip(program.strata, parts, strict=True):
-        read = extract(part)
+    for stratum, part in zip(program.strata, model.parts, strict=True):
+        rules = extract(part)
         found = Program.from_arrays(
-            read.body_indptr,
-            read.body_indices,
-            read.head_indices,
-            read.head_indptr,
+            rules.body_indptr,
+            rules.body_indices,
+            rules.head_indices,
+            rules.head_indptr,
             atoms=stratum.program.atoms,
         )
         same = same and bool(equivalent(found, stratum.program))

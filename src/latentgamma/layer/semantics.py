@@ -15,7 +15,7 @@ from latentgamma.certificate.constants import Constants
 from latentgamma.engine.minmax import KernelChoice, MinMax, compile_circuit
 from latentgamma.engine.tensors import CERTAIN, log_odds, probability
 from latentgamma.errors import CertificateError
-from latentgamma.operator.model import LatentGamma, definite_oracle
+from latentgamma.operator.model import LatentGamma, oracle
 from latentgamma.operator.rules import GateKind
 from latentgamma.operator.until_closed import CertificateCache
 from latentgamma.program.program import Program
@@ -103,7 +103,7 @@ class GammaSemantics(nn.Module):
         self.circuit = compile_circuit(program, inputs, outputs, true=true)
 
         def operator(constants: Constants | None) -> LatentGamma:
-            made = definite_oracle(program, constants, form="sparse", gate=gate, kernel=kernel)
+            made = oracle(program, constants, form="sparse", gate=gate, kernel=kernel)
             return made.requires_grad_(False)
 
         self._program = program

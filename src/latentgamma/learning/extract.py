@@ -13,7 +13,7 @@ from latentgamma._arguments import whole_number
 from latentgamma.certificate.certify import certify
 from latentgamma.errors import ModelError
 from latentgamma.learning.bodies import Implication, as_implications, as_program, covered
-from latentgamma.operator.model import LatentGamma, require_whole_model
+from latentgamma.operator.model import LatentGamma, require_definite_model, require_whole_model
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program, require_definite
 
@@ -41,7 +41,8 @@ def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
     head in their body, are left out.
 
     Args:
-        model: any LatentGamma, such as a trained one.
+        model: any model of a definite program, such as a trained one; one with negation has such
+            a model for each stratum, in `model.parts`.
         steps: how many steps of the model count as one application of the rules.
         seed: the seed of the random states.
 
@@ -49,7 +50,7 @@ def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
         A program with one head per rule.
 
     Raises:
-        ModelError: `model` is no LatentGamma.
+        ModelError: this is not a model of a definite program.
         ArgumentError: `steps` or `seed` is out of its range.
 
     >>> import latentgamma as lg
@@ -58,8 +59,7 @@ def extract(model: LatentGamma, *, steps: int = 1, seed: int = 0) -> Program:
     bird :- penguin.
     animal :- bird.
     """
-    if not isinstance(model, LatentGamma):
-        raise ModelError(f"extract takes a LatentGamma, not {type(model).__name__}")
+    require_definite_model(model, "extract")
     whole_number("steps", steps, 1)
     whole_number("seed", seed)
     atoms = _atoms(model)
@@ -207,7 +207,7 @@ def alignment(model: LatentGamma, program: Program) -> Alignment:
     ([2, 1], 1.0, 1.0)
 
     Args:
-        model: any LatentGamma.
+        model: any model of a definite program.
         program: a definite program on as many atoms.
 
     Returns:
@@ -218,11 +218,7 @@ def alignment(model: LatentGamma, program: Program) -> Alignment:
             number of atoms.
         ProgramError: the program has negation.
     """
-    if not isinstance(model, LatentGamma) or not isinstance(program, Program):
-        raise ModelError(
-            f"alignment takes a LatentGamma and a Program, not {type(model).__name__} and "
-            f"{type(program).__name__}"
-        )
+    require_definite_model(model, "alignment")
     require_whole_model(model, "alignment")
     require_definite(program, "alignment")
     if model.M != program.M:

@@ -278,11 +278,11 @@ def build_result(
 ) -> FitResult:
     """Return what was learned with its network, its certificate and what the data say about it."""
     from latentgamma.certificate.certify import certify
-    from latentgamma.operator.model import definite_oracle
+    from latentgamma.operator.model import oracle
 
     training, closed = data.training, data.closed
     program = as_program(learned.rules, training.M, training.atoms)
-    model = definite_oracle(program, device=options.device)
+    model = oracle(program, device=options.device)
     certificate = certify(model, program)
     models = options.kind == "models"
     every_label = closed and data.noise > 0

@@ -4,7 +4,6 @@ from latentgamma.certificate.certify import Status as Status
 from latentgamma.certificate.certify import tolerance as tolerance
 from latentgamma.operator import rules as rules
 from latentgamma.operator.annealing import Homotopy as Homotopy
-from latentgamma.operator.model import StratifiedModel as StratifiedModel
 from latentgamma.operator.model import Trajectory as Trajectory
 from latentgamma.operator.rules import DenseRules as DenseRules
 from latentgamma.operator.rules import SparseRules as SparseRules

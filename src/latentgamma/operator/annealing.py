@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from latentgamma._arguments import real_number, whole_number, wrong
-from latentgamma.operator.model import LatentGamma
+from latentgamma.operator.model import LatentGamma, require_definite_model
 
 #: The fraction of the steps after which undecided weights are penalised.
 _DECISION_START = 0.6
@@ -84,14 +84,18 @@ class Homotopy:
         """Write the settings of a step into a model, and return them.
 
         Args:
-            model: the model in training.
+            model: the model in training, of a definite program.
             step: the number of the step, from 0 on.
             tie: whether to set each threshold to its row's body sum less one half, so that a row
                 stays a conjunction.
 
         Returns:
             The settings, as in `at`.
+
+        Raises:
+            ModelError: this is a model of a program with negation.
         """
+        require_definite_model(model, "tune")
         settings = self.at(step)
         with torch.no_grad():
             model.sharpness_raw.fill_(_softplus_inverse(settings.sharpness))

@@ -26,7 +26,6 @@ from latentgamma.operator.model import (
     Gradient,
     KernelChoice,
     LatentGamma,
-    StratifiedModel,
     require_whole_model,
 )
 from latentgamma.operator.rules import AbstractRules, DenseRules, GateKind, Literals, SparseRules
@@ -44,13 +43,13 @@ _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
 Tensors: TypeAlias = dict[str, Tensor]
 
 
-def save_model(model: LatentGamma | StratifiedModel, path: str | Path) -> None:
+def save_model(model: LatentGamma, path: str | Path) -> None:
     """Write a model, its program and its options to one file, at once or not at all."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors, options = _strata(model) if isinstance(model, StratifiedModel) else _content(model)
-    version = _STRATA_VERSION if isinstance(model, StratifiedModel) else _VERSIONS[-1]
+    tensors, options = _content(model) if model.definite else _strata(model)
+    version = _VERSIONS[-1] if model.definite else _STRATA_VERSION
     metadata = {"format": _FORMAT, "version": version, "options": json.dumps(options)}
     metadata["digest"] = _digest(tensors, metadata)
     try:
@@ -62,7 +61,7 @@ def save_model(model: LatentGamma | StratifiedModel, path: str | Path) -> None:
 
 
 def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
-    """Return the tensors and the options of a model."""
+    """Return the tensors and the options of a model of a definite program."""
     require_whole_model(model, "save")
     if not isinstance(model.rules, (DenseRules, SparseRules)):
         raise ModelError(
@@ -84,30 +83,28 @@ def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
     return tensors, options
 
 
-def _strata(model: StratifiedModel) -> tuple[Tensors, dict[str, Any]]:
+def _strata(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
     """Return the tensors and the options of the models of all strata, and the whole program."""
+    if model.program is None:
+        raise ModelError("a model of several strata is saved with its program; set model.program")
     tensors = _program_tensors(model.program)
     options = []
     for s, part in enumerate(model.parts):
-        assert isinstance(part, LatentGamma)
         own, chosen = _content(part)
         tensors |= {f"{s}.{name}": tensor for name, tensor in own.items()}
         options.append(chosen)
     return tensors, {"strata": options}
 
 
-def load_model(
-    path: str | Path, *, device: torch.device | str = "cpu"
-) -> LatentGamma | StratifiedModel:
+def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
     """Return the model that `save_model` wrote; a file that does not fit is refused."""
     try:
         tensors, metadata = _read(path)
         options = _options(metadata)
         if metadata["version"] != "1" and metadata.get("digest") != _digest(tensors, metadata):
             raise ModelError("this model file is damaged: its digest does not fit its content")
-        model: LatentGamma | StratifiedModel
         if metadata["version"] == _STRATA_VERSION:
-            model = _stratified_model(tensors, options["strata"])
+            model = _model_of_strata(tensors, options["strata"])
         else:
             model = _model(tensors, options)
     except ModelError as error:
@@ -216,7 +213,7 @@ def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
     return model.to(_DTYPES[options["dtype"]])
 
 
-def _stratified_model(tensors: Tensors, options: list[dict[str, Any]]) -> StratifiedModel:
+def _model_of_strata(tensors: Tensors, options: list[dict[str, Any]]) -> LatentGamma:
     whole: Tensors = {}
     parts: list[Tensors] = [{} for _ in options]
     places = {str(s): part for s, part in enumerate(parts)}
@@ -227,7 +224,7 @@ def _stratified_model(tensors: Tensors, options: list[dict[str, Any]]) -> Strati
         else:
             whole[name] = tensor
     models = [_model(part, chosen) for part, chosen in zip(parts, options, strict=True)]
-    return StratifiedModel(models, _program(whole, None, negation=True))
+    return LatentGamma.from_strata(models, _program(whole, None, negation=True))
 
 
 def _rules(parameters: Tensors, form: str) -> AbstractRules:

@@ -6,10 +6,10 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final, get_args
+from typing import Any, Literal, TypeAlias, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from latentgamma._arguments import one_of, whole_number, wrong
 from latentgamma._display import Display, Displayed, caption, heat_table, number
 from latentgamma.certificate.bounds import Reading
 from latentgamma.certificate.certify import Certificate, certify
-from latentgamma.certificate.constants import ClosedForm, Constants, HeadSharing, closed_strata
+from latentgamma.certificate.constants import ClosedForm, Constants, HeadSharing, certified_strata
 from latentgamma.certificate.parts import Places
 from latentgamma.engine.tensors import ZeroGradientWatch, values_can_be_read
 from latentgamma.errors import ModelError, StateError
@@ -273,6 +273,10 @@ GROUPS = (
     "gate",
 )
 
+#: The buffers of a model with negation for each stratum: the atoms that it reads, which of them
+#: negated, and the places that are written.
+_PLACES = ("atom", "negated", "derived")
+
 
 @final
 class LatentGamma(nn.Module):
@@ -306,7 +310,17 @@ class LatentGamma(nn.Module):
     >>> sorted(model.names(model(model.state(["penguin"]))))
     ['animal', 'bird', 'penguin']
 
+    The model of a program with negation has a model for each stratum, in `parts`, with all the
+    parameters. They run one after another, each for the same number of steps. An atom that a
+    stratum negates enters it as 1 − s, where s is what the strata below have made of the atom.
+
+    >>> model = lg.oracle(lg.parse("fly :- bird, not penguin. bird :- penguin."))
+    >>> sorted(model.closure(["bird"])), sorted(model.closure(["penguin"]))
+    (['bird', 'fly'], ['bird', 'penguin'])
+
     Attributes:
+        definite: whether the model has rules and parameters of its own, and not one model for each
+            stratum.
         rules: the two matrices, dense or sparse.
         program: the program this model was built from, if any: it lends the names of the
             atoms, and `certificate()` compares the model with it.
@@ -342,6 +356,8 @@ class LatentGamma(nn.Module):
         check_shape("offset", offset, (rules.M,))
         check_shape("gate", gate, ())
         self.gate_kind: GateKind = one_of("gate_kind", gate_kind, get_args(GateKind))
+        self.definite = True
+        self._M = rules.M
         self.kernel = kernel
         self.program = program
         self.rules = rules
@@ -361,6 +377,58 @@ class LatentGamma(nn.Module):
         self.gradient = gradient
         self.register_load_state_dict_pre_hook(refuse_other_program)  # type: ignore[no-untyped-call]
 
+    @classmethod
+    def from_strata(cls, parts: Sequence[LatentGamma], program: Program) -> LatentGamma:
+        """Return the model of a program with negation, made of one model for each stratum.
+
+        Args:
+            parts: the models of the definite programs of `program.strata`.
+            program: the program.
+
+        Returns:
+            A model that runs them one after another.
+
+        Raises:
+            ModelError: there is not one model for each stratum, with the stratum's atoms, or the
+                program is definite.
+        """
+        if program.definite:
+            raise ModelError("from_strata takes a program with negation, but this one is definite")
+        if [part.M for part in parts] != [stratum.program.M for stratum in program.strata]:
+            raise ModelError("there must be one model for each stratum, with the stratum's atoms")
+        model = cls.__new__(cls)
+        nn.Module.__init__(model)
+        model.definite = False
+        model._M = program.M
+        model.program = program
+        model._modules["parts"] = nn.ModuleList(parts)
+        model._gradient, model._kernel = parts[0].gradient, parts[0].kernel
+        model._certificates = CertificateCache()
+        for s, stratum in enumerate(program.strata):
+            arrays = stratum.atom.astype(np.int64), stratum.negated, stratum.derived
+            for name, array in zip(_PLACES, arrays, strict=True):
+                model.register_buffer(f"{name}_{s}", torch.tensor(array), persistent=False)
+        model.register_load_state_dict_pre_hook(refuse_other_program)  # type: ignore[no-untyped-call]
+        return model
+
+    @property
+    def parts(self) -> tuple[LatentGamma, ...]:
+        """The model of each stratum; of a definite program, this model alone."""
+        if self.definite:
+            return (self,)
+        return tuple(cast(nn.ModuleList, self._modules["parts"]))  # type: ignore[arg-type]
+
+    @property
+    def places(self) -> list[Places]:
+        """What each part reads of the state and writes to it."""
+        if self.definite:
+            every = np.arange(self.M)
+            return [Places(every, np.zeros(self.M, bool), every)]
+        return [
+            Places(*(getattr(self, f"{name}_{s}").cpu().numpy() for name in _PLACES))
+            for s in range(len(self.parts))
+        ]
+
     # ------------------------------------------------------------ parameters
 
     @property
@@ -371,7 +439,10 @@ class LatentGamma(nn.Module):
     @gradient.setter
     def gradient(self, kind: Gradient) -> None:
         self._gradient: Gradient = one_of("gradient", kind, get_args(Gradient))
-        if kind == "proof" and not self.offset.is_meta:
+        if not self.definite:
+            for part in self.parts:
+                part.gradient = kind
+        elif kind == "proof" and not self.offset.is_meta:
             self._proofs = proof_closure(self.rules, self._proofs)
 
     @property
@@ -382,6 +453,9 @@ class LatentGamma(nn.Module):
     @kernel.setter
     def kernel(self, choice: KernelChoice) -> None:
         self._kernel: KernelChoice = one_of("kernel", choice, get_args(KernelChoice))
+        if not self.definite:
+            for part in self.parts:
+                part.kernel = choice
 
     @property
     def sharpness(self) -> Tensor:
@@ -406,29 +480,35 @@ class LatentGamma(nn.Module):
     @property
     def M(self) -> int:
         """The number of atoms."""
-        return self.rules.M
+        return self._M
 
     @property
     def R(self) -> int:
         """The number of rules."""
-        return self.rules.total
+        return self.rules.total if self.definite else sum(part.R for part in self.parts)
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
-        return self.offset.device
+        return self.offset.device if self.definite else self.parts[0].device
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the states that `state` makes."""
-        return self._state_dtype
+        return self._state_dtype if self.definite else self.parts[0].dtype
 
     def step_parameters(self) -> StepParameters:
         """The parameters as a step uses them, differentiable; inside `fixed()` as they were then.
 
+        For a model of a definite program.
+
         Returns:
             The weights of the rules, and the threshold, sharpness, amplitude, offset and gate.
+
+        Raises:
+            ModelError: this is a model of a program with negation.
         """
+        require_definite_model(self, "step_parameters")
         return self._runner().step_parameters()
 
     def _runner(self) -> Runner:
@@ -459,7 +539,9 @@ class LatentGamma(nn.Module):
         Returns:
             A context manager, whose value is this model.
         """
-        with self._fixed.enter(self._fixed_parameters):
+        with ExitStack() as stack:
+            for part in self.parts:
+                stack.enter_context(part._fixed.enter(part._fixed_parameters))
             yield self
 
     def _fixed_parameters(self) -> FixedParameters:
@@ -487,10 +569,10 @@ class LatentGamma(nn.Module):
         """
         one_of("group", name, GROUPS)
         if name in ("body", "head"):
-            named = self.rules.named_parameters()
+            named = [pair for part in self.parts for pair in part.rules.named_parameters()]
             return [p for key, p in named if key.rpartition(".")[2].startswith(name)]
         raw = f"{name}_raw"
-        return [getattr(self, raw if hasattr(self, raw) else name)]
+        return [getattr(part, raw if hasattr(part, raw) else name) for part in self.parts]
 
     def trainable(self, *groups: str) -> LatentGamma:
         """This model with just these groups of parameters requiring gradients.
@@ -569,6 +651,8 @@ class LatentGamma(nn.Module):
     def step(self, state: Tensor) -> Tensor:
         """The state after one application of the operator.
 
+        For a model of a definite program: with negation, the strata run one after another.
+
         Args:
             state: values in [0, 1], shape (…, M).
 
@@ -577,7 +661,9 @@ class LatentGamma(nn.Module):
 
         Raises:
             StateError: this is not a state of this model.
+            ModelError: this is a model of a program with negation.
         """
+        require_definite_model(self, "step")
         state = checked_state(state, self.M, self.device)
         runner = self._runner()
         parameters = runner.step_parameters()
@@ -603,7 +689,8 @@ class LatentGamma(nn.Module):
 
         With `steps=None` each example of a batch runs until its support is closed under the
         program, which is checked symbolically, and never past the window that is certified for
-        states of this dtype. How many steps it takes depends on that example alone.
+        states of this dtype. How many steps it takes depends on that example alone. With negation,
+        `steps` is the number of steps of each stratum; None is the first step of the window.
 
         Args:
             state: values in [0, 1], shape (…, M).
@@ -613,7 +700,8 @@ class LatentGamma(nn.Module):
                 transform of `torch.func`, where nothing can be run again, everything is kept.
             logits: return the log-odds log(s / (1 − s)), computed in the log domain: they keep
                 their precision where s is 1e-30 or rounds to one, and the exact gradient of a
-                cross-entropy on them does not vanish there. Every state is then kept.
+                cross-entropy on them does not vanish there. Every state is then kept. For models
+                of definite programs.
 
         Returns:
             A tensor of the shape and dtype of `state`.
@@ -622,10 +710,13 @@ class LatentGamma(nn.Module):
             StateError: the state is not one.
             ArgumentError: the number of steps is not one, or there is no such `memory`.
             ModelError: `steps=None` with `logits=True`, or on a model without a program or without a
-                certified window; or there is no such `memory`.
+                certified window; there is no such `memory`; or `logits=True` with negation.
+            CertificateError: `steps=None` with negation on a model without a certified window.
         """
         state = checked_state(state, self.M, self.device)
         one_of("memory", memory, MEMORIES)
+        if not self.definite:
+            return self._through_strata(state, steps, memory, logits)
 
         def run(state: Tensor) -> Tensor:
             if logits:
@@ -635,6 +726,21 @@ class LatentGamma(nn.Module):
         # Along proofs a gradient of zero means that no proof depends on the inputs.
         watched = self.training and self.gradient == "exact"
         return self._zero_gradient(run, state) if watched else run(state)
+
+    def _through_strata(
+        self, state: Tensor, steps: int | None, memory: Memory, logits: bool
+    ) -> Tensor:
+        if logits:
+            require_definite_model(self, "logits=True")
+        if steps is None:
+            steps = int(self._certificate(state.dtype).require().t_min)
+        for s, part in enumerate(self.parts):
+            atom, negated, derived = (getattr(self, f"{name}_{s}") for name in _PLACES)
+            given = state.index_select(-1, atom)  # (…, m)
+            after = part(torch.where(negated, 1 - given, given), steps, memory=memory)
+            values = after.index_select(-1, derived)
+            state = state.index_copy(-1, atom[derived], values)
+        return state
 
     def _log_odds(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
         if steps is None:
@@ -667,6 +773,9 @@ class LatentGamma(nn.Module):
     def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
         """Every state of a run of `steps` applications.
 
+        With negation, state t is that after t steps of each stratum, `model(state, t)`. Each
+        is computed anew, so that the whole takes time in proportion to the square of `steps`.
+
         Args:
             state: values in [0, 1], shape (…, M).
             steps: the number of applications, from 0 on.
@@ -681,7 +790,11 @@ class LatentGamma(nn.Module):
         """
         state = checked_state(state, self.M, self.device)
         one_of("memory", memory, MEMORIES)
-        runner, count = self._runner(), whole_number("steps", steps)
+        count = whole_number("steps", steps)
+        if not self.definite:
+            runs = [self(state, t, memory=memory) for t in range(count + 1)]
+            return Trajectory(torch.stack(runs), self.program)
+        runner = self._runner()
         if self.gradient == "proof" and wants_slope(state):
             later = runner.states(state.detach(), count, memory)[1:] + self._slope(state)
             return Trajectory(torch.cat([state[None], later]), self.program)
@@ -731,7 +844,7 @@ class LatentGamma(nn.Module):
             return None
         if self.kernel == "reference" or self.gate_kind not in KNOWN_GATES:
             return None
-        certificates, values = self._certificates_and_values(fixed)
+        certificates, values = self._certificates_and_values()
         known = certificates.kept(self._certificate_key(program, dtype))
         if known is None or not known[0].holds:
             return None
@@ -752,16 +865,19 @@ class LatentGamma(nn.Module):
         ]
         return [x for x in values if x is not None]
 
-    def _certificates_and_values(
-        self, fixed: FixedParameters | None
-    ) -> tuple[CertificateCache, list[Tensor]]:
+    def _certificates_and_values(self) -> tuple[CertificateCache, list[Tensor]]:
         """Where the certificate is kept, and the values that it depends on and that may change."""
+        if not self.definite:  # some of the parts may be fixed
+            with torch.no_grad():
+                values = [x for part in self.parts for x in part.step_parameters().tensors()]
+            return self._certificates, [*values, *self.buffers()]
+        fixed = self._fixed.current
         if fixed is None:
             return self._certificates, self._values()
         return fixed.certificates, list(self.buffers())
 
     def _certificate_key(self, program: Program, dtype: torch.dtype) -> tuple[object, ...]:
-        return program, dtype, self.gate_kind
+        return program, dtype, *(part.gate_kind for part in self.parts)
 
     def certificate(self) -> Certificate:
         """The certificate of this model against its own program.
@@ -769,7 +885,8 @@ class LatentGamma(nn.Module):
         It is computed anew when a parameter, a buffer or an option has changed.
 
         Returns:
-            A certificate, also if there is no window: then `holds` is false.
+            A certificate, also if there is no window: then `holds` is false. With negation its
+            steps are those of each stratum.
 
         Raises:
             ModelError: the model has no program.
@@ -779,12 +896,12 @@ class LatentGamma(nn.Module):
     def _certificate(self, dtype: torch.dtype) -> Certificate:
         """The certificate for states of this dtype."""
         program = self._need_program("to be certified against")
-        certificates, values = self._certificates_and_values(self._fixed.current)
+        certificates, values = self._certificates_and_values()
         return certificates.get(
             self._certificate_key(program, dtype),
             values,
             lambda: certify(self, program, dtype=str(dtype).removeprefix("torch.")),
-            self.rules.in_any_process,
+            self.parts[0].rules.in_any_process,
         )
 
     def reading(
@@ -796,8 +913,10 @@ class LatentGamma(nn.Module):
     ) -> Reading:
         """What a certificate reads of this model, its rows standing for a program's rules.
 
+        For a model of a definite program.
+
         Args:
-            program: a program with the atoms of this model, in the same order.
+            program: a definite program with the atoms of this model, in the same order.
             rows: for each rule, the row that stands for it; by default row j for rule j.
             dtype: the dtype of the states, for example "bfloat16"; by default that of the model.
 
@@ -805,8 +924,12 @@ class LatentGamma(nn.Module):
             The weights on the literals of the program, with their rounding errors.
 
         Raises:
-            ModelError: the number of atoms, or without `rows` of rules, is not that of the model.
+            ModelError: the number of atoms, or without `rows` of rules, is not that of the model,
+                or this is a model of a program with negation.
+            ProgramError: the program has negation.
         """
+        require_definite_model(self, "reading")
+        require_definite(program, "LatentGamma.reading")
         with torch.no_grad():
             return read_model(
                 *self.rules.whole(self.step_parameters()),
@@ -824,12 +947,18 @@ class LatentGamma(nn.Module):
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
         """The rules that the rows look like, and which rows they are; idle rows are left out.
 
+        For a model of a definite program.
+
         Args:
             atoms: the names of the atoms.
 
         Returns:
             A program, and for each of its rules the row it was read from.
+
+        Raises:
+            ModelError: this is a model of a program with negation.
         """
+        require_definite_model(self, "rows")
         with torch.no_grad():
             return rows_of(*self.rules.whole(self.step_parameters()), atoms)
 
@@ -850,6 +979,7 @@ class LatentGamma(nn.Module):
         Raises:
             FactsError: if these are not facts of the program.
             ModelError: if the model has no program or no certified window.
+            CertificateError: with negation, if the model has no certified window.
         """
         with torch.no_grad():
             return self._need_program("to name facts").names(
@@ -864,6 +994,9 @@ class LatentGamma(nn.Module):
         A threshold of 300.5 does not survive sixteen bits, so the parameters stay in float32
         or wider; what `.half()` and `.bfloat16()` change is the dtype of the states.
         """
+        if not self.definite:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            return self
 
         def keep_wide(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
@@ -907,6 +1040,8 @@ class LatentGamma(nn.Module):
         Returns:
             The sizes and the options.
         """
+        if not self.definite:
+            return f"M={self.M}, R={self.R}"
         return f"M={self.M}, R={self.R}, gate={self.gate_kind}, gradient={self.gradient}"
 
     def save(self, path: str | Path) -> None:
@@ -923,9 +1058,7 @@ class LatentGamma(nn.Module):
         save_model(self, path)
 
     @staticmethod
-    def load(
-        path: str | Path, *, device: torch.device | str = "cpu"
-    ) -> LatentGamma | StratifiedModel:
+    def load(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
         """The model that `save` wrote; a file that does not fit is refused.
 
         Args:
@@ -933,8 +1066,7 @@ class LatentGamma(nn.Module):
             device: the device of the model.
 
         Returns:
-            A model with the same parameters, program and options; a `StratifiedModel` if that
-            is what was saved.
+            A model with the same parameters, program and options.
 
         Raises:
             ModelError: the file cannot be read, is damaged, or is not a model.
@@ -949,214 +1081,22 @@ def _inside(state: Tensor) -> Tensor:
     return state + (state.clamp(_INSIDE, 1 - _INSIDE) - state).detach()
 
 
-def require_latent_gamma(model: object, function: str) -> None:
+def require_definite_model(model: object, function: str) -> None:
     """Raise a ModelError unless this is a model of a definite program."""
     if not isinstance(model, LatentGamma):
+        raise ModelError(f"{function} takes a LatentGamma, not {type(model).__name__}")
+    if not model.definite:
         raise ModelError(
-            f"{function} takes a LatentGamma, not {type(model).__name__}; a model of a program with "
-            "negation has one for each stratum, in model.parts"
+            f"{function} takes a model of a definite program; a model of a program with negation "
+            "has one for each stratum, in model.parts"
         )
 
 
 def require_whole_model(model: LatentGamma, function: str) -> None:
     """Raise a ModelError if other processes have further rules of this model."""
-    if getattr(model.rules, "sharded", False):
+    if any(getattr(part.rules, "sharded", False) for part in model.parts):
         raise ModelError(
             f"{function} needs a model with all its rules; use latentgamma.distributed.gather(model)"
-        )
-
-
-# ----- A program with negation as a PyTorch module: a `LatentGamma` for each stratum, in a row
-
-#: The buffers of a part: the atoms that it reads, which of them negated, and the places that are
-#: written.
-_PLACES = ("atom", "negated", "derived")
-
-
-@final
-class StratifiedModel(nn.Module):
-    """The operator of a program with negation: a state of M values in [0, 1] in, and out.
-
-    The strata run one after another, each for the same number of steps. An atom that a stratum
-    negates enters it as 1 − s, where s is what the strata below have made of the atom.
-    `latentgamma.oracle(program)` builds one, and `latentgamma.certify(model, program)` says for
-    how many steps it is exact.
-
-    >>> import latentgamma as lg
-    >>> program = lg.parse("fly :- bird, not penguin. bird :- penguin.")
-    >>> model = lg.oracle(program)
-    >>> sorted(model.closure(["bird"])), sorted(model.closure(["penguin"]))
-    (['bird', 'fly'], ['bird', 'penguin'])
-
-    Attributes:
-        parts: the model of each stratum.
-        program: the program.
-    """
-
-    def __init__(self, parts: Sequence[LatentGamma], program: Program) -> None:
-        super().__init__()
-        if [part.M for part in parts] != [stratum.program.M for stratum in program.strata]:
-            raise ModelError("there must be one model for each stratum, with the stratum's atoms")
-        self.parts = nn.ModuleList(parts)
-        self.program = program
-        self._certificates = CertificateCache()
-        for s, stratum in enumerate(program.strata):
-            arrays = stratum.atom.astype(np.int64), stratum.negated, stratum.derived
-            for name, array in zip(_PLACES, arrays, strict=True):
-                self.register_buffer(f"{name}_{s}", torch.tensor(array), persistent=False)
-
-    @property
-    def M(self) -> int:
-        """The number of atoms."""
-        return self.program.M
-
-    @property
-    def R(self) -> int:
-        """The number of rows of all strata."""
-        return self.program.R
-
-    @property
-    def atoms(self) -> tuple[str, ...]:
-        """The names of the atoms in the order of the state."""
-        return self.program.atoms
-
-    @property
-    def places(self) -> list[Places]:
-        """What each part reads of the state and writes to it, as `forward` does."""
-        return [
-            Places(*(getattr(self, f"{name}_{s}").cpu().numpy() for name in _PLACES))
-            for s in range(len(self.parts))
-        ]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the states that `state` makes."""
-        first = next(iter(self.parts), None)
-        return first.dtype if isinstance(first, LatentGamma) else torch.get_default_dtype()
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model lives."""
-        first = next(iter(self.parts), None)
-        return first.device if isinstance(first, LatentGamma) else torch.get_default_device()
-
-    def state(self, facts: Facts | FactSets) -> Tensor:
-        """The state of a fact set or of many, on this model's device and dtype.
-
-        Args:
-            facts: one fact set or many, as in `LatentGamma.state`.
-
-        Returns:
-            A tensor of shape (M,), or (N, M) for many fact sets.
-
-        Raises:
-            FactsError: if these are not facts of the program.
-        """
-        values = torch.from_numpy(fact_values(self.program, facts))
-        return values.to(device=self.device, dtype=self.dtype)
-
-    def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
-        """The names of the atoms above one half.
-
-        Args:
-            state: one state, shape (M,), or a batch, shape (N, M).
-
-        Returns:
-            A set of names; for a batch, a list with a set for each state.
-
-        Raises:
-            FactsError: if one state does not have M values.
-        """
-        above = (state.detach() > 0.5).cpu().numpy()
-        if above.ndim == 1:
-            return self.program.names(above)
-        return [self.program.names(row) for row in above.reshape(-1, self.M)]
-
-    def forward(
-        self, state: Tensor, steps: int | None = None, *, memory: Memory = "states"
-    ) -> Tensor:
-        """The state after each stratum has taken `steps` steps.
-
-        Args:
-            state: values in [0, 1], shape (…, M).
-            steps: the number of steps of each stratum, from 0 on; None for as many as the
-                certificate asks for.
-            memory: what is kept for the backward pass, as in `LatentGamma.forward`.
-
-        Returns:
-            A tensor of the shape of `state`.
-
-        Raises:
-            StateError: the state is not one.
-            ArgumentError: the number of steps is not one, or there is no such `memory`.
-            CertificateError: `steps=None` on a model without a certified window.
-        """
-        if not isinstance(state, Tensor) or state.dim() == 0 or state.shape[-1] != self.M:
-            shape = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
-            raise StateError(
-                f"a state is a tensor whose last dimension is the number of atoms, {self.M}, but "
-                f"this is {shape}; try model.state"
-            )
-        if steps is None and len(self.parts):
-            steps = int(self._certificate(state.dtype).require().t_min)
-        for s, part in enumerate(self.parts):
-            atom, negated, derived = (getattr(self, f"{name}_{s}") for name in _PLACES)
-            given = state.index_select(-1, atom)  # (…, m)
-            after = part(torch.where(negated, 1 - given, given), steps, memory=memory)
-            values = after.index_select(-1, derived)
-            state = state.index_copy(-1, atom[derived], values)
-        return state
-
-    def closure(self, facts: Facts) -> frozenset[str]:
-        """The names of the atoms that the network derives from these facts.
-
-        Args:
-            facts: one fact set, as in `LatentGamma.state`.
-
-        Returns:
-            A set of names, the given facts included.
-
-        Raises:
-            FactsError: if these are not facts of the program.
-            CertificateError: if the model has no certified window.
-        """
-        with torch.no_grad():
-            return self.program.names((self(self.state(facts)) > 0.5).cpu().numpy())
-
-    def save(self, path: str | Path) -> None:
-        """Write the models of all strata, their options and the program to one safetensors file.
-
-        `LatentGamma.load` reads it back.
-
-        Args:
-            path: the file to write; it is replaced as a whole or not at all.
-
-        Raises:
-            ModelError: the file cannot be written.
-        """
-        from latentgamma.operator.files import save_model
-
-        save_model(self, path)
-
-    def certificate(self) -> Certificate:
-        """The certificate of this model against its own program.
-
-        It is computed anew when a parameter, a buffer or an option has changed.
-
-        Returns:
-            A certificate whose steps are those of each stratum.
-        """
-        return self._certificate(self.dtype)
-
-    def _certificate(self, dtype: torch.dtype) -> Certificate:
-        """The certificate for states of this dtype."""
-        parts = [part for part in self.parts if isinstance(part, LatentGamma)]
-        with torch.no_grad():  # what the parts run with, also where they are fixed
-            values = [tensor for part in parts for tensor in part.step_parameters().tensors()]
-        return self._certificates.get(
-            (self.program, dtype, *(part.gate_kind for part in parts)),
-            (*values, *self.buffers()),
-            lambda: certify(self, self.program, dtype=str(dtype).removeprefix("torch.")),
         )
 
 
@@ -1179,7 +1119,7 @@ def oracle(
     kernel: KernelChoice = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
-) -> LatentGamma | StratifiedModel:
+) -> LatentGamma:
     """The model whose parameters are the closed form of a program.
 
     >>> from latentgamma import parse
@@ -1203,8 +1143,7 @@ def oracle(
         device: the device of the model; by default torch's default device.
 
     Returns:
-        A `LatentGamma`; for a program with negation, a `StratifiedModel` with a `LatentGamma`
-        for each stratum.
+        A model; of a program with negation, one with a model for each stratum in `parts`.
 
     Raises:
         ProgramError: if the first argument is not a program.
@@ -1214,78 +1153,44 @@ def oracle(
         CertificateError: if no certified constants exist for this program and dtype.
     """
     require_program(program, "oracle")
-    if program.definite:
-        return definite_oracle(
-            program, constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
-            kernel=kernel, dtype=dtype, device=device,
-        )  # fmt: skip
-    _check_options(form, gate, head_sharing)
-    dtype, name = _state_dtype(dtype)
-    strata = closed_strata(program, constants, dtype=name, bump=is_bump(gate))
-    parts = [
-        definite_oracle(
-            each.program, each.constants, form=form, gate=gate, gradient=gradient, head_sharing=head_sharing,
-            kernel=kernel, dtype=dtype, device=device,
-        )
-        for each in strata.parts
-    ]  # fmt: skip
-    return StratifiedModel(parts, program)
-
-
-def definite_oracle(
-    program: Program,
-    constants: Constants | None = None,
-    *,
-    form: Form = "auto",
-    gate: GateKind = "sigmoid",
-    gradient: Gradient = "exact",
-    head_sharing: HeadSharing = "equal",
-    kernel: KernelChoice = "auto",
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> LatentGamma:
-    """The model of a definite program; the arguments are those of `oracle`."""
-    require_definite(program, "this model")
-    _check_options(form, gate, head_sharing)
-    dtype, name = _state_dtype(dtype)
-    if constants is None:
-        constants = Constants.certified(program, dtype=name, gate=gate)
-    wide = dtype if dtype.itemsize >= 4 else torch.float32
-    closed = ClosedForm(program, constants, head_sharing=head_sharing)
-    dense = form == "dense" or (form == "auto" and program.R * program.M <= _DENSE_UP_TO)
-    if dense:
-        refuse_if_too_large(program.R, program.M, wide, device)
-    rules: AbstractRules = _sparse_rules(program, constants, wide)
-    # Written down on the host, and moved as a whole.
-    with torch.device("cpu"):
-        model = LatentGamma(
-            rules.to_dense() if dense else rules,
-            threshold=torch.tensor(closed.threshold, dtype=wide),
-            sharpness=torch.tensor(closed.sharpness, dtype=wide),
-            confidence=torch.tensor(closed.confidence, dtype=wide),
-            gain=torch.tensor(closed.gain, dtype=wide),
-            offset=torch.tensor(closed.offset, dtype=wide),
-            gate=torch.tensor(constants.gate, dtype=wide),
-            gate_kind=gate,
-            gradient=gradient,
-            kernel=kernel,
-            program=program,
-        )
-    return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
-
-
-def _check_options(form: Form, gate: GateKind, head_sharing: HeadSharing) -> None:
     one_of("form", form, get_args(Form))
     one_of("head_sharing", head_sharing, get_args(HeadSharing))
     one_of("gate", gate, get_args(GateKind))
-
-
-def _state_dtype(dtype: torch.dtype | None) -> tuple[torch.dtype, str]:
-    """The dtype of the states, and its name."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype not in STATE_DTYPES:
         raise wrong("dtype", "torch.float64, float32, float16 or bfloat16", dtype)
-    return dtype, str(dtype).removeprefix("torch.")
+    strata = program.strata
+    if constants is None:
+        chosen = certified_strata(program, dtype=str(dtype).removeprefix("torch."), gate=gate)
+    else:
+        chosen = [constants] * len(strata)
+    wide = dtype if dtype.itemsize >= 4 else torch.float32
+    parts = []
+    for stratum, each in zip(strata, chosen, strict=True):
+        closed = ClosedForm(stratum.program, each, head_sharing=head_sharing)
+        size = stratum.program.R * stratum.program.M
+        dense = form == "dense" or (form == "auto" and size <= _DENSE_UP_TO)
+        if dense:
+            refuse_if_too_large(stratum.program.R, stratum.program.M, wide, device)
+        rules = _sparse_rules(stratum.program, each, wide)
+        # Written down on the host, and moved as a whole.
+        with torch.device("cpu"):
+            part = LatentGamma(
+                rules.to_dense() if dense else rules,
+                threshold=torch.tensor(closed.threshold, dtype=wide),
+                sharpness=torch.tensor(closed.sharpness, dtype=wide),
+                confidence=torch.tensor(closed.confidence, dtype=wide),
+                gain=torch.tensor(closed.gain, dtype=wide),
+                offset=torch.tensor(closed.offset, dtype=wide),
+                gate=torch.tensor(each.gate, dtype=wide),
+                gate_kind=gate,
+                gradient=gradient,
+                kernel=kernel,
+                program=stratum.program,
+            )
+        parts.append(part)
+    model = parts[0] if program.definite else LatentGamma.from_strata(parts, program)
+    return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
 
 
 def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:

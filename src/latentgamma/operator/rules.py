@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from latentgamma.errors import ModelError
-from latentgamma.program.program import Program
+from latentgamma.program.program import Program, require_definite
 
 # ---- The interface of the rules: the two matrices of the operator, body and head weights
 # Every stage but two is elementwise. Those two, `match` and `route`, are what a form of the rules
@@ -439,7 +439,11 @@ class SparseRules(AbstractRules):
 
         Returns:
             The rule and the atom of each literal, of bodies and of heads.
+
+        Raises:
+            ProgramError: the program has negation.
         """
+        require_definite(program, "SparseRules.literals_of")
         rules = np.arange(program.R)
         return Literals(
             torch.from_numpy(np.repeat(rules, program.body_sizes)),

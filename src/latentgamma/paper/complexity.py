@@ -16,14 +16,15 @@ rules have different closures: at least log₂ C(C(a, k)·(M − a), R) bits, fo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from latentgamma._arguments import one_of, whole_number
-from latentgamma.operator.model import LatentGamma, StratifiedModel, require_whole_model
+from latentgamma.operator.model import LatentGamma, require_whole_model
 from latentgamma.operator.rules import DenseRules
 from latentgamma.program.program import Program
 
 
-def parameter_count(what: LatentGamma | StratifiedModel | Program, form: str | None = None) -> int:
+def parameter_count(what: LatentGamma | Program, form: str | None = None) -> int:
     """Return the number of scalar parameters of a model, or of the oracle of a program.
 
     >>> from latentgamma import generators
@@ -45,11 +46,13 @@ def parameter_count(what: LatentGamma | StratifiedModel | Program, form: str | N
     """
     if form is not None:
         one_of("form", form, ("dense", "sparse"))
-    if isinstance(what, StratifiedModel):
-        parts = [part for part in what.parts if isinstance(part, LatentGamma)]
+    if not what.definite:
+        parts: Sequence[LatentGamma | Program] = (
+            what.parts
+            if isinstance(what, LatentGamma)
+            else [stratum.program for stratum in what.strata]
+        )
         return sum(parameter_count(part, form) for part in parts)
-    if isinstance(what, Program) and not what.definite:
-        return sum(parameter_count(stratum.program, form) for stratum in what.strata)
     R, M = what.R, what.M
     if isinstance(what, LatentGamma):
         require_whole_model(what, "parameter_count")

@@ -18,7 +18,7 @@ from latentgamma.logic.closure import Closure, closure
 from latentgamma.operator.model import (
     Gradient,
     LatentGamma,
-    require_latent_gamma,
+    require_definite_model,
     require_whole_model,
 )
 from latentgamma.program.facts import (
@@ -142,7 +142,7 @@ def gradient_report(
         FactsError: if `facts` or `atoms` are not of this program, or no facts are given and the
             program has no roots.
     """
-    require_latent_gamma(model, "gradient_report")
+    require_definite_model(model, "gradient_report")
     require_whole_model(model, "gradient_report")
     if model.program is None:
         raise ModelError("this model has no program to take depths from; set model.program")

@@ -24,7 +24,7 @@ from latentgamma._arguments import real_number
 from latentgamma.operator.model import (
     LatentGamma,
     refuse_if_too_large,
-    require_latent_gamma,
+    require_definite_model,
     require_whole_model,
 )
 from latentgamma.operator.rules import DenseRules
@@ -59,7 +59,7 @@ def perturb(
         ModelError: if this is not a LatentGamma, has only a part of its rules, or is too large
             for the dense form; or if a standard deviation is negative or not finite.
     """
-    require_latent_gamma(model, "perturb")
+    require_definite_model(model, "perturb")
     require_whole_model(model, "perturb")
     for name, sigma in (("sigma_body", sigma_body), ("sigma_head", sigma_head)):
         _check_sigma(name, sigma)

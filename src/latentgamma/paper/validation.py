@@ -32,7 +32,7 @@ from latentgamma.certificate.constants import Constants, HeadSharing
 from latentgamma.errors import DataError
 from latentgamma.logic.closure import closure, depth_bound
 from latentgamma.logic.closures import closures
-from latentgamma.operator.model import LatentGamma, definite_oracle
+from latentgamma.operator.model import LatentGamma, oracle
 from latentgamma.paper.complexity import lower_bound_bits, parameter_count, upper_bound_bits
 from latentgamma.paper.noise import (
     critical_sigma,
@@ -231,7 +231,7 @@ class Case:
     def oracle(self, kind: str, device: Device, dtype: torch.dtype = torch.float32) -> LatentGamma:
         """Return the dense model, with the paper's or the certified constants."""
         constants = constants_of(kind, self.program)
-        return definite_oracle(self.program, constants, form="dense", dtype=dtype, device=device)
+        return oracle(self.program, constants, form="dense", dtype=dtype, device=device)
 
 
 def case_of(name: str, seed: int, examples: int = EXAMPLES) -> Case:
@@ -440,12 +440,10 @@ def multi_head(
     def job(item: tuple[HeadSharing, str]) -> MultiHeadRow:
         sharing, kind = item
         constants = constants_of(kind, program)
-        model = definite_oracle(
-            program, constants, head_sharing=sharing, form="dense", device=device
-        )
+        model = oracle(program, constants, head_sharing=sharing, form="dense", device=device)
         states = model.iterate(state_of(facts, model), STEPS).states.cpu().numpy()
         exact = ((states > 0.5) == wanted).all(-1)  # (T + 1, R)
-        small = definite_oracle(
+        small = oracle(
             mixed, constants_of(kind, mixed), head_sharing=sharing, form="dense", device=device
         )
         reached = small(small.state(["b"]), steps=STEPS)[mixed.index["x"]]

@@ -411,9 +411,9 @@ class RelationalResult(Displayed):
     @cached_property
     def model(self) -> LatentGamma | None:
         """The network of the ground program."""
-        from latentgamma.operator.model import definite_oracle
+        from latentgamma.operator.model import oracle
 
-        return None if self.program is None else definite_oracle(self.program)
+        return None if self.program is None else oracle(self.program)
 
     @cached_property
     def certificate(self) -> Certificate | None:
