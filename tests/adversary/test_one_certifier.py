@@ -158,5 +158,5 @@ def test_certificates_of_several_dtypes_are_kept_until_a_value_changes(monkeypat
 
 @pytest.mark.parametrize("horizon", [-1, -math.inf, math.nan, math.inf])
 def test_a_horizon_is_a_number_of_steps(horizon: float) -> None:
-    with pytest.raises(lg.errors.ArgumentError, match="horizon is a number of steps"):
+    with pytest.raises(lg.errors.ArgumentError, match="horizon must be a number of steps"):
         lg.Constants.certified(lg.parse("b :- a."), horizon)
