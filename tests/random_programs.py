@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import strategies as st
 
-from latentgamma import Program
+from latentgamma import Program, Rule
 
 
 def random_program(
@@ -42,6 +44,52 @@ def random_program(
         np.cumsum([0, *map(len, all_heads)]),
         atoms=atoms,
     )
+
+
+def random_stratified_rules(seed: int) -> list[Rule]:
+    """Rules over six atoms, in any order, of which at least one has a negated atom."""
+    rng = np.random.default_rng(seed)
+    rank = rng.permutation(6)  # an atom negates only atoms of lower rank
+    rules = []
+    while not any(rule.negated for rule in rules):
+        rules = []
+        for _ in range(int(rng.integers(2, 9))):
+            heads = rng.choice(6, int(rng.integers(1, 3)), replace=False).tolist()
+            low = min(rank[h] for h in heads)
+            positive = [i for i in range(6) if rank[i] <= low and rng.random() < 0.3]
+            negated = [i for i in range(6) if rank[i] < low and rng.random() < 0.3]
+            names = [tuple(f"a{i}" for i in part) for part in (heads, positive, negated)]
+            rules.append(Rule(names[0], frozenset(names[1]), frozenset(names[2])))
+    return rules
+
+
+def random_stratified(seed: int) -> Program:
+    """The program of these rules."""
+    return Program.from_rules(random_stratified_rules(seed), [f"a{i}" for i in range(6)])
+
+
+def stable_model(
+    rules: list[Rule], facts: frozenset[str], atoms: tuple[str, ...]
+) -> frozenset[str]:
+    """The one stable model, found among all sets of atoms: no strata, no order of rules."""
+    found = []
+    for chosen in itertools.product((False, True), repeat=len(atoms)):
+        guess = {atom for atom, true in zip(atoms, chosen, strict=True) if true}
+        known = set(facts)
+        while (
+            new := {
+                head
+                for rule in rules
+                if rule.body <= known and rule.negated.isdisjoint(guess)
+                for head in rule.heads
+            }
+            - known
+        ):
+            known |= new
+        if known == guess:
+            found.append(frozenset(guess))
+    (only,) = found
+    return only
 
 
 @st.composite

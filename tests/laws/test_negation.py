@@ -13,51 +13,9 @@ import torch
 
 import latentgamma as lg
 from latentgamma import Program, Rule
+from random_programs import random_stratified, random_stratified_rules, stable_model
 
 DEFINITE = r"takes a definite program, but this one has negation: its first rule with 'not' is rule"
-
-
-def random_rules(seed: int) -> list[Rule]:
-    """Rules over six atoms, in any order, of which at least one has a negated atom."""
-    rng = np.random.default_rng(seed)
-    rank = rng.permutation(6)  # an atom negates only atoms of lower rank
-    rules = []
-    while not any(rule.negated for rule in rules):
-        rules = []
-        for _ in range(int(rng.integers(2, 9))):
-            heads = rng.choice(6, int(rng.integers(1, 3)), replace=False).tolist()
-            low = min(rank[h] for h in heads)
-            positive = [i for i in range(6) if rank[i] <= low and rng.random() < 0.3]
-            negated = [i for i in range(6) if rank[i] < low and rng.random() < 0.3]
-            names = [tuple(f"a{i}" for i in part) for part in (heads, positive, negated)]
-            rules.append(Rule(names[0], frozenset(names[1]), frozenset(names[2])))
-    return rules
-
-
-def random_program(seed: int) -> Program:
-    return Program.from_rules(random_rules(seed), [f"a{i}" for i in range(6)])
-
-
-def stable(rules: list[Rule], facts: frozenset[str], atoms: tuple[str, ...]) -> frozenset[str]:
-    """The one stable model, found among all sets of atoms: no strata, no order of rules."""
-    found = []
-    for chosen in itertools.product((False, True), repeat=len(atoms)):
-        guess = {atom for atom, true in zip(atoms, chosen, strict=True) if true}
-        known = set(facts)
-        while (
-            new := {
-                head
-                for rule in rules
-                if rule.body <= known and rule.negated.isdisjoint(guess)
-                for head in rule.heads
-            }
-            - known
-        ):
-            known |= new
-        if known == guess:
-            found.append(frozenset(guess))
-    (only,) = found
-    return only
 
 
 def fact_sets(program: Program) -> list[frozenset[str]]:
@@ -70,7 +28,7 @@ def fact_sets(program: Program) -> list[frozenset[str]]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_rules_keep_the_order_and_the_numbers_of_the_file(seed: int, tmp_path: Path) -> None:
-    rules = random_rules(seed)
+    rules = random_stratified_rules(seed)
     text = "\n".join(map(str, rules))
     program = lg.parse(text)
     assert list(program.rules) == [
@@ -90,7 +48,7 @@ def test_rules_keep_the_order_and_the_numbers_of_the_file(seed: int, tmp_path: P
     )  # fmt: skip
     assert again == program
     for facts in fact_sets(program):
-        for atom in stable(rules, facts, program.atoms):
+        for atom in stable_model(rules, facts, program.atoms):
             proof = lg.derivation(program, facts, atom)
             for step in proof.steps:
                 if step.rule is not None:
@@ -102,7 +60,7 @@ def test_rules_keep_the_order_and_the_numbers_of_the_file(seed: int, tmp_path: P
 
 @pytest.mark.parametrize("seed", range(40))
 def test_strata_are_definite_programs_that_have_the_rules_of_the_whole(seed: int) -> None:
-    program = random_program(seed)
+    program = random_stratified(seed)
     seen = set()
     decided: set[int] = set()  # atoms that the strata so far derive
     for stratum in program.strata:
@@ -177,7 +135,7 @@ def test_bodies_are_sets_of_literals() -> None:
 
 def same_closures(program: Program) -> None:
     sets = fact_sets(program)
-    expected = [stable(list(program.rules), facts, program.atoms) for facts in sets]
+    expected = [stable_model(list(program.rules), facts, program.atoms) for facts in sets]
     assert [lg.closure(program, facts).atoms for facts in sets] == expected
     rows = np.array([program.mask(facts) for facts in sets])
     assert [program.names(row) for row in lg.closures(program, rows)] == expected
@@ -191,7 +149,7 @@ def same_closures(program: Program) -> None:
 
 def same_proofs(program: Program) -> None:
     for facts in fact_sets(program):
-        true = stable(list(program.rules), facts, program.atoms)
+        true = stable_model(list(program.rules), facts, program.atoms)
         for atom in program.atoms:
             proof = lg.derivation(program, facts, atom)
             assert (proof is not None) == (atom in true)
@@ -201,13 +159,13 @@ def same_proofs(program: Program) -> None:
 
 def same_gaps(program: Program) -> None:
     for facts in fact_sets(program)[:2]:
-        true = stable(list(program.rules), facts, program.atoms)
+        true = stable_model(list(program.rules), facts, program.atoms)
         for atom in program.atoms:
             gap = lg.why_not(program, facts, atom)
             assert (gap is None) == (atom in true)
             if gap is not None:
                 changed = (facts | gap.missing) - gap.withdrawn
-                assert atom in stable(list(program.rules), changed, program.atoms)
+                assert atom in stable_model(list(program.rules), changed, program.atoms)
                 for blocked in gap.blocked:
                     rule = program.rules[blocked.rule]
                     assert set(blocked.missing) == rule.body - true
@@ -222,7 +180,7 @@ def same_equivalences(program: Program) -> None:
     found = lg.equivalent(program, other)
     if not found:
         one, two = (
-            stable(list(p.rules), found.witness & set(program.atoms), program.atoms)
+            stable_model(list(p.rules), found.witness & set(program.atoms), program.atoms)
             for p in (program, other)
         )
         assert (found.atom in one) != (found.atom in two)
@@ -233,7 +191,7 @@ def same_model(program: Program) -> None:
     certificate = lg.certify(model, program)
     assert certificate.holds
     for facts in fact_sets(program):
-        true = stable(list(program.rules), facts, program.atoms)
+        true = stable_model(list(program.rules), facts, program.atoms)
         assert model.closure(facts) == true
         assert model.names(model(model.state(facts), int(certificate.t_min))) == true
 
@@ -249,6 +207,28 @@ def same_sizes(program: Program) -> None:
         )
 
 
+def worlds_and_models(program: Program) -> tuple[torch.Tensor, list[Any]]:
+    worlds = np.array(list(itertools.product((False, True), repeat=program.M)))
+    rules = list(program.rules)
+    sets = [stable_model(rules, program.names(row), program.atoms) for row in worlds]
+    return torch.from_numpy(worlds).double(), [program.mask(true) for true in sets]
+
+
+def same_degrees(program: Program) -> None:
+    atoms = list(program.atoms)
+    worlds, expected = worlds_and_models(program)
+    layer = lg.Layer(program, atoms, atoms).eval()
+    assert np.array_equal(layer(worlds).numpy(), expected)
+
+
+def same_truths(program: Program) -> None:
+    atoms = list(program.atoms)
+    worlds, expected = worlds_and_models(program)
+    layer = lg.Layer(program, atoms, atoms, semantics="gamma").eval()
+    for spread in (1.0, 0.1):  # 0.45 and 0.55 are the ends of the band
+        assert np.array_equal(layer(0.5 + spread * (worlds - 0.5)) > 0.5, expected)
+
+
 def same_probabilities(program: Program) -> None:
     atoms = list(program.atoms)
     layer = lg.Layer(program, atoms, atoms, semantics="probability")
@@ -257,7 +237,7 @@ def same_probabilities(program: Program) -> None:
     for world in itertools.product((0, 1), repeat=program.M):
         weight = np.prod(np.where(world, p, 1 - p))
         facts = program.names(np.array(world, bool))
-        expected += weight * program.mask(stable(list(program.rules), facts, program.atoms))
+        expected += weight * program.mask(stable_model(list(program.rules), facts, program.atoms))
     assert np.allclose(layer(torch.tensor(p)[None])[0].detach().numpy(), expected)
 
 
@@ -270,7 +250,7 @@ def same_table(program: Program) -> None:
     closed = lg.distributed.close_table(program, table)
     for n, facts in enumerate(sets):
         row = {atom for atom in program.atoms if closed[atom][n].as_py()}
-        assert row == stable(list(program.rules), facts, program.atoms)
+        assert row == stable_model(list(program.rules), facts, program.atoms)
 
 
 def draws_negation(program: Program) -> None:
@@ -282,10 +262,6 @@ def draws_negation(program: Program) -> None:
         for j, rule in enumerate(program.rules)
     )
     assert ("--" in drawn) == shown
-
-
-def one_layer(semantics: Any) -> Callable[[Program], object]:
-    return lambda program: lg.Layer(program, list(program.atoms), list(program.atoms), semantics=semantics)  # fmt: skip
 
 
 #: For each public function with a program among its arguments: what must hold of its answers.
@@ -302,7 +278,9 @@ TAKES = {
     "LatentGamma.from_strata": same_model,
     "Constants.scaled": same_sizes,
     "paper.parameter_count": same_sizes,
-    "Layer": same_probabilities,
+    "Layer": same_degrees,
+    "Layer, gamma": same_truths,
+    "Layer, probability": same_probabilities,
     "distributed.close_table": same_table,
     "plot.program": draws_negation,
 }
@@ -312,8 +290,6 @@ REFUSES = {
     "Constants.certified": lg.Constants.certified,
     "Constants.certified, closed form": lg.Constants.closed_form,
     "paper.paper_window": lambda program: lg.paper.paper_window(program, lg.Constants.paper()),
-    "Layer": one_layer("godel"),
-    "Layer, gamma": one_layer("gamma"),
     "operator.SparseRules.literals_of": lg.operator.SparseRules.literals_of,
     "LatentGamma.reading": lambda program: definite_model(program).reading(program),
     "learning.alignment": lambda program: lg.learning.alignment(definite_model(program), program),
@@ -368,18 +344,18 @@ def test_every_function_that_takes_a_program_is_in_a_table() -> None:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("check", dict.fromkeys(TAKES.values()))
 def test_it_agrees_with_all_sets_of_atoms(check: Callable[[Program], None], seed: int) -> None:
-    check(random_program(seed))
+    check(random_stratified(seed))
 
 
 @pytest.mark.parametrize("name", REFUSES)
 def test_it_says_that_it_takes_definite_programs(name: str) -> None:
     for seed in range(3):
         with pytest.raises(lg.errors.ProgramError, match=DEFINITE):
-            REFUSES[name](random_program(seed))
+            REFUSES[name](random_stratified(seed))
 
 
 def test_it_says_which_function_takes_definite_programs() -> None:
-    program = random_program(0)
+    program = random_stratified(0)
     for name in ("SparseRules.literals_of", "LatentGamma.reading"):
         call = next(REFUSES[known] for known in REFUSES if known.endswith(name))
         with pytest.raises(lg.errors.ProgramError, match=f"^{name} {DEFINITE}"):

@@ -26,6 +26,7 @@ SEMANTICS: dict[str, dict[str, Any]] = {
         "inference": lg.Inference(method="table"),
     },
 }
+NEGATED = "alarm :- smoke, heat. alarm :- button, not smoke. call :- phone, not alarm. call :- call2. call2 :- call, button."
 BATCH = ({0: torch.export.Dim("batch")},)
 
 
@@ -110,10 +111,11 @@ def test_the_table_has_a_row_for_each_attempt() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rules", [RULES, NEGATED])
 @pytest.mark.parametrize(("feature", "name"), [(f, n) for f in ATTEMPTS for n in SEMANTICS])
-def test_each_cell_is_true(feature: str, name: str) -> None:
+def test_each_cell_is_true(feature: str, name: str, rules: str) -> None:
     layer = lg.Layer(
-        lg.parse(RULES),
+        lg.parse(rules),
         ["smoke", "heat", "button", "phone"],
         ["alarm", "call"],
         **SEMANTICS[name],
@@ -125,7 +127,8 @@ def test_each_cell_is_true(feature: str, name: str) -> None:
         ATTEMPTS[feature](layer)
 
 
+@pytest.mark.parametrize("rules", [RULES, NEGATED])
 @pytest.mark.parametrize("mode", ["godel", "gamma"])
-def test_the_batch_of_an_exported_layer_is_dynamic(mode: Any) -> None:
+def test_the_batch_of_an_exported_layer_is_dynamic(mode: Any, rules: str) -> None:
     """`len` of a tensor fixes its size in an export; `shape[0]` does not."""
-    exports(lg.Layer(lg.parse(RULES), ["smoke", "heat", "button", "phone"], "call", semantics=mode))
+    exports(lg.Layer(lg.parse(rules), ["smoke", "heat", "button", "phone"], "call", semantics=mode))

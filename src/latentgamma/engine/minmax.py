@@ -61,6 +61,14 @@ class Circuit:
         """Whether some nodes depend on each other."""
         return bool((self.stage_kind == CYCLE).any())
 
+    @property
+    def used(self) -> Mask:
+        """Whether an output or another node depends on each input. (inputs,)."""
+        used = np.zeros(self.nodes, np.bool_)
+        for nodes in (self.child, self.own, self.outputs):
+            used[nodes[nodes >= 0]] = True
+        return used[: self.inputs]
+
 
 def compile_circuit(
     program: Program,
@@ -103,6 +111,89 @@ def compile_circuit(
         graph.middle,
         result.astype(np.int32),
     )
+
+
+# ---- Negation
+
+
+@dataclass(frozen=True, eq=False)
+class StratumCircuit:
+    """The circuit of one stratum, and the columns that it reads.
+
+    Columns are the inputs of the whole program, and then the outputs of one circuit after another.
+    """
+
+    circuit: Circuit
+    column: npt.NDArray[np.int64]  # (inputs,)
+    negated: Mask  # (inputs,) whether the complement of the column is read
+
+
+@dataclass(frozen=True, eq=False)
+class StrataCircuit:
+    """The circuits of the strata of a program, the lowest first."""
+
+    parts: tuple[StratumCircuit, ...]
+    outputs: Integers  # (O,) a column, or FALSE, or TRUE
+    used: Mask  # (inputs,) whether an output depends on each input
+
+
+def compile_strata(
+    program: Program,
+    inputs: npt.ArrayLike,
+    outputs: npt.ArrayLike,
+    *,
+    true: npt.ArrayLike = (),
+) -> StrataCircuit:
+    """Return the circuits of a program with negation; the arguments are those of `compile_circuit`.
+
+    >>> from latentgamma import parse
+    >>> program = parse("fly :- bird, not penguin. bird :- penguin.")
+    >>> [(part.column.tolist(), part.negated.tolist())
+    ...  for part in compile_strata(program, [1, 2], [0]).parts]
+    [([0, 1], [False, False]), ([2, 1], [False, True])]
+    """
+    fed, read = np.asarray(inputs, np.int64), np.asarray(outputs, np.int64)
+    certain = np.zeros(program.M, np.bool_)
+    certain[np.asarray(true, np.int64)] = True
+    possible = certain.copy()
+    possible[fed] = True
+    # Upwards: what is true, and what is false, whatever the inputs are.
+    given = []
+    for stratum in program.strata:
+        atom, negated = stratum.atom, stratum.negated
+        surely = np.where(negated, ~possible[atom], certain[atom])
+        maybe = np.where(negated, ~certain[atom], possible[atom])
+        given.append((surely, maybe & ~surely))
+        for state, known in ((certain, surely), (possible, maybe)):
+            state[atom[~negated]] = closure_of_mask(stratum.program, known).state[~negated]
+    # Downwards: what the outputs depend on.
+    needed = np.zeros(program.M, np.bool_)
+    needed[read] = True
+    needed &= possible & ~certain
+    compiled = []
+    for stratum, (surely, is_open) in reversed(list(zip(program.strata, given, strict=True))):
+        derived = stratum.derived[needed[stratum.atom[stratum.derived]]]
+        places = np.flatnonzero(is_open)
+        facts = np.flatnonzero(surely)
+        circuit = compile_circuit(stratum.program, places, derived, true=facts)
+        if not circuit.used.all():
+            places = places[circuit.used]
+            circuit = compile_circuit(stratum.program, places, derived, true=facts)
+        if len(derived):
+            needed[stratum.atom[places]] = True
+            compiled.append((stratum, circuit, places, derived))
+    column = np.full(program.M, FALSE, np.int64)
+    column[fed] = np.arange(len(fed))
+    width, parts = len(fed), []
+    for stratum, circuit, places, derived in reversed(compiled):
+        parts.append(StratumCircuit(circuit, column[stratum.atom[places]], stratum.negated[places]))
+        column[stratum.atom[derived]] = np.arange(width, width + len(derived))
+        width += len(derived)
+    result = np.where(certain, TRUE, column)[read]
+    used = np.zeros(max(width, 1), np.bool_)
+    for columns in (result[result >= 0], *(part.column for part in parts)):
+        used[columns] = True
+    return StrataCircuit(tuple(parts), result.astype(np.int32), used[: len(fed)])
 
 
 # ---- The rules that matter
@@ -536,24 +627,90 @@ class MinMax(nn.Module):
             hard = float(temperature) == 0
         # A compiler takes the kernel as one opaque operation; it could not follow plain torch.
         plain = (plain or self.kernel == "reference") and not torch.compiler.is_compiling()
+        wide = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
         if plain or not _has_kernel(inputs, self._cycles):
-            values = reference(self.circuit, inputs, 0.0 if hard else float(temperature))
+            values = reference(self.circuit, wide, 0.0 if hard else float(temperature))
             out = _pick(values, self.outputs)
         else:
             structure = [getattr(self, name) for name in STRUCTURE]
             T = torch.as_tensor(temperature, dtype=torch.float64)
             keep = torch.is_grad_enabled() and inputs.requires_grad
-            wide = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
-            out = minmax(wide, structure, T, hard, keep, self._cycles)[0].to(inputs.dtype)
-        if self._has_constants:
-            constant = torch.where(self.outputs == TRUE, high, low).to(out.dtype)
-            out = torch.where(self.outputs < 0, constant, out)
-        return out
+            out = minmax(wide, structure, T, hard, keep, self._cycles)[0]
+        out = out.to(inputs.dtype)
+        return _with_constants(out, self.outputs, low, high) if self._has_constants else out
 
     def extra_repr(self) -> str:
         """Return the line that `print(module)` shows."""
         c = self.circuit
         return f"inputs={c.inputs}, outputs={len(c.outputs)}, nodes={c.nodes}, edges={len(c.child)}"
+
+
+@final
+class StrataMinMax(nn.Module):
+    """The closures of the strata of a program with negation, one after another.
+
+    `not a` is the complement of the value that the strata below give a: −x of log-odds x, and
+    1 − p of a value p. What is above one half has a complement below it. What is at one half or
+    below, and so counts as false, has a complement above it: where −x is 0, the least normal number;
+    where 1 − p is rounded to one half, the next number. Smooth closures are on log-odds.
+
+    >>> from latentgamma import parse
+    >>> program = parse("fly :- bird, not penguin.")
+    >>> closed = StrataMinMax(compile_strata(program, [1, 2], [0]))
+    >>> closed(torch.tensor([[3.0, -2.0], [3.0, 2.0]]), 0.0, hard=True, low=-40.0, high=40.0)
+    tensor([[ 2.],
+            [-2.]])
+    """
+
+    outputs: Tensor
+
+    def __init__(self, strata: StrataCircuit, *, kernel: KernelChoice = "auto") -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(MinMax(part.circuit, kernel=kernel) for part in strata.parts)
+        for s, part in enumerate(strata.parts):
+            self.register_buffer(f"column_{s}", torch.from_numpy(part.column), persistent=False)
+            self.register_buffer(f"negated_{s}", torch.from_numpy(part.negated), persistent=False)
+        self.register_buffer("outputs", torch.from_numpy(strata.outputs.copy()), persistent=False)
+        self._has_constants = bool((strata.outputs < 0).any())
+
+    def forward(
+        self,
+        inputs: Tensor,
+        temperature: Tensor | float,
+        *,
+        hard: bool,
+        low: float,
+        high: float,
+    ) -> Tensor:
+        """Return the outputs (B, O) of inputs (B, I); the arguments are those of `MinMax`.
+
+        `low` and `high` say whether these are log-odds or values between 0 and 1.
+        """
+        values = inputs
+        for s, part in enumerate(self.parts):
+            given = values.index_select(1, getattr(self, f"column_{s}"))
+            other = _complement_of_value(given) if low == 0 else _complement_of_log_odds(given)
+            given = torch.where(getattr(self, f"negated_{s}"), other, given)
+            values = torch.cat([values, part(given, temperature, hard=hard)], 1)
+        out = _pick(values, self.outputs)
+        return _with_constants(out, self.outputs, low, high) if self._has_constants else out
+
+
+def _complement_of_log_odds(odds: Tensor) -> Tensor:
+    return torch.where(odds == 0, torch.finfo(odds.dtype).tiny - odds, -odds)
+
+
+def _complement_of_value(values: Tensor) -> Tensor:
+    # The number above one half: 1 − p is rounded to one half where p is the number below it.
+    step = torch.finfo(values.dtype).eps / 2
+    other = 1 - values
+    return torch.where((values <= 0.5) & (other <= 0.5), other + step, other)
+
+
+def _with_constants(out: Tensor, outputs: Tensor, low: float, high: float) -> Tensor:
+    """Return the outputs with their values where these do not depend on the inputs."""
+    constant = torch.where(outputs == TRUE, high, low).to(out.dtype)
+    return torch.where(outputs < 0, constant, out)
 
 
 def _has_kernel(inputs: Tensor, cycles: int) -> bool:

@@ -15,12 +15,13 @@ from torch import Tensor
 from latentgamma.engine.exactness import Variables
 from latentgamma.engine.probability import LikelyProof, likely_proofs
 from latentgamma.engine.tensors import probability
-from latentgamma.errors import ModelError, StateError
+from latentgamma.errors import ModelError, ProgramError, StateError
 from latentgamma.layer.groups import UNNAMED, Group, batch_of_one, tensors_of
 from latentgamma.layer.inference import ProbabilitySemantics
 from latentgamma.layer.semantics import GammaSemantics
 from latentgamma.logic.closures import closures
 from latentgamma.logic.proof import Derivation, derivation
+from latentgamma.logic.why_not import nearest_facts
 from latentgamma.program.names import quote
 from latentgamma.program.program import Program
 
@@ -96,8 +97,9 @@ class Answer:
         is_true: Whether that counts as true.
         expected: Whether it should be true; None if not given.
         proof: With `"godel"` and `"gamma"` a proof whose weakest fact is as strong as possible:
-            with `"godel"` that is the value of the answer. With `"probability"` the likeliest
-            proof. None if there is none, or none was found.
+            with `"godel"` that is the value of the answer. Where the program has negation, a proof
+            from what is above one half. With `"probability"` the likeliest proof. None if there is
+            none, or none was found.
         changes: With `"godel"`, changes that together make the answer the opposite, and none can
             be left out. With `"gamma"`, changes of which the certificate proves that, and with
             fewer of them it does not.
@@ -336,6 +338,12 @@ class _Inputs:
         array: Values = values.double().cpu().numpy()
         return array
 
+    def above_half(self, rows: Tensor) -> npt.NDArray[np.bool_]:
+        """Return whether each value of rows, and each soft fact, is above one half. (B, I + C)."""
+        flat = self.flat(rows)
+        above: npt.NDArray[np.bool_] = (flat > (0 if self.layer.from_logits else 0.5)).cpu().numpy()
+        return above
+
     def outputs(self, rows: Tensor) -> Values:
         """Return what the layer gives in `eval()`. (B, I) -> (B, O)."""
         found = [self.layer.evaluate(self.tensors(part)) for part in torch.split(rows, _ROWS)]
@@ -459,9 +467,15 @@ class _ThresholdExplainer:
         self.atoms = np.concatenate((inputs.atoms, inputs.soft))
 
     def __call__(self, output: _Output, is_true: bool) -> _Found:
-        proof = self._best_proof(output.atom, np.ones(len(self.atoms), np.bool_))
-        title = f"best proof ({self._weakest(proof)})" if proof else "proof"
-        remarks = [] if proof else ["no inputs prove it"]
+        if self.program.definite:
+            proof = self._best_proof(output.atom, np.ones(len(self.atoms), np.bool_))
+            title = f"best proof ({self._weakest(proof)})" if proof else "proof"
+            remarks = [] if proof else ["no inputs prove it"]
+        else:
+            above = self.inputs.above_half(self.inputs.example)[0]
+            proof = derivation(self.program, self._facts(above[None])[0], output.atom)
+            title = "proof from what is above one half"
+            remarks = [] if proof else ["it does not follow from what is above one half"]
         if self.unproved is not None:
             remarks.append(f"no change is stated, since nothing is proved: {self.unproved}")
             return _Found(proof, title, remarks=tuple(remarks))
@@ -474,7 +488,10 @@ class _ThresholdExplainer:
                 if output.categorical
                 else f"the certificate does not cover this answer: inputs lie inside ({low}, {high})"
             )
-        changes = self._changes(output, decide, is_true)
+        try:
+            changes = self._changes(output, decide, is_true)
+        except ProgramError as error:  # without clingo
+            return _Found(proof, title, remarks=(*remarks, f"no change is stated: {error}"))
         if changes is None:
             effect = opposite(is_true=is_true, categorical=output.categorical)
             certain = not output.categorical and not self._possible(output.atom, not is_true)
@@ -501,19 +518,28 @@ class _ThresholdExplainer:
             if output.categorical:  # one that follows is above one half, all others below
                 true = true & ~maybe[:, rivals].any(1)
                 false = false & surely[:, rivals].any(1)
+            if not self.program.definite:  # what is neither true nor false may count either way
+                inside = (values > self.low + self.rounding) & (values < self.high - self.rounding)
+                true, false = true & ~inside.any(1), false & ~inside.any(1)
             return np.where(true, 1, np.where(false, 0, -1)).astype(np.int8)
 
         return by_certificate
 
     def _closed(self, true: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the closures of inputs and soft facts that are true. (B, I + C) -> (B, M)."""
+        return closures(self.program, self._facts(true))
+
+    def _facts(self, true: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return inputs and soft facts that are true as fact sets. (B, I + C) -> (B, M)."""
         masks = np.zeros((len(true), self.program.M), np.bool_)
         masks[:, self.inputs.certain] = True
         masks[:, self.atoms] = true
-        return closures(self.program, masks)
+        return masks
 
     def _possible(self, atom: int, wanted: bool) -> bool:
         """Return whether the atom could be true, or false, if every input could take any value."""
+        if not self.program.definite:
+            return self._nearest({atom: wanted}, grouped=False) is not None
         soft = self.inputs.all_values > 0.5
         soft[: self.inputs.count] = wanted
         return bool(self._closed(soft[None])[0, atom]) == wanted
@@ -538,7 +564,9 @@ class _ThresholdExplainer:
         """Yield sets of changes to try, each a value for some inputs."""
         values, count = self.inputs.all_values, self.inputs.count
         if not output.categorical:
-            if is_true:
+            if not self.program.definite:
+                yield self._moved({output.atom: not is_true}, self.low, self.high)
+            elif is_true:
                 # The strongest are put back first, so that the weakest remain.
                 order = np.argsort(-values[:count], kind="stable").tolist()
                 yield self._one_of_each_group(
@@ -555,6 +583,9 @@ class _ThresholdExplainer:
             order = np.argsort(-strength, kind="stable").tolist()
             rivals = [int(group[k]) for k in order if group[k] != output.atom][:_MOST_RIVALS]
         for atom in rivals:
+            if not self.program.definite:
+                yield self._moved({int(other): bool(other == atom) for other in group}, 0.0, 1.0)
+                continue
             raised = self._raised(atom, 1.0)
             free = [n for n in range(count) if self.inputs.row[n] is None and n not in raised]
             kept = self._leaves(self._usable_proof(atom))
@@ -565,6 +596,42 @@ class _ThresholdExplainer:
         values = self.inputs.all_values
         leaves = self._leaves(self._usable_proof(atom))
         return {n: high for n in sorted(leaves) if values[n] < high - self.rounding}
+
+    def _moved(self, wanted: Mapping[int, bool], low: float, high: float) -> dict[int, float]:
+        """Return values for inputs, low or high, that make some atoms true or false.
+
+        At 0 and 1 all inputs move there, so that the outputs are 0 or 1 as well.
+        """
+        facts = self._nearest(wanted)
+        if facts is None:
+            return {}
+        values, count = self.inputs.all_values, self.inputs.count
+        above = self.inputs.above_half(self.inputs.example)[0, :count]
+        true = np.array([facts.get(int(i), above[n]) for n, i in enumerate(self.inputs.atoms)])
+        if high == 1:
+            rises, falls = true & (values[:count] < 1), ~true & (values[:count] > 0)
+            falls &= np.array([row is None for row in self.inputs.row]) | above
+        elif self.gamma:
+            rises = true & (values[:count] < high - self.rounding)
+            falls = ~true & (values[:count] > low + self.rounding)
+        else:
+            rises, falls = true & ~above, above & ~true
+        moved = dict.fromkeys(np.flatnonzero(rises).tolist(), high)
+        moved.update(dict.fromkeys(np.flatnonzero(falls).tolist(), low))
+        return self._one_of_each_group(moved)
+
+    def _nearest(
+        self, wanted: Mapping[int, bool], *, grouped: bool = True
+    ) -> dict[int, bool] | None:
+        """Return which inputs are true after a smallest change that makes atoms true or false."""
+        given = self._facts(self.inputs.above_half(self.inputs.example))[0]
+        free = np.zeros(self.program.M, np.bool_)
+        free[self.inputs.atoms] = True
+        groups = {
+            tuple(self.inputs.atoms[row].tolist()) for row in self.inputs.row if row is not None
+        }
+        found = nearest_facts(self.program, given, free, wanted, groups if grouped else ())
+        return None if found is None else found[0]
 
     def _one_of_each_group(self, changes: dict[int, float]) -> dict[int, float]:
         """Return the changes, without a second one in any group."""

@@ -42,11 +42,7 @@ from latentgamma.program.facts import (
     atom_index,
     fact_values,
 )
-from latentgamma.program.program import (
-    Program,
-    require_definite,
-    require_program,
-)
+from latentgamma.program.program import Program, require_program
 
 Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
 
@@ -70,10 +66,11 @@ class Layer(nn.Module):
       atom's value is its probability over all worlds.
 
     An input that rules derive as well is the better of the two: its own value is one more way to
-    be true.
+    be true. Under negation, `not a` is the complement of the value of a. A fact at exactly one
+    half counts as false, so its complement counts as true: it is the next number above one half.
 
     Args:
-        program: the rules.
+        program: the rules, with negation or without.
         inputs: the atoms that are fed: `{"name": atoms}` with arrays of names of any shape, or
             one such array. `Categorical(atoms)` says that exactly one is true along the last
             axis.
@@ -182,7 +179,7 @@ class Layer(nn.Module):
                     f"({0.5 - delta:g}, {0.5 + delta:g})"
                 )
             self.rules = GammaSemantics(
-                require_definite(program, 'semantics="gamma"'),
+                program,
                 fed,
                 read,
                 true,
@@ -191,8 +188,7 @@ class Layer(nn.Module):
                 delta=delta,
             )
         else:
-            definite = require_definite(program, 'semantics="godel"')
-            self.rules = GodelSemantics(definite, fed, read, true, kernel=kernel)
+            self.rules = GodelSemantics(program, fed, read, true, kernel=kernel)
         self.temperature = temperature
 
     # ---- Temperature
@@ -580,7 +576,8 @@ class Layer(nn.Module):
         - `"probability"`: for each input the least change that alone takes the answer over one
           half, or that there is none. The probability is linear in each input, so it is solved for.
         - `"godel"`: inputs that together take the answer over one half, and none can be left out.
-          The proof is one whose weakest fact is as strong as possible.
+          The proof is one whose weakest fact is as strong as possible; where the program has
+          negation, one from what is above one half. Then clingo looks for the inputs to change.
         - `"gamma"`: the same, as far as the certificate proves it.
 
         Of a `Categorical` output, the answer is the atom with the greatest value. Of a `Categorical`

@@ -14,6 +14,7 @@ from latentgamma.engine.minmax import (
     FALSE,
     TRUE,
     Circuit,
+    StrataCircuit,
 )
 from latentgamma.engine.probability import ProbabilityMethods
 from latentgamma.layer.groups import Group
@@ -50,7 +51,7 @@ class Plan(Displayed):
     idle: tuple[str, ...]
     #: Inputs that rules derive as well: the better of the two counts.
     also_derived: tuple[str, ...]
-    #: Outputs that are the same on every input.
+    #: Outputs that are the same on every input; with negation there may be others.
     always_true: tuple[str, ...]
     always_false: tuple[str, ...]
 
@@ -83,7 +84,7 @@ def plan_of(
     program: Program,
     inputs: Sequence[Group],
     outputs: Sequence[Group],
-    circuit: Circuit,
+    circuit: Circuit | StrataCircuit,
     *,
     semantics: str,
     guarantee: tuple[bool, str],
@@ -91,20 +92,17 @@ def plan_of(
     """Return the plan of a layer that has this circuit, and whether and what it guarantees."""
     fed = np.concatenate([group.atoms for group in inputs])
     read = np.concatenate([group.atoms for group in outputs])
-    used = np.zeros(circuit.nodes, np.bool_)
-    used[circuit.child] = True
-    used[circuit.own[circuit.own >= 0]] = True
-    used[circuit.outputs[circuit.outputs >= 0]] = True
+    parts = [circuit] if isinstance(circuit, Circuit) else [part.circuit for part in circuit.parts]
     names = program.atoms
     return Plan(
         semantics,
         *guarantee,
         inputs=len(fed),
         outputs=len(read),
-        nodes=circuit.nodes - circuit.inputs,
-        edges=len(circuit.child),
-        cycles=int((circuit.stage_kind == CYCLE).sum()),
-        idle=tuple(names[i] for n, i in enumerate(fed) if not used[n]),
+        nodes=sum(part.nodes - part.inputs for part in parts),
+        edges=sum(len(part.child) for part in parts),
+        cycles=sum(int((part.stage_kind == CYCLE).sum()) for part in parts),
+        idle=tuple(names[i] for i, used in zip(fed, circuit.used, strict=False) if not used),
         also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
         always_true=tuple(
             names[i] for i, n in zip(read, circuit.outputs, strict=True) if n == TRUE

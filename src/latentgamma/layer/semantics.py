@@ -12,13 +12,29 @@ from torch import Tensor, nn
 
 from latentgamma.certificate.certify import Certificate, certify, tolerance
 from latentgamma.certificate.constants import Constants
-from latentgamma.engine.minmax import KernelChoice, MinMax, compile_circuit
+from latentgamma.engine.minmax import (
+    Circuit,
+    KernelChoice,
+    MinMax,
+    StrataCircuit,
+    StrataMinMax,
+    compile_circuit,
+    compile_strata,
+)
 from latentgamma.engine.tensors import CERTAIN, log_odds, probability
 from latentgamma.errors import CertificateError
 from latentgamma.operator.model import LatentGamma, oracle
 from latentgamma.operator.rules import GateKind
 from latentgamma.operator.until_closed import CertificateCache
 from latentgamma.program.program import Program
+
+
+def _compiled(
+    program: Program, inputs: npt.ArrayLike, outputs: npt.ArrayLike, true: npt.ArrayLike
+) -> Circuit | StrataCircuit:
+    compiler = compile_circuit if program.definite else compile_strata
+    return compiler(program, inputs, outputs, true=true)
+
 
 # ---- The semantics "godel": the min/max closure, smooth in training and hard in evaluation
 
@@ -28,8 +44,10 @@ class GodelSemantics(nn.Module):
     """A fact at p is true to the degree p; an atom is as true as its best proof.
 
     A proof is as good as its weakest fact. So an atom is above one half exactly if it is in the
-    closure of the facts above one half.
+    closure of the facts above one half. `not a` is the complement of the value of a.
     """
+
+    closure: MinMax | StrataMinMax
 
     def __init__(
         self,
@@ -41,8 +59,11 @@ class GodelSemantics(nn.Module):
         kernel: KernelChoice,
     ) -> None:
         super().__init__()
-        self.circuit = compile_circuit(program, inputs, outputs, true=true)
-        self.closure = MinMax(self.circuit, kernel=kernel)
+        self.circuit = _compiled(program, inputs, outputs, true)
+        if isinstance(self.circuit, StrataCircuit):
+            self.closure = StrataMinMax(self.circuit, kernel=kernel)
+        else:
+            self.closure = MinMax(self.circuit, kernel=kernel)
 
     def guarantee(self) -> tuple[bool, str]:
         """Return whether it is exact, and what is."""
@@ -57,7 +78,16 @@ class GodelSemantics(nn.Module):
             return log_odds(values) if logits else values
         given = facts if from_logits else log_odds(facts)
         odds: Tensor = self.closure(given, temperature, hard=hard, low=-CERTAIN, high=CERTAIN)
-        return odds if logits else probability(odds)
+        if logits:
+            return odds
+        # What is above one half stays so where a probability has fewer digits than log-odds.
+        return _above_half(probability(odds), odds > 0) if hard else probability(odds)
+
+
+def _above_half(values: Tensor, true: Tensor) -> Tensor:
+    """Return the values; those that are true are above one half."""
+    above = values + torch.finfo(values.dtype).eps / 2
+    return torch.where(true & (values <= 0.5), above, values)
 
 
 # ---- The semantics "gamma": the certified operator behind a sharpening of its inputs
@@ -100,16 +130,17 @@ class GammaSemantics(nn.Module):
     ) -> None:
         super().__init__()
         self.delta = delta
-        self.circuit = compile_circuit(program, inputs, outputs, true=true)
+        self.circuit = _compiled(program, inputs, outputs, true)
 
         def operator(constants: Constants | None) -> LatentGamma:
             made = oracle(program, constants, form="sparse", gate=gate, kernel=kernel)
             return made.requires_grad_(False)
 
         self._program = program
+        largest = max((stratum.program for stratum in program.strata), key=lambda part: part.M)
         self.model, self.annealed = (
             operator(None),
-            operator(Constants.closed_form(program, _SOFTEST)),
+            operator(Constants.closed_form(largest, _SOFTEST)),
         )
         # On the host, where `.half()` does not round them.
         self._soft = [parameter.detach().cpu().clone() for parameter in self.annealed.parameters()]
@@ -151,8 +182,9 @@ class GammaSemantics(nn.Module):
         # The ends of the band as the operator sees them, and some rounding of the odds.
         held = min(1.01 * max(low, 1 - high), math.nextafter(0.5, 0))
         model = self.model
+        gates = [part.gate_kind for part in model.parts]
         found = self._certificates.get(
-            (model.dtype, model.gate_kind, model.program, held),
+            (model.dtype, *gates, model.program, held),
             [*model.parameters(), *model.buffers()],
             lambda: certify(model, self._program, tolerance=held),
             lambda changed: changed,
@@ -190,11 +222,13 @@ class GammaSemantics(nn.Module):
         start = self.start.to(sharpened.dtype).expand(facts.shape[0], -1)
         state = start.index_copy(1, self.fed, sharpened)
         model = self.model if hard else self.annealed
-        after: Tensor = model(state, self.steps, logits=logits)
+        definite = self._program.definite
+        after: Tensor = model(state, self.steps, logits=logits and definite)
         found = after.index_select(1, self.read)
+        if logits and not definite:
+            found = log_odds(found)
         rounded = found.to(facts.dtype)
         if logits or rounded.dtype == found.dtype:
             return rounded
         # What is above one half in the dtype of the operator stays so in that of the inputs.
-        above = rounded.clamp(min=0.5 + torch.finfo(rounded.dtype).eps)
-        return torch.where(found > 0.5, above, rounded)
+        return _above_half(rounded, found > 0.5)

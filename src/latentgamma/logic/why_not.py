@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -244,29 +245,49 @@ def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int],
     Raises:
         ProgramError: if clingo is not installed.
     """
-    relevant, rules = _relevant(program, goal)
     derivable = program.rules_per_head > 0
     for may_add in (~derivable, np.arange(program.M) != goal):
-        found = _search(relevant, rules, given, may_add, goal)
+        found = nearest_facts(program, given, given | may_add, {goal: True})
         if found is None:
             continue
         facts, proved = found
-        before = {i for i in relevant if given[i]}
-        added, withdrawn = facts - before, before - facts
+        added = {i for i, is_fact in facts.items() if is_fact and not given[i]}
+        withdrawn = {i for i, is_fact in facts.items() if given[i] and not is_fact}
         return (added, withdrawn) if proved else _reduced(program, given, goal, added, withdrawn)
     return {goal}, set()
 
 
-def _search(
-    relevant: list[int], rules: list[Literals], given: Mask, may_add: Mask, goal: int
-) -> tuple[set[int], bool] | None:
-    """Return the facts after a smallest change, and whether it is proved smallest; or None."""
+def nearest_facts(
+    program: Program,
+    given: Mask,
+    free: Mask,
+    wanted: Mapping[int, bool],
+    exclusive: Iterable[Sequence[int]] = (),
+) -> tuple[dict[int, bool], bool] | None:
+    """Return which free atoms are facts after a smallest change that makes atoms true or false.
+
+    Args:
+        program: any program.
+        given: the facts. Shape (M,).
+        free: the atoms that may be added or withdrawn. Shape (M,).
+        wanted: for some atoms, whether they are to follow.
+        exclusive: sets of atoms of which at most one may be a fact.
+
+    Returns:
+        For each free atom that matters whether it is a fact, and whether the change is proved
+        smallest; None if no change does it.
+
+    Raises:
+        ProgramError: if clingo is not installed.
+    """
     try:
         import clingo
     except ImportError:
         raise ProgramError(
-            "why_not of a program with negation needs clingo; install it with 'pip install clingo'"
+            "looking for changes in a program with negation needs clingo; install it with 'pip "
+            "install clingo'"
         ) from None
+    relevant, rules = _relevant(program, wanted)
     # Core-guided search: the changes are few among many that could be made.
     control = clingo.Control(["--opt-strategy=usc", "--warn=none"])
     switch: dict[int, int] = {}  # whether an atom is a fact
@@ -274,7 +295,9 @@ def _search(
         number = {i: backend.add_atom() for i in relevant}
         prices = []
         for i in relevant:
-            if not given[i] and not may_add[i]:
+            if not free[i]:
+                if given[i]:
+                    backend.add_rule([number[i]])
                 continue
             switch[i] = backend.add_atom()
             backend.add_rule([switch[i]], choice=True)
@@ -284,10 +307,14 @@ def _search(
             literals = [number[i] for i in body] + [-number[i] for i in negated]
             for head in heads:
                 backend.add_rule([number[head]], literals)
-        backend.add_rule([], [-number[goal]])
+        for i, is_true in wanted.items():
+            backend.add_rule([], [-number[i] if is_true else number[i]])
+        for atoms in exclusive:
+            members = [(switch[i], 1) for i in atoms if i in switch]
+            backend.add_weight_rule([], 2, members)
         backend.add_minimize(0, prices)
     control.ground([("base", [])])
-    facts: set[int] | None = None
+    facts: dict[int, bool] | None = None
     deadline = time.monotonic() + _PATIENCE
     with control.solve(yield_=True, async_=True) as handle:
         while True:
@@ -299,14 +326,14 @@ def _search(
             model = handle.model()
             if model is None:
                 return None if facts is None else (facts, True)
-            facts = {i for i in switch if model.is_true(switch[i])}
+            facts = {i: model.is_true(atom) for i, atom in switch.items()}
 
 
-def _relevant(program: Program, goal: int) -> tuple[list[int], list[Literals]]:
-    """Return the atoms that the goal depends on, and their rules."""
+def _relevant(program: Program, goals: Iterable[int]) -> tuple[list[int], list[Literals]]:
+    """Return the atoms that the goals depend on, and their rules."""
     ends, rules_of = rules_deriving(program)
-    atoms, rules = {goal}, dict[int, Literals]()
-    stack = [goal]
+    atoms, rules = set(goals), dict[int, Literals]()
+    stack = list(atoms)
     while stack:
         i = stack.pop()
         for rule in rules_of[ends[i] : ends[i + 1]].tolist():
