@@ -412,11 +412,12 @@ class LatentGamma(nn.Module):
         return model
 
     @property
-    def parts(self) -> tuple[LatentGamma, ...]:
+    def parts(self) -> Sequence[LatentGamma]:
         """The model of each stratum; of a definite program, this model alone."""
         if self.definite:
             return (self,)
-        return tuple(cast(nn.ModuleList, self._modules["parts"]))  # type: ignore[arg-type]
+        # The ModuleList itself: torch.export looks modules up by their names.
+        return cast(Sequence[LatentGamma], self._modules["parts"])
 
     @property
     def places(self) -> list[Places]:
