@@ -494,7 +494,7 @@ def test_edges_of_the_domain() -> None:
     assert (certificate.t_min, certificate.t_max) == (1, math.inf)
     no_rules = Program.from_rules([], atoms=["a", "b"])
     assert lg.certify(lg.oracle(no_rules), no_rules).t_min == 0
-    with pytest.raises(lg.errors.ModelError, match="depth"):
+    with pytest.raises(lg.errors.ArgumentError, match="depth"):
         lg.certify(lg.oracle(nothing), nothing, depth=-1)
 
 
@@ -657,7 +657,7 @@ def test_fact_sets_give_the_depth() -> None:
     assert lg.certify(model, renumbered, facts=mask[None]).depth == 1
     assert lg.certify(model, program, facts=np.zeros((0, 4), bool)).depth == 0
     assert lg.certify(model, program, depth=0).t_min == 0
-    with pytest.raises(lg.errors.ModelError, match="not both"):
+    with pytest.raises(lg.errors.ArgumentError, match="not both"):
         lg.certify(model, program, facts=[["a"]], depth=2)
 
 

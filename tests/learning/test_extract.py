@@ -82,5 +82,5 @@ def test_alignment_counts_rows_and_rules():
 
 
 def test_steps_must_be_positive():
-    with pytest.raises(lg.errors.ModelError, match="from 1 on"):
+    with pytest.raises(lg.errors.ArgumentError, match="from 1 on"):
         lg.extract(lg.oracle(lg.parse("b :- a.")), steps=0)

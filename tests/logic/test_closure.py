@@ -502,19 +502,20 @@ def test_a_small_program_waits_for_no_compiler():
     assert shown == "[]\n"
 
 
-def test_the_size_of_a_call_decides_how_it_runs():
+def test_tiny_calls_never_load_numba_and_much_work_does():
     script = """
         import sys
         import numpy as np
-        from latentgamma import Program, closure, closures
-        n = 1_000
-        program = Program.from_arrays(np.arange(n + 1), np.arange(n), np.arange(n) + 1)
-        for _ in range(200):  # however often it is asked
-            closure(program, [0])
-        closures(program, np.eye(n + 1, dtype=bool))
+        from latentgamma import Program, closure
+        def chain(n):
+            return Program.from_arrays(np.arange(n + 1), np.arange(n), np.arange(n) + 1)
+        tiny = chain(200)
+        for _ in range(1_000):  # however often it is asked
+            closure(tiny, [0])
         print("numba" in sys.modules)
-        n = 100_000
-        closure(Program.from_arrays(np.arange(n + 1), np.arange(n), np.arange(n) + 1), [0])
+        medium = chain(1_000)
+        for _ in range(200):  # 400,000 literals in this process
+            closure(medium, [0])
         print("numba" in sys.modules)
     """
     run = [sys.executable, "-c", textwrap.dedent(script)]
