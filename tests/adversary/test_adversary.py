@@ -93,4 +93,4 @@ def test_a_wrong_certificate_would_be_found(monkeypatch) -> None:
         run(KINDS["random"](np.random.default_rng(seed)), np.random.default_rng(seed)).wrong
         for seed in range(40)
     ]
-    assert sum(bool(one) for one in wrong) > 3
+    assert any(wrong)

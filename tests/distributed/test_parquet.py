@@ -369,5 +369,5 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         RayExecutor()
     with pytest.raises(lg.errors.ArgumentError, match="not both"):
         RayExecutor(2, address="auto")
-    with pytest.raises(lg.errors.ArgumentError, match="at least 1"):
+    with pytest.raises(lg.errors.ArgumentError, match="from 1 on"):
         RayExecutor(0)

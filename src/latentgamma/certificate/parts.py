@@ -38,10 +38,6 @@ class Readable(Protocol):
     """A model, as far as a certificate is concerned: its parts, or the rows of a single one."""
 
     @property
-    def M(self) -> int:
-        """The number of atoms."""
-
-    @property
     def R(self) -> int:
         """The number of rows."""
 
@@ -133,8 +129,10 @@ def parts_of(model: Readable, program: Program, dtype: str | None) -> list[Part]
 def _numbers(model: Readable, program: Program) -> npt.NDArray[np.int64]:
     """Return the program's number of each atom of a model's state. (M,)."""
     atoms = model.atoms
-    if atoms is None and model.M != program.M:
-        raise ModelError(f"the model has {model.M} atoms, but the program has {program.M}")
+    if atoms is None:  # a model of a definite program, whose one part has all atoms
+        found = len(model.places[0].atom)
+        if found != program.M:
+            raise ModelError(f"the model has {found} atoms, but the program has {program.M}")
     if atoms is None or atoms == program.atoms:
         return np.arange(program.M)
     unknown = set(program.atoms) ^ set(atoms)

@@ -220,7 +220,6 @@ class AtomShardedRules(AbstractRules):
     Attributes:
         local: the rules of this process; their atoms are numbered among those that they use.
         first: the number of the first rule among all rules.
-        total_atoms: the number of all atoms.
         own_atoms: the range of the atoms of this process among all atoms.
         ranks: the processes.
     """
@@ -239,7 +238,6 @@ class AtomShardedRules(AbstractRules):
     ) -> None:
         super().__init__()
         self.local = local
-        self.total_atoms = local.M
         self.own_atoms = own_atoms(local.M, ranks)
         self.M, self.R = self.own_atoms.stop - self.own_atoms.start, local.R
         self.first, self.ranks = first, ranks
@@ -254,6 +252,11 @@ class AtomShardedRules(AbstractRules):
     def total(self) -> int:
         """The number of rules of the model, those in other processes included."""
         return self._total
+
+    @property
+    def total_atoms(self) -> int:
+        """The number of atoms of the model, those in other processes included."""
+        return self.local.M
 
     def read(self) -> Weights:
         """Return the weights of the rules of this process."""

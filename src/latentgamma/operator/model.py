@@ -423,8 +423,8 @@ class LatentGamma(nn.Module):
     def places(self) -> list[Places]:
         """What each part reads of the state and writes to it."""
         if self.definite:
-            every = np.arange(self.M)
-            return [Places(every, np.zeros(self.M, bool), every)]
+            every = np.arange(self.rules.total_atoms)
+            return [Places(every, np.zeros(len(every), bool), every)]
         return [
             Places(*(getattr(self, f"{name}_{s}").cpu().numpy() for name in _PLACES))
             for s in range(len(self.parts))

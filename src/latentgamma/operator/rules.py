@@ -83,6 +83,11 @@ class AbstractRules(nn.Module, ABC):
         """The number of rules of the model, those in other processes included."""
         return self.R
 
+    @property
+    def total_atoms(self) -> int:
+        """The number of atoms of the model, those in other processes included."""
+        return self.M
+
     @abstractmethod
     def read(self) -> Weights:
         """Return the weights of the current logits, differentiable in them.
