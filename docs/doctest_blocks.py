@@ -18,7 +18,7 @@ class DoctestBlocks(griffe.Extension):
 
 
 def fenced(text: str) -> str:
-    """The text with a fence around every doctest."""
+    """Return the text with a fence around every doctest."""
 
     def block(found: re.Match[str]) -> str:
         indent = found[1]

@@ -60,9 +60,9 @@ from latentgamma.operator.weights import read_model, rows_of
 from latentgamma.program.facts import Facts, FactSets, fact_values
 from latentgamma.program.program import Program, require_definite, require_program
 
-# ------------- Checks of what users pass to a model: options, shapes, numbers of steps, states
+# ------------------------------------------------------------- checks of shapes and states
 
-#: What a state may be made of.
+#: The dtypes that a state may have.
 STATE_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -73,7 +73,7 @@ def check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def checked_state(state: Tensor, M: int, device: torch.device) -> Tensor:
-    """The state, if a model of M atoms on this device can run on it.
+    """Return the state if a model of M atoms on this device can run on it.
 
     Raises:
         StateError: it is not a floating-point tensor (…, M) on the device, with values in [0, 1].
@@ -108,7 +108,7 @@ def checked_state(state: Tensor, M: int, device: torch.device) -> Tensor:
 
 
 def _range(values: Tensor) -> tuple[float, float]:
-    """The least and the greatest value; NaN if any is."""
+    """Return the least and the greatest value; NaN if any is."""
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
         # torch would start its threads for this, and they would compete with the kernel's.
         with suppress(RuntimeError):  # under a transform of torch.func there is no array
@@ -118,11 +118,11 @@ def _range(values: Tensor) -> tuple[float, float]:
     return float(low), float(high)
 
 
-# ---------------------- A digest of a program: what the values of a model or a layer belong to
+# ---------------------------------------------------------------- the digest of a program
 
 
 def program_digest(program: Program) -> Tensor:
-    """32 bytes that differ for programs that differ in a rule, an atom or an order. (32,)."""
+    """Return 32 bytes that differ for programs that differ in a rule, an atom or an order. (32,)."""
     digest = hashlib.blake2b(digest_size=32)
     for array in (
         program.body_indptr,
@@ -152,7 +152,7 @@ def refuse_other_program(
         )
 
 
-# ------------------------------- What a run leaves: every state, and what can be read off them
+# --------------------------------------------------------- Trajectory: the states of a run
 
 #: A notebook shows this many atoms and steps.
 _SHOWN_ROWS, _SHOWN_STEPS = 30, 15
@@ -196,7 +196,7 @@ class Trajectory(Displayed):
         return torch.where(above.any(0), above.to(torch.int64).argmax(0), -1)
 
     def names(self, step: int = -1) -> frozenset[str]:
-        """The names of the atoms above one half after a step, for a single trajectory.
+        """Return the names of the atoms above one half after a step, for a single trajectory.
 
         Args:
             step: the number of the step, from 0 for the first state to T; by default the last one.
@@ -213,7 +213,7 @@ class Trajectory(Displayed):
         return self.program.names(self.states[step].detach().double().cpu().numpy())
 
     def _shown(self) -> tuple[str, list[str], list[tuple[str, list[float]]]]:
-        """A title, some steps, and the values of some atoms after each of them."""
+        """Return a title, some steps, and the values of some atoms after each of them."""
         crossing, steps = self.crossing, self.steps
         order = torch.where(crossing < 0, steps + 1, crossing).argsort(stable=True)[:_SHOWN_ROWS]
         every = max(1, -(-steps // _SHOWN_STEPS))
@@ -249,13 +249,14 @@ class Trajectory(Displayed):
         return self.states[step]
 
 
-# ---- LatentGamma: the operator as a PyTorch module
+# ----------------------------------------------------- LatentGamma: the operator as a module
 
 Gradient: TypeAlias = Literal["exact", "proof"]
 #: What runs many steps: compiled code where there is some for it, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
 
-# How far from 0 and 1 a state is held where its log-odds are taken.
+# How far from 0 and 1 a state is kept where its log-odds are taken: float32 has 1 − 1e-6, and
+# the log-odds are ±14.
 _INSIDE = 1e-6
 _REMEDY = (
     'train through lg.Layer, or set model.gradient = "proof"; and read log-odds, logits=True, '
@@ -499,7 +500,7 @@ class LatentGamma(nn.Module):
         return self._state_dtype if self.definite else self.parts[0].dtype
 
     def step_parameters(self) -> StepParameters:
-        """The parameters as a step uses them, differentiable; inside `fixed()` as they were then.
+        """Return the parameters as a step uses them, differentiable; inside `fixed()` as they were then.
 
         For a model of a definite program.
 
@@ -524,7 +525,7 @@ class LatentGamma(nn.Module):
 
     @contextmanager
     def fixed(self) -> Iterator[LatentGamma]:
-        """This model with its parameters as they are now: read once, and not differentiated.
+        """Enter a context in which the parameters are fixed: read once, and not differentiated.
 
         Changes of the parameters have no effect until the context ends. It is that of the thread,
         or of the asynchronous task, that entered it: others are outside until they enter their
@@ -556,7 +557,7 @@ class LatentGamma(nn.Module):
         return FixedParameters(read, raw)
 
     def group(self, name: str) -> list[nn.Parameter]:
-        """The parameters of one group, for an optimiser.
+        """Return the parameters of one group, for an optimiser.
 
         Args:
             name: "body", "head", "threshold", "sharpness", "confidence", "gain", "offset" or "gate".
@@ -576,7 +577,7 @@ class LatentGamma(nn.Module):
         return [getattr(part, raw if hasattr(part, raw) else name) for part in self.parts]
 
     def trainable(self, *groups: str) -> LatentGamma:
-        """This model with just these groups of parameters requiring gradients.
+        """Let just these groups of parameters require gradients.
 
         Args:
             *groups: names of groups, as in `group`; none to freeze all parameters.
@@ -595,7 +596,7 @@ class LatentGamma(nn.Module):
     # ------------------------------------------------------------ states
 
     def state(self, facts: Facts | FactSets) -> Tensor:
-        """The state of a fact set or of many, on this model's device and dtype.
+        """Return the state of a fact set or of many, on this model's device and dtype.
 
         >>> import latentgamma as lg
         >>> model = lg.oracle(lg.parse("bird :- penguin."))
@@ -624,7 +625,7 @@ class LatentGamma(nn.Module):
         return values.to(device=self.device, dtype=self.dtype)
 
     def names(self, state: Tensor) -> frozenset[str] | list[frozenset[str]]:
-        """The names of the atoms above one half.
+        """Return the names of the atoms above one half.
 
         Args:
             state: one state, shape (M,), or a batch, shape (N, M).
@@ -650,7 +651,7 @@ class LatentGamma(nn.Module):
     # ------------------------------------------------------------ running
 
     def step(self, state: Tensor) -> Tensor:
-        """The state after one application of the operator.
+        """Return the state after one application of the operator.
 
         For a model of a definite program: with negation, the strata run one after another.
 
@@ -686,7 +687,7 @@ class LatentGamma(nn.Module):
         memory: Memory = "states",
         logits: bool = False,
     ) -> Tensor:
-        """The state after `steps` applications, or its log-odds.
+        """Return the state after `steps` applications, or its log-odds.
 
         With `steps=None` each example of a batch runs until its support is closed under the
         program, which is checked symbolically, and never past the window that is certified for
@@ -772,7 +773,7 @@ class LatentGamma(nn.Module):
         return self._runner().final(state, whole_number("steps", steps), memory)
 
     def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
-        """Every state of a run of `steps` applications.
+        """Return every state of a run of `steps` applications.
 
         With negation, state t is that after t steps of each stratum, `model(state, t)`. Each
         is computed anew, so that the whole takes time in proportion to the square of `steps`.
@@ -834,7 +835,7 @@ class LatentGamma(nn.Module):
     def _gpu_run(
         self, program: Program, runner: Runner, dtype: torch.dtype, memory: Memory
     ) -> GpuRun | None:
-        """How to run a kernel on a GPU with the last certificate; None where there is none.
+        """Return how to run a kernel on a GPU with the last certificate; None where there is none.
 
         Where plain torch runs the steps, it has to wait for their numbers.
         """
@@ -859,7 +860,7 @@ class LatentGamma(nn.Module):
         )
 
     def _values(self) -> list[Tensor]:
-        """All parameters and buffers; much faster than `parameters()` and `buffers()`."""
+        """Return all parameters and buffers, much faster than `parameters()` and `buffers()`."""
         parts = list(self.modules())
         values = [
             x for part in parts for x in (*part._parameters.values(), *part._buffers.values())
@@ -867,7 +868,7 @@ class LatentGamma(nn.Module):
         return [x for x in values if x is not None]
 
     def _certificates_and_values(self) -> tuple[CertificateCache, list[Tensor]]:
-        """Where the certificate is kept, and the values that it depends on and that may change."""
+        """Return the cache of certificates, and the values that they depend on and that may change."""
         if not self.definite:  # some of the parts may be fixed
             with torch.no_grad():
                 values = [x for part in self.parts for x in part.step_parameters().tensors()]
@@ -881,7 +882,7 @@ class LatentGamma(nn.Module):
         return program, dtype, *(part.gate_kind for part in self.parts)
 
     def certificate(self) -> Certificate:
-        """The certificate of this model against its own program.
+        """Return the certificate of this model against its own program.
 
         It is computed anew when a parameter, a buffer or an option has changed.
 
@@ -895,7 +896,7 @@ class LatentGamma(nn.Module):
         return self._certificate(self.dtype)
 
     def _certificate(self, dtype: torch.dtype) -> Certificate:
-        """The certificate for states of this dtype."""
+        """Return the certificate for states of this dtype."""
         program = self._need_program("to be certified against")
         certificates, values = self._certificates_and_values()
         return certificates.get(
@@ -912,7 +913,7 @@ class LatentGamma(nn.Module):
         *,
         dtype: str | None = None,
     ) -> Reading:
-        """What a certificate reads of this model, its rows standing for a program's rules.
+        """Return what a certificate needs of this model, its rows standing for a program's rules.
 
         For a model of a definite program.
 
@@ -946,7 +947,7 @@ class LatentGamma(nn.Module):
         return None if self.program is None else self.program.atoms
 
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
-        """The rules that the rows look like, and which rows they are; idle rows are left out.
+        """Return the rules that the rows look like, and which rows they are; idle rows are left out.
 
         For a model of a definite program.
 
@@ -964,7 +965,7 @@ class LatentGamma(nn.Module):
             return rows_of(*self.rules.whole(self.step_parameters()), atoms)
 
     def closure(self, facts: Facts) -> frozenset[str]:
-        """The names of the atoms that the network derives from these facts.
+        """Return the names of the atoms that the network derives from these facts.
 
         >>> import latentgamma as lg
         >>> program = lg.parse("bird :- penguin. animal :- bird.")
@@ -990,7 +991,7 @@ class LatentGamma(nn.Module):
     # ------------------------------------------------------------ as a module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LatentGamma:
-        """`.to`, `.cuda`, `.half` and the like.
+        """Do what `.to`, `.cuda`, `.half` and the like ask for.
 
         A threshold of 300.5 does not survive sixteen bits, so the parameters stay in float32
         or wider; what `.half()` and `.bfloat16()` change is the dtype of the states.
@@ -1017,7 +1018,7 @@ class LatentGamma(nn.Module):
         return self
 
     def get_extra_state(self) -> Tensor:
-        """The extra entry of a state dict: a digest of the program, empty without one.
+        """Return the extra entry of a state dict: a digest of the program, empty without one.
 
         Returns:
             A tensor of bytes.
@@ -1036,7 +1037,7 @@ class LatentGamma(nn.Module):
         """
 
     def extra_repr(self) -> str:
-        """The line that `print(model)` shows.
+        """Return the line that `print(model)` shows.
 
         Returns:
             The sizes and the options.
@@ -1060,7 +1061,7 @@ class LatentGamma(nn.Module):
 
     @staticmethod
     def load(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
-        """The model that `save` wrote; a file that does not fit is refused.
+        """Return the model that `save` wrote; a file that does not fit is refused.
 
         Args:
             path: the file.
@@ -1078,7 +1079,7 @@ class LatentGamma(nn.Module):
 
 
 def _inside(state: Tensor) -> Tensor:
-    """The state held a little inside (0, 1), with the slope that it had."""
+    """Return the state clamped a little inside (0, 1), with the gradient that it had."""
     return state + (state.clamp(_INSIDE, 1 - _INSIDE) - state).detach()
 
 
@@ -1101,11 +1102,12 @@ def require_whole_model(model: LatentGamma, function: str) -> None:
         )
 
 
-# ----------------------- From a program to the model whose parameters are written down from it
+# ------------------------------------------------------------ oracle: the model of a program
 
 Form: TypeAlias = Literal["auto", "dense", "sparse"]
 
-#: Up to this many entries one small matrix product beats gathering and scattering literals.
+#: Up to this many entries (rules × atoms) one small matrix product is faster than gathering and
+#: scattering literals.
 _DENSE_UP_TO = 1 << 9
 
 
@@ -1121,7 +1123,7 @@ def oracle(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> LatentGamma:
-    """The model whose parameters are the closed form of a program.
+    """Return the model whose parameters are the closed form of a program.
 
     >>> from latentgamma import parse
     >>> model = oracle(parse("bird :- penguin. animal :- bird."))
@@ -1149,8 +1151,7 @@ def oracle(
     Raises:
         ProgramError: if the first argument is not a program.
         ArgumentError: if an option is not one of those above.
-        ModelError: if the dense form does not fit in
-            memory.
+        ModelError: if the dense form does not fit in memory.
         CertificateError: if no certified constants exist for this program and dtype.
     """
     require_program(program, "oracle")
@@ -1228,7 +1229,7 @@ def refuse_if_too_large(
 
 
 def _bytes(count: float) -> str:
-    """A number of bytes as a person writes it.
+    """Return a number of bytes as a person writes it.
 
     >>> _bytes(3.9e12)
     '3.9 TB'
