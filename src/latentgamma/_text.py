@@ -1,4 +1,4 @@
-"""Numbers and lists in messages."""
+"""Numbers, lists and long texts in messages."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def listing(texts: Sequence[str], most: int = 3) -> str:
     """
     more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """Return a text of at most this many characters, with an ellipsis where it was cut.
+
+    >>> shortened("a long name", 7)
+    'a long…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -126,7 +126,7 @@ def test_several_heads_are_one_clause_each() -> None:
         ("p cnf 1 1\n1 1_0 0", "f:2:3: expected a literal"),
         ("p cnf 1 1\n1 -- 0", "f:2:3: expected a literal"),
         ("p cnf 1 1\n1 -99999999999 0", "f:2:3: expected a literal"),
-        (f"p cnf 1 1\n1 {'9' * 5000} 0", "f:2:3: expected a literal but found '9{40}…'"),
+        (f"p cnf 1 1\n1 {'9' * 5000} 0", "f:2:3: expected a literal but found '9{39}…'"),
         ("p cnf 999999999 0", "f:1:1: 999999999 variables are far more"),
         ("c 1 a\nc 1 b\np cnf 1 0", "f:2:1: variable 1 is called a already"),
         ("c 1 a\nc 2 a\np cnf 2 0", "f:2:1: variables 1 and 2 are both called a"),

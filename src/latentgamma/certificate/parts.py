@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._text import shortened
 from latentgamma.certificate.bounds import Reading
 from latentgamma.certificate.ends import Worst, worst_cases
 from latentgamma.errors import ModelError
@@ -287,5 +288,4 @@ def _shown(rules: LiteralRules, rule: int, program: Program) -> str:
 
 def shown_rule(rule: Rule) -> str:
     """Return a rule as text, cut where it is too long for a message."""
-    text = str(rule)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return shortened(str(rule), _SHOWN_CHARACTERS)

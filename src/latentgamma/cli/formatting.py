@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._text import quantity
+from latentgamma._text import quantity, shortened
 from latentgamma.cli.console import (
     Cells,
     Screen,
@@ -228,7 +228,7 @@ def rows_to_show(
 def show_run(screen: Screen, run: RunValues) -> None:
     """Print the value of each atom at each step; * marks the first step above one half."""
     rows = rows_to_show(run.states, run.crossing)
-    names = [_shorten(quote(run.program.atoms[i])) for i in rows]
+    names = [shortened(quote(run.program.atoms[i]), 32) for i in rows]
     width = screen.console.width if screen.terminal else 160
     used = max(map(len, names), default=4) + 12 + 12 * bool(run.gradient)
     steps = _steps_to_show(len(run.states) - 1, run.crossing[rows], max(2, (width - used) // 8))
@@ -292,7 +292,3 @@ def count(value: float) -> str:
 def _first(names: Sequence[str], most: int) -> str:
     more = f", … {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(map(quote, names[:most])) + more
-
-
-def _shorten(text: str, most: int = 32) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from latentgamma._text import shortened
 from latentgamma.datalog.clingo_names import encode_name
 from latentgamma.datalog.source import Signature
 from latentgamma.errors import DataError
@@ -107,7 +108,7 @@ def _as_text(
             short = "is missing a column" if len(row) < arity else "has too many columns"
             raise DataError(
                 f"{where}: row {number} {short}: {name}/{arity} takes {arity} values, but this row "
-                f"has {len(row)}: {_shown(row)}"
+                f"has {len(row)}: {shortened(repr(list(row)), 80)}"
             )
         cells = []
         for value in row:
@@ -210,8 +211,3 @@ def _places(columns: list[str], header: Sequence[str], path: str) -> list[int]:
             f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, header))}"
         )
     return [header.index(column) for column in columns]
-
-
-def _shown(row: Sequence[Any]) -> str:
-    text = repr(list(row))
-    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed
-from latentgamma._text import listing, quantity
+from latentgamma._text import listing, quantity, shortened
 from latentgamma.errors import DataError, unknown_atoms
 from latentgamma.learning.bodies import Body, Implication, as_program, as_rule, covered
 from latentgamma.learning.data import Observations
@@ -360,24 +360,20 @@ def summary_lines(result: FitResult) -> list[tuple[str, str]]:
     mark, style = ("✓", "green") if proved else ("✗", "red")
     lines.append((f"{mark} the network: {result.certificate}", style))
     for one in result.undecided[:_MOST_LISTED]:
-        others = [_short(other) for other in one.alternatives]
+        first, *others = (
+            shortened(str(rule), 2 * _WIDEST) for rule in (one.rule, *one.alternatives)
+        )
         if len(others) > _MOST_ALTERNATIVES:
             left_out = len(others) - _MOST_ALTERNATIVES
             others = [*others[: _MOST_ALTERNATIVES - 1], f"{left_out} more", others[-1]]
-        lines.append((f"undecided: {'  or  '.join([_short(one.rule), *others])}", "yellow"))
+        lines.append((f"undecided: {'  or  '.join([first, *others])}", "yellow"))
     if len(result.undecided) > _MOST_LISTED:
         lines.append((f"undecided: and {len(result.undecided) - _MOST_LISTED} more", "yellow"))
     if result.unexplained:
         counts = sorted(result.unexplained.items(), key=lambda item: -item[1])
-        shown = [f"{quote(atom)} ({number})" for atom, number in counts[:_MOST_LISTED]]
-        more = f" and {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
+        shown = listing([f"{quote(atom)} ({number})" for atom, number in counts], _MOST_LISTED)
         some = " (wrong labels among them)" if result.noise else ""
-        text = f"unexplained, with the number of examples{some}: {', '.join(shown)}{more}"
+        text = f"unexplained, with the number of examples{some}: {shown}"
         lines.append((text, "yellow"))
     lines += [(f"note: {note}", "") for note in result.notes]
     return lines
-
-
-def _short(rule: object) -> str:
-    text = str(rule)
-    return text if len(text) <= 2 * _WIDEST else f"{text[: 2 * _WIDEST]}…"

@@ -17,6 +17,7 @@ from bisect import bisect_right
 
 import numpy as np
 
+from latentgamma._text import shortened
 from latentgamma.errors import ParseError
 from latentgamma.program.facts import Mask
 from latentgamma.program.names import (
@@ -131,8 +132,9 @@ class _DimacsReader:
     def _bad_literal(self, start: int) -> ParseError:
         for word in _word.finditer(self.text, start):
             if not re.fullmatch(r"-?[0-9]{1,9}", word[0]):
-                shown = word[0] if len(word[0]) <= 40 else f"{word[0][:40]}…"
-                return self._error(word.start(), f"expected a literal but found '{shown}'")
+                return self._error(
+                    word.start(), f"expected a literal but found '{shortened(word[0])}'"
+                )
         return self._error(start, "expected a literal")
 
     def _where(self, start: int, skip: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._text import shortened
 from latentgamma.errors import FactsError, unknown_atoms
 from latentgamma.program.names import UnreadableName, read_name
 
@@ -76,14 +77,14 @@ def read_integers(program: Atoms, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool
         if binary and n == program.M:
             if distinct and high < program.M:
                 raise FactsError(
-                    f"the integers {shorten(rows[:30].tolist())} can be the values of all {n} atoms or "
+                    f"the integers {shortened(str(rows[:30].tolist()), 60)} can be the values of all {n} atoms or "
                     "the indices of some; use booleans for values, or sets for indices"
                 )
             masks[:] = rows
             return masks
         if not distinct:
             raise FactsError(
-                f"the integers {shorten(rows[:30].tolist())} are neither a state, which has a 0 or a 1 "
+                f"the integers {shortened(str(rows[:30].tolist()), 60)} are neither a state, which has a 0 or a 1 "
                 f"for each of the {program.M} atoms, nor indices, which do not repeat"
             )
     if low < 0 or high >= program.M:
@@ -122,12 +123,6 @@ def index_error(program: Atoms, index: object, *, planes: bool = False) -> Facts
     """Return the error for an index that no atom has, which may be a word of bit planes."""
     hint = "; for bit planes pass packed=True" if planes else ""
     return FactsError(f"fact index {index} is outside 0…{program.M - 1}{hint}")
-
-
-def shorten(values: list[Any]) -> str:
-    """Return the values as an error shows them."""
-    text = str(values)
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 # ---- The one reader of facts: every function of the library takes them in the same forms
@@ -347,7 +342,7 @@ def _read_one(program: Atoms, facts: Any) -> npt.NDArray[Any]:
         return _read_vector(program, np.asarray(items, np.float64))
     if kinds == {"index"} and len(items) == program.M and all(item in (0, 1) for item in items):
         raise FactsError(
-            f"{shorten(items)} can be the values of all {program.M} atoms or the indices of some; "
+            f"{shortened(str(items), 60)} can be the values of all {program.M} atoms or the indices of some; "
             "use booleans or an array for values, or a set for indices"
         )
     return _read_members(program, items)

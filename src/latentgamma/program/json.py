@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from latentgamma._text import shortened
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.program import Program
 from latentgamma.program.rule_text import error_at
@@ -186,5 +187,5 @@ def _shown(value: object) -> str:
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)[:40]
     if isinstance(value, str):
-        return repr(value if len(value) <= 40 else f"{value[:40]}…")
+        return repr(shortened(value))
     return "a list" if isinstance(value, list) else "an object"

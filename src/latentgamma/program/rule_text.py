@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from latentgamma._text import shortened
 from latentgamma.errors import FactsError, ParseError
 from latentgamma.program.facts import Atoms, find_name
 from latentgamma.program.names import FLAT, UnreadableName, read_name
@@ -244,7 +245,7 @@ def explain_error(
     start = blanks.end() if blanks else at
     for places, matches, problem in _CONSTRUCTS:
         if expected in places and (match := matches(text, start)):
-            found = f"'{_shorten(match[0])}'"
+            found = f"'{shortened(match[0])}'"
             return error_at(text, start, problem.format(found=found), path)
     description = _DESCRIPTIONS[expected]
     if expected == "term" and text[:start].rstrip(" \t\n")[-1:] not in {"(", ","}:
@@ -265,15 +266,11 @@ def explain_error(
 def _describe_symbol(text: str, at: int) -> str:
     """Return the word or sign at this place, as an error shows it."""
     match = _symbol(text, at)
-    found = _shorten(match[0]) if match else ""
+    found = shortened(match[0]) if match else ""
     if len(found) == 1 and not (" " < found <= "~"):
         name = unicodedata.name(found, "a control character")
         return f"{found!r} (U+{ord(found):04X}, {name})"
     return f"'{found}'"
-
-
-def _shorten(found: str) -> str:
-    return found if len(found) <= 40 else f"{found[:40]}…"
 
 
 # ---- Rule text: from what people write to a program
@@ -584,7 +581,9 @@ def split_facts(text: str) -> list[str]:
         end = _end_of_name(text, start)
         name = text[start:end].strip()
         if not name:
-            raise FactsError(f"there is no name between two commas of the facts {_shown(text)}")
+            raise FactsError(
+                f"there is no name between two commas of the facts {shortened(repr(text), _SHOWN)}"
+            )
         names.append(name)
         if end == len(text):
             return names
@@ -607,7 +606,7 @@ def _end_of_name(text: str, start: int) -> int:
         depth = max(0, depth + (mark == "(") - (mark == ")"))
         at += 1
     if depth:
-        raise FactsError(f"a '(' is never closed in the facts {_shown(text)}")
+        raise FactsError(f"a '(' is never closed in the facts {shortened(repr(text), _SHOWN)}")
     return at
 
 
@@ -618,11 +617,9 @@ def _end_of_quote(text: str, at: int) -> int:
         if text[at] == mark:
             return at + 1
         at += 2 if text[at] == "\\" else 1
-    raise FactsError(f"a quote ({mark}) is never closed in the facts {_shown(text[start:])}")
-
-
-def _shown(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+    raise FactsError(
+        f"a quote ({mark}) is never closed in the facts {shortened(repr(text[start:]), _SHOWN)}"
+    )
 
 
 def atom_name(program: Atoms, text: str) -> str:
