@@ -18,21 +18,20 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import IO, Any, TypeAlias
 
-import numpy as np
-
+from latentgamma._text import shortened
 from latentgamma.errors import DataError
-from latentgamma.learning.data import Observations
 
 Where: TypeAlias = "str | os.PathLike[str]"
 #: Returns the result of a named piece of work: a saved one, or one computed now.
 Compute: TypeAlias = Callable[[str, Callable[[], Any]], Any]
 
-_ABOUT = "latentgamma learning"
-_VERSION = 2
-#: What every journal starts with.
+_ABOUT = "latentgamma checkpoint"
+_VERSION = 3
+#: The first bytes of every journal.
 _MARK = f'["{_ABOUT}",'.encode()
-#: Seconds between two times that what was written is forced onto the disk.
+#: Seconds between two calls of fsync, which may take ten milliseconds: more than a piece of work.
 _SYNC_SECONDS = 1.0
+_REMEDY = "to start again delete it (on the command line: --fresh), or pass another path"
 
 
 def compute_now(name: str, work: Callable[[], Any]) -> Any:
@@ -47,13 +46,24 @@ class Journal:
     Args:
         path: the file; it is created if there is none.
         about: what must be the same for the finished pieces to be of use.
+        replace: start again, instead of raising, where a checkpoint is damaged or about something
+            else.
+        remedy: what the error says that one can do.
 
     Raises:
-        DataError: the file cannot be written, is in use, or is about something else.
+        DataError: the file cannot be written, is in use, is not a checkpoint, or is about something else.
     """
 
-    def __init__(self, path: Where, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Where,
+        about: Mapping[str, Any],
+        *,
+        replace: bool = False,
+        remedy: str = _REMEDY,
+    ) -> None:
         self.path = os.fsdecode(path)
+        self._remedy = remedy
         self._finished: dict[str, Any] = {}
         self._synced = time.monotonic()
         try:
@@ -63,7 +73,7 @@ class Journal:
             raise DataError(f"cannot write the checkpoint {self.path!r}: {reason}") from None
         try:
             self._lock()
-            self._open({"version": _VERSION, **about})
+            self._open({"version": _VERSION, **about}, replace)
         except BaseException:
             self._file.close()
             raise
@@ -111,21 +121,21 @@ class Journal:
         except (ImportError, OSError):  # a system, or a file system, without locks
             return
 
-    def _open(self, about: Mapping[str, Any]) -> None:
+    def _open(self, about: Mapping[str, Any], replace: bool) -> None:
         self._file.seek(0)
         data = self._file.read()
         first = _line(_ABOUT, about)
-        if first.startswith(data):  # new, or interrupted at once
+        new = first.startswith(data)  # also where the first line was interrupted
+        if not new and not data.startswith(_MARK):
+            raise DataError(f"{self.path!r} is not a checkpoint; pass another path")
+        lines = data.splitlines(keepends=True)
+        problem = None if new else _difference(_parse_line(lines[0]), _parse_line(first))
+        if problem is not None and not replace:
+            raise DataError(f"the checkpoint {self.path!r} does not fit: {problem}; {self._remedy}")
+        if new or problem is not None:
             self._file.truncate(0)
             self._write(first)
             return
-        if not data.startswith(_MARK):
-            raise DataError(f"{self.path!r} is no checkpoint of learning; pass another path")
-        lines = data.splitlines(keepends=True)
-        header = _parse_line(lines[0])
-        if header is None:
-            raise self._unfit("its first line is damaged")
-        self._compare(header[1], _parse_line(first)[1])
         end = len(lines[0])
         for line in lines[1:]:
             piece = _parse_line(line)
@@ -134,23 +144,6 @@ class Journal:
             self._finished[piece[0]] = piece[1]
             end += len(line)
         self._file.truncate(end)
-
-    def _compare(self, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        different = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-        if "data" in different:
-            raise self._unfit("it is about other data")
-        if different:
-            changes = [
-                f"{key} was {_shown(then.get(key))} and is {_shown(now.get(key))}"
-                for key in different[:4]
-            ]
-            raise self._unfit("; ".join(changes))
-
-    def _unfit(self, problem: str) -> DataError:
-        return DataError(
-            f"the checkpoint {self.path!r} does not fit: {problem}; to start again delete it "
-            f"(on the command line: --fresh), or pass another path"
-        )
 
     def _write(self, line: bytes) -> None:
         try:
@@ -185,16 +178,27 @@ def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:39]}…"
+def _difference(then: Any, now: Any) -> str | None:
+    """Return how the parsed first line of a file differs from the one expected; None if not."""
+    if then is None:
+        return "its first line is damaged"
+    old, new = then[1], now[1]
+    different = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if "data" in different:
+        return "it is about other data"
+
+    def show(value: object) -> str:
+        return shortened(json.dumps(value, ensure_ascii=False), 40)
+
+    changes = [f"{key} was {show(old.get(key))} and is {show(new.get(key))}" for key in different]
+    return "; ".join(changes[:4]) or None
 
 
 def delete_checkpoint(path: Where) -> bool:
     """Delete a checkpoint and return whether there was one; another file is left alone.
 
     Raises:
-        DataError: the file is no checkpoint, or cannot be read.
+        DataError: the file is not a checkpoint, or cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -206,7 +210,7 @@ def delete_checkpoint(path: Where) -> bool:
             f"cannot read the checkpoint {os.fsdecode(path)!r}: {error.strerror}"
         ) from None
     if not _MARK.startswith(start):
-        raise DataError(f"{os.fsdecode(path)!r} is no checkpoint of learning, and is not deleted")
+        raise DataError(f"{os.fsdecode(path)!r} is not a checkpoint, and is not deleted")
     os.unlink(path)
     return True
 
@@ -220,12 +224,3 @@ def finished_pieces(path: Where) -> int:
         return 0
     parsed = [_parse_line(line) is not None for line in lines]
     return max(0, (parsed.index(False) if False in parsed else len(parsed)) - 1)
-
-
-def fingerprint(data: Observations) -> str:
-    """Return a short text that differs for other data."""
-    digest = hashlib.sha256(json.dumps([data.atoms, data.states.shape, data.doubt]).encode())
-    belief = () if data.probability is None else (data.probability,)
-    for array in (np.packbits(data.states), data.labels, data.counts, *belief):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:32]

@@ -192,7 +192,7 @@ def test_a_network_that_is_not_proved_is_code_1(learn, seen, monkeypatch):
         (["chain.csv", "--known", "nowhere.lp"], "no such file"),
         (["chain.csv", "--device", "moon"], "device 'moon' cannot be used"),
         (["chain.csv", "--checkpoint", "chain.csv", "--fresh"], "are the same file"),
-        (["chain.csv", "--checkpoint", "zeros.npz"], "no checkpoint of learning"),
+        (["chain.csv", "--checkpoint", "zeros.npz"], "is not a checkpoint"),
         (["chain.csv", "--checkpoint", "zeros.npz", "--fresh"], "is not deleted"),
         (["bytes.csv"], "not a table in UTF-8"),
         (["zeros.npz"], "must hold 'inputs'"),

@@ -146,7 +146,7 @@ def test_a_checkpoint_of_other_work_is_refused(tmp_path, change, difference):
 def test_files_of_other_kinds_are_left_alone(tmp_path):
     path = tmp_path / "precious.csv"
     path.write_text("a,b\n1,0\n")
-    with pytest.raises(lg.errors.DataError, match="no checkpoint of learning"):
+    with pytest.raises(lg.errors.DataError, match="is not a checkpoint"):
         Journal(path, ABOUT)
     with pytest.raises(lg.errors.DataError, match="is not deleted"):
         delete_checkpoint(path)

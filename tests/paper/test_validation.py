@@ -296,7 +296,7 @@ def test_a_killed_validation_is_resumed_to_the_same_results(tmp_path: Path) -> N
             ["g1"], perturbations=1, progress=note, checkpoint=file
         )
         assert results == expected
-        assert set(calls) == set("ABCDEFG")
+        assert set(calls) > set("DEFG")  # the line that was changed, and those after it
     file.write_bytes(saved)
     calls.clear()
     validation.run_validation(["g1"], perturbations=1, seed=1, progress=note, checkpoint=file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 import numpy as np
 
 from latentgamma._arguments import whole_number
-from latentgamma._atomic_write import atomic_write, write_text
+from latentgamma._atomic_write import atomic_write
+from latentgamma._checkpoint import Journal
 from latentgamma.errors import (
     ArgumentError,
     DataError,
@@ -174,10 +174,10 @@ def _column(planes: Planes, row: int, count: int) -> pa.Array:
 # ---- Closures of fact sets in Parquet files of any size, in parts that any executor can compute
 # Every part is a range of row groups, and becomes one file in the output folder, whole or not at
 # all. So a call that was interrupted goes on where it stopped, and a part that is computed twice is
-# the same. A file with JSON beside the parts says what they were computed from.
+# the same. A file beside the parts says what they were computed from.
 
-#: The file that says what the parts in a folder were computed from.
-_ABOUT = "_closures.json"
+#: A checkpoint whose first line says what the parts in a folder were computed from.
+_ABOUT = "_closures.checkpoint"
 #: A part has at least this many fact sets, if there are as many.
 ROWS_PER_PART = 1 << 18
 #: How many fact sets are in memory at a time.
@@ -417,8 +417,8 @@ def _about(
     """Return everything that the parts depend on."""
     text = dumps(program) + "".join(f"{name}\n" for name in program.atoms)
     return {
-        "program": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
-        "files": [
+        "program": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        "data": [
             [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files
         ],
         "atoms": None if atoms is None else list(atoms),
@@ -432,22 +432,11 @@ def _prepare(folder: Path, about: dict[str, Any]) -> None:
     path = folder / _ABOUT
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not path.is_file():
-            if any(folder.iterdir()):
-                raise DataError(f"the folder {str(folder)!r} is not empty; choose another one")
-            write_text(path, json.dumps(about, indent=1) + "\n")
-            return
-        then = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
+        if not path.is_file() and any(folder.iterdir()):
+            raise DataError(f"the folder {str(folder)!r} is not empty; choose another one")
+    except OSError as error:
         raise DataError(f"cannot use the folder {str(folder)!r}: {error}") from None
-    changed = [key for key in about if not isinstance(then, dict) or then.get(key) != about[key]]
-    if changed:
-        raise DataError(
-            f"the folder {str(folder)!r} holds the closures of another call: {changed[0]} differs; "
-            "choose another folder, or delete it"
-        )
+    Journal(path, about, remedy="choose another folder, or delete this one").close()
 
 
 # ---- `RayExecutor`: Ray behind the interface of `concurrent.futures`

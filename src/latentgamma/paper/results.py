@@ -9,6 +9,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from latentgamma._text import shortened
 from latentgamma.errors import DataError
 
 # ---- The figures that the paper prints, as data
@@ -71,7 +72,7 @@ def from_json(kind: type[_T], text: str) -> _T:
     except (ValueError, RecursionError) as problem:
         raise DataError(f"this is not JSON that can be read: {problem}") from None
     digest = data.pop("digest", None) if isinstance(data, dict) else None
-    result: _T = _decode(kind, data, kind.__name__)
+    result = decode(kind, data)
     if digest != _digest(data):
         raise DataError("its digest is not that of its content: the file was changed")
     return result
@@ -88,12 +89,22 @@ def _digest(data: Any) -> str:
         raise DataError("it has numbers that are not finite") from None
 
 
+def decode(kind: type[_T], data: Any) -> _T:
+    """Return the dataclass that plain values from JSON describe; their types are checked."""
+    result: _T = _decode(kind, data, kind.__name__)
+    return result
+
+
 def _decode(kind: Any, data: Any, where: str) -> Any:
     origin = get_origin(kind)
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         if not isinstance(data, dict) or set(data) != set(hints):
-            got = _shown(sorted(data)) if isinstance(data, dict) else type(data).__name__
+            got = (
+                shortened(repr(sorted(data)), _SHOWN)
+                if isinstance(data, dict)
+                else type(data).__name__
+            )
             raise DataError(f"{where} should have the fields {sorted(hints)}, but has {got}")
         parts = {name: _decode(hints[name], data[name], f"{where}.{name}") for name in hints}
         return kind(**parts)  # type: ignore[operator]
@@ -115,13 +126,8 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if type(data) is not kind:
-        raise DataError(f"{where} should be {kind.__name__}, not {_shown(data)}")
+        raise DataError(f"{where} should be {kind.__name__}, not {shortened(repr(data), _SHOWN)}")
     return data
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 # ---- The results of the validation: frozen values that are written to JSON and read back

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import platform
@@ -11,8 +10,8 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor
 
 from latentgamma import generators
 from latentgamma._arguments import whole_number, wrong
-from latentgamma._atomic_write import write_text
+from latentgamma._checkpoint import Journal
 from latentgamma._version import __version__
 from latentgamma.certificate.certify import certify
 from latentgamma.certificate.constants import Constants, HeadSharing
@@ -67,83 +66,11 @@ from latentgamma.paper.results import (
     Validation,
     WindowRow,
     Windows,
-    from_json,
-    to_json,
+    decode,
 )
 from latentgamma.paper.window import paper_window
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program
-
-# ---- Finished phases of a validation in a file, so that a killed run can be resumed
-
-_Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class FinishedPhases:
-    """The phases that are finished, and what they were computed for."""
-
-    key: str
-    construction: Construction | None = None
-    expressivity: Expressivity | None = None
-    robustness: Robustness | None = None
-    structure: StructureChecks | None = None
-    edge_cases: EdgeCases | None = None
-    multi_head: MultiHead | None = None
-    windows: Windows | None = None
-
-
-class PhaseCheckpoint:
-    """Runs phases, and saves each result; phases that a file already has are not run again.
-
-    A file for other settings, from another version, or with a wrong checksum is ignored and
-    replaced.
-
-    Args:
-        path: the file; None to save nothing.
-        key: the settings and versions that the results depend on.
-    """
-
-    def __init__(self, path: Path | None, key: str) -> None:
-        self._path = path
-        self._finished = _read(path, key)
-
-    def run(self, name: str, phase: Callable[[], _Result]) -> _Result:
-        """Return the result of a phase, from the file or by running it.
-
-        Args:
-            name: the field of `FinishedPhases`.
-            phase: computes the result.
-        """
-        saved: _Result | None = getattr(self._finished, name)
-        if saved is not None:
-            return saved
-        result = phase()
-        change: dict[str, Any] = {name: result}
-        self._finished = replace(self._finished, **change)
-        if self._path is not None:
-            text = to_json(self._finished)
-            write_text(self._path, f"{_checksum(text)}\n{text}")
-        return result
-
-
-def _read(path: Path | None, key: str) -> FinishedPhases:
-    empty = FinishedPhases(key)
-    if path is None or not path.is_file():
-        return empty
-    checksum, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n")
-    if checksum != _checksum(text):
-        return empty
-    try:
-        found = from_json(FinishedPhases, text)
-    except DataError:
-        return empty
-    return found if found.key == key else empty
-
-
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
 
 # ---- The machine that results were computed on, the versions of the software, and the time taken
 
@@ -846,36 +773,52 @@ def run_validation(
         device: where the models run.
         progress: called after each job, with the phase, the jobs done and all jobs.
         checkpoint: a file for finished phases. If a run with the same arguments was killed, it
-            is resumed from this file, with the same results. Any other content of the file is
-            replaced. The file is yours to delete.
+            is resumed from this file, with the same results. A checkpoint of other arguments is
+            replaced. The file is not deleted.
 
     Returns:
         The results of phases A to G, and the times, the machine and the versions.
 
     Raises:
         ArgumentError: `graphs`, `seed` or `perturbations` is not one of those above.
+        DataError: the file of `checkpoint` cannot be written, or is not a checkpoint.
     """
     chosen = tuple(graphs)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(GRAPHS):
         raise wrong("graphs", f"some of {', '.join(GRAPHS)}, each once", chosen)
     whole_number("seed", seed)
     whole_number("perturbations", perturbations, 1)
-    key = repr(
-        (FORMAT, seed, chosen, perturbations, str(device), machine_and_versions(str(device)))
-    )
-    phases = PhaseCheckpoint(None if checkpoint is None else Path(checkpoint), key)
+    about = {
+        "validation": FORMAT,
+        "seed": seed,
+        "graphs": chosen,
+        "perturbations": perturbations,
+        "device": str(device),
+        "machine": machine_and_versions(str(device)),
+    }
     watch = PhaseTimer()
     run = partial(partial, seed=seed, progress=progress)
     on_device = partial(run, device=device)
-    results = Validation(
-        FORMAT, seed, chosen,
-        watch("A", phases.run("construction", run(construction, chosen))),
-        watch("B", phases.run("expressivity", on_device(expressivity, chosen))),
-        watch("C", phases.run("robustness", on_device(robustness, chosen, perturbations=perturbations))),
-        watch("D", phases.run("structure", on_device(structure, chosen))),
-        watch("E", phases.run("edge_cases", on_device(edge_cases, chosen))),
-        watch("F", phases.run("multi_head", on_device(multi_head))),
-        watch("G", phases.run("windows", on_device(windows, chosen))),
-        tuple(picture(name, seed, device) for name in chosen),
-    )  # fmt: skip
+    with ExitStack() as stack:
+        journal = None
+        if checkpoint is not None:
+            journal = stack.enter_context(Journal(checkpoint, about, replace=True))
+
+        def phase(letter: str, kind: type[_Found], compute: Callable[[], Any]) -> _Found:
+            if journal is None:
+                found: _Found = compute()
+                return watch(letter, found)
+            return watch(letter, decode(kind, journal.compute(letter, lambda: asdict(compute()))))
+
+        results = Validation(
+            FORMAT, seed, chosen,
+            phase("A", Construction, run(construction, chosen)),
+            phase("B", Expressivity, on_device(expressivity, chosen)),
+            phase("C", Robustness, on_device(robustness, chosen, perturbations=perturbations)),
+            phase("D", StructureChecks, on_device(structure, chosen)),
+            phase("E", EdgeCases, on_device(edge_cases, chosen)),
+            phase("F", MultiHead, on_device(multi_head)),
+            phase("G", Windows, on_device(windows, chosen)),
+            tuple(picture(name, seed, device) for name in chosen),
+        )  # fmt: skip
     return results, watch.timing(str(device))
