@@ -16,7 +16,7 @@ from latentgamma.logic.planes import pack, unpack
 from latentgamma.program.compilation import Cells, compile_loop, worth_compiling
 from latentgamma.program.facts import Facts, FactSets, Mask, fact_mask, fact_masks
 from latentgamma.program.graph import (
-    Rows,
+    Csr,
     rule_order,
     rules_deriving,
     rules_using,
@@ -65,7 +65,7 @@ class _Lists(NamedTuple):
 def _as_lists(program: Program) -> _Lists:
     return _Lists(
         rules_using(program).to_lists(),
-        Rows(program.head_indptr, program.head_indices).to_lists(),
+        Csr(program.head_indptr, program.head_indices).to_lists(),
         stated_facts(program).tolist(),
         program.body_sizes.tolist(),
     )
@@ -633,8 +633,8 @@ def _clusters(M: int, source: _Numbers, target: _Numbers) -> _Numbers:
     """Return the strongly connected components of a graph on the atoms. Shape (M,)."""
     order = np.argsort(source, kind="stable")
     ends = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=M))))
-    uses = Rows(ends, order)
-    heads = Rows(np.arange(len(target) + 1), target)
+    uses = Csr(ends, order)
+    heads = Csr(np.arange(len(target) + 1), target)
     component, _ = strong_components(uses, heads)
     return np.unique(component[:M], return_inverse=True)[1].astype(np.int64)
 

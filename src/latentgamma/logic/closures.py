@@ -29,7 +29,7 @@ from latentgamma.program.compilation import (
     worth_compiling,
 )
 from latentgamma.program.facts import FactSets, Mask, fact_rows
-from latentgamma.program.graph import Rows, reorder_rows, rule_order, rules_using
+from latentgamma.program.graph import Csr, rule_order, rules_using
 from latentgamma.program.program import Program, require_program
 
 # ---- The closures of many fact sets with numpy, one call for each body atom and head
@@ -45,8 +45,8 @@ class _Block(NamedTuple):
 
 def _blocks(program: Program) -> list[_Block]:
     order = rule_order(program)
-    bodies = Rows(program.body_indptr, program.body_indices).to_lists()
-    heads = Rows(program.head_indptr, program.head_indices).to_lists()
+    bodies = Csr(program.body_indptr, program.body_indices).to_lists()
+    heads = Csr(program.head_indptr, program.head_indices).to_lists()
     blocks = []
     for cyclic, (a, b) in zip(
         order.cyclic.tolist(), pairwise(order.block_ptr.tolist()), strict=True
@@ -275,8 +275,8 @@ class Schedule(NamedTuple):
 
 def _schedule(program: Program) -> Schedule:
     order = rule_order(program)
-    bodies = reorder_rows(program.body_indptr, program.body_indices, order.rules)
-    heads = reorder_rows(program.head_indptr, program.head_indices, order.rules)
+    bodies = Csr(program.body_indptr, program.body_indices).take(order.rules)
+    heads = Csr(program.head_indptr, program.head_indices).take(order.rules)
     position = np.empty(program.R, np.int32)
     position[order.rules] = np.arange(program.R, dtype=np.int32)
     use_ptr, use = rules_using(program)

@@ -13,7 +13,7 @@ from torch import Tensor
 from latentgamma.errors import ArgumentError, FactsError
 from latentgamma.logic.closures import close_planes
 from latentgamma.program.compilation import Cells, compile_loop
-from latentgamma.program.graph import reorder_rows, rule_order
+from latentgamma.program.graph import Csr, rule_order
 from latentgamma.program.program import Program
 
 # ---- The closures of many fact sets on a CUDA device, 64 sets to a word
@@ -101,8 +101,8 @@ class _DeviceProgram:
 
     def __init__(self, program: Program, device: torch.device) -> None:
         order = rule_order(program)
-        body = reorder_rows(program.body_indptr, program.body_indices, order.rules)
-        head = reorder_rows(program.head_indptr, program.head_indices, order.rules)
+        body = Csr(program.body_indptr, program.body_indices).take(order.rules)
+        head = Csr(program.head_indptr, program.head_indices).take(order.rules)
         on_cycle = np.repeat(order.cyclic, np.diff(order.block_ptr))
         level = np.zeros(program.R, np.int32)
         atom_level = np.zeros(program.M, np.int32)
@@ -116,8 +116,8 @@ class _DeviceProgram:
         self.arrays = [
             torch.from_numpy(np.ascontiguousarray(array, np.int32)).to(device)
             for array in (
-                *reorder_rows(*body, by_level),
-                *reorder_rows(*head, by_level),
+                *body.take(by_level),
+                *head.take(by_level),
                 stages,
             )
         ]

@@ -15,7 +15,7 @@ from latentgamma._display import Display, Displayed, caption, tree
 from latentgamma._text import quantity
 from latentgamma.logic.closure import Closure, closure, closure_of_mask
 from latentgamma.program.facts import Facts, Mask, atom_index, fact_mask
-from latentgamma.program.graph import Rows, invert_rows, rules_deriving
+from latentgamma.program.graph import Csr, rules_deriving
 from latentgamma.program.names import quote
 from latentgamma.program.program import (
     Indices,
@@ -408,8 +408,8 @@ class Derivations(Displayed):
     def atom(self) -> Indices:
         """The index of the atom of each step."""
         derived = np.flatnonzero(self.closure.level > 0).astype(np.int32)
-        rows = Rows(np.arange(len(derived) + 1), self.closure.level[derived])
-        by_level = invert_rows(rows, self.closure.depth + 1).members  # a stable sort, linear
+        rows = Csr(np.arange(len(derived) + 1), self.closure.level[derived])
+        by_level = rows.transpose(self.closure.depth + 1).indices  # a stable sort, linear
         return read_only(derived[by_level])
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,20 +24,62 @@ from latentgamma.program.program import (
 )
 
 # ---- The dependency graph of a program: who uses what, and an order of the rules
-# Each function computes its answer once per program and keeps it with the program. A relation
-# between atoms and rules is a pair (offsets, members) of compressed rows, as in `Program`.
+# Each function computes its answer once per program and keeps it with the program.
 
 
-class Rows(NamedTuple):
-    """A relation as compressed rows: row i is `members[offsets[i]:offsets[i + 1]]`."""
+class Csr(NamedTuple):
+    """A relation as compressed rows: row i is `indices[indptr[i]:indptr[i + 1]]`."""
 
-    offsets: npt.NDArray[Any]
-    members: npt.NDArray[Any]
+    indptr: npt.NDArray[Any]
+    indices: npt.NDArray[Any]
+
+    @classmethod
+    def from_lists(cls, rows: Iterable[Sequence[int]]) -> Csr:
+        """Return rows of numbers, as int32."""
+        listed = list(rows)
+        ends = np.cumsum([0, *map(len, listed)])
+        return cls(ends.astype(np.int32), np.array([i for row in listed for i in row], np.int32))
+
+    @property
+    def sizes(self) -> npt.NDArray[Any]:
+        """The length of each row."""
+        return np.diff(self.indptr)
+
+    @property
+    def owner(self) -> npt.NDArray[np.int64]:
+        """The row of each index."""
+        return np.repeat(np.arange(len(self.indptr) - 1), self.sizes)
 
     def to_lists(self) -> list[list[int]]:
         """Return the rows as lists of Python numbers."""
-        flat = self.members.tolist()
-        return [flat[a:b] for a, b in pairwise(self.offsets.tolist())]
+        flat = self.indices.tolist()
+        return [flat[a:b] for a, b in pairwise(self.indptr.tolist())]
+
+    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Csr:
+        """Return some of the rows, in this order."""
+        sizes = self.sizes[rows]
+        ends = np.concatenate(([0], np.cumsum(sizes)))
+        within = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
+        return Csr(ends, self.indices[np.repeat(self.indptr[rows], sizes) + within])
+
+    def keep(self, kept: Mask) -> Csr:
+        """Return the rows with only those indices for which `kept` is true, one for each index."""
+        counts = np.bincount(self.owner[kept], minlength=len(self.indptr) - 1)
+        return Csr(np.concatenate(([0], np.cumsum(counts))), self.indices[kept])
+
+    def transpose(self, count: int) -> Csr:
+        """Return the rows that each of `count` indices occurs in, rising."""
+        indptr, indices = self
+        if not worth_compiling(len(indices)):
+            order = np.argsort(indices, kind="stable")
+            inverse = self.owner.astype(np.int32)[order]
+            ends = np.concatenate(([0], np.cumsum(np.bincount(indices, minlength=count))))
+            return Csr(ends.astype(np.int32), inverse)
+        narrow = len(indices) <= np.iinfo(np.int32).max
+        ends = np.zeros(count + 2, np.int32 if narrow else np.int64)
+        inverse = np.empty(len(indices), np.int32)
+        compile_loop(invert)(indptr, indices, ends, inverse)
+        return Csr(ends[:-1], inverse)
 
 
 class RuleOrder(NamedTuple):
@@ -53,12 +96,12 @@ class RuleOrder(NamedTuple):
     component: npt.NDArray[np.int32]  # (M + R,) of each atom, then of each rule
 
 
-def rules_using(program: Program) -> Rows:
+def rules_using(program: Program) -> Csr:
     """Return the rules whose body each atom is in."""
     return program.cached(_rules_using)
 
 
-def rules_deriving(program: Program) -> Rows:
+def rules_deriving(program: Program) -> Csr:
     """Return the rules that have each atom as a head."""
     return program.cached(_rules_deriving)
 
@@ -73,12 +116,12 @@ def rule_order(program: Program) -> RuleOrder:
     return program.cached(_rule_order)
 
 
-def _rules_using(program: Program) -> Rows:
-    return invert_rows(Rows(program.body_indptr, program.body_indices), program.M)
+def _rules_using(program: Program) -> Csr:
+    return Csr(program.body_indptr, program.body_indices).transpose(program.M)
 
 
-def _rules_deriving(program: Program) -> Rows:
-    return invert_rows(Rows(program.head_indptr, program.head_indices), program.M)
+def _rules_deriving(program: Program) -> Csr:
+    return Csr(program.head_indptr, program.head_indices).transpose(program.M)
 
 
 def _stated_facts(program: Program) -> npt.NDArray[np.int64]:
@@ -86,28 +129,13 @@ def _stated_facts(program: Program) -> npt.NDArray[np.int64]:
     return np.unique(program.head_indices[stated]).astype(np.int64)
 
 
-def invert_rows(rows: Rows, count: int) -> Rows:
-    """Return the rows that each of `count` members occurs in, rising."""
-    offsets, members = rows
-    if not worth_compiling(len(members)):
-        order = np.argsort(members, kind="stable")
-        inverse = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))[order]
-        ends = np.concatenate(([0], np.cumsum(np.bincount(members, minlength=count))))
-        return Rows(ends.astype(np.int32), inverse)
-    narrow = len(members) <= np.iinfo(np.int32).max
-    ends = np.zeros(count + 2, np.int32 if narrow else np.int64)
-    inverse = np.empty(len(members), np.int32)
-    compile_loop(invert)(offsets, members, ends, inverse)
-    return Rows(ends[:-1], inverse)
-
-
 def _rule_order(program: Program) -> RuleOrder:
-    return order_rules(rules_using(program), Rows(program.head_indptr, program.head_indices))
+    return order_rules(rules_using(program), Csr(program.head_indptr, program.head_indices))
 
 
-def order_rules(uses: Rows, heads: Rows) -> RuleOrder:
+def order_rules(uses: Csr, heads: Csr) -> RuleOrder:
     """Return the rules in topological order; see `strong_components` for the arguments."""
-    M, R = len(uses.offsets) - 1, len(heads.offsets) - 1
+    M, R = len(uses.indptr) - 1, len(heads.indptr) - 1
     component, finish = strong_components(uses, heads)
     rules = np.lexsort((-finish[M:], -component[M:]))
     on_cycle = (np.bincount(component, minlength=1) > 1)[component[M:][rules]]
@@ -118,18 +146,16 @@ def order_rules(uses: Rows, heads: Rows) -> RuleOrder:
     return RuleOrder(rules, block_ptr, on_cycle[block_ptr[:-1]], component)
 
 
-def strong_components(
-    uses: Rows, heads: Rows
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+def strong_components(uses: Csr, heads: Csr) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Return the strongly connected component of each node, and when the search leaves it.
 
     The nodes are the atoms, then the rules: an atom points to the rules that use it, and a rule
     to its heads. Components are numbered against the edges: an edge between two of them leads
     from the higher number to the lower.
     """
-    nodes = len(uses.offsets) - 1 + len(heads.offsets) - 1
+    nodes = len(uses.indptr) - 1 + len(heads.indptr) - 1
     component = np.full(nodes, -1, np.int32)
-    if worth_compiling(len(uses.members) + len(heads.members) + nodes):
+    if worth_compiling(len(uses.indices) + len(heads.indices) + nodes):
         work = [np.zeros(nodes, np.int32) for _ in range(6)]
         compile_loop(find_components)(*uses, *heads, component, *work)
         return component, work[0]
@@ -137,16 +163,6 @@ def strong_components(
     working = [[0] * nodes for _ in range(6)]
     find_components(*lists, *working)
     return np.array(lists[-1], np.int32), np.array(working[0], np.int32)
-
-
-def reorder_rows(
-    offsets: Offsets, members: Indices, rows: npt.NDArray[np.integer[Any]]
-) -> tuple[npt.NDArray[np.int64], Indices]:
-    """Return these compressed rows in another order."""
-    sizes = np.diff(offsets)[rows]
-    ends = np.concatenate(([0], np.cumsum(sizes)))
-    within = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
-    return ends, members[np.repeat(offsets[rows], sizes) + within]
 
 
 # ---- Loops
@@ -247,9 +263,9 @@ def levels_of(program: Program) -> Indices:
     # A rule with several heads is one rule for each of them here.
     rule = np.repeat(np.arange(program.R), program.head_sizes)
     heads = program.head_indices
-    ends, literals = reorder_rows(program.body_indptr, program.body_literals, rule)
-    uses = invert_rows(Rows(ends, atoms_of_literals(literals)), program.M)
-    order = order_rules(uses, Rows(np.arange(len(heads) + 1), heads))
+    ends, literals = Csr(program.body_indptr, program.body_literals).take(rule)
+    uses = Csr(ends, atoms_of_literals(literals)).transpose(program.M)
+    order = order_rules(uses, Csr(np.arange(len(heads) + 1), heads))
     level = np.zeros(program.M, np.int32)
     arrays = (
         ends, literals, heads, order.rules, order.block_ptr, order.cyclic,
@@ -278,7 +294,7 @@ def divide(program: Program, level: Indices) -> tuple[Stratum, ...]:
     for chosen in np.split(by_level, cuts):
         heads = program.head_indices[chosen]
         rules, starts = np.unique(rule[chosen], return_index=True)
-        ends, literals = reorder_rows(program.body_indptr, program.body_literals, rules)
+        ends, literals = Csr(program.body_indptr, program.body_literals).take(rules)
         negated, members = literals < 0, atoms_of_literals(literals)
         positive = np.unique(np.concatenate((heads, members[~negated])))
         negative = np.unique(members[negated])
