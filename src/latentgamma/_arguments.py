@@ -53,7 +53,7 @@ def _index(value: Any) -> int | None:
 def real_number(name: str, value: Any, expected: str, accept: Callable[[float], bool]) -> float:
     """Return a number that is accepted, as a plain float; `expected` says which ones are.
 
-    >>> real_number("noise", 0.1, "a share from 0 to 1", lambda share: 0 <= share <= 1)
+    >>> real_number("noise", 0.1, "a fraction from 0 to 1", lambda fraction: 0 <= fraction <= 1)
     0.1
     """
     if not isinstance(value, (bool, str)):

@@ -14,7 +14,7 @@ _SECONDS_BETWEEN = 0.1
 class _Bar(Protocol):
     """Where a bar is drawn."""
 
-    def show(self, text: str, share: float) -> None:
+    def show(self, text: str, fraction: float) -> None:
         """Draw the bar with its text, filled to this fraction."""
 
     def close(self) -> None:
@@ -48,16 +48,16 @@ class ProgressBar:
             total: the number of all its jobs.
         """
         if isinstance(entry, str):
-            text, share = f"{entry}: {done} of {total}", (done or 0) / (total or 1)
+            text, fraction = f"{entry}: {done} of {total}", (done or 0) / (total or 1)
         else:
-            text, share = f"{entry.stage}, {entry.explained:.0%} explained", entry.explained
+            text, fraction = f"{entry.stage}, {entry.explained:.0%} explained", entry.explained
         now = time.monotonic()
         if self._bar is None:
             self._bar = _new_bar()
         elif now - self._last < _SECONDS_BETWEEN:
             return
         self._last = now
-        self._bar.show(text, min(1.0, max(0.0, share)))
+        self._bar.show(text, min(1.0, max(0.0, fraction)))
 
     def close(self) -> None:
         """Remove the bar; a later call draws a new one."""
@@ -83,7 +83,7 @@ def _in_notebook() -> bool:
 
 
 class _NoBar:
-    def show(self, text: str, share: float) -> None:
+    def show(self, text: str, fraction: float) -> None:
         pass
 
     def close(self) -> None:
@@ -96,10 +96,10 @@ class _NotebookBar:
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def show(self, text: str, share: float) -> None:
+    def show(self, text: str, fraction: float) -> None:
         from IPython.display import HTML, display
 
-        bar = f'<progress value="{share:.3f}" max="1"></progress> <small>{escape(text)}</small>'
+        bar = f'<progress value="{fraction:.3f}" max="1"></progress> <small>{escape(text)}</small>'
         if self._handle is None:
             self._handle = display(HTML(bar), display_id=True)
         else:
@@ -125,8 +125,8 @@ class _TerminalBar:
         self._task = self._bar.add_task("", total=1.0)
         self._bar.start()
 
-    def show(self, text: str, share: float) -> None:
-        self._bar.update(self._task, description=text, completed=share)
+    def show(self, text: str, fraction: float) -> None:
+        self._bar.update(self._task, description=text, completed=fraction)
 
     def close(self) -> None:
         self._bar.stop()

@@ -123,7 +123,7 @@ def test_steps_none_is_certified_for_the_dtype_of_the_states() -> None:
                 assert torch.equal(model(state) > 0.5, wanted)
             else:
                 refused += 1
-                with pytest.raises(lg.errors.ModelError, match="needs a certified window"):
+                with pytest.raises(lg.errors.CertificateError, match="needs a certified window"):
                     model(state)
     assert min(ran, refused, others) > 0
     strata_model = lg.oracle(LAYERS)

@@ -43,6 +43,7 @@ CALLS = {
     "closures": lambda **options: lg.closures(PROGRAM, [["a"]], **options),
     "extract": lambda **options: lg.extract(model(), **options),
     "fit": lambda **options: lg.fit(ROWS, ROWS, **options),
+    "load": lambda **options: lg.load("nowhere.lp", **options),
     "oracle": lambda **options: lg.oracle(PROGRAM, **options),
     "shortcuts": lambda **options: lg.shortcuts(
         PROGRAM, CATEGORIES, ["c"], {"x": np.zeros((1,), int)}, **options
@@ -80,14 +81,15 @@ CALLS = {
 ALSO = {
     "Inference": ["error", "seed"],
     "Layer": ["tolerance", "gate", "inference"],
-    "certify": ["depth"],
+    "certify": ["depth", "dtype"],
     "closures": ["threads"],
     "distributed.RayExecutor": ["workers"],
     "fit": ["max_body", "holdout", "homotopy", "known", "refine", "forbidden", "progress"],
     "generators.random": ["body"],
     "operator.Homotopy": ["sharpness", "gate"],
     "operator.tolerance": ["depth", "steps"],
-    "oracle": ["dtype"],
+    "load": ["format"],
+    "oracle": ["dtype", "device"],
     "paper.gradient_report": ["steps"],
     "paper.parameter_count": ["form"],
     "relational.fit": ["recursive"],

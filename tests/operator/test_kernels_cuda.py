@@ -241,7 +241,7 @@ def test_steps_none_sees_every_change_of_the_parameters() -> None:
         model.offset.data.add_(100.0)  # a version counter does not see this
         for _ in range(3):
             assert torch.equal(model(state), before)
-    with pytest.raises(lg.errors.ModelError, match="certified window"):
+    with pytest.raises(lg.errors.CertificateError, match="certified window"):
         model(state)
     model.offset.data.copy_(offset)
     assert torch.equal(model(state), before)

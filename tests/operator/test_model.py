@@ -15,7 +15,7 @@ import torch
 import latentgamma as lg
 import paper_reference as paper
 from latentgamma import Constants, LatentGamma, Program, certify, generators, oracle, parse
-from latentgamma.errors import ArgumentError, FactsError, ModelError, StateError
+from latentgamma.errors import ArgumentError, CertificateError, FactsError, ModelError, StateError
 from latentgamma.operator import model as module
 from latentgamma.operator import rules as stages
 from latentgamma.operator.kernels.cpu_launch import CompiledClosure
@@ -252,7 +252,9 @@ def test_steps_none_gives_up_inside_the_window() -> None:
 def test_steps_none_needs_a_window() -> None:
     soft = Constants(body=3.0, head=5.0, sharpness=0.5, confidence=0.95, gain=5.0, gate=5.0)
     model = oracle(generators.chain(12, body=2), soft)
-    with pytest.raises(ModelError, match=r"certified window, but nothing is proved.*pass steps="):
+    with pytest.raises(
+        CertificateError, match=r"certified window, but nothing is proved.*pass steps="
+    ):
         model(model.state([]))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from latentgamma import Program, load, oracle, parse, save
 from latentgamma.datalog.ground import read
-from latentgamma.errors import LatentGammaError, ParseError, ProgramError
+from latentgamma.errors import ArgumentError, LatentGammaError, ParseError, ProgramError
 from latentgamma.program import rule_text
 from latentgamma.program.files import SUFFIXES, dumps
 from random_programs import programs
@@ -250,7 +250,7 @@ def test_the_format_may_be_named(tmp_path: Path) -> None:
     assert load(path, format="lp") == parse("b :- a.")
     path.write_bytes(gzip.compress(dumps(EXAMPLE, ".json").encode()))
     assert load(path, format="json.gz") == EXAMPLE
-    with pytest.raises(ProgramError, match=r"the format of '\.toml' is not known"):
+    with pytest.raises(ArgumentError, match=r"format must be one of 'lp', .*, not 'toml'"):
         load(path, format="toml")
 
 

@@ -39,6 +39,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._arguments import one_of
+
 Array: TypeAlias = npt.NDArray[np.float64]
 #: How many terms or roundings, one number or one for each row.
 Counts: TypeAlias = npt.NDArray[np.floating] | npt.NDArray[np.integer] | float
@@ -97,7 +99,7 @@ class Rounding(NamedTuple):
     @classmethod
     def of(cls, dtype: str) -> Rounding:
         """Return the arithmetic of states of this dtype."""
-        digits, least = _STORED[dtype]
+        digits, least = _STORED[one_of("dtype", dtype, _STORED)]
         if dtype == "float64":
             return cls(dtype, WIDE, 2.0**-1022, digits, least)
         return cls(dtype, 2.0**-24, 2.0**-126, digits, least)

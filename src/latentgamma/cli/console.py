@@ -220,7 +220,7 @@ def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
     It is a function of the stage, the fraction explained, the number of rules and the new rules.
     """
     if not shows_progress():
-        yield lambda stage, share, rules, new: None
+        yield lambda stage, fraction, rules, new: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -233,10 +233,10 @@ def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
     task = bar.add_task("learning", total=1.0, rules="")
     waiting: list[str] = []
 
-    def show(stage: str, share: float, rules: int, new: Sequence[str]) -> None:
+    def show(stage: str, fraction: float, rules: int, new: Sequence[str]) -> None:
         waiting.extend(new)
         count = f"{rules:,} {'rule' if rules == 1 else 'rules'}"
-        bar.update(task, description=stage, completed=share, rules=count)
+        bar.update(task, description=stage, completed=fraction, rules=count)
         if waiting and bar.live.is_started:
             console.print("\n".join(f"+ {rule}" for rule in waiting), style="dim", soft_wrap=True)
             waiting.clear()

@@ -460,6 +460,7 @@ def load(
         ProgramError: if the file cannot be read, its name does not say how, or the program is
             not stratified.
         ParseError: if its content is not a program.
+        ArgumentError: if there is no such format.
     """
     data, suffix, shown = files.content(path, format)
     return read(data, suffix, path=shown)

@@ -177,7 +177,7 @@ def check_options(
     options = FitOptions(
         kind=one_of("kind", kind, get_args(Kind)),
         method=one_of("method", method, get_args(Method)),
-        noise="auto" if noise == "auto" else _share("noise", noise, 0.5, ', or "auto"'),
+        noise="auto" if noise == "auto" else _fraction("noise", noise, 0.5, ', or "auto"'),
         seed=whole_number("seed", seed),
         known=known,
         refine=refine,
@@ -185,7 +185,7 @@ def check_options(
         bodies=_names("bodies", bodies),
         forbidden=_pairs(forbidden),
         max_body=None if max_body is None else whole_number("max_body", max_body),
-        holdout=None if holdout is None else _share("holdout", holdout, 1.0),
+        holdout=None if holdout is None else _fraction("holdout", holdout, 1.0),
         homotopy=_homotopy(homotopy),
         device=usable_device(device),
         checkpoint=_path(checkpoint),
@@ -225,9 +225,9 @@ def _refuse_unused(options: FitOptions) -> None:
 # ---- Single options
 
 
-def _share(name: str, value: Any, end: float, other: str = "") -> float:
-    expected = f"a share from 0 to {end:g}, {end:g} excluded{other}"
-    return real_number(name, value, expected, lambda share: 0 <= share < end)
+def _fraction(name: str, value: Any, end: float, other: str = "") -> float:
+    expected = f"a fraction from 0 to {end:g}, {end:g} excluded{other}"
+    return real_number(name, value, expected, lambda fraction: 0 <= fraction < end)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...] | None:

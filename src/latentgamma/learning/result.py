@@ -286,8 +286,10 @@ def build_result(
     certificate = certify(model, program)
     models = options.kind == "models"
     every_label = closed and data.noise > 0
-    share = 1.0 if models else explained(program, training, closed=closed, every_label=every_label)
-    history.add_rules("done", learned.rules, share)
+    fraction = (
+        1.0 if models else explained(program, training, closed=closed, every_label=every_label)
+    )
+    history.add_rules("done", learned.rules, fraction)
     found = evidence(learned.rules, learned.alternatives, training, closed=closed)
     # Of models nothing is known about before and after, so notes on that do not apply.
     notes = [n for n in data.observations.notes if not models or n.endswith("rounded")]

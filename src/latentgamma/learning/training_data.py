@@ -44,7 +44,7 @@ def refuse_contradictions(data: Observations) -> None:
         raise DataError(
             f"{quantity(len(found), 'label')} {verb} another one: rows {data.rows[one]} and "
             f"{data.rows[other]} have one state, but {data.atoms[i]!r} follows in only one of "
-            f'them; if labels may be wrong pass noise="auto" or the share of wrong labels'
+            f'them; if labels may be wrong pass noise="auto" or the fraction of wrong labels'
         )
 
 
@@ -123,7 +123,7 @@ def refuse_open_targets(data: Observations) -> None:
         f"the targets are not closures: the facts of row {data.rows[one]} are all in the target "
         f"of row {data.rows[other]}, but {data.atoms[i]!r} follows only in the first; if the "
         f'targets are one step pass kind="transitions", and if labels may be wrong noise="auto" '
-        f"or their share"
+        f"or their fraction"
     )
 
 
@@ -236,9 +236,9 @@ def _noise(data: Observations, options: FitOptions) -> tuple[float, tuple[str, .
     if options.kind == "models":
         return 0.0, ()
     if data.doubt > 0:
-        share = max(data.doubt, 0.0 if noise == "auto" else noise)
+        fraction = max(data.doubt, 0.0 if noise == "auto" else noise)
         note = f"by the labels' own probabilities {data.doubt:.2%} of them round to the wrong side"
-        return min(share, _MOST_NOISE), (note,)
+        return min(fraction, _MOST_NOISE), (note,)
     if noise != "auto":
         return noise, ()
     rate = estimate_noise(
@@ -246,18 +246,20 @@ def _noise(data: Observations, options: FitOptions) -> tuple[float, tuple[str, .
     )
     if rate is None:
         raise DataError(
-            'noise="auto" needs at least 50 labels of atoms that were true before; pass the share '
+            'noise="auto" needs at least 50 labels of atoms that were true before; pass the fraction '
             "of wrong labels as a number"
         )
     note = f"{rate:.2%} of the labels of atoms that were true before are false, so they are wrong"
     return (min(rate, _MOST_NOISE), (note,)) if rate > 0 else (0.0, ())
 
 
-def _split(data: Observations, share: float, seed: int) -> tuple[Observations, Observations | None]:
-    if share == 0 or data.N < _FEWEST_TO_SPLIT:
+def _split(
+    data: Observations, fraction: float, seed: int
+) -> tuple[Observations, Observations | None]:
+    if fraction == 0 or data.N < _FEWEST_TO_SPLIT:
         return data, None
     order = np.random.default_rng(seed).permutation(data.N)
-    held_out = max(1, round(share * data.N))
+    held_out = max(1, round(fraction * data.N))
     return data.subset(np.sort(order[held_out:])), data.subset(np.sort(order[:held_out]))
 
 

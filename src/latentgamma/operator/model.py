@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from latentgamma._arguments import one_of, whole_number, wrong
+from latentgamma._arguments import one_of, usable_device, whole_number, wrong
 from latentgamma._display import Display, Displayed, caption, heat_table, number
 from latentgamma.certificate.bounds import Reading
 from latentgamma.certificate.certify import Certificate, certify
 from latentgamma.certificate.constants import ClosedForm, Constants, HeadSharing, certified_strata
 from latentgamma.certificate.parts import Places
 from latentgamma.engine.tensors import ZeroGradientWatch, values_can_be_read
-from latentgamma.errors import ModelError, StateError
+from latentgamma.errors import CertificateError, ModelError, StateError
 from latentgamma.operator.kernels.interface import Parameters, RecordedRuns, is_worth_a_kernel
 from latentgamma.operator.rules import (
     KNOWN_GATES,
@@ -711,9 +711,9 @@ class LatentGamma(nn.Module):
         Raises:
             StateError: the state is not one.
             ArgumentError: the number of steps is not one, or there is no such `memory`.
-            ModelError: `steps=None` with `logits=True`, or on a model without a program or without a
-                certified window; there is no such `memory`; or `logits=True` with negation.
-            CertificateError: `steps=None` with negation on a model without a certified window.
+            ModelError: `steps=None` with `logits=True`, or on a model without a program; or
+                `logits=True` with negation.
+            CertificateError: `steps=None` on a model without a certified window.
         """
         state = checked_state(state, self.M, self.device)
         one_of("memory", memory, MEMORIES)
@@ -735,7 +735,7 @@ class LatentGamma(nn.Module):
         if logits:
             require_definite_model(self, "logits=True")
         if steps is None:
-            steps = int(self._certificate(state.dtype).require().t_min)
+            steps = int(self._certified(state.dtype).t_min)
         for s, part in enumerate(self.parts):
             atom, negated, derived = (getattr(self, f"{name}_{s}") for name in _PLACES)
             given = state.index_select(-1, atom)  # (…, m)
@@ -826,9 +826,7 @@ class LatentGamma(nn.Module):
             closed = None if on_gpu is None else run_until_closed_on_gpu(model, run, on_gpu, state)
             if closed is not None:
                 return closed
-        certificate = self._certificate(state.dtype)
-        if not certificate.holds:
-            raise ModelError(f"steps=None needs a certified window, but {certificate}; pass steps=")
+        certificate = self._certified(state.dtype)
         closure = self._closures.get(certificate.rules[0], state.device)
         return run_until_closed(run, closure, certificate, state)
 
@@ -906,6 +904,15 @@ class LatentGamma(nn.Module):
             self.parts[0].rules.in_any_process,
         )
 
+    def _certified(self, dtype: torch.dtype) -> Certificate:
+        """Return the certificate that `steps=None` needs."""
+        certificate = self._certificate(dtype)
+        if not certificate.holds:
+            raise CertificateError(
+                f"steps=None needs a certified window, but {certificate}; pass steps="
+            )
+        return certificate
+
     def reading(
         self,
         program: Program,
@@ -980,8 +987,8 @@ class LatentGamma(nn.Module):
 
         Raises:
             FactsError: if these are not facts of the program.
-            ModelError: if the model has no program or no certified window.
-            CertificateError: with negation, if the model has no certified window.
+            ModelError: if the model has no program.
+            CertificateError: if the model has no certified window.
         """
         with torch.no_grad():
             return self._need_program("to name facts").names(
@@ -1150,7 +1157,7 @@ def oracle(
 
     Raises:
         ProgramError: if the first argument is not a program.
-        ArgumentError: if an option is not one of those above.
+        ArgumentError: if an option is not one of those above, or the device cannot be used.
         ModelError: if the dense form does not fit in memory.
         CertificateError: if no certified constants exist for this program and dtype.
     """
@@ -1161,6 +1168,9 @@ def oracle(
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype not in STATE_DTYPES:
         raise wrong("dtype", "torch.float64, float32, float16 or bfloat16", dtype)
+    if device is None:
+        device = torch.get_default_device()
+    usable_device(device)
     strata = program.strata
     if constants is None:
         chosen = certified_strata(program, dtype=str(dtype).removeprefix("torch."), gate=gate)
@@ -1192,7 +1202,7 @@ def oracle(
             )
         parts.append(part)
     model = parts[0] if program.definite else LatentGamma.from_strata(parts, program)
-    return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
+    return model.to(device=device, dtype=dtype)
 
 
 def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:

@@ -448,12 +448,12 @@ def _expected(results: Validation) -> Table:
 
 
 def _proved(row: NoiseRow) -> Cell:
-    share = f"{sum(row.certified)}/{len(row.certified)}"
+    fraction = f"{sum(row.certified)}/{len(row.certified)}"
     ends = [end for end, held in zip(row.t_max, row.certified, strict=True) if held]
     if not ends:
-        return Cell(share)
+        return Cell(fraction)
     finite = [end for end in ends if end is not None]
-    return Cell(f"{share}, to {min(finite):,.0f}" if finite else f"{share}, no end")
+    return Cell(f"{fraction}, to {min(finite):,.0f}" if finite else f"{fraction}, no end")
 
 
 def _critical_table(results: Validation) -> Table:

@@ -6,6 +6,7 @@ import gzip
 import os
 import zlib
 
+from latentgamma._arguments import one_of
 from latentgamma._atomic_write import write_bytes
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.dimacs import read_dimacs, write_dimacs
@@ -16,6 +17,8 @@ from latentgamma.program.rule_text import decode_text, read_rule_bytes
 _RULE_TEXT = (".lp", ".pl", ".dl")
 #: The suffixes a program's file can have; each may be followed by .gz.
 SUFFIXES = (*_RULE_TEXT, ".cnf", ".json")
+#: The names of the formats: a suffix without its dot, for a compressed file with .gz.
+FORMATS = (*(s[1:] for s in SUFFIXES), *(f"{s[1:]}.gz" for s in SUFFIXES))
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -29,10 +32,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, str, str]:  # noqa: A002
     """Return the bytes of a file, its suffix or that of a format, and its name in errors."""
     shown = _path_text(path, "load")
+    named = None if format is None else f".{one_of('format', format, FORMATS)}"
     try:
         with open(path, "rb") as file:
-            suffix = _find_suffix(shown) if format is None else _find_suffix(f".{format}")
-            return file.read(), suffix, shown
+            return file.read(), named or _find_suffix(shown), shown
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if isinstance(error, ProgramError):
             raise

@@ -446,7 +446,7 @@ def mine_chains(
     """
     whole_number("max_length", max_length, 1, 2)
     real_number("min_support", min_support, "a number from 1 on", lambda x: x >= 1)
-    real_number("min_confidence", min_confidence, "a share from 0 to 1", lambda x: 0 <= x <= 1)
+    real_number("min_confidence", min_confidence, "a fraction from 0 to 1", lambda x: 0 <= x <= 1)
     rows = [tuple(triple) for triple in triples]
     if not rows or any(len(row) != 3 for row in rows):
         raise DataError("a graph is a list of triples (head, relation, tail), and not empty")

@@ -114,14 +114,14 @@ def fit(
         if progress is not None:
             progress(step)
 
-    share = None if noise == "auto" else float(noise)
+    fraction = None if noise == "auto" else float(noise)
     estimate: float | None = None
     if method == "gradient":
-        found, wrong = gradient_search(problem, options, share, budget, report)
-        estimate = (share or wrong) if noise else None
+        found, wrong = gradient_search(problem, options, fraction, budget, report)
+        estimate = (fraction or wrong) if noise else None
     elif noise:
-        found, wrong = noisy_search(problem, options, share, budget, report)
-        estimate = share or wrong
+        found, wrong = noisy_search(problem, options, fraction, budget, report)
+        estimate = fraction or wrong
     else:
         about = {
             "data": problem.digest,
@@ -179,6 +179,6 @@ def _refuse_without_effect(noise: Any, method: Any, invent: int, checkpoint: Any
 def _check_others(noise: Any, method: Any, time_limit: Any) -> None:
     one_of("method", method, ("auto", "search", "gradient"))
     if noise != "auto":
-        expected = 'a share from 0 to 0.5, 0.5 excluded, or "auto"'
-        real_number("noise", noise, expected, lambda share: 0 <= share < 0.5)
+        expected = 'a fraction from 0 to 0.5, 0.5 excluded, or "auto"'
+        real_number("noise", noise, expected, lambda fraction: 0 <= fraction < 0.5)
     real_number("time_limit", time_limit, "a number of seconds above 0", lambda x: x > 0)

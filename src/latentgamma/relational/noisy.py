@@ -86,9 +86,9 @@ class LabelCost:
 
     def weight(self, positive: int) -> float:
         """Return the bits that one more right label saves."""
-        share = self.noise if self.noise is not None else min(0.25, positive / (2 * self.labels))
-        share = max(share, 0.5 / self.labels)
-        return math.log2((1 - share) / share)
+        fraction = self.noise if self.noise is not None else min(0.25, positive / (2 * self.labels))
+        fraction = max(fraction, 0.5 / self.labels)
+        return math.log2((1 - fraction) / fraction)
 
 
 @dataclass(order=True)
@@ -618,20 +618,20 @@ def _train(
     for step in range(1, _STEPS + 1):
         if budget.over:
             break
-        share = 1 / (1 + np.exp(-odds))
-        used = rng.random((_SAMPLES, count)) < share
+        probability = 1 / (1 + np.exp(-odds))
+        used = rng.random((_SAMPLES, count)) < probability
         sets = [tuple(np.flatnonzero(row).tolist()) for row in used]
         lengths = scorer.total(sets)
         at = int(np.argmin(lengths))
         best = min(best, (float(lengths[at]), sets[at]))
         # The baseline of each sample is the mean of the others.
         advantage = (lengths - lengths.mean()) * (_SAMPLES / (_SAMPLES - 1))
-        gradient = (advantage[:, None] * (used - share)).mean(axis=0)
+        gradient = (advantage[:, None] * (used - probability)).mean(axis=0)
         speed = 0.9 * speed + 0.1 * gradient
         scale = 0.99 * scale + 0.01 * gradient**2
         size = np.sqrt(scale / (1 - 0.99**step)) + 1e-9
         odds = np.clip(odds - _RATE * speed / (1 - 0.9**step) / size, -_BOUND, _BOUND)
-        sure = np.minimum(share, 1 - share).max() < 0.02
+        sure = np.minimum(probability, 1 - probability).max() < 0.02
         if sure and step > 50:
             break
     return _needed_rules(scorer, best)
