@@ -8,7 +8,7 @@ Bad input raises; a numerical failure is data (a certificate with a status).
     ├── FactsError (ValueError)         facts that this program does not have
     ├── StateError (ValueError)         a tensor that is not a state of this model
     ├── ModelError (ValueError)         options or a file that do not fit a model
-    ├── DataError (ValueError)          observations that cannot be learned from
+    ├── DataError (ValueError)          observations or requests that cannot be used
     ├── ArgumentError (ValueError)      an argument of another kind, or outside its range
     ├── CertificateError (RuntimeError) a certificate that was required and does not hold
     └── DistributedError (RuntimeError) a process of a distributed run stopped or does not answer
@@ -93,7 +93,7 @@ class ModelError(LatentGammaError, ValueError):
 
 
 class DataError(LatentGammaError, ValueError):
-    """Observations cannot be learned from: shape, range or contradiction."""
+    """Observations or requests cannot be used: shape, kind, range or contradiction."""
 
 
 class ArgumentError(LatentGammaError, ValueError):

@@ -11,7 +11,8 @@ import re
 
 from latentgamma.program.names import (
     add_quotes,
-    quote,
+    is_plain,
+    quote_argument,
     read_name,
 )
 
@@ -29,7 +30,7 @@ def encode_name(name: str) -> str:
     >>> encode_name("größe(a)"), encode_name("night train")
     ("'x6772c3b6c39f65(a)", "'x6e6967687420747261696e")
     """
-    if quote(name) != name or name.isdigit():
+    if not is_plain(name) or name.isdigit():
         return f"'x{name.encode('utf-8', 'surrogatepass').hex()}"
     return _part.sub(_encoded_part, name)
 
@@ -74,7 +75,7 @@ def decode_text(text: str) -> str:
 
 def _decoded(found: re.Match[str]) -> str:
     if found[2]:
-        return quote(_content(found[2]))
+        return quote_argument(_content(found[2]))
     if found[1].isprintable():
         return found[1]
     content = _clingo_escape.sub(

@@ -35,7 +35,13 @@ from latentgamma.program.files import read_text
 from latentgamma.program.graph import NotStratifiedError
 from latentgamma.program.names import quote
 from latentgamma.program.program import Program
-from latentgamma.program.rule_text import decode_text, error_at, normalize_text, read_rules
+from latentgamma.program.rule_text import (
+    ConditionError,
+    decode_text,
+    error_at,
+    normalize_text,
+    read_rules,
+)
 
 # ---- From Datalog text to a ground program
 
@@ -502,7 +508,8 @@ def _place_of_negation(error: NotStratifiedError, text: str, path: str) -> Parse
 
 def _ground_text(text: str, path: str, error: ParseError) -> Program:
     """Return the program of a text that the reader of ground rules refused, if it has variables."""
-    if not any(found["sign"] for found in _sign_of_datalog.finditer(text)):
+    has_variables = any(found["sign"] for found in _sign_of_datalog.finditer(text))
+    if isinstance(error, ConditionError) or not has_variables:
         raise error
     if not has_clingo():
         raise ParseError(

@@ -23,7 +23,7 @@ from latentgamma.program.facts import Mask
 from latentgamma.program.names import (
     UnreadableName,
     quote,
-    read_name,
+    read_atom,
 )
 from latentgamma.program.program import (
     Indices,
@@ -253,7 +253,7 @@ _NONE = np.zeros(0, np.int32)
 def _name_in(written: str) -> str | None:
     """Return the name in a comment: as in rule text, or any one word; None if there is none."""
     try:
-        name, end = read_name(written)
+        name, end = read_atom(written)
     except UnreadableName:
         name, end = "", 0
     if end == len(written):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from latentgamma._text import shortened
 from latentgamma.errors import FactsError, unknown_atoms
-from latentgamma.program.names import UnreadableName, read_name
+from latentgamma.program.names import UnreadableName, read_atom
 
 # ---- Facts in arrays: booleans, states, and integers that are values or indices
 
@@ -252,7 +252,7 @@ def find_name(program: Atoms, name: str) -> int | None:
         return index
     text = name.strip()
     try:
-        read, end = read_name(text)
+        read, end = read_atom(text)
     except UnreadableName:
         return None
     return program.index.get(read) if end == len(text) else None

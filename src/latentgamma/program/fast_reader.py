@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from latentgamma.program.compilation import compile_loop
-from latentgamma.program.program import Indices, Program
+from latentgamma.program.program import Program
 
 # ---- Rows of a compressed array as sorted sets
 
@@ -302,9 +302,9 @@ def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int,
 
 # ---- The reader of plain rules
 # It reads words, numbers, ground terms, quoted names without escapes, `:-`, `<-`, `#external`,
-# `#show` and the comments `%` and `/* */`. At anything else, right or wrong, it stops and says
-# where, and `rule_text` goes on from there. What it does read it reads exactly as `rule_text`
-# does, which a test checks.
+# `#show` and the comments `%` and `/* */`. At anything else, right or wrong, it stops, and
+# `rule_text` goes on from the start of that statement. What it does read it reads exactly as
+# `rule_text` does, which a test checks.
 
 _PERCENT, _STAR, _MINUS = b"%*-"
 _DOT, _SLASH, _COLON, _LESS, _GREATER, _HASH = b"./:<>#"
@@ -314,41 +314,26 @@ _SHOW = np.frombuffer(b"#show", np.uint8)
 _non_word = re.compile(r"[^\x00-\x7f\w]").search
 
 
-class Rest(NamedTuple):
-    """Where the compiled reader stopped, and what it knows of the statement there."""
+def scan_rules(data: bytes) -> tuple[Program, int] | None:
+    """Return the program of the statements read, and where the next statement may start.
 
-    at: int  # where the token is that it left, in bytes
-    token_end: int  # where the token before that ends
-    last: str  # what that token is: "" if a statement starts, "atom", ",", ":-" or "<-"
-    heads: Indices  # the atoms before the arrow of the statement
-    body: Indices  # those after it
+    The result is None if the text cannot be read at all.
 
-
-def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
-    """Return the program of the statements read, and the rest; None if this text cannot be read.
-
-    >>> program, rest = scan_rules(b"bird :- penguin.  % comment")
-    >>> print(program)
+    >>> program, end = scan_rules(b"bird :- penguin.  % comment")
+    >>> print(program), end
     bird :- penguin.
-    >>> rest is None
-    True
-    >>> program, rest = scan_rules(b"bird :- penguin.  flies :- bird, not penguin.")
-    >>> rest.at, rest.last
-    (33, ',')
+    (None, 27)
+    >>> scan_rules(b"bird :- penguin.  flies :- bird, not penguin.")[1]
+    16
 
     Args:
         data: a UTF-8 text without a byte order mark.
     """
     if b"\0" in data or data.count(b"\r") != data.count(b"\r\n"):
         return None
-    understood, count, stop, joined, *rows, heads, body = _scan(np.frombuffer(data, np.uint8))
+    understood, count, end, joined, *rows = _scan(np.frombuffer(data, np.uint8))
     if not understood:
         return None
-    at, token_end, last, arrow = stop.tolist()
-    rest = None
-    if at < len(data) or last:
-        sign = ":-" if arrow == _COLON else "<-"
-        rest = Rest(at, token_end, ("", "atom", ",", sign)[last], heads, body)
     try:
         names = joined.tobytes().decode()
         if not data.isascii():
@@ -357,14 +342,14 @@ def scan_rules(data: bytes) -> tuple[Program, Rest | None] | None:
             data.decode()  # comments must be valid UTF-8 too
     except UnicodeDecodeError:
         return None
-    return Program._from_sorted_rows(tuple(names.split("\n")[:count]), *rows), rest
+    return Program._from_sorted_rows(tuple(names.split("\n")[:count]), *rows), end
 
 
 @compile_loop
 def _scan(
     data: _Bytes,
-) -> tuple[bool, int, _Array, _Bytes, _Array, _Array, _Array, _Array, _Array, _Array]:
-    """Return whether this worked, the atoms (number, names by line), the rows, and what is left."""
+) -> tuple[bool, int, int, _Bytes, _Array, _Array, _Array, _Array]:
+    """Return whether this worked, the number of atoms, the end, the names by line, and the rows."""
     size = len(data)
     # A comma, an arrow or a dot follows each atom, and a rule has one dot and at most one
     # arrow. Memory that is reserved and never written costs nothing.
@@ -391,7 +376,7 @@ def _scan(
     arrow = 0  # the first byte of this statement's arrow
     declaring = False
     last = 0  # the token before: 0 none in this statement, 1 an atom, 2 a comma, 3 an arrow
-    start = token_end = at = 0  # where this statement may start, the last token ends, and we are
+    start = at = 0  # where this statement may start, and where we are
     while at < size:
         byte = data[at]
         following = data[at + 1] if at + 1 < size else np.uint8(0)
@@ -473,29 +458,19 @@ def _scan(
                 break
         else:
             break
-        token_end = at
     table = intern_names(table, names, counts, waiting, statement_start, batch, heads, bodies)
-    if last and not arrow:
-        # Without an arrow these may be no heads at all: forget what this statement added.
+    if last:  # what comes next is for the other reader: forget what this statement added
         counts[ATOMS], counts[NAMES_END] = counts[ATOMS_BEFORE], counts[END_BEFORE]
-        at = token_end = start
-        last = 0
-        head_count = head_ends[rules]
-    stop = np.empty(4, np.int64)
-    stop[0], stop[1], stop[2], stop[3] = at, token_end, last, arrow
-    # Sealing only moves indices to the left, so that what is left stays where it is.
-    head_start, body_start = head_ends[rules], body_ends[rules]
+        at = start
     return (
         len(table) > 0,
         counts[ATOMS],
-        stop,
+        at,
         names[: counts[NAMES_END]],
         body_ends[: rules + 1],
         bodies[: sort_rows(bodies, body_ends[: rules + 1])],
         head_ends[: rules + 1],
         heads[: sort_rows(heads, head_ends[: rules + 1])],
-        heads[head_start:head_count],
-        bodies[body_start:body_count],
     )
 
 

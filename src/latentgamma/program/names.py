@@ -4,12 +4,16 @@ A name is any non-empty string. It is written without quotes when it is a word t
 variable (`bird`, `_x1`, `größe`), a number (`3`), or a ground term without spaces
 (`edge(a,b)`, `p(f(x),-3,"x y")`); every other name is written in quotes (`'not'`, `'x y'`).
 Between quotes `\\ \' \" \n \r \t \uXXXX \UXXXXXXXX` mean what they mean in Python.
+
+A *condition* compares a column with a constant: `age < 18`, `status = open`,
+`country in {ir, kp}`, `income is missing`. Its name is that text, and it is written without quotes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TypeAlias
 
 # Non-ASCII word characters count as lower-case letters; 'not' is reserved for an error.
 _WORD = r"(?!not(?!\w))_*+[^\WA-Z0-9_]\w*+"
@@ -48,7 +52,17 @@ def quote(name: str) -> str:
     >>> print(quote("bird"), quote("edge(a,b)"), quote("edge(a, b)"), quote("it's\n"))
     bird edge(a,b) 'edge(a, b)' 'it\'s\n'
     """
-    return name if _bare.fullmatch(name) or _is_nested_term(name) else add_quotes(name, "'")
+    return name if is_plain(name) or _is_canonical(name) else add_quotes(name, "'")
+
+
+def quote_argument(name: str) -> str:
+    """Return the name as an argument of a term: as `quote` does, but a condition is quoted too."""
+    return name if is_plain(name) else add_quotes(name, "'")
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a name is a word, a number or a ground term, as rule text and clingo have it."""
+    return _bare.fullmatch(name) is not None or _is_nested_term(name)
 
 
 def is_word(name: str) -> bool:
@@ -82,6 +96,21 @@ def read_name(text: str, start: int = 0) -> tuple[str, int]:
     if plain := _bare.match(text, start):
         return plain[0], plain.end()
     raise UnreadableName(start)
+
+
+def read_atom(text: str, start: int = 0) -> tuple[str, int]:
+    """Return the name or the condition written at `start`, and where it ends.
+
+    >>> read_atom("edge( a, b )"), read_atom("age<18"), read_atom("'Net Income' >= 1e3")
+    (('edge(a,b)', 12), ('age < 18', 6), ("'Net Income' >= 1000", 19))
+    """
+    name, end = read_name(text, start)
+    found = read_comparison(text, end)
+    if found is None:
+        return name, end
+    if not is_column(text, start, end):
+        raise UnreadableName(start, _NOT_A_COLUMN)
+    return condition_text(name, *found[:2]), found[2]
 
 
 def _is_nested_term(name: str) -> bool:
@@ -160,7 +189,7 @@ def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
             continue
         if part[0] in _content:
             content, end = _read_quoted(text, at)
-            written = add_quotes(content, '"') if part[0] == '"' else quote(content)
+            written = add_quotes(content, '"') if part[0] == '"' else quote_argument(content)
             if not content and part[0] == "'":
                 raise UnreadableName(at, "a name must not be empty")
             if written != text[at:end]:
@@ -184,3 +213,145 @@ def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
                 raise UnreadableName(at - 1, "a tuple of arguments has at least two members")
             if not levels:
                 return "".join((*pieces, text[copied:at])), at
+
+
+# ---- Conditions: a column compared with a constant, with constants of a set, or missing
+
+#: A number or a text.
+Constant: TypeAlias = "int | float | str"
+#: What a column is compared with: several constants after `in`, nothing after `is missing`.
+Operand: TypeAlias = "Constant | tuple[Constant, ...] | None"
+#: The comparisons that a condition can have.
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "is missing")
+
+_NOT_A_COLUMN = (
+    "a condition compares a column, which is a word or a name in quotes, with a constant"
+)
+# '=>' and '<-' are arrows. Where an arrow came before, '<-3' compares with a negative number.
+_comparator = re.compile(
+    r"""[ \t\n]*+(?:
+      (==?(?!>)|!=|<=(?!>)|>=|<(?!-)|<(?=-[.0-9])|>)
+    | (in)(?!\w)(?=[ \t\n]*+\{)
+    | (is)[ \t\n]++missing(?!\w)
+    )[ \t\n]*+""",
+    re.VERBOSE,
+).match
+_number = re.compile(r"-?(?:[0-9]++(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+(?!\w)").match
+_word = re.compile(_WORD).match
+_in_set = re.compile(r"[ \t\n]*+([,}])[ \t\n]*+").match
+_may_be_condition = re.compile(r"[=<>]|\bin\b|\bmissing$").search
+#: Whole numbers from here on are kept as floating-point numbers.
+_LARGEST_INT = 2**53
+
+
+def condition_text(column: str, op: str, value: Operand) -> str:
+    """Return a condition as its name has it.
+
+    >>> condition_text("age", "<", 18.0), condition_text("country", "in", ("kp", "ir", "U S"))
+    ('age < 18', 'country in {"U S", ir, kp}')
+    """
+    left = column if is_word(column) else add_quotes(column, "'")
+    if isinstance(value, tuple):
+        return f"{left} {op} {{{', '.join(map(constant_text, sorted(set(value))))}}}"
+    return f"{left} {op}" if value is None else f"{left} {op} {constant_text(value)}"
+
+
+def constant_text(value: Constant) -> str:
+    """Return a constant as rule text has it: a number, a word, or a text in double quotes."""
+    if isinstance(value, str):
+        return value if is_word(value) else add_quotes(value, '"')
+    return repr(plain_number(value))
+
+
+def plain_number(value: float) -> int | float:
+    """Return a number as an int if it is a whole one that is not too large, else as a float."""
+    if abs(value) < _LARGEST_INT and value == int(value):
+        return int(value)
+    return float(value)
+
+
+def is_column(text: str, start: int, end: int) -> bool:
+    """Return whether the name written here can be that of a column: a word, or in quotes."""
+    return text[start] in _content or is_word(text[start:end])
+
+
+def read_comparison(text: str, at: int, *, arrow: bool = True) -> tuple[str, Operand, int] | None:
+    """Return the comparison that stands after a name, its operand and its end; None if none does.
+
+    Args:
+        text: the whole text.
+        at: where the name ends.
+        arrow: whether '<-' cannot be an arrow here.
+    """
+    found = _comparator(text, at)
+    if found is None or (not arrow and text.startswith("<-", found.start(1))):
+        return None
+    at = found.end()
+    if found[3]:
+        return "is missing", None, _comparator_end(text, found)
+    if not found[2]:
+        value, at = _read_constant(text, at)
+        return "=" if found[1] == "==" else found[1], value, at
+    values: list[Constant] = []
+    at += 1
+    while True:
+        if gap := _gap(text, at):
+            at = gap.end()
+        value, at = _read_constant(text, at)
+        values.append(value)
+        mark = _in_set(text, at)
+        if mark is None:
+            raise UnreadableName(at, "expected ',' or '}' after a constant of the set")
+        at = mark.end() if mark[1] == "," else mark.end(1)
+        if mark[1] == "}":
+            break
+    if len({isinstance(value, str) for value in values}) > 1:
+        raise UnreadableName(found.end(), "a set has numbers or texts, not both")
+    return "in", tuple(sorted(set(values))), at
+
+
+def _comparator_end(text: str, found: re.Match[str]) -> int:
+    """Return where 'is missing' ends, without the blanks after it."""
+    return found.start() + len(text[found.start() : found.end()].rstrip(" \t\n"))
+
+
+def _read_constant(text: str, at: int) -> tuple[Constant, int]:
+    if number := _number(text, at):
+        value = float(number[0])
+        if value in (float("inf"), float("-inf")):
+            raise UnreadableName(at, "this number is too large")
+        return plain_number(value), number.end()
+    if text[at : at + 1] in {"'", '"'}:
+        return _read_quoted(text, at)
+    if word := _word(text, at):
+        return word[0], word.end()
+    raise UnreadableName(at, _NOT_A_CONSTANT)
+
+
+_NOT_A_CONSTANT = (
+    'a column is compared with a number, a word such as open, or a text such as "Open"'
+)
+
+
+def split_condition(name: str) -> tuple[str, str, Operand] | None:
+    """Return the column, the comparison and the operand of a condition; None if it is not one.
+
+    >>> split_condition("age < 18"), split_condition("bird")
+    (('age', '<', 18), None)
+    """
+    if not _may_be_condition(name):
+        return None
+    try:
+        column, end = read_name(name)
+        found = read_comparison(name, end)
+    except UnreadableName:
+        return None
+    if found is None or found[2] != len(name) or not is_column(name, 0, end):
+        return None
+    return column, found[0], found[1]
+
+
+def _is_canonical(name: str) -> bool:
+    """Return whether a name is that of a condition, written as `condition_text` does."""
+    parts = split_condition(name)
+    return parts is not None and condition_text(*parts) == name

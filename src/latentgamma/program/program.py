@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed
 from latentgamma.errors import FactsError, ProgramError, unknown_atoms
+from latentgamma.program.conditions import Condition
 from latentgamma.program.facts import Facts, FactSets, Mask, fact_mask, fact_values
-from latentgamma.program.names import quote, rule_text
+from latentgamma.program.names import quote, quote_argument, rule_text
 
 # ---- Values whose arrays cannot be written to, however they were made
 
@@ -83,7 +84,7 @@ class Rule:
     def __str__(self) -> str:
         body = [quote(name) for name in sorted(self.body)]
         body += [f"not {quote(name)}" for name in sorted(self.negated)]
-        return rule_text(map(quote, self.heads), body)
+        return rule_text(map(quote_argument, self.heads), body)
 
 
 class _HasRules(Protocol):
@@ -638,6 +639,17 @@ class Program(Displayed, Immutable):
         """The index of each atom's name."""
         return {name: i for i, name in enumerate(self.atoms)}
 
+    @cached_property
+    def conditions(self) -> dict[str, Condition]:
+        """The atoms that are conditions on a column, such as `age < 18`, by name.
+
+        >>> from latentgamma import parse
+        >>> parse("minor :- age < 18.").conditions
+        {'age < 18': Condition(column='age', op='<', value=18)}
+        """
+        found = ((name, Condition.parse(name)) for name in self.atoms)
+        return {name: condition for name, condition in found if condition is not None}
+
     @property
     def roots(self) -> tuple[str, ...]:
         """Atoms that rules use and none derives: where facts come in."""
@@ -761,6 +773,7 @@ class Program(Displayed, Immutable):
 
     def __str__(self) -> str:
         names = [quote(name) for name in self.atoms]
+        derived = [quote_argument(name) for name in self.atoms] if self.conditions else names
         lines = [] if self._numbered_as_read() else [f"#external {name}." for name in names]
         heads, bodies = self.head_indices.tolist(), self.body_literals.tolist()
         if not self.definite:  # so that names[~i] is the negation of names[i]
@@ -769,7 +782,7 @@ class Program(Displayed, Immutable):
         for j in range(self.R):
             rule_heads = heads[head_ends[j] : head_ends[j + 1]]
             rule_body = bodies[body_ends[j] : body_ends[j + 1]]
-            lines.append(rule_text([names[i] for i in rule_heads], [names[i] for i in rule_body]))
+            lines.append(rule_text([derived[i] for i in rule_heads], [names[i] for i in rule_body]))
         return "\n".join(lines)
 
     def _numbered_as_read(self) -> bool:

@@ -6,19 +6,22 @@ import codecs
 import re
 import unicodedata
 from array import array
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from latentgamma._text import shortened
 from latentgamma.errors import FactsError, ParseError
 from latentgamma.program.facts import Atoms, find_name
-from latentgamma.program.names import FLAT, UnreadableName, read_name
+from latentgamma.program.names import (
+    FLAT,
+    UnreadableName,
+    condition_text,
+    is_column,
+    read_comparison,
+    read_name,
+)
 from latentgamma.program.program import Program
-
-if TYPE_CHECKING:
-    from latentgamma.program.fast_reader import Rest
-
 
 # ---- Texts as they come from files, and errors that show a place in one
 
@@ -55,11 +58,17 @@ def normalize_text(text: str, path: str) -> str:
     return text
 
 
-def error_at(text: str, at: int, problem: str, path: str) -> ParseError:
+class ConditionError(ParseError):
+    """A text has a condition that cannot be read, and could not be one of rules with variables."""
+
+
+def error_at(
+    text: str, at: int, problem: str, path: str, kind: type[ParseError] = ParseError
+) -> ParseError:
     """Return the error that shows this place of a text."""
     start = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at, at + 200)  # a line may be very long; the error shows a window
-    return ParseError(
+    return kind(
         problem,
         source=text[start : at + 200 if end < 0 else end],
         line=text.count("\n", 0, at) + 1,
@@ -189,7 +198,8 @@ _CONSTRUCTS = tuple(
         (
             _AFTER_ATOM,
             r"[!=<>\\]=|=|[<>]|is\b",
-            f"a comparison ({{found}}) {_NOT_DEFINITE}; {_GROUND}",
+            "a comparison ({found}) has a column on its left, a word or a name in quotes, and a "
+            f"constant on its right; if it is about variables, {_GROUND}",
         ),
         (
             f"{_AFTER_ATOM} term",
@@ -279,8 +289,9 @@ def _describe_symbol(text: str, at: int) -> str:
 #               | "#external" atom "." | "#show" anything "."
 #     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
 #     body      = literal { "," literal }
-#     literal   = [ "not" ] atom           "not" after ":-" only
+#     literal   = [ "not" ] ( atom | condition )           "not" after ":-" only
 #     atom      = word | number | term | quoted name       (see `latentgamma.program.names`)
+#     condition = column comparison        the column is a word or a quoted name
 #
 # `<-` is another way to write `:-`, and `->` to write `=>`. Comments are `% …` to the end of
 # the line, `/* … */`, and clingo's `%* … *%`, of which only the last nest. `#external a.`
@@ -310,6 +321,7 @@ _token = re.compile(
 _ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL = range(1, 9)
 _EXTERNAL, _SHOW, _NOT = range(9, 12)
 _ARROWS = (_ARROW, _REVERSED)
+_variable = re.compile(r"(?:_*+[A-Z])\w*+").match
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
 
@@ -343,19 +355,17 @@ def read_rule_bytes(data: bytes, path: str, *, negation: bool = True) -> Program
     scanned = scan_rules(unmarked)
     if scanned is None:
         return _read_rules(decode_text(data, path), path, negation)
-    program, rest = scanned
-    if rest is None:
+    program, end = scanned
+    if end == len(unmarked):
         return program
     text = decode_text(data, path)
-    at, token_end = (  # in the text, where every line end is one character
-        len(unmarked[:n].decode()) - unmarked.count(b"\r", 0, n) for n in (rest.at, rest.token_end)
-    )
-    rest = rest._replace(at=at, token_end=token_end)
-    return _read_rules(text, path, negation, (program, rest))
+    # In the text every line end is one character.
+    at = len(unmarked[:end].decode()) - unmarked.count(b"\r", 0, end)
+    return _read_rules(text, path, negation, (program, at))
 
 
 def _read_rules(
-    text: str, path: str, negation: bool, scanned: tuple[Program, Rest] | None = None
+    text: str, path: str, negation: bool, scanned: tuple[Program, int] | None = None
 ) -> Program:
     """Return the program of a prepared text, read token by token, with all forms and errors.
 
@@ -363,7 +373,7 @@ def _read_rules(
         text: what to read.
         path: what an error calls it.
         negation: whether bodies may have `not`.
-        scanned: what compiled code has read of it, and where it has stopped.
+        scanned: what compiled code has read of it, and the start of the next statement.
     """
     reader = _RuleReader(text, path, negation)
     if scanned is not None:
@@ -387,27 +397,24 @@ class _RuleReader:
         self.start_statement()
 
     def start_statement(self) -> None:
+        self.start = self.token_end
         # A dictionary is a set that keeps its order; a rule's names may be many and repeated.
         self.left: dict[str, None] = {}
         self.right: dict[str, None] = {}
         self.denied: dict[str, None] = {}
         self.arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
         self.last = 0  # the kind of the token before; 0 at the start of a statement
+        self.condition: int | None = None  # where the first condition before any arrow stands
         self.sign = ""  # the comma, arrow or directive before, for errors
 
-    def resume(self, program: Program, rest: Rest) -> None:
+    def resume(self, program: Program, at: int) -> None:
         """Go on from where compiled code has stopped."""
         names = program.atoms
         self.index = {name: i for i, name in enumerate(names)}
         rows = (self.body_ends, self.bodies, self.head_ends, self.heads)
         for row, given in zip(rows, program._arrays(), strict=True):
             row[:] = array(row.typecode, given.tobytes())
-        self.at, self.token_end = rest.at, rest.token_end
-        if rest.last:  # it stopped in a body
-            self.arrow, self.sign = _ARROW, rest.last
-            self.last = {"atom": _ATOM, ",": _COMMA}.get(rest.last, _ARROW)
-            self.left = dict.fromkeys(names[i] for i in rest.heads.tolist())
-            self.right = dict.fromkeys(names[i] for i in np.unique(rest.body).tolist())
+        self.at = self.token_end = at
 
     def read(self) -> Program:
         methods = {
@@ -423,11 +430,13 @@ class _RuleReader:
             _SHOW: self.skip_show,
             _NOT: self.read_not,
         }
-        while token := _token(self.text, self.at):
+        while (token := _token(self.text, self.at)) or self.read_condition():
+            if token is None:
+                continue
             if token.lastindex is None:
                 self.at = len(self.text) if self.last == 0 else self.at
                 break
-            if not methods[token.lastindex](token):
+            if not (methods[token.lastindex](token) or self.read_condition()):
                 break
         if self.last or self.at < len(self.text):
             raise explain_error(
@@ -443,7 +452,7 @@ class _RuleReader:
         return Program._from_sorted_rows(tuple(self.index), body_ends, bodies, head_ends, heads)
 
     def read_atom(self, token: re.Match[str]) -> bool:
-        return self.add_atom(token[_ATOM], token.end())
+        return self.add_atom(token[_ATOM], token.start(_ATOM), token.end())
 
     def read_quoted_or_term(self, token: re.Match[str]) -> bool:
         if self.last == _ATOM:
@@ -453,21 +462,65 @@ class _RuleReader:
         except UnreadableName as error:
             at, problem = error.position, error.problem
         else:
-            return self.add_atom(name, end)
+            return self.add_atom(name, token.start(_CAREFUL), end)
         if problem:
             raise error_at(self.text, at, problem, self.path)
         raise explain_error(self.text, at, "term", self.path)
 
-    def add_atom(self, name: str, end: int) -> bool:
+    def add_atom(self, name: str, start: int, end: int) -> bool:
         if self.last == _ATOM:
             return False
+        atoms = self.right if self.arrow in _ARROWS else self.left
         if self.last == _NOT:
-            self.denied[name] = None
-        else:
-            (self.right if self.arrow in _ARROWS else self.left)[name] = None
+            atoms = self.denied
+        self.atom = atoms, name, name in atoms, start
+        atoms[name] = None
         self.last = _ATOM
         self.at = self.token_end = end
         return True
+
+    def read_condition(self) -> bool:
+        """Make the name that was read last a condition, if a comparison follows it."""
+        if self.last != _ATOM:
+            return False
+        atoms, name, repeated, start = self.atom
+        if not is_column(self.text, start, self.token_end):
+            return False
+        try:
+            found = read_comparison(self.text, self.at, arrow=self.arrow in _ARROWS)
+        except UnreadableName as error:
+            raise self.unreadable_constant(error) from None
+        if found is None:
+            return False
+        if self.arrow == _REVERSED:
+            raise self.derived_condition(start)
+        if self.arrow == 0 and self.condition is None:
+            self.condition = start
+        if not repeated:
+            del atoms[name]
+        atoms[condition_text(name, *found[:2])] = None
+        self.at = self.token_end = found[2]
+        self.atom = atoms, name, True, self.at - 1  # not a column: another comparison is an error
+        return True
+
+    def unreadable_constant(self, error: UnreadableName) -> ParseError:
+        """Return the error for what a column is compared with, which may look like a variable."""
+        at, problem, kind = error.position, error.problem, ParseError
+        if variable := _variable(self.text, at):
+            # Rules with variables have it twice; here it is a text whose quotes are missing.
+            statement = self.text[self.start : _end_of_statement(self.text, at)]
+            if len(re.findall(rf"\b{variable[0]}\b", statement)) == 1:
+                kind = ConditionError
+                problem = f'{variable[0]} starts like a variable; write "{variable[0]}", in quotes'
+        return error_at(self.text, at, problem, self.path, kind)
+
+    def derived_condition(self, start: int) -> ParseError:
+        return error_at(
+            self.text,
+            start,
+            "a rule does not derive a condition, whose truth comes from the column; derive a name",
+            self.path,
+        )
 
     def read_comma(self, token: re.Match[str]) -> bool:
         if self.last != _ATOM or self.arrow == _EXTERNAL:
@@ -480,6 +533,8 @@ class _RuleReader:
         kind = token.lastindex or 0
         if self.arrow or not (self.last == _ATOM or (self.last == 0 and kind == _REVERSED)):
             return False
+        if kind == _ARROW and self.condition is not None:
+            raise self.derived_condition(self.condition)
         return self.take_sign(token, kind)
 
     def start_declaration(self, token: re.Match[str]) -> bool:
@@ -494,6 +549,8 @@ class _RuleReader:
     def end_statement(self, token: re.Match[str]) -> bool:
         if self.last != _ATOM and not (self.last == _ARROW and self.left):
             return False
+        if self.arrow == 0 and self.condition is not None:
+            raise self.derived_condition(self.condition)
         index = self.index
         heads, body = self.left, self.right
         if self.arrow == _REVERSED:
@@ -507,8 +564,8 @@ class _RuleReader:
                 numbers = sorted([index.setdefault(name, len(index)) for name in self.denied])
                 self.bodies.extend([~number for number in numbers])
             self.body_ends.append(len(self.bodies))
-        self.start_statement()
         self.at = self.token_end = token.end()
+        self.start_statement()
         return True
 
     def read_not(self, token: re.Match[str]) -> bool:
@@ -545,6 +602,11 @@ class _RuleReader:
         return "condition" if self.arrow == _ARROW else "head"
 
 
+def _end_of_statement(text: str, at: int) -> int:
+    end = re.compile(r"\.(?![.0-9])").search(text, at)
+    return end.end() if end else len(text)
+
+
 def _end_of_comment(text: str, start: int, path: str) -> int:
     if text.startswith("/*", start):
         end = text.find("*/", start + 2)
@@ -568,10 +630,10 @@ _SHOWN = 200
 
 
 def split_facts(text: str) -> list[str]:
-    """Return the names between commas, as written; commas in parentheses or quotes do not count.
+    """Return the names between commas, as written; commas in parentheses, braces or quotes do not count.
 
-    >>> split_facts("bird, edge(a,b), 'night train, late'")
-    ['bird', 'edge(a,b)', "'night train, late'"]
+    >>> split_facts("bird, edge(a,b), 'night train, late', country in {ir, kp}")
+    ['bird', 'edge(a,b)', "'night train, late'", 'country in {ir, kp}']
     """
     if not text.strip():
         return []
@@ -603,10 +665,11 @@ def _end_of_name(text: str, start: int) -> int:
         if mark in {"'", '"'} and depth:
             at = _end_of_quote(text, at)
             continue
-        depth = max(0, depth + (mark == "(") - (mark == ")"))
+        depth = max(0, depth + (mark in "({") - (mark in ")}"))
         at += 1
     if depth:
-        raise FactsError(f"a '(' is never closed in the facts {shortened(repr(text), _SHOWN)}")
+        shown = shortened(repr(text), _SHOWN)
+        raise FactsError(f"a '(' or '{{' is never closed in the facts {shown}")
     return at
 
 

@@ -1,0 +1,312 @@
+"""Conditions: atoms whose truth is computed from a column, such as `age < 18`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._text import listing, shortened
+from latentgamma.errors import DataError, ProgramError
+from latentgamma.program.names import (
+    OPERATORS,
+    Constant,
+    Operand,
+    condition_text,
+    plain_number,
+    split_condition,
+)
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of a column with a constant: `age < 18`, `country in {ir, kp}`.
+
+    Its `name` is the name of its atom. A missing value (None, NaN, no such column in a request)
+    makes every comparison false, also `!=`; only `is missing` is then true. Texts are compared
+    character by character, so that dates in the form 2026-01-31 are in order. True and false count
+    as the texts `true` and `false`.
+
+    >>> condition = Condition.parse("income>=30e3")
+    >>> condition, condition.name
+    (Condition(column='income', op='>=', value=30000), 'income >= 30000')
+    >>> condition.holds(28500), condition.holds(None)
+    (False, False)
+    >>> condition.mask([28500, 41000, None])
+    array([False,  True, False])
+
+    Attributes:
+        column: the name of the column.
+        op: `=`, `!=`, `<`, `<=`, `>`, `>=`, `in` or `is missing`.
+        value: a number or a text; several of them, sorted, after `in`; None after `is missing`.
+    """
+
+    column: str
+    op: str
+    value: Operand = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            raise ProgramError(f"a column's name is a non-empty string, not {self.column!r}")
+        if self.op not in OPERATORS:
+            raise ProgramError(f"a condition has one of {' '.join(OPERATORS)}, not {self.op!r}")
+        object.__setattr__(self, "value", self._checked_value())
+
+    def _checked_value(self) -> Operand:
+        if self.op == "is missing":
+            if self.value is not None:
+                raise ProgramError(f"'is missing' takes no value, not {self.value!r}")
+            return None
+        if self.op != "in":
+            return _constant(self.value)
+        if isinstance(self.value, str) or not isinstance(self.value, Iterable):
+            raise ProgramError(f"'in' takes several constants, not {self.value!r}")
+        values = {_constant(value) for value in self.value}
+        if not values or len({isinstance(value, str) for value in values}) > 1:
+            raise ProgramError("'in' takes at least one constant, all numbers or all texts")
+        return tuple(sorted(values))
+
+    @classmethod
+    def parse(cls, name: str) -> Condition | None:
+        """Return the condition that a name writes, or None if it is the name of another atom."""
+        parts = split_condition(name)
+        return None if parts is None else cls(*parts)
+
+    @property
+    def name(self) -> str:
+        """The name of its atom, as rule text has it."""
+        return condition_text(self.column, self.op, self.value)
+
+    @property
+    def is_text(self) -> bool | None:
+        """Whether it compares texts; None for `is missing`, which takes any column."""
+        first = self.value[0] if isinstance(self.value, tuple) else self.value
+        return None if first is None else isinstance(first, str)
+
+    def holds(self, value: object) -> bool:
+        """Return whether one value of the column meets it.
+
+        Raises:
+            DataError: if a text is given for a number, or a number for a text.
+        """
+        if is_missing(value):
+            return self.op == "is missing"
+        if self.op == "is missing":
+            return False
+        known = column_value(self.column, value, text=bool(self.is_text))
+        if self.op == "in":
+            return known in self.value  # type: ignore[operator]
+        return bool(_COMPARE[self.op](known, self.value))
+
+    def mask(self, values: Any) -> npt.NDArray[np.bool_]:
+        """Return for each value of a column whether it meets the condition. Shape (N,).
+
+        Args:
+            values: an array, a column of a table, or a list.
+
+        Raises:
+            DataError: as `holds`; the message names the row.
+        """
+        return self._mask(_Column(self.column, values))
+
+    def _mask(self, column: _Column) -> npt.NDArray[np.bool_]:
+        if self.op == "is missing":
+            return column.missing
+        known = column.texts() if self.is_text else column.numbers()
+        if self.op == "in":
+            found = np.zeros(len(known), np.bool_)
+            for value in self.value:  # type: ignore[union-attr]
+                found |= known == value
+        else:
+            found = np.asarray(_COMPARE[self.op](known, self.value), np.bool_)
+        return found & ~column.missing
+
+
+def _constant(value: Any) -> Constant:
+    if isinstance(value, str):
+        return str(value)
+    if _is_number(value) and np.isfinite(float(value)):
+        return plain_number(value)
+    raise ProgramError(f"a column is compared with a finite number or a text, not {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (Real, Decimal)) and not isinstance(value, (bool, np.bool_))
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value says that there is none: None, NaN, or pandas' NA and NaT."""
+    if value is None or isinstance(value, str):
+        return value is None
+    if type(value).__name__ in {"NAType", "NaTType"}:
+        return True
+    return _is_number(value) and value != value  # noqa: PLR0124 - NaN
+
+
+def column_value(column: str, value: object, *, text: bool) -> float | str:
+    """Return one value that is not missing as a number or as a text.
+
+    Args:
+        column: the name of the column, for the error.
+        value: what was given.
+        text: whether the conditions compare the column with texts.
+
+    Raises:
+        DataError: if it is of the other kind.
+    """
+    if text and isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if text and isinstance(value, str):
+        return value
+    if _is_number(value) and not text:
+        try:
+            return plain_number(value)  # type: ignore[arg-type]
+        except OverflowError:  # an int of hundreds of digits
+            pass
+    raise wrong_kind(column, value, text=text)
+
+
+def wrong_kind(column: str, value: object, *, text: bool, row: int | None = None) -> DataError:
+    """Return the error for a value that is not a text, or not a number, where one is due."""
+    where = "" if row is None else f"row {row}: "
+    kind = "a text" if isinstance(value, str) else type(value).__name__
+    return DataError(
+        f"{where}{column!r} is {shortened(repr(value))} ({kind}), but the rules compare it with "
+        f"{'texts' if text else 'numbers'}"
+    )
+
+
+class _Column:
+    """The values of a column, as numbers or as texts, and which of them are missing."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        self.name = name
+        given = values if isinstance(values, np.ndarray) else _as_array(values)
+        if given.ndim != 1:
+            raise DataError(f"the column {name!r} has the shape {given.shape}; it must be (N,)")
+        self.given = given
+        kind = given.dtype.kind
+        if kind == "f":
+            self.missing = np.isnan(given)
+        elif kind in "O":
+            self.missing = np.fromiter(map(is_missing, given), np.bool_, len(given))
+        elif kind in "biuUT":
+            self.missing = np.zeros(len(given), np.bool_)
+        else:
+            raise DataError(
+                f"the column {name!r} has the type {given.dtype}; give numbers or texts"
+            )
+        self._numbers: npt.NDArray[Any] | None = None
+        self._texts: npt.NDArray[Any] | None = None
+
+    def numbers(self) -> npt.NDArray[Any]:
+        """Return the values as numbers; what stands for a missing one has no meaning."""
+        if self._numbers is None:
+            kind = self.given.dtype.kind
+            if kind in "iu":
+                self._numbers = self.given
+            else:
+                values = self.given if kind == "f" else self._checked(np.float64, 0.0, text=False)
+                self._numbers = values.astype(np.float64)
+        return self._numbers
+
+    def texts(self) -> npt.NDArray[Any]:
+        """Return the values as texts; what stands for a missing one has no meaning."""
+        if self._texts is None:
+            if self.given.dtype.kind in "UT":
+                self._texts = self.given
+            elif self.given.dtype.kind == "b":
+                self._texts = np.where(self.given, "true", "false")
+            else:
+                self._texts = self._checked(np.object_, "", text=True)
+        return self._texts
+
+    def _checked(self, dtype: Any, instead: Any, *, text: bool) -> npt.NDArray[Any]:
+        """Return the values, all of one kind, or raise the error for the first that is not."""
+        values = self.given
+        if values.dtype.kind == "O":
+            values = np.where(self.missing, instead, values)
+            if set(map(type, values)) <= ({str} if text else {float}):
+                return values
+        checked = np.empty(len(values), dtype)
+        for n, value in enumerate(values.tolist()):
+            try:
+                checked[n] = column_value(self.name, value, text=text)
+            except DataError:
+                raise wrong_kind(self.name, value, text=text, row=n) from None
+        return checked
+
+
+def _as_array(values: Any) -> npt.NDArray[Any]:
+    if hasattr(values, "to_numpy"):  # pandas, polars, pyarrow
+        return np.asarray(values.to_numpy())
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    listed = list(values)
+    array = np.empty(len(listed), np.object_)
+    array[:] = listed
+    return array
+
+
+def condition_rows(conditions: Iterable[Condition], table: Any) -> npt.NDArray[np.bool_]:
+    """Return for each row of a table which of the conditions it meets. Shape (N, C).
+
+    >>> table = {"age": [17, 30, None], "country": ["ir", "de", "kp"]}
+    >>> wanted = map(Condition.parse, ["age < 18", "country in {ir, kp}", "age is missing"])
+    >>> condition_rows(wanted, table)
+    array([[ True,  True, False],
+           [False, False, False],
+           [False,  True,  True]])
+
+    The array lies in memory by columns: its transpose is contiguous. `latentgamma.logic.pack` makes
+    bit planes of it.
+
+    Args:
+        conditions: what to evaluate.
+        table: columns by name: a dictionary of arrays or lists, or a table of pandas, polars or
+            pyarrow.
+
+    Raises:
+        DataError: if a column is not there, or its values are of the wrong kind.
+    """
+    wanted = list(conditions)
+    columns: dict[str, _Column] = {}
+    rows = len(next(iter(table.values()), ())) if isinstance(table, Mapping) else len(table)
+    masks = np.zeros((len(wanted), rows), np.bool_)
+    for mask, condition in zip(masks, wanted, strict=True):
+        name = condition.column
+        if name not in columns:
+            columns[name] = _Column(name, _column_of(table, name))
+            if len(columns[name].given) != len(mask):
+                raise DataError(
+                    f"the column {name!r} has {len(columns[name].given)} rows, but the first has "
+                    f"{len(mask)}"
+                )
+        mask[:] = condition._mask(columns[name])
+    return masks.T
+
+
+def _column_of(table: Any, name: str) -> Any:
+    try:
+        return table[name]
+    except Exception:
+        have = getattr(table, "column_names", None) or getattr(table, "columns", None)
+        names = [str(known) for known in (table if have is None else have)]
+    raise DataError(
+        f"the table has no column {name!r}; it has {listing(list(map(repr, names)), 10)}"
+    )
