@@ -20,9 +20,6 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     own, and a symbolic link keeps pointing to its target. A device or a pipe (`/dev/stdout`) is
     written directly.
 
-    Args:
-        path: the file to write.
-
     Raises:
         OSError: the file cannot be written; `filename` is `path`.
     """
@@ -62,10 +59,6 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file whole, or leave what was there.
 
-    Args:
-        path: the file to write.
-        data: its content.
-
     Raises:
         OSError: the file cannot be written; `filename` is `path`.
     """
@@ -75,10 +68,6 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file of UTF-8 text whole, or leave what was there.
-
-    Args:
-        path: the file to write.
-        text: its content.
 
     Raises:
         OSError: the file cannot be written; `filename` is `path`.

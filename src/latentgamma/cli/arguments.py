@@ -39,12 +39,7 @@ class _Subcommand(NamedTuple):
 
 
 def write_script(parser: argparse.ArgumentParser, shell: str) -> int:
-    """Print the completion script for a shell and return 0.
-
-    Args:
-        parser: the parser whose commands and options are completed.
-        shell: one of `SHELLS`.
-    """
+    """Print the completion script for a shell and return 0."""
     script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
     write_output("\n".join([*script(list(_commands(parser))), ""]))
     return 0
@@ -171,9 +166,6 @@ class _Command(NamedTuple):
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments, with the function of the command as `run`.
-
-    Args:
-        argv: the arguments; by default those of the process.
 
     Raises:
         UsageError: they do not fit the command.

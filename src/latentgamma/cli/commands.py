@@ -96,9 +96,6 @@ def check_outputs(
 def check_picture(path: str | None) -> None:
     """Check that a picture can be written in the format that its name asks for.
 
-    Args:
-        path: the argument of --plot; None if there is none.
-
     Raises:
         UsageError: the suffix is none that matplotlib writes.
     """
@@ -114,9 +111,6 @@ def check_picture(path: str | None) -> None:
 
 def check_device(name: str) -> None:
     """Check that tensors can be made on a device.
-
-    Args:
-        name: what torch calls it, for example "cuda:0".
 
     Raises:
         DataError: torch does not know it, or it is not there.
@@ -562,12 +556,7 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def read_program(args: argparse.Namespace, *, ground_anyway: bool = False) -> Program:
-    """Return the program of RULES.
-
-    Args:
-        args: the arguments of the command.
-        ground_anyway: whether clingo grounds also rules without variables.
-    """
+    """Return the program of RULES."""
     with working("reading the rules"), grounding_warnings():
         if ground_anyway or wants_grounding(args):
             if args.rules == "-":

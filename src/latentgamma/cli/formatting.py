@@ -39,15 +39,7 @@ _branch = re.compile(r"([│├└─ ]*)(.*?)(  (?:\(.*\)|by .*))?").fullmatch
 def show_closure(
     screen: Screen, closed: Closure, facts: int, *, levels: bool, only: set[str] | None = None
 ) -> None:
-    """Print the closure of this many facts: one name per line in a pipe, with its level if asked.
-
-    Args:
-        screen: where to print.
-        closed: the closure.
-        facts: how many facts were given.
-        levels: whether to show the step that derives each atom.
-        only: the atoms to show; None for all.
-    """
+    """Print the closure of this many facts: one name per line in a pipe, with its level if asked."""
     atoms = [name for name in closed if only is None or name in only]
     kept = [level if only is None else level & only for level in closed.levels] if levels else []
     by_level = [sorted(level) for level in kept]

@@ -20,11 +20,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. No exception leaves this function.
-
-    Args:
-        argv: the arguments; by default those of the process.
-    """
+    """Run a command and return its exit code. No exception leaves this function."""
     try:
         return _run(argv)
     except BaseException as error:

@@ -473,13 +473,7 @@ def load(
 
 
 def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
-    """Return the program in these bytes, read as the suffix says.
-
-    Args:
-        data: the content of a file.
-        suffix: what its name would end in: .lp .pl .dl .cnf .json, or one of them and .gz.
-        path: what an error calls it.
-    """
+    """Return the program in these bytes, read as the suffix says."""
     try:
         return files.read_program(data, suffix, path=path)
     except ParseError as error:

@@ -202,13 +202,7 @@ class _Arithmetic:
 def check_arithmetic(
     source: Source, output: Output, ground_more: Callable[[str], Output]
 ) -> ParseError | None:
-    """Return the error at the first operation whose value does not fit in 32 bits, or None.
-
-    Args:
-        source: the text, read.
-        output: what clingo has made of it.
-        ground_more: grounds the program with some more rules.
-    """
+    """Return the error at the first operation whose value does not fit in 32 bits, or None."""
     arithmetic = _Arithmetic(source.constants)
     for definition in source.definitions:
         excess: list[_Excess] = []

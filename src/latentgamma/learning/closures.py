@@ -73,14 +73,7 @@ def rules_from_closures(
     kept: Sequence[Implication] = (),
     report: ReportRules | None = None,
 ) -> list[Implication]:
-    """Return rules under which each fact set has its closure, as far as the learner finds them.
-
-    Args:
-        examples: the fact sets and their closures.
-        learn: the learner of single heads.
-        kept: rules that stay whatever the data say.
-        report: called before each round.
-    """
+    """Return rules under which each fact set has its closure, as far as the learner finds them."""
     rules: list[Implication] = list(kept)
     closed, known = examples.closed, examples.known
     first = distinct(np.hstack([closed, known]))[0]

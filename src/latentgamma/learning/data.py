@@ -88,11 +88,6 @@ def is_frame(source: Any) -> bool:
 def read_frame(source: Any, what: str, ignore: Sequence[str] = ()) -> ValueTable:
     """Return the values of a data frame.
 
-    Args:
-        source: a frame of pandas, polars or pyarrow.
-        what: what messages call it.
-        ignore: columns that are left out.
-
     Raises:
         DataError: a cell is no truth value; the message names column and row.
     """

@@ -148,10 +148,7 @@ _MARGIN = 3.0
 def find_rules(task: HeadTask, known: Sequence[Body] = (), least: float = 0.0) -> HeadRules:
     """Return bodies that explain every positive state and lie inside no negative one.
 
-    Args:
-        task: the examples of the head.
-        known: bodies that are taken as they are.
-        least: nats that a body must explain to be taken.
+    Known bodies are taken as they are, others only if they explain `least` nats.
     """
     found = HeadRules(list(known))
     cover = _Cover(task, known, least)

@@ -81,13 +81,7 @@ class HeadLearner:
     def __call__(
         self, tasks: list[HeadTask], least: float = 0.0, known: Sequence[Sequence[Body]] = ()
     ) -> list[HeadRules]:
-        """Return what is learned for each head.
-
-        Args:
-            tasks: the examples of each head.
-            least: nats that a body must explain to be taken; used by search without noise.
-            known: bodies of each head that are taken as they are.
-        """
+        """Return what is learned for each head."""
         self.calls += 1
         given = known or [()] * len(tasks)
         if self.method == "symbolic":

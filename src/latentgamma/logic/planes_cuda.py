@@ -158,12 +158,7 @@ def rule_levels(
 
 
 def close_on_cuda(program: Program, planes: Tensor) -> Tensor:
-    """Return the closures of the fact sets in bit planes, an int64 tensor of shape (M, W).
-
-    Args:
-        program: A definite program.
-        planes: An int64 CUDA tensor of shape (M, W).
-    """
+    """Return the closures of the fact sets in bit planes, an int64 tensor of shape (M, W)."""
     words = planes.shape[1]
     if not planes.numel() or not program.R:
         return planes.clone()

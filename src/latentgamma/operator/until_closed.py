@@ -134,11 +134,7 @@ def run_until_closed(
 ) -> Tensor:
     """Return the state of every example once its support is closed under the program. (…, M).
 
-    Args:
-        run: runs a batch.
-        closure: T_P of the rules of the certificate.
-        certificate: one that holds, for every fact set and for states of this dtype.
-        state: the first states.
+    The certificate must hold, for every fact set and for states of this dtype.
     """
     if state.dim() != 2:
         batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])

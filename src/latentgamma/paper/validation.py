@@ -78,11 +78,7 @@ _Found = TypeVar("_Found")
 
 
 def machine_and_versions(device: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the machine in words, and the name and version of each package that computes.
-
-    Args:
-        device: what torch calls the device; a GPU is named.
-    """
+    """Return the machine in words, and the name and version of each package that computes."""
     parts = [_processor(), f"{os.cpu_count()} cores", platform.system()]
     if device.startswith("cuda"):
         import torch

@@ -225,11 +225,6 @@ def atom_index(program: Atoms, atom: str | int, *, what: str = "questions") -> i
 
     A name may be written as in rule text: `edge(a, b)` finds the atom `edge(a,b)`.
 
-    Args:
-        program: the program that has the atom.
-        atom: its name or its index.
-        what: the subject of the error for an unknown name.
-
     Raises:
         FactsError: if the program has no such atom.
     """

@@ -33,12 +33,7 @@ class _Call:
 
 
 class Budget:
-    """The work and the time of a call; `part` returns that of a phase.
-
-    Args:
-        seconds: the time limit.
-        clock: returns the time in seconds.
-    """
+    """The work and the time of a call; `part` returns that of a phase."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._call = _Call(clock, clock())

@@ -100,12 +100,6 @@ class _Scored:
 class NoisyCandidates:
     """The candidate rules of all targets, in rounds of longer bodies.
 
-    Args:
-        problem: the examples.
-        options: the limits.
-        cost: of wrong labels.
-        budget: of work and time.
-
     Attributes:
         relations: all relations by number, with the invented ones.
         definitions: the invented predicates by number.
@@ -529,12 +523,7 @@ def gradient_search(
 ) -> tuple[Found, float]:
     """Return the best set of candidates that was sampled, and the fraction of labels it gets wrong.
 
-    Args:
-        problem: the examples.
-        options: the limits.
-        noise: the fraction of wrong labels; 0 for none, None to estimate it.
-        budget: of work and time.
-        report: called after each stage.
+    A `noise` of 0 is no wrong label; None is estimated.
     """
     found = Found(relations=list(problem.relations))
     labels = sum(problem.label_count(target) for target in problem.targets)

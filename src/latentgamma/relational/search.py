@@ -336,12 +336,6 @@ def most_variables(literals: int, arity: int, widest: int, limit: int) -> int:
     """Return the largest number of variables in a body of this many literals.
 
     Every body of up to `ALL_VARIABLES` variables is within it, also while it grows.
-
-    Args:
-        literals: in the body.
-        arity: of the head.
-        widest: the largest arity in the body.
-        limit: of all bodies.
     """
     reached = arity + literals * max(1, widest - 1)
     return min(limit, max(literals + 1, min(reached, ALL_VARIABLES)))
