@@ -53,7 +53,7 @@ def test_the_bounds_hold_what_interval_arithmetic_gives(dtype: str, form: str) -
     compared = 0
     for seed in range(8):
         model = soft_model(seed, dtype=dtype, form=form)
-        compared += check_bounds(model.reading(model.program))
+        compared += check_bounds(model.literal_weights(model.program))
     assert compared > 100
 
 
@@ -74,9 +74,9 @@ def test_the_bounds_hold_in_an_arithmetic_of_few_digits(digits: int, monkeypatch
                 model.threshold.zero_()
                 model.sharpness_raw.fill_(0.5)
                 model.rules.body_logits.abs_()
-        reading = model.reading(model.program)
-        if np.all(reading.rows.relative < 0.5):
-            compared += check_bounds(reading)
+        weights = model.literal_weights(model.program)
+        if np.all(weights.rows.relative < 0.5):
+            compared += check_bounds(weights)
     assert compared > (100 if digits == 10 else 10)
 
 
@@ -163,12 +163,12 @@ def test_what_underflows_counts_once_for_each_rounding() -> None:
 def test_in_double_precision_the_bounds_are_what_the_model_does(form: str) -> None:
     for seed in range(8):
         model = soft_model(seed, form=form)
-        reading = model.reading(model.program)
+        weights = model.literal_weights(model.program)
         states = np.random.default_rng(seed).random((5, model.M)) * 0.9
         with torch.no_grad():
             after = model.step(torch.from_numpy(states)).numpy()
         share = (after - states) / (1 - states)
-        whole, gates, rounding = reading.whole, reading.gates, reading.rounding
+        whole, gates, rounding = weights.whole, weights.gates, weights.rounding
         high, low = (
             whole.share_above(states, gates, rounding),
             whole.share_below(states, gates, rounding),
@@ -188,11 +188,11 @@ def test_bounds_by_literals_are_the_sums_they_stand_for() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    reading = model.reading(program)
-    u, v = reading.whole.body, reading.whole.head
-    rows, offset = reading.rows, reading.gates.offset
+    weights = model.literal_weights(program)
+    u, v = weights.whole.body, weights.whole.head
+    rows, offset = weights.rows, weights.gates.offset
     inside = np.zeros_like(u, dtype=bool)
-    inside[reading.body_rule, program.body_indices] = True
+    inside[weights.body_rule, program.body_indices] = True
 
     def firing(lack: np.ndarray) -> np.ndarray:
         return rows.amplitude / (1 + np.exp(-rows.sharpness * (rows.slack - lack)))
@@ -200,27 +200,27 @@ def test_bounds_by_literals_are_the_sums_they_stand_for() -> None:
     idle = firing(u.sum(1))  # where every atom is at 0
     for level in (0.0, 0.4, 1.0):
         own = firing((u * ~inside).sum(1) + (u * inside).sum(1) * (1 - level))
-        assert reading.lack_below(np.array([[level]]))[0] == pytest.approx(
+        assert weights.lack_below(np.array([[level]]))[0] == pytest.approx(
             (u * ~inside).sum(1) + (u * inside).sum(1) * (1 - level)
         )
-        found = reading.evidence_below(np.array([[level]]))[0]
+        found = weights.evidence_below(np.array([[level]]))[0]
         shares = []
-        for n, (j, i) in enumerate(zip(reading.head_rule, program.head_indices, strict=True)):
+        for n, (j, i) in enumerate(zip(weights.head_rule, program.head_indices, strict=True)):
             others = [r for r in range(program.R) if r != j and i in program.heads_of(r)]
             total = own[j] * v[j, i] + sum(idle[r] * v[r, i] for r in others) - offset[i]
             assert found[n] == pytest.approx(total, rel=1e-9, abs=1e-9)
             shares.append(
-                float(sigmoid(np.array(reading.gates.gate * total)) * sigmoid(np.array(total)))
+                float(sigmoid(np.array(weights.gates.gate * total)) * sigmoid(np.array(total)))
             )
-        assert reading.gain_below(np.array([level]))[0] == pytest.approx(min(shares), rel=1e-9)
+        assert weights.gain_below(np.array([level]))[0] == pytest.approx(min(shares), rel=1e-9)
     lack = np.linspace(0.1, 0.9, program.R)
-    above = reading.evidence_above(lack)
-    share = reading.share_above(lack)
+    above = weights.evidence_above(lack)
+    share = weights.share_above(lack)
     for i in range(program.M):
         own = [r for r in range(program.R) if i in program.heads_of(r)]
-        total = sum(firing(lack)[r] * v[r, i] for r in own) + reading.stray[i] - offset[i]
+        total = sum(firing(lack)[r] * v[r, i] for r in own) + weights.stray[i] - offset[i]
         assert above[i] == pytest.approx(total, rel=1e-9, abs=1e-9)
-        expected = sigmoid(np.array(reading.gates.gate * total)) * sigmoid(np.array(total))
+        expected = sigmoid(np.array(weights.gates.gate * total)) * sigmoid(np.array(total))
         assert share[i] == pytest.approx(float(expected), rel=1e-9)
 
 
@@ -228,40 +228,42 @@ def test_the_errors_of_the_certificates_own_sums_count(monkeypatch) -> None:
     """As if each term of its sums were off by a hundredth."""
     program = lg.parse("h :- a. h :- b, c. h :- d. g :- h, a, b, c. i :- g.")
     constants = lg.Constants(3.0, 3.0, 2.0, 0.8, 6.0, 2.0)
-    reading = lg.oracle(program, constants, form="dense", dtype=torch.float64).reading(program)
-    exact = replace(reading)
+    weights = lg.oracle(program, constants, form="dense", dtype=torch.float64).literal_weights(
+        program
+    )
+    exact = replace(weights)
     assert np.all(exact._idle >= 0)
     monkeypatch.setattr(Rounding, "evaluation", lambda self, terms: 0.01 * np.asarray(terms))
-    rounding, rows, size = reading.rounding, reading.rows, program.body_sizes
-    lack = reading.lack_below(np.array([[0.7]]))
-    firing = reading._firing_below(np.array([[0.7]]))
+    rounding, rows, size = weights.rounding, weights.rows, program.body_sizes
+    lack = weights.lack_below(np.array([[0.7]]))
+    firing = weights._firing_below(np.array([[0.7]]))
     # A body sum has as many terms as the body, and a few more operations.
     assert np.all(firing <= rows.firing_below(lack, 0.01 * size, rounding))
     assert np.all(firing >= rows.firing_below(lack, 0.01 * (size + 5), rounding))
     # What other rules give is a difference of sums over all rules of a head: they err twice.
-    sent = reading._firing_below(np.zeros((1, 1)))[0][reading.head_rule] * reading.head
+    sent = weights._firing_below(np.zeros((1, 1)))[0][weights.head_rule] * weights.head
     atom = program.head_indices
     whole = np.bincount(atom, sent, program.M)[atom]
     count = program.rules_per_head[atom]
-    assert np.all(reading._idle <= np.maximum(0, whole * (1 - 0.02 * count) - sent))
-    assert np.all(reading._idle >= whole * (1 - 0.025 * count) - sent)
+    assert np.all(weights._idle <= np.maximum(0, whole * (1 - 0.02 * count) - sent))
+    assert np.all(weights._idle >= whole * (1 - 0.025 * count) - sent)
     # Evidence from below adds up two terms, from above those of the rules of a head.
-    received = firing[:, reading.head_rule] * reading.head + reading._idle
-    gates, found = reading.gates, reading.evidence_below(np.array([[0.7]]))
+    received = firing[:, weights.head_rule] * weights.head + weights._idle
+    gates, found = weights.gates, weights.evidence_below(np.array([[0.7]]))
     assert np.all(found <= gates.evidence_below(received, 0.019, rounding, atom))
     assert np.all(found >= gates.evidence_below(received, 0.021, rounding, atom))
-    above = rows.firing_above(reading.least_body, 0.02, rounding)
-    total = np.bincount(atom, above[reading.head_rule] * reading.head, program.M) + reading.stray
-    found, rules = reading.evidence_above(reading.least_body), program.rules_per_head
+    above = rows.firing_above(weights.least_body, 0.02, rounding)
+    total = np.bincount(atom, above[weights.head_rule] * weights.head, program.M) + weights.stray
+    found, rules = weights.evidence_above(weights.least_body), program.rules_per_head
     assert np.all(found >= gates.evidence_above(total, 0.0099 * rules, rounding))
     assert np.all(found <= gates.evidence_above(total, 0.0101 * rules, rounding))
 
 
 def test_without_rules_no_share_is_needed() -> None:
     nothing = Program.from_rules([], atoms=["a", "b"])
-    reading = lg.oracle(nothing).reading(nothing)
-    assert reading.gain_below(np.array([0.2, 0.9])).tolist() == [1.0, 1.0]
-    assert reading.least_body.shape == (0,)
+    weights = lg.oracle(nothing).literal_weights(nothing)
+    assert weights.gain_below(np.array([0.2, 0.9])).tolist() == [1.0, 1.0]
+    assert weights.least_body.shape == (0,)
 
 
 def test_a_bump_gate_gives_exactly_nothing_without_evidence() -> None:
@@ -291,44 +293,44 @@ def test_products_must_stay_in_the_range_of_the_dtype(
 ) -> None:
     program = lg.parse("b :- a. c :- a, b.")
     constants = replace(lg.Constants.paper(), gate=gate)
-    reading = ClosedForm(program, constants, dtype=dtype).reading()
-    assert reading.in_range
-    rows, gates = reading.rows, reading.gates
+    weights = ClosedForm(program, constants, dtype=dtype).literal_weights()
+    assert weights.in_range
+    rows, gates = weights.rows, weights.gates
     # All that a row may add up: its slack, its weights and one more.
-    body = np.array([reading.body[0], reading.body[1:].sum()])
-    reach = np.abs(rows.slack) + reading.outside + body + 1
+    body = np.array([weights.body[0], weights.body[1:].sum()])
+    reach = np.abs(rows.slack) + weights.outside + body + 1
     worst = part * limit
     numbers = {
-        "sharpness": replace(reading, rows=replace(rows, sharpness=worst / reach)),
-        "outside": replace(reading, outside=worst / rows.sharpness),
+        "sharpness": replace(weights, rows=replace(rows, sharpness=worst / reach)),
+        "outside": replace(weights, outside=worst / rows.sharpness),
         "amplitude": replace(
-            reading, rows=replace(rows, amplitude=np.full(2, worst / 2 / gates.gate))
+            weights, rows=replace(rows, amplitude=np.full(2, worst / 2 / gates.gate))
         ),
         "offset": replace(
-            reading, gates=replace(gates, offset=np.array([1.0, 1.0, -worst / gates.gate]))
+            weights, gates=replace(gates, offset=np.array([1.0, 1.0, -worst / gates.gate]))
         ),
-        "stray": replace(reading, stray=np.full(3, worst / 3 / gates.gate)),
+        "stray": replace(weights, stray=np.full(3, worst / 3 / gates.gate)),
     }
     for name, changed in numbers.items():
         assert changed.in_range == (part < 1), name
     for field in ("body", "outside", "head", "stray"):
-        values = getattr(reading, field).copy()
+        values = getattr(weights, field).copy()
         values[0] = np.inf
-        assert not replace(reading, **{field: values}).in_range
+        assert not replace(weights, **{field: values}).in_range
     for field in ("slack", "sharpness", "amplitude", "absolute"):
         values = np.full(2, np.nan)
-        assert not replace(reading, rows=replace(rows, **{field: values})).in_range
-    assert not replace(reading, gates=replace(gates, gate=math.inf)).in_range
+        assert not replace(weights, rows=replace(rows, **{field: values})).in_range
+    assert not replace(weights, gates=replace(gates, gate=math.inf)).in_range
 
 
 def test_a_bound_that_is_too_low_is_found() -> None:
     model = soft_model(3)
-    reading = model.reading(model.program)
-    check_bounds(reading)
+    weights = model.literal_weights(model.program)
+    check_bounds(weights)
     for wrong in (
-        replace(reading, stray=0 * reading.stray, head=reading.head * 0.9),
-        replace(reading, outside=reading.outside * 0.5),
-        replace(reading, whole=replace(reading.whole, head=reading.whole.head[:, ::-1])),
+        replace(weights, stray=0 * weights.stray, head=weights.head * 0.9),
+        replace(weights, outside=weights.outside * 0.5),
+        replace(weights, whole=replace(weights.whole, head=weights.whole.head[:, ::-1])),
     ):
         with pytest.raises(lg.errors.CertificateError, match="do not hold"):
             check_bounds(wrong)
@@ -374,19 +376,19 @@ def test_intervals_hold_the_exact_values() -> None:
 def test_intervals_hold_what_the_model_computes(dtype: str, form: str) -> None:
     for seed in range(6):
         model = soft_model(seed, dtype=dtype, form=form)
-        reading = model.reading(model.program)
+        weights = model.literal_weights(model.program)
         rng = np.random.default_rng(seed)
         state = torch.from_numpy(rng.choice([0.0, 1.0, 0.25, 0.7], model.M)).to(model.dtype)
         with torch.no_grad():
             after = model.step(state).double().numpy()
         before = state.double().numpy()
-        shares = Arithmetic(reading.rounding).shares(
-            reading.whole, reading.gates, [Interval.of(s) for s in before]
+        shares = Arithmetic(weights.rounding).shares(
+            weights.whole, weights.gates, [Interval.of(s) for s in before]
         )
         for i, share in enumerate(shares):
             low, high = (before[i] + (1 - before[i]) * float(end) for end in share)
-            slack = 4 * 2.0**-reading.rounding.digits
-            least = 2.0**reading.rounding.least
+            slack = 4 * 2.0**-weights.rounding.digits
+            least = 2.0**weights.rounding.least
             assert low * (1 - slack) - least <= after[i] <= high * (1 + slack) + least
 
 
@@ -401,25 +403,25 @@ def test_the_reading_of_a_model_is_what_it_computes_with() -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-        reading = model.reading(program)
+        weights = model.literal_weights(program)
         dense = model.rules.to_dense()
         u = torch.sigmoid(dense.body_logits.double()).detach().numpy()
         v = torch.softmax(dense.head_logits.double(), -1).detach().numpy()
-        rule = reading.body_rule
-        assert reading.body == pytest.approx(u[rule, program.body_indices], rel=1e-5)
+        rule = weights.body_rule
+        assert weights.body == pytest.approx(u[rule, program.body_indices], rel=1e-5)
         inside = np.zeros_like(u, dtype=bool)
         inside[rule, program.body_indices] = True
-        assert reading.outside == pytest.approx((u * ~inside).sum(1), rel=1e-4)
-        assert reading.least_weight == pytest.approx(u.min(1), rel=1e-4)
+        assert weights.outside == pytest.approx((u * ~inside).sum(1), rel=1e-4)
+        assert weights.least_weight == pytest.approx(u.min(1), rel=1e-4)
         threshold = model.threshold.detach().double().numpy()
-        assert reading.rows.slack == pytest.approx(u.sum(1) - threshold, rel=1e-4, abs=1e-5)
-        assert reading.head == pytest.approx(v[reading.head_rule, program.head_indices], rel=1e-4)
-        assert reading.whole.body == pytest.approx(u, rel=1e-4)
-        assert reading.whole.head == pytest.approx(v, rel=1e-4)
-        full = reading.rows.amplitude * sigmoid(reading.rows.sharpness * reading.rows.slack)
+        assert weights.rows.slack == pytest.approx(u.sum(1) - threshold, rel=1e-4, abs=1e-5)
+        assert weights.head == pytest.approx(v[weights.head_rule, program.head_indices], rel=1e-4)
+        assert weights.whole.body == pytest.approx(u, rel=1e-4)
+        assert weights.whole.head == pytest.approx(v, rel=1e-4)
+        full = weights.rows.amplitude * sigmoid(weights.rows.sharpness * weights.rows.slack)
         heads = np.zeros_like(v, dtype=bool)
-        heads[reading.head_rule, program.head_indices] = True
-        assert reading.stray == pytest.approx(full @ (v * ~heads), rel=1e-3)
+        heads[weights.head_rule, program.head_indices] = True
+        assert weights.stray == pytest.approx(full @ (v * ~heads), rel=1e-3)
 
 
 def test_rows_of_another_program_are_read_by_their_own_literals() -> None:
@@ -428,8 +430,8 @@ def test_rows_of_another_program_are_read_by_their_own_literals() -> None:
     model = lg.oracle(program, lg.Constants.paper(), form="sparse", dtype=torch.float64)
     other = Program.from_rules([("c", ["a"]), ("d", ["c", "b"])], atoms=program.atoms)
     rows = np.array([0, 1])
-    sparse = model.reading(other, rows)
+    sparse = model.literal_weights(other, rows)
     model.rules = model.rules.to_dense()
-    dense = model.reading(other, rows)
+    dense = model.literal_weights(other, rows)
     for name in ("body", "outside", "least_weight", "head", "stray"):
         assert getattr(sparse, name) == pytest.approx(getattr(dense, name), rel=1e-9), name

@@ -150,7 +150,7 @@ def test_an_adversary_finds_no_counterexample(
 )
 def test_the_upper_end_is_tight_on_cliques(atoms: int, first_failure: int, part: float) -> None:
     form = ClosedForm(clique(atoms), lg.Constants.paper(), dtype="float64")
-    t_max = upper_end(worst_cases(form.reading())).t_max
+    t_max = upper_end(worst_cases(form.literal_weights())).t_max
     assert part * first_failure <= t_max < first_failure
     assert paper_window(clique(atoms)).t_max > first_failure  # what the paper promises
 
@@ -185,12 +185,12 @@ def test_the_lower_end_is_exact_on_ladders(k: int, t_min: int) -> None:
 
 
 def test_the_coarser_ways_to_the_lower_end_are_never_earlier(monkeypatch) -> None:
-    reading = ClosedForm(ladder(10, 5), lg.Constants.paper(), dtype="float64").reading()
-    exact = lower_end(reading, 10)
+    weights = ClosedForm(ladder(10, 5), lg.Constants.paper(), dtype="float64").literal_weights()
+    exact = lower_end(weights, 10)
     monkeypatch.setattr(lower_end_module, "_BUDGET", 5e4)  # the tabulated march
-    tabulated = lower_end(reading, 10)
+    tabulated = lower_end(weights, 10)
     monkeypatch.setattr(lower_end_module, "_LOOKED_UP", 0.0)  # one lag for every level
-    lagged = lower_end(reading, 10)
+    lagged = lower_end(weights, 10)
     assert exact <= tabulated <= lagged < math.inf
 
 
@@ -199,12 +199,12 @@ def test_the_coarser_ways_to_the_upper_end_are_never_later(monkeypatch) -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         program, constants = small_program(rng), soft_constants(rng)
-        reading = lg.oracle(program, constants, dtype=torch.float64).reading(program)
-        by_sets = upper_end(worst_cases(reading)).t_max
-        by_literals = upper_end(worst_cases(replace(reading, whole=None))).t_max
+        weights = lg.oracle(program, constants, dtype=torch.float64).literal_weights(program)
+        by_sets = upper_end(worst_cases(weights)).t_max
+        by_literals = upper_end(worst_cases(replace(weights, whole=None))).t_max
         with monkeypatch.context() as patch:
             patch.setattr(upper_end_module, "REFINED_UP_TO", -1)
-            uniform = upper_end(worst_cases(replace(reading, whole=None))).t_max
+            uniform = upper_end(worst_cases(replace(weights, whole=None))).t_max
         assert uniform <= by_literals * 1.01 + 1
         assert by_literals <= by_sets * 1.01 + 1
         finer += uniform < by_literals < by_sets
@@ -313,10 +313,10 @@ def test_one_bound_for_all_atoms_holds_where_rows_and_atoms_repeat() -> None:
     model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     for _ in range(2):  # rows that repeat, and rows that are all different
-        reading = model.reading(program)
-        uniform = UniformBound(reading, lg.closure(program).state)
+        weights = model.literal_weights(program)
+        uniform = UniformBound(weights, lg.closure(program).state)
         for level in (0.0, 0.01, 0.3, 0.5):
-            share = reading.share_above(reading.least_body * (1 - level))
+            share = weights.share_above(weights.least_body * (1 - level))
             expected = share[~lg.closure(program).state].max()
             assert uniform.at(level) == pytest.approx(expected, rel=1e-12)
             assert uniform(np.array([level]))[0] >= expected * (1 - 1e-12)
@@ -459,7 +459,7 @@ def test_a_lag_is_named_with_its_cause_and_a_remedy() -> None:
     model = lg.oracle(program)
     with torch.no_grad():
         model.offset[program.index["c"]] += 2 * model.gain * model.confidence[0]
-    certificate = window([worst_cases(model.reading(program))])
+    certificate = window([worst_cases(model.literal_weights(program))])
     assert certificate.status.value == "lags"
     assert "'c :- b.' need not push" in certificate.message
     assert "Raise the gain" in certificate.message
@@ -502,9 +502,9 @@ def test_window_of_a_closed_form_agrees_with_that_of_its_model() -> None:
     for seed in range(20):
         program = small_program(np.random.default_rng(seed))
         form = ClosedForm(program, lg.Constants.paper(), dtype="float64")
-        ours = window([worst_cases(form.reading())])
+        ours = window([worst_cases(form.literal_weights())])
         model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
-        models = window([worst_cases(replace(model.reading(program), whole=None))])
+        models = window([worst_cases(replace(model.literal_weights(program), whole=None))])
         assert ours.t_min == models.t_min
         assert ours.t_max == pytest.approx(models.t_max, rel=0.02, abs=1)
 
@@ -523,7 +523,9 @@ def test_what_idle_rules_give_is_bounded_with_the_rounding_of_their_body_sums() 
         model.threshold.copy_(torch.tensor([-0.5, 6.5e-5]))
         model.offset.fill_(1e5)
         model.offset[0] = 0.0
-        model.offset[0] = float(model.reading(program).evidence_below(np.ones((1, 1)))[0][0]) - 2
+        model.offset[0] = (
+            float(model.literal_weights(program).evidence_below(np.ones((1, 1)))[0][0]) - 2
+        )
         certificate = lg.certify(model, program)
         derived = model(torch.zeros(program.M), 50)[0] > 0.5
     assert derived or not certificate.covers(50)
@@ -541,7 +543,7 @@ def test_what_strays_is_bounded_with_the_rounding_of_its_argument(argument: floa
         slack = float((numbers.weights.body_total - numbers.threshold.double()).detach())
     reach = float(numbers.sharpness) * slack
     exact = float(numbers.amplitude) * math.exp(reach) / (1 + math.exp(reach)) / 2
-    stray = model.reading(nothing, np.zeros(0, np.int64)).stray[0]
+    stray = model.literal_weights(nothing, np.zeros(0, np.int64)).stray[0]
     # A few roundoffs of the sigmoid's argument are as many, times its size, of the sigmoid.
     assert stray >= exact * (1 + 4 * 2.0**-24 * abs(argument))
     assert stray <= exact * 1.001 + 1e6 * 100 * 2.0**-126

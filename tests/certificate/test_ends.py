@@ -41,18 +41,18 @@ def sigmoidal(most: float, slope: float, middle: float) -> Gain:
     return lambda x: np.where(x < 0.05, 0.0, most / (1 + np.exp(-slope * (x - middle))))
 
 
-def reading_of(gain: Gain, dtype: str, literals: int = 10) -> SimpleNamespace:
+def weights_with(gain: Gain, dtype: str, literals: int = 10) -> SimpleNamespace:
     """What `lower_end` reads of a model."""
     program = SimpleNamespace(R=1, size=literals)
     return SimpleNamespace(program=program, rounding=Rounding.of(dtype), gain_below=gain)
 
 
-def step_by_step(reading: SimpleNamespace, depth: int, tolerance: float, goal: float) -> float:
+def step_by_step(weights: SimpleNamespace, depth: int, tolerance: float, goal: float) -> float:
     """The first step at which the deepest level is above the goal, all levels at every step."""
     x = np.zeros(depth + 1)
     x[0] = 1.0 - tolerance
     for steps in range(1, 2000):
-        x[1:] = np.maximum(x[1:], reading.rounding.stored_below(x[1:], reading.gain_below(x[:-1])))
+        x[1:] = np.maximum(x[1:], weights.rounding.stored_below(x[1:], weights.gain_below(x[:-1])))
         if x[depth] > goal:
             return float(steps)
     return math.inf
@@ -76,10 +76,10 @@ def test_the_lower_end_is_that_of_single_steps(dtype: str, monkeypatch) -> None:
     later = 0
     finite = set()
     for gain, depth, tolerance, goal in draws(150):
-        reading = reading_of(gain, dtype)
-        exact = step_by_step(reading, depth, tolerance, goal)
-        level = reproduced_level(reading, tolerance)
-        found = lower_end(reading, depth, tolerance, goal=goal)
+        weights = weights_with(gain, dtype)
+        exact = step_by_step(weights, depth, tolerance, goal)
+        level = reproduced_level(weights, tolerance)
+        found = lower_end(weights, depth, tolerance, goal=goal)
         if level is None:
             assert found == exact
         else:  # all levels are taken to rise no further than the reproduced one
@@ -88,7 +88,7 @@ def test_the_lower_end_is_that_of_single_steps(dtype: str, monkeypatch) -> None:
             later += found > exact
         with monkeypatch.context() as patch:
             patch.setattr(lower_end_module, "reproduced_level", lambda *args: None)
-            assert lower_end(reading, depth, tolerance, goal=goal) == exact
+            assert lower_end(weights, depth, tolerance, goal=goal) == exact
         finite.add((exact < math.inf, exact > depth, level is None))
     assert {(True, True, True), (True, False, False), (False, True, True)} <= finite
     assert later < 30
@@ -98,11 +98,11 @@ def test_the_lower_end_is_that_of_single_steps(dtype: str, monkeypatch) -> None:
 def test_a_reproduced_level_is_the_largest_fixed_point(tolerance: float) -> None:
     seen = set()
     for gain, *_ in draws(100):
-        reading = reading_of(gain, "float64")
+        weights = weights_with(gain, "float64")
         grid = np.linspace(0.5, 1 - tolerance, 100_001)[1:]
         good = grid[gain(grid) >= grid + 1e-12]
-        level = reproduced_level(reading, tolerance)
-        assert reproduces(reading, tolerance) == (level is not None)
+        level = reproduced_level(weights, tolerance)
+        assert reproduces(weights, tolerance) == (level is not None)
         if level is not None:
             assert 0.5 < level <= 1 - tolerance
             assert gain(np.array([level]))[0] >= level
@@ -114,21 +114,21 @@ def test_a_reproduced_level_is_the_largest_fixed_point(tolerance: float) -> None
 
 
 def test_a_level_of_one_half_is_not_above_it() -> None:
-    assert reproduced_level(reading_of(lambda x: np.full(x.shape, 0.5), "float32")) is None
-    above = reading_of(lambda x: np.full(x.shape, 0.5001), "float32")
+    assert reproduced_level(weights_with(lambda x: np.full(x.shape, 0.5), "float32")) is None
+    above = weights_with(lambda x: np.full(x.shape, 0.5001), "float32")
     assert reproduced_level(above) == pytest.approx(0.5001, abs=1e-6)
     assert reproduces(above)
     assert lower_end(above, 3) == 3
     # From 0.5001 a second step of this share leads to 0.75, and a third to 0.875.
     assert lower_end(above, 3, goal=0.7) == 4
     assert lower_end(above, 3, goal=0.8) == 5
-    stuck = reading_of(lambda x: np.full(x.shape, 0.75), "float16")
+    stuck = weights_with(lambda x: np.full(x.shape, 0.75), "float16")
     assert lower_end(stuck, 2, goal=1.0) == math.inf
-    assert reproduced_level(reading_of(lambda x: x, "float64"), 0.25) is None  # rounded down
+    assert reproduced_level(weights_with(lambda x: x, "float64"), 0.25) is None  # rounded down
 
 
 def test_nothing_is_needed_for_facts_alone() -> None:
-    never = reading_of(lambda x: np.zeros(x.shape), "float32")
+    never = weights_with(lambda x: np.zeros(x.shape), "float32")
     assert lower_end(never, 0) == 0
     assert lower_end(never, 1) == math.inf
     never.program.R = 0
@@ -143,18 +143,18 @@ def test_a_grid_gives_bounds_that_are_later_by_little(points: int, monkeypatch) 
     monkeypatch.setattr(lower_end_module, "_BUDGET", 1.0)
     later = lagged = 0.0
     for gain, depth, tolerance, _ in draws(60):
-        reading = reading_of(gain, "float64")
-        if reproduced_level(reading, tolerance) is not None:
+        weights = weights_with(gain, "float64")
+        if reproduced_level(weights, tolerance) is not None:
             continue
-        exact = step_by_step(reading, depth, tolerance, 0.5)
+        exact = step_by_step(weights, depth, tolerance, 0.5)
         with monkeypatch.context() as patch:
-            tabulated = lower_end(reading, depth, tolerance)
-            assert lower_end(reading, depth, tolerance, goal=0.6) == math.inf
+            tabulated = lower_end(weights, depth, tolerance)
+            assert lower_end(weights, depth, tolerance, goal=0.6) == math.inf
             patch.setattr(lower_end_module, "_LOOKED_UP", 0.0)
-            lag = lower_end(reading, depth, tolerance)
+            lag = lower_end(weights, depth, tolerance)
         # The share at the grid point below, looked up.
         grid = np.linspace(0.0, 1.0, points)
-        coarse = reading_of(
+        coarse = weights_with(
             lambda x, gain=gain, grid=grid: gain(np.floor(x * (len(grid) - 1)) / (len(grid) - 1)),
             "float64",
         )
@@ -164,7 +164,7 @@ def test_a_grid_gives_bounds_that_are_later_by_little(points: int, monkeypatch) 
         for x in grid[(grid > 0.5) & (grid <= 1 - tolerance)]:
             reached, share = np.zeros(1), gain(np.array([x]))
             for steps in range(1, 65):
-                reached = reading.rounding.stored_below(reached, share)
+                reached = weights.rounding.stored_below(reached, share)
                 if reached[0] >= x:
                     fewest = min(fewest, steps)
                     break
@@ -179,20 +179,20 @@ def test_a_level_that_is_just_reached_again_is_enough(monkeypatch) -> None:
     monkeypatch.setattr(lower_end_module, "_LOOKED_UP", 0.0)
     monkeypatch.setattr(lower_end_module, "reproduced_level", lambda *args: None)
     # Stored in sixteen bits, the share is 3/4, which is a point of the grid.
-    just = reading_of(lambda x: np.where(x >= 0.75, 0.7501, 0.0), "float16", 10**6)
+    just = weights_with(lambda x: np.where(x >= 0.75, 0.7501, 0.0), "float16", 10**6)
     assert lower_end(just, 5) == 5
     assert lower_end(just, 5, 0.25) == 5
     assert lower_end(just, 5, 0.2501) == math.inf
 
 
 def test_the_lower_end_of_a_long_ladder_is_found_by_its_lag(monkeypatch) -> None:
-    reading = ClosedForm(ladder(4, 5), lg.Constants.paper(), dtype="float32").reading()
-    exact = lower_end(reading, 4)
+    weights = ClosedForm(ladder(4, 5), lg.Constants.paper(), dtype="float32").literal_weights()
+    exact = lower_end(weights, 4)
     monkeypatch.setattr(lower_end_module, "_BUDGET", 1.0)
     monkeypatch.setattr(lower_end_module, "_LOOKED_UP", 0.0)
     for depth in (4, 1000, 10**7):
-        lag = lower_end(reading, depth) / depth
-        assert lag == lower_end(reading, 1) >= exact / 4
+        lag = lower_end(weights, depth) / depth
+        assert lag == lower_end(weights, 1) >= exact / 4
 
 
 # -------------------------------------------------------------------- upper end
@@ -333,9 +333,9 @@ def test_a_rule_that_lacks_an_atom_lacks_others_with_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     M = int(rng.integers(2, 8))
     program = random_program(rng, M, int(rng.integers(1, 2 * M + 2)), body=3)
-    reading = ClosedForm(program, lg.Constants.paper()).reading()
-    counts = worst_cases(reading).missing
-    for count, j, b in zip(counts, reading.body_rule, program.body_indices, strict=True):
+    weights = ClosedForm(program, lg.Constants.paper()).literal_weights()
+    counts = worst_cases(weights).missing
+    for count, j, b in zip(counts, weights.body_rule, program.body_indices, strict=True):
         assert 1 <= count <= fewest_missing(program, int(j), int(b))
 
 
@@ -349,11 +349,11 @@ def test_a_rule_that_lacks_an_atom_lacks_others_with_it(seed: int) -> None:
 )
 def test_what_is_missing_with_an_atom_is_counted_exactly_on_simple_programs(text: str) -> None:
     program = lg.parse(text)
-    reading = ClosedForm(program, lg.Constants.paper()).reading()
-    counts = worst_cases(reading).missing
+    weights = ClosedForm(program, lg.Constants.paper()).literal_weights()
+    counts = worst_cases(weights).missing
     expected = [
         fewest_missing(program, int(j), int(b))
-        for j, b in zip(reading.body_rule, program.body_indices, strict=True)
+        for j, b in zip(weights.body_rule, program.body_indices, strict=True)
     ]
     assert counts.tolist() == expected
 
@@ -361,29 +361,29 @@ def test_what_is_missing_with_an_atom_is_counted_exactly_on_simple_programs(text
 def test_which_bounds_are_used_depends_on_the_size() -> None:
     program = lg.parse("b :- a. c :- b. d.")
     model = lg.oracle(program, form="dense", dtype=torch.float64)
-    reading = model.reading(program)
-    worst = worst_cases(reading)
+    weights = model.literal_weights(program)
+    worst = worst_cases(weights)
     assert {program.atoms[i] for i in np.flatnonzero(worst.always)} == {"d"}
     assert len(worst.sets) == 3
     assert worst.missing is not None
     assert worst.uniform is None
-    assert worst_cases(replace(reading, whole=None)).sets is None
+    assert worst_cases(replace(weights, whole=None)).sets is None
     facts = lg.parse("a. b :- a.")
-    whole = worst_cases(lg.oracle(facts, form="dense").reading(facts))
+    whole = worst_cases(lg.oracle(facts, form="dense").literal_weights(facts))
     assert (whole.always.tolist(), whole.sets) == ([True, True], None)
     end = upper_end(whole, 0.1)
     assert (end.t_max, end.leak, end.atom, end.curve) == (math.inf, 0.0, None, [(0.0, 0.1)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upper_end_module, "REFINED_UP_TO", program.size)
-        assert worst_cases(reading).uniform is None
+        assert worst_cases(weights).uniform is None
         patch.setattr(upper_end_module, "REFINED_UP_TO", program.size - 1)
-        assert worst_cases(reading).uniform is not None
-        assert worst_cases(reading).missing is None
+        assert worst_cases(weights).uniform is not None
+        assert worst_cases(weights).missing is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upper_end_module, "MOST_ATOMS", program.M)
-        assert worst_cases(reading).missing is not None
+        assert worst_cases(weights).missing is not None
         patch.setattr(upper_end_module, "MOST_ATOMS", program.M - 1)
-        assert worst_cases(reading).missing is None
+        assert worst_cases(weights).missing is None
 
 
 def last_good_step(model: lg.LatentGamma, tolerance: float, limit: float, most: int) -> int:
@@ -417,7 +417,7 @@ def test_the_upper_end_by_closed_sets_is_where_the_model_fails(
         program = random_program(rng, M, int(rng.integers(1, 2 * M + 2)), body=3)
         constants = lg.Constants(*rng.uniform([3, 5, 4, 0.5, 3, 1.5], [6, 9, 7, 0.99, 9, 4]))
         model = lg.oracle(program, constants, form="dense", dtype=torch.float64)
-        worst = worst_cases(model.reading(program))
+        worst = worst_cases(model.literal_weights(program))
         if worst.sets is None:
             continue
         end = upper_end(worst, tolerance, limit=limit)
@@ -447,13 +447,13 @@ def test_sets_that_are_followed_less_closely_do_not_end_it_early(
     """Few sets are followed closely, all others coarsely: still nearly as far."""
     program = random_program(np.random.default_rng(seed), 7, 12, body=3)
     model = lg.oracle(program, lg.Constants(6.0, 12.0, 8.0, 0.9, 6.0, 3.0), form="dense")
-    reading = model.reading(program)
-    worst = worst_cases(reading)
+    weights = model.literal_weights(program)
+    worst = worst_cases(weights)
     whole = upper_end(worst).t_max
     literals = upper_end(worst._replace(sets=None)).t_max
     assert len(worst.sets) > 2
     assert literals < 0.85 * whole
-    numbers = reading.whole.body.size + sum(reading.whole.body.shape)
+    numbers = weights.whole.body.size + sum(weights.whole.body.shape)
     monkeypatch.setattr(upper_end_module, "_CLOSELY_UP_TO", sets * numbers)
     assert 0.95 * whole <= upper_end(worst).t_max <= 1.01 * whole
     # Time for one pass only: never further than the bounds of all sets, nor less than by literals.
@@ -464,7 +464,7 @@ def test_sets_that_are_followed_less_closely_do_not_end_it_early(
 def test_atoms_that_are_missing_together_make_the_bound_by_literals_tight() -> None:
     # Weights off the bodies are large: with one atom missing they would do for it.
     program, constants = clique(8), lg.Constants(3.0, 20.0, 7.0, 0.95, 6.0, 5.0)
-    worst = worst_cases(ClosedForm(program, constants, dtype="float64").reading())
+    worst = worst_cases(ClosedForm(program, constants, dtype="float64").literal_weights())
     model = lg.oracle(program, constants, form="dense", dtype=torch.float64)
     state, steps = model.state([]), -1
     with torch.no_grad():
@@ -524,10 +524,12 @@ def test_the_upper_end_by_literals_names_the_atom_that_rises_most(form: str) -> 
     model = lg.oracle(program, lg.Constants.paper(), form=form, dtype=torch.float64)
     with torch.no_grad():
         model.offset[program.index["c"]] -= 1.0
-    end = upper_end(worst_cases(replace(model.reading(program), whole=None)), 0.01)
+    end = upper_end(worst_cases(replace(model.literal_weights(program), whole=None)), 0.01)
     assert program.atoms[end.atom] == "c"
     assert end.t_max > 1
     # Nothing is above one half, unless more is allowed.
     assert 0.3 < end.curve[-1][1] <= 0.5
-    more = upper_end(worst_cases(replace(model.reading(program), whole=None)), 0.01, limit=0.9)
+    more = upper_end(
+        worst_cases(replace(model.literal_weights(program), whole=None)), 0.01, limit=0.9
+    )
     assert more.curve[-1][1] > 0.5

@@ -376,7 +376,7 @@ def test_the_slack_holds_whatever_the_order_of_the_sum(form: str) -> None:
     with torch.no_grad():
         noise = torch.from_numpy(rng.normal(size=tuple(model.rules.body_logits.shape)))
         model.rules.body_logits.add_(noise)
-    rows = model.reading(program).rows
+    rows = model.literal_weights(program).rows
     rules = model.rules.to_dense()
     weights = torch.sigmoid(rules.body_logits.detach().double())[0].numpy()
     threshold = float(model.threshold.detach()[0])
@@ -408,8 +408,8 @@ def test_what_strays_from_other_rows_is_not_lost_in_a_large_sum() -> None:
     wrong = first_wrong_step(model, model.state(["b"]), "h", 3)
     assert wrong <= 2
     assert certificate.t_max < wrong
-    assert model.reading(program).stray[0] >= float(last)
-    assert model.reading(program).stray[0] <= float(last) * 1.001
+    assert model.literal_weights(program).stray[0] >= float(last)
+    assert model.literal_weights(program).stray[0] <= float(last) * 1.001
 
 
 @pytest.mark.parametrize("size", [10, 1000, 100_000])
@@ -431,19 +431,19 @@ def test_a_step_with_long_sums_stays_inside_its_bounds(size: int, dtype: str, wh
             model.threshold.copy_(weights.body_total - 0.4)
         else:
             model.offset[0] = size * 1e-3
-        reading = model.reading(program)
+        weights = model.literal_weights(program)
         state = model.state(atoms)
         if what == "heads":
             state = model.state([])
         share = {kernel: float(_share(model, state, kernel)) for kernel in ("auto", "reference")}
     if what == "body":
-        lowest = reading.gates.share_below(
-            reading.evidence_below(np.ones((1, 1))), reading.rounding
+        lowest = weights.gates.share_below(
+            weights.evidence_below(np.ones((1, 1))), weights.rounding
         )
         assert 0 < lowest[0, 0] <= min(share.values())
         assert lowest[0, 0] > 0.2 * max(share.values())
     else:
-        highest = reading.share_above(reading.least_body)[0]
+        highest = weights.share_above(weights.least_body)[0]
         assert highest >= max(share.values())
 
 

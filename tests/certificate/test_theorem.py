@@ -124,31 +124,31 @@ PROGRAMS = [
 def test_the_inequalities_hold_for_the_weights_of_the_closed_form(program: Program) -> None:
     """With the bounds of the certificate in float64, whose rounding is far below what is left."""
     constants = lg.Constants.closed_form(program)
-    reading = ClosedForm(program, constants, dtype="float64").reading()
+    weights = ClosedForm(program, constants, dtype="float64").literal_weights()
     tau, A = constants.sharpness, constants.gain * constants.confidence
     k, own = max(1, program.k), program.rules_per_head
     lam, x = 1 / (4 * tau), 1 - 1 / (4 * k * tau)
     near = 1 + 1e-9
-    assert np.all(tau * reading.least_weight * program.M <= 0.25 * near)  # 1
-    shares = reading.head * np.repeat(program.head_sizes, program.head_sizes)
+    assert np.all(tau * weights.least_weight * program.M <= 0.25 * near)  # 1
+    shares = weights.head * np.repeat(program.head_sizes, program.head_sizes)
     assert np.all((1 - math.exp(-12) <= shares * near) & (shares <= near))  # 2
-    assert np.all(reading.stray <= A * math.exp(-12) * (1 + 1e-5))  # 3
-    offset = reading.gates.offset[own > 0]
+    assert np.all(weights.stray <= A * math.exp(-12) * (1 + 1e-5))  # 3
+    offset = weights.gates.offset[own > 0]
     assert np.all(offset >= A / 2 * (1 - math.exp(-5) / 3) / near)  # 4
     assert np.all(offset <= A / 2 * (1 + math.exp(-5)) * near)
-    margin = tau * (reading.rows.slack - reading.lack_below(np.array([x])))
+    margin = tau * (weights.rows.slack - weights.lack_below(np.array([x])))
     assert np.all(margin >= tau / 2 - 0.5 - 1e-9)  # 5
-    evidence = reading.evidence_below(np.array([[x]]))
+    evidence = weights.evidence_below(np.array([[x]]))
     assert np.all(evidence >= 0.49 * A)  # 6
-    assert reading.gain_below(np.array([x]))[0] >= x  # 7
+    assert weights.gain_below(np.array([x]))[0] >= x  # 7
     bodies = program.body_sizes > 0
-    lacking = reading.least_body * (1 - lam)
-    assert np.all((tau * (reading.rows.slack - lacking))[bodies] <= -tau / 2 + 0.5 + 1e-9)  # 8
+    lacking = weights.least_body * (1 - lam)
+    assert np.all((tau * (weights.rows.slack - lacking))[bodies] <= -tau / 2 + 0.5 + 1e-9)  # 8
     # Facts are always derived: the others are what the bound is about.
-    above = reading.evidence_above(np.where(bodies, lacking, 1e3))
+    above = weights.evidence_above(np.where(bodies, lacking, 1e3))
     assert np.all(above[own > 0] <= -0.485 * A)  # 9
     assert np.all(above[own == 0] < -1.9 * A)
-    share = reading.gates.share_above(above, reading.rounding)
+    share = weights.gates.share_above(above, weights.rounding)
     assert np.all(share <= math.exp(-2.91 * A) * (1 + 1e-6))  # 10
     assert math.exp(2.9 * A) / (4 * tau) > 1e20  # 11
 

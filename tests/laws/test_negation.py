@@ -291,7 +291,7 @@ REFUSES = {
     "Constants.certified, closed form": lg.Constants.closed_form,
     "paper.paper_window": lambda program: lg.paper.paper_window(program, lg.Constants.paper()),
     "operator.SparseRules.literals_of": lg.operator.SparseRules.literals_of,
-    "LatentGamma.reading": lambda program: definite_model(program).reading(program),
+    "LatentGamma.literal_weights": lambda program: definite_model(program).literal_weights(program),
     "learning.alignment": lambda program: lg.learning.alignment(definite_model(program), program),
     "fit": lambda program: lg.fit(np.eye(6) > 0, np.eye(6) > 0, kind="transitions", atoms=program.atoms, known=program),
     "distributed.ProgramShard": lambda program: lg.distributed.ProgramShard.of(program, None),
@@ -356,7 +356,7 @@ def test_it_says_that_it_takes_definite_programs(name: str) -> None:
 
 def test_it_says_which_function_takes_definite_programs() -> None:
     program = random_stratified(0)
-    for name in ("SparseRules.literals_of", "LatentGamma.reading"):
+    for name in ("SparseRules.literals_of", "LatentGamma.literal_weights"):
         call = next(REFUSES[known] for known in REFUSES if known.endswith(name))
         with pytest.raises(lg.errors.ProgramError, match=f"^{name} {DEFINITE}"):
             call(program)
@@ -421,7 +421,7 @@ def test_what_takes_a_model_of_a_definite_program_says_so() -> None:
     calls = {
         "step": lambda: model.step(state),
         "step_parameters": model.step_parameters,
-        "reading": lambda: model.reading(LAYERS),
+        "literal_weights": lambda: model.literal_weights(LAYERS),
         "rows": lambda: model.rows(LAYERS.atoms),
         "logits=True": lambda: model(state, 1, logits=True),
         "extract": lambda: lg.extract(model),

@@ -181,7 +181,7 @@ class FullWeights:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LiteralWeights:
     """A model's weights on the literals of a program, exactly as it computes with them.
 
     One row of the model stands for each rule of `program`. Rows that stand for none count in
@@ -328,22 +328,22 @@ _LEVELS = 24
 class UniformBound:
     """The largest share of all atoms while every underivable one is at most at one level."""
 
-    def __init__(self, reading: Reading, always: npt.NDArray[np.bool_]) -> None:
-        program, rows, gates = reading.program, reading.rows, reading.gates
+    def __init__(self, weights: LiteralWeights, always: npt.NDArray[np.bool_]) -> None:
+        program, rows, gates = weights.program, weights.rows, weights.gates
         fields = (rows.slack, rows.sharpness, rows.amplitude, rows.relative, rows.absolute)
-        some, row_class = distinct_rows((*fields, reading.least_body))
-        self.rounding, self.rows = reading.rounding, rows[some]
-        self.least_body = reading.least_body[some]
-        kept = self._different_atoms(reading, row_class)
+        some, row_class = distinct_rows((*fields, weights.least_body))
+        self.rounding, self.rows = weights.rounding, rows[some]
+        self.least_body = weights.least_body[some]
+        kept = self._different_atoms(weights, row_class)
         kept &= ~always
         place = np.cumsum(kept) - 1
         atoms = np.flatnonzero(kept)
         literal = kept[program.head_indices]
         self.head_atom = place[program.head_indices[literal]]
-        self.head_class = row_class[reading.head_rule[literal]]
-        self.head = reading.head[literal]
-        self.stray = reading.stray[atoms]
-        self.loose = reading.rounding.evaluation(program.rules_per_head[atoms])
+        self.head_class = row_class[weights.head_rule[literal]]
+        self.head = weights.head[literal]
+        self.stray = weights.stray[atoms]
+        self.loose = weights.rounding.evaluation(program.rules_per_head[atoms])
         self.gates = GateNumbers(
             gates.offset[atoms],
             gates.gate,
@@ -356,15 +356,15 @@ class UniformBound:
         self.table = np.full(_LEVELS, np.nan)
 
     def _different_atoms(
-        self, reading: Reading, row_class: npt.NDArray[Any]
+        self, weights: LiteralWeights, row_class: npt.NDArray[Any]
     ) -> npt.NDArray[np.bool_]:
         """Return one of each kind of atoms that have at most one rule, and all others. (M,)."""
-        program, gates = reading.program, reading.gates
+        program, gates = weights.program, weights.gates
         simple = np.flatnonzero(program.rules_per_head <= 1)
         own_class, head = np.full(program.M, -1.0), np.zeros(program.M)
-        own_class[program.head_indices] = row_class[reading.head_rule]
-        head[program.head_indices] = reading.head
-        columns = (own_class, head, reading.stray, gates.offset, gates.relative, gates.absolute)
+        own_class[program.head_indices] = row_class[weights.head_rule]
+        head[program.head_indices] = weights.head
+        columns = (own_class, head, weights.stray, gates.offset, gates.relative, gates.absolute)
         first, _ = distinct_rows([column[simple] for column in columns])
         kept = program.rules_per_head > 1
         kept[simple[first]] = True
@@ -505,11 +505,10 @@ class Arithmetic:
         rows = whole.rows
         missing = [self.rounded(Interval.of(1.0).minus(s)) for s in state]
         firing = []
-        for j, weights in enumerate(whole.body):
+        for j, row in enumerate(whole.body):
             # The weight and the sharpness are converted, multiplied, and multiplied with 1 − s.
             terms = [
-                self.rounded(Interval.of(u).times(m), 4)
-                for u, m in zip(weights, missing, strict=True)
+                self.rounded(Interval.of(u).times(m), 4) for u, m in zip(row, missing, strict=True)
             ]
             slack = self.rounded(Interval.of(rows.slack[j]), 2)
             margin = self.rounded(slack.minus(self.sum(terms)))
@@ -517,10 +516,10 @@ class Arithmetic:
             activation = self.rounded(self.rounded(pushed).sigmoid(), _FUNCTION)
             firing.append(self.rounded(Interval.of(rows.amplitude[j]).times(activation), 2))
         shares = []
-        for i, weights in enumerate(whole.head.T):
+        for i, column in enumerate(whole.head.T):
             terms = [
                 self.rounded(Interval.of(v).times(f), 3)
-                for v, f in zip(weights, firing, strict=True)
+                for v, f in zip(column, firing, strict=True)
             ]
             offset = self.rounded(Interval.of(gates.offset[i]))
             evidence = self.rounded(self.sum(terms).minus(offset))
@@ -536,27 +535,27 @@ class Arithmetic:
         return Interval(share.low, min(share.high, _ONE))  # no computed sigmoid exceeds one
 
 
-def check_bounds(reading: Reading) -> int:
+def check_bounds(weights: LiteralWeights) -> int:
     """Compare the bounds on one step with this evaluation; the number of comparisons made.
 
     Raises:
         ModelError: if the model is too large.
         CertificateError: if a bound does not hold.
     """
-    whole, program = reading.whole, reading.program
+    whole, program = weights.whole, weights.program
     if whole is None or whole.body.size > _MOST_WEIGHTS:
         raise ModelError(
             f"check=True is for models of up to {_MOST_WEIGHTS:,} body weights; leave it out"
         )
-    if not reading.in_range:
+    if not weights.in_range:
         return 0
     compared = 0
     for inside in _closed_sets(program):
         for level in (0.0, 0.05, 0.4):
-            compared += _compare_closed_set(reading, whole, inside, level)
+            compared += _compare_closed_set(weights, whole, inside, level)
     for literal in range(0, len(program.head_indices), -(-len(program.head_indices) // _STATES)):
         for level in (1.0, 0.9, 0.6):
-            compared += _compare_rule(reading, whole, literal, level)
+            compared += _compare_rule(weights, whole, literal, level)
     return compared
 
 
@@ -571,30 +570,30 @@ def _closed_sets(program: Program) -> npt.NDArray[np.bool_]:
 
 
 def _compare_closed_set(
-    reading: Reading, whole: FullWeights, inside: npt.NDArray[np.bool_], level: float
+    weights: LiteralWeights, whole: FullWeights, inside: npt.NDArray[np.bool_], level: float
 ) -> int:
     """Compare at a state of one inside of a closed set and `level` outside."""
-    program, gates, rounding = reading.program, reading.gates, reading.rounding
+    program, gates, rounding = weights.program, weights.gates, weights.rounding
     state = np.where(inside, 1.0, level)
     exact = Arithmetic(rounding).shares(whole, gates, [Interval.of(s) for s in state])
     above = whole.share_above(state, gates, rounding)
     below = whole.share_below(state, gates, rounding)
     atom = program.body_indices
-    lack = row_min(np.where(inside[atom], np.inf, reading.body * (1.0 - level)), program)
-    by_literals = reading.share_above(np.where(np.isfinite(lack), lack, 0.0))
+    lack = row_min(np.where(inside[atom], np.inf, weights.body * (1.0 - level)), program)
+    by_literals = weights.share_above(np.where(np.isfinite(lack), lack, 0.0))
     by_literals[inside] = np.inf  # rules of these may fire, which this bound does not cover
     for i in range(program.M):
         _require(program, i, below[i], exact[i], min(above[i], by_literals[i]))
     return program.M
 
 
-def _compare_rule(reading: Reading, whole: FullWeights, literal: int, level: float) -> int:
+def _compare_rule(weights: LiteralWeights, whole: FullWeights, literal: int, level: float) -> int:
     """Compare at a state in which the body of a head literal's rule is at `level`, the rest at 0."""
-    program, rounding = reading.program, reading.rounding
+    program, rounding = weights.program, weights.rounding
     state = np.zeros(program.M)
-    state[program.body_of(int(reading.head_rule[literal]))] = level
-    exact = Arithmetic(rounding).shares(whole, reading.gates, [Interval.of(s) for s in state])
-    least = reading.gates.share_below(reading.evidence_below(np.array([[level]])), rounding)[0]
+    state[program.body_of(int(weights.head_rule[literal]))] = level
+    exact = Arithmetic(rounding).shares(whole, weights.gates, [Interval.of(s) for s in state])
+    least = weights.gates.share_below(weights.evidence_below(np.array([[level]])), rounding)[0]
     atom = int(program.head_indices[literal])
     _require(program, atom, least[literal], exact[atom], np.inf)
     return 1

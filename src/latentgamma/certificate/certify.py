@@ -13,11 +13,11 @@ import numpy as np
 
 from latentgamma._arguments import real_number, whole_number
 from latentgamma._display import Display, Displayed
-from latentgamma.certificate.bounds import Reading
+from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.ends import UpperEnd, Worst, lower_end, upper_end
 from latentgamma.certificate.parts import (
+    Certifiable,
     Part,
-    Readable,
     differences,
     parts_of,
     shown_rule,
@@ -225,8 +225,8 @@ def window(
         depth: for fact sets whose closure takes at most this many steps; by default for all.
         tolerance: how far inputs may be from 0 and 1.
     """
-    dtype = strata[0].reading.rounding.dtype if strata else "float32"
-    depths = [depth_bound(worst.reading.program) for worst in strata] if depth is None else []
+    dtype = strata[0].weights.rounding.dtype if strata else "float32"
+    depths = [depth_bound(worst.weights.program) for worst in strata] if depth is None else []
     every = f"for every fact set of depth at most {depth}"
     if depth is None:
         depth = max(depths, default=0)
@@ -236,9 +236,9 @@ def window(
     elif len(strata) == 1:
         depths = [depth]
     else:
-        depths = [min(depth, depth_bound(worst.reading.program)) for worst in strata]
-    rules = tuple(worst.reading.program for worst in strata)
-    if not all(worst.reading.in_range for worst in strata):
+        depths = [min(depth, depth_bound(worst.weights.program)) for worst in strata]
+    rules = tuple(worst.weights.program for worst in strata)
+    if not all(worst.weights.in_range for worst in strata):
         message = (
             f"nothing is proved: parameters are not finite, or their products leave the range of "
             f"{dtype}. Look for a training run that diverged, or use Constants.certified(program)"
@@ -259,7 +259,7 @@ def window(
         each = f" in each of {len(strata)} strata" if len(strata) > 1 else ""
         message = f"exact from step {proved.t_min:,.0f} {end}{each}, {every}{soft}, in {dtype}"
         if len(strata) > 1:
-            message += f"; the strata hand on values within {proved.last:g} of 0 and 1"
+            message += f"; the strata pass on values within {proved.last:g} of 0 and 1"
     elif len(strata) > 1:
         for number, worst in enumerate(strata, 1):
             alone = window([worst], depth=depths[number - 1], tolerance=tolerance)
@@ -268,7 +268,7 @@ def window(
         status = Status.LEAKS
         message = (
             f"nothing is proved: each of the {len(strata)} strata is exact on 0 and 1, but not "
-            "on the values that the ones before it hand on. Raise the gain and the sharpness, or "
+            "on the values that the ones before it pass on. Raise the gain and the sharpness, or "
             "use lg.oracle(program)"
         )
     elif math.isinf(proved.t_min):
@@ -319,14 +319,14 @@ def _proved(
     t_min, t_max = 0.0, math.inf
     upper: list[UpperEnd] = []
     for s, (worst, depth, negates) in enumerate(zip(strata, depths, negating, strict=True)):
-        reading = worst.reading
+        weights = worst.weights
         given = first + (last - first) * s / count
         if negates and given > 0:
-            given += 2.0**-reading.rounding.digits  # 1 − s is rounded; 1 − 0 and 1 − 1 are exact
+            given += 2.0**-weights.rounding.digits  # 1 − s is rounded; 1 − 0 and 1 − 1 are exact
         output_tolerance = first + (last - first) * (s + 1) / count if s + 1 < count else 0.5
         if given >= 0.5:
             return Proved(math.inf, -1.0, last, tuple(upper))
-        t_min = max(t_min, lower_end(reading, depth, given, goal=1.0 - output_tolerance))
+        t_min = max(t_min, lower_end(weights, depth, given, goal=1.0 - output_tolerance))
         if count > 1 and not is_window(t_min, t_max):
             break
         upper.append(upper_end(worst, given, limit=output_tolerance))
@@ -349,7 +349,7 @@ def _weakest(strata: Sequence[Worst], proved: Proved) -> tuple[Margins, str | No
     if not found:
         return margins, None, None
     s = min(range(len(found)), key=lambda s: found[s][0].evidence_on)
-    program, (_, rule, atom) = strata[s].reading.program, found[s]
+    program, (_, rule, atom) = strata[s].weights.program, found[s]
     if len(strata) == 1 and proved.upper[0].atom is not None:
         atom = proved.upper[0].atom
     return (
@@ -361,20 +361,20 @@ def _weakest(strata: Sequence[Worst], proved: Proved) -> tuple[Margins, str | No
 
 def _margins(worst: Worst) -> tuple[Margins, int | None, int | None]:
     """Return the margins at the start, and the rule and the atom that come closest to failing."""
-    reading, program = worst.reading, worst.reading.program
+    weights, program = worst.weights, worst.weights.program
     own: Mask = program.rules_per_head > 0
-    above = reading.evidence_above(reading.least_body)
+    above = weights.evidence_above(weights.least_body)
     bodies = program.body_sizes > 0
-    below = reading.evidence_below(np.ones((1, 1)))[0] if program.R else np.zeros(0)
-    slack = reading.rows.slack
+    below = weights.evidence_below(np.ones((1, 1)))[0] if program.R else np.zeros(0)
+    slack = weights.rows.slack
     margins = Margins(
-        float((slack - reading.outside).min(initial=math.inf)),
-        float((slack - reading.least_body)[bodies].max(initial=-math.inf)),
+        float((slack - weights.outside).min(initial=math.inf)),
+        float((slack - weights.least_body)[bodies].max(initial=-math.inf)),
         float(below.min(initial=math.inf)),
         float(above[own & ~worst.always].max(initial=-math.inf)),
         float(above[~own].max(initial=-math.inf)),
     )
-    rule = int(reading.head_rule[below.argmin()]) if len(below) else None
+    rule = int(weights.head_rule[below.argmin()]) if len(below) else None
     candidates = np.flatnonzero(~worst.always)
     atom = int(candidates[above[candidates].argmax()]) if len(candidates) else None
     return margins, rule, atom
@@ -394,7 +394,7 @@ _SMALLER, _LEAST_TOLERANCE = 8, 1e-9
 
 
 def certify(
-    model: Readable,
+    model: Certifiable,
     program: Program,
     *,
     depth: int | None = None,
@@ -437,17 +437,17 @@ def certify(
     """
     expected = "a number from 0 to below 0.5"
     real_number("tolerance", tolerance, expected, lambda x: 0 <= x < 0.5)
-    found, readings = _Certifier(model, program, depth, facts, dtype)(tolerance)
+    found, certified = _Certifier(model, program, depth, facts, dtype)(tolerance)
     if check:
         from latentgamma.certificate.bounds import check_bounds
 
-        for reading in readings:
-            check_bounds(reading)
+        for weights in certified:
+            check_bounds(weights)
     return found
 
 
 def tolerance(
-    model: Readable,
+    model: Certifiable,
     program: Program,
     *,
     steps: int | None = None,
@@ -509,7 +509,7 @@ class _Certifier:
 
     def __init__(
         self,
-        model: Readable,
+        model: Certifiable,
         program: Program,
         depth: int | None,
         facts: FactSets | None,
@@ -535,18 +535,18 @@ class _Certifier:
         self.parts = parts_of(model, program, dtype)
         self.negating = [bool((part.literal % 2).any()) for part in self.parts]
 
-    def __call__(self, tolerance: float) -> tuple[Certificate, list[Reading]]:
+    def __call__(self, tolerance: float) -> tuple[Certificate, list[LiteralWeights]]:
         """Return the certificate, and what was read for it."""
         aligned, found = self._aligned, None
         if aligned is not None:
             # The rows stand for the rules of the program one by one.
             found = self._window(aligned, tolerance, self.depth)
             if found.holds:
-                return found, _readings(aligned)
+                return found, _weights_of(aligned)
         chosen = [self._chosen(part, tolerance) for part in self.parts]
-        own = [worst.reading.program for worst in chosen]
+        own = [worst.weights.program for worst in chosen]
         if aligned is not None and found is not None and own == _programs(aligned):
-            return found, _readings(aligned)
+            return found, _weights_of(aligned)
         if others := differences(self.parts, own, self.program):
             shown = "; ".join(others[:_SHOWN_DIFFERENCES])
             left = len(others) - _SHOWN_DIFFERENCES
@@ -561,12 +561,12 @@ class _Certifier:
                 message=f"the model {verdict} this program: {shown}{more}. Certify it "
                 f"against its own rules, or train it further",
             )
-            return differs, _readings(aligned or chosen)
+            return differs, _weights_of(aligned or chosen)
         # The same closures, though not row by row; its own rules may take more steps.
         by_rows = self._window(chosen, tolerance, None)
         if by_rows.holds or found is None:
-            return by_rows, _readings(chosen)
-        return found, _readings(chosen)
+            return by_rows, _weights_of(chosen)
+        return found, _weights_of(chosen)
 
     @cached_property
     def _aligned(self) -> list[Worst] | None:
@@ -589,8 +589,8 @@ class _Certifier:
 
 
 def _programs(strata: Sequence[Worst]) -> list[Program]:
-    return [worst.reading.program for worst in strata]
+    return [worst.weights.program for worst in strata]
 
 
-def _readings(strata: Sequence[Worst]) -> list[Reading]:
-    return [worst.reading for worst in strata]
+def _weights_of(strata: Sequence[Worst]) -> list[LiteralWeights]:
+    return [worst.weights for worst in strata]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._arguments import real_number
-from latentgamma.certificate.bounds import GateNumbers, Reading, RowNumbers, sigmoid
+from latentgamma.certificate.bounds import GateNumbers, LiteralWeights, RowNumbers, sigmoid
 from latentgamma.certificate.certify import Certificate, window
 from latentgamma.certificate.ends import reproduces, worst_cases
 from latentgamma.certificate.rounding import WIDE, Array, Rounding
@@ -312,7 +312,7 @@ class ClosedForm:
             halfway = (plus * largest + minus * total) / 2
         return np.where(program.rules_per_head > 0, halfway, 2 * plus)
 
-    def reading(self) -> Reading:
+    def literal_weights(self) -> LiteralWeights:
         """Return what a certificate reads of a model with these parameters."""
         program, c = self.program, self.constants
         k, m = program.body_sizes.astype(np.float64), program.head_sizes
@@ -321,7 +321,7 @@ class ClosedForm:
         faint = math.exp(-c.head)
         v = 1.0 / (m + (program.M - m) * faint)
         amplitude = self.gain * self.confidence
-        return Reading(
+        return LiteralWeights(
             program=program,
             rounding=Rounding.of(self.dtype),
             body=np.full(len(program.body_indices), on),
@@ -387,10 +387,10 @@ def reaches(
     on, off = (float(x) for x in sigmoid(np.array([c.body, -c.body])))
     stray = np.array([program.R * c.gain * c.confidence * faint * (1 + 1e-6)])
 
-    def row(size: int, heads: int, copies: int, offset: float) -> Reading:
+    def row(size: int, heads: int, copies: int, offset: float) -> LiteralWeights:
         amplitude, sizes = np.array([c.gain * c.confidence * heads]), np.array([float(size)])
         rules = np.array([float(program.rho_max)])
-        return Reading(
+        return LiteralWeights(
             program=_SELF,
             rounding=rounding,
             body=np.array([on * size]),
@@ -412,23 +412,23 @@ def reaches(
         worst.append((row(size, heads, program.rho_max, halfway), on))
     if (own == 0).any():
         worst.append((row(0, 1, 0, 2 * c.gamma_plus), 0.0))
-    return all(_stays_low(reading, weight, horizon) for reading, weight in worst)
+    return all(_stays_low(weights, weight, horizon) for weights, weight in worst)
 
 
-def _stays_low(reading: Reading, weight: float, horizon: float) -> bool:
+def _stays_low(weights: LiteralWeights, weight: float, horizon: float) -> bool:
     """Return whether the atom stays below one half up to the horizon if its rules lack this weight.
 
     Below a level ℓ every share is at most c(ℓ): so it is enough that `horizon` steps of c(ℓ) end
     at ℓ or below, for some ℓ.
     """
     for level in np.geomspace(1e-9, 0.5, 60):
-        top = reading.rounding.down(np.array([level]))
-        share = reading.share_above(np.array([weight * (1.0 - level)]))
+        top = weights.rounding.down(np.array([level]))
+        share = weights.share_above(np.array([weight * (1.0 - level)]))
         start = np.zeros(1)
-        once = reading.rounding.after(start, share, 1.0, start)
+        once = weights.rounding.after(start, share, 1.0, start)
         if once[0] == 0.0:
             return True
-        if reading.rounding.after(start, share, float(math.ceil(horizon)), top)[0] <= top[0]:
+        if weights.rounding.after(start, share, float(math.ceil(horizon)), top)[0] <= top[0]:
             return True
     return False
 
@@ -484,7 +484,7 @@ def certify_closed_form(
         for stratum, each in zip(strata, constants, strict=True)
     ]
     negating = [bool(stratum.negated.any()) for stratum in strata]
-    return window([worst_cases(form.reading()) for form in forms], negating, depth=depth)
+    return window([worst_cases(form.literal_weights()) for form in forms], negating, depth=depth)
 
 
 def _profile(program: Program) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma.certificate.bounds import Reading, UniformBound, row_min
+from latentgamma.certificate.bounds import LiteralWeights, UniformBound, row_min
 from latentgamma.certificate.closed_sets import MOST_ATOMS, Complements, maximal_closed_sets
 from latentgamma.certificate.rounding import Array, Rounding
 from latentgamma.logic.closure import closure
@@ -40,25 +40,27 @@ _SETTLED = 1e-9
 _STEPS_PER_LEVEL, _MORE_LEVELS = 64, 16
 
 
-def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: float = 0.5) -> float:
+def lower_end(
+    weights: LiteralWeights, depth: int, tolerance: float = 0.0, *, goal: float = 0.5
+) -> float:
     """Return a step by which every atom of at most this depth is above the goal.
 
     It is so early for shallow atoms, too: those of depth d are above the goal by the step that is
     depth − d before. `steps=None` counts on that.
     """
-    if depth == 0 or reading.program.R == 0:
+    if depth == 0 or weights.program.R == 0:
         return 0.0
-    literals, rounding = reading.program.size, reading.rounding
-    level = reproduced_level(reading, tolerance)
+    literals, rounding = weights.program.size, weights.rounding
+    level = reproduced_level(weights, tolerance)
     if level is not None:
-        return depth + _steps_to_goal(reading, level, goal)
+        return depth + _steps_to_goal(weights, level, goal)
     if depth * _AT_ONCE * literals <= _BUDGET:
-        return _iterate_levels(reading.gain_below, depth, rounding, tolerance, goal)
+        return _iterate_levels(weights.gain_below, depth, rounding, tolerance, goal)
     if goal > 0.5:
         return math.inf  # the coarser bounds below are about one half alone
     grid = np.linspace(0.0, 1.0, int(np.clip(_BUDGET / literals, _FEWEST_POINTS, _MOST_POINTS)))
     chunks = np.array_split(grid, math.ceil(len(grid) * literals / _NUMBERS_AT_ONCE))
-    values = np.concatenate([reading.gain_below(chunk) for chunk in chunks])
+    values = np.concatenate([weights.gain_below(chunk) for chunk in chunks])
     if depth * _AT_ONCE <= _LOOKED_UP:
         # f rises, so its value at the grid point below is a bound.
         below: Callable[[Array], Array] = lambda x: values[np.searchsorted(grid, x, "right") - 1]  # noqa: E731
@@ -66,12 +68,12 @@ def lower_end(reading: Reading, depth: int, tolerance: float = 0.0, *, goal: flo
     return depth * _lag(grid, values, rounding, tolerance)
 
 
-def reproduces(reading: Reading, tolerance: float = 0.0) -> bool:
+def reproduces(weights: LiteralWeights, tolerance: float = 0.0) -> bool:
     """Return whether some level x > ½ of the bodies brings every head to x in one step."""
-    return reproduced_level(reading, tolerance) is not None
+    return reproduced_level(weights, tolerance) is not None
 
 
-def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
+def reproduced_level(weights: LiteralWeights, tolerance: float = 0.0) -> float | None:
     """Return a level x > ½ with f(x) ≥ x: bodies at x bring all heads to x in one step; or None.
 
     Atoms of depth d are there after d steps, for every d.
@@ -80,19 +82,19 @@ def reproduced_level(reading: Reading, tolerance: float = 0.0) -> float | None:
     for _ in range(_ATTEMPTS):
         if x <= 0.5:
             return None
-        reached = float(reading.rounding.stored_below(0.0, reading.gain_below(np.array([x])))[0])
+        reached = float(weights.rounding.stored_below(0.0, weights.gain_below(np.array([x])))[0])
         if reached >= x:
             return x
         x = reached * (1 - _A_LITTLE)
     return None
 
 
-def _steps_to_goal(reading: Reading, level: float, goal: float) -> float:
+def _steps_to_goal(weights: LiteralWeights, level: float, goal: float) -> float:
     """Return the steps that take atoms from a reproduced level to above the goal."""
-    share = reading.gain_below(np.array([level]))
+    share = weights.gain_below(np.array([level]))
     x, steps = np.array([level]), 0
     while x[0] <= goal:
-        risen = reading.rounding.stored_below(x, share)
+        risen = weights.rounding.stored_below(x, share)
         if risen[0] <= x[0]:
             return math.inf
         x, steps = risen, steps + 1
@@ -224,40 +226,40 @@ class UpperEnd(NamedTuple):
 class Worst(NamedTuple):
     """What bounds the underivable atoms of a model: the same for every tolerance."""
 
-    reading: Reading
+    weights: LiteralWeights
     always: npt.NDArray[np.bool_]  # (M,) derived from any facts
     sets: npt.NDArray[np.bool_] | None  # the maximal closed sets, where they can be followed
     missing: Array | None  # (body literals,) how many atoms a rule lacks that lacks this one
     uniform: UniformBound | None  # of programs that are too large for a bound for each atom
 
 
-def worst_cases(reading: Reading) -> Worst:
+def worst_cases(weights: LiteralWeights) -> Worst:
     """Return what bounds the underivable atoms of a model, by closed sets if that is possible."""
-    program = reading.program
+    program = weights.program
     always, sets = closure(program).state, None
-    if reading.whole is not None and not always.all():
-        sets = maximal_closed_sets(program, _SETS_UP_TO // max(1, reading.whole.body.size))
+    if weights.whole is not None and not always.all():
+        sets = maximal_closed_sets(program, _SETS_UP_TO // max(1, weights.whole.body.size))
     missing = uniform = None
     if program.size > REFINED_UP_TO:
-        uniform = UniformBound(reading, always)
+        uniform = UniformBound(weights, always)
     elif program.M <= MOST_ATOMS:
-        missing = _missing_with(reading)
-    return Worst(reading, always, sets, missing, uniform)
+        missing = _missing_with(weights)
+    return Worst(weights, always, sets, missing, uniform)
 
 
-def _missing_with(reading: Reading) -> Array:
+def _missing_with(weights: LiteralWeights) -> Array:
     """Return, for each body literal b, the fewest missing atoms where b and a head are missing."""
-    program = reading.program
+    program = weights.program
     search = Complements(program)
     least, group = search.least_missing(), np.array(search.group, np.int64)
     size = np.bincount(group, minlength=program.M)
     fewest = np.full(program.R, program.M)  # over the heads of a rule
-    np.minimum.at(fewest, reading.head_rule, least[program.head_indices])
+    np.minimum.at(fewest, weights.head_rule, least[program.head_indices])
     atom = program.body_indices
-    counts = np.maximum(least[atom], fewest[reading.body_rule]).astype(np.float64)
+    counts = np.maximum(least[atom], fewest[weights.body_rule]).astype(np.float64)
     # With one head, the group of the head is missing, too.
-    single = program.head_sizes[reading.body_rule] == 1
-    first = program.head_indices[program.head_indptr[:-1]][reading.body_rule[single]]
+    single = program.head_sizes[weights.body_rule] == 1
+    first = program.head_indices[program.head_indptr[:-1]][weights.body_rule[single]]
     apart = group[atom[single]] != group[first]
     both = least[atom[single]] + np.where(apart, size[group[first]], 0)
     counts[single] = np.maximum(counts[single], both)
@@ -274,7 +276,7 @@ def upper_end(worst: Worst, tolerance: float = 0.0, *, limit: float = 0.5) -> Up
 
 
 def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
-    program, rounding = worst.reading.program, worst.reading.rounding
+    program, rounding = worst.weights.program, worst.weights.rounding
     if worst.uniform is not None:
         return follow(worst.uniform, np.full(1, tolerance), rounding, fine=_FINE, limit=limit)
     shares, start = _shares_by_literals(worst), np.full(program.M, tolerance)
@@ -286,18 +288,18 @@ def _by_literals(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
 
 
 def _shares_by_literals(worst: Worst) -> Shares:
-    reading, program = worst.reading, worst.reading.program
-    background = np.minimum(reading.least_weight[reading.body_rule], reading.body)
-    own = reading.body - background
+    weights, program = worst.weights, worst.weights.program
+    background = np.minimum(weights.least_weight[weights.body_rule], weights.body)
+    own = weights.body - background
 
     def shares(bound: Array) -> Array:
         level = 1.0 - bound[program.body_indices]
         if worst.missing is None:
-            lack = reading.body * level
+            lack = weights.body * level
         else:
             lack = own * level + background * worst.missing * (1.0 - bound.max())
-            lack = np.maximum(lack, reading.body * level)
-        share = reading.share_above(row_min(lack, program))
+            lack = np.maximum(lack, weights.body * level)
+        share = weights.share_above(row_min(lack, program))
         share[worst.always] = 0.0
         return share
 
@@ -305,8 +307,8 @@ def _shares_by_literals(worst: Worst) -> Shares:
 
 
 def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
-    reading = worst.reading
-    whole, gates, rounding = reading.whole, reading.gates, reading.rounding
+    weights = worst.weights
+    whole, gates, rounding = weights.whole, weights.gates, weights.rounding
     sets = worst.sets
     if whole is None or sets is None:
         raise ValueError("closed sets can be followed in models with all weights only")

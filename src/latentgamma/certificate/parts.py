@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._text import shortened
-from latentgamma.certificate.bounds import Reading
+from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.ends import Worst, worst_cases
 from latentgamma.errors import ModelError
 from latentgamma.logic.equivalence import not_entailed
@@ -35,7 +35,7 @@ class Places(NamedTuple):
     written: npt.NDArray[np.integer]  # the places whose values become those of their atoms
 
 
-class Readable(Protocol):
+class Certifiable(Protocol):
     """A model, as far as a certificate is concerned: its parts, or the rows of a single one."""
 
     @property
@@ -47,20 +47,20 @@ class Readable(Protocol):
         """The names of the atoms, in the order of the state, if the model knows them."""
 
     @property
-    def parts(self) -> Sequence[Readable]:
+    def parts(self) -> Sequence[Certifiable]:
         """The model of each stratum; of a definite program, the model itself."""
 
     @property
     def places(self) -> Sequence[Places]:
         """What each part reads and writes."""
 
-    def reading(
+    def literal_weights(
         self,
         program: Program,
         rows: npt.NDArray[np.int64] | None = None,
         *,
         dtype: str | None = None,
-    ) -> Reading:
+    ) -> LiteralWeights:
         """Return the weights on the literals of a program, whose rules are these rows."""
 
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
@@ -78,7 +78,7 @@ class LiteralRules(NamedTuple):
 class Part:
     """A part of a model, with its places as literals of the program that it is compared with."""
 
-    model: Readable
+    model: Certifiable
     literal: npt.NDArray[np.int64]  # (m,)
     written: Mask  # (m,)
     names: tuple[str, ...]  # of the literals
@@ -90,16 +90,16 @@ class Part:
         """What bounds it if row j stands for rule j of its stratum; None where it cannot."""
         if self.stratum is None or self.model.R != self.stratum.program.R:
             return None
-        return worst_cases(self.model.reading(self.stratum.program, dtype=self.dtype))
+        return worst_cases(self.model.literal_weights(self.stratum.program, dtype=self.dtype))
 
     @cached_property
     def own(self) -> Worst:
         """What bounds it if the rows stand for the rules that they look like."""
         program, rows = self.model.rows(self.names)
-        return worst_cases(self.model.reading(program, rows, dtype=self.dtype))
+        return worst_cases(self.model.literal_weights(program, rows, dtype=self.dtype))
 
 
-def parts_of(model: Readable, program: Program, dtype: str | None) -> list[Part]:
+def parts_of(model: Certifiable, program: Program, dtype: str | None) -> list[Part]:
     """Return the parts of a model, with the program's atoms and, where they match, its strata.
 
     Raises:
@@ -127,7 +127,7 @@ def parts_of(model: Readable, program: Program, dtype: str | None) -> list[Part]
     return found
 
 
-def _numbers(model: Readable, program: Program) -> npt.NDArray[np.int64]:
+def _numbers(model: Certifiable, program: Program) -> npt.NDArray[np.int64]:
     """Return the program's number of each atom of a model's state. (M,)."""
     atoms = model.atoms
     if atoms is None:  # a model of a definite program, whose one part has all atoms
@@ -238,7 +238,7 @@ def _order_problem(
             return f"a row derives the negation of '{atom}', which is an input of its stratum"
         if outputs is not None and not outputs[rules.head_indices].all():
             atom = program.atoms[heads[~outputs[rules.head_indices]][0] // 2]
-            return f"a row derives '{atom}', which its stratum does not hand on"
+            return f"a row derives '{atom}', which its stratum does not pass on"
         own = np.zeros(program.M, bool)
         own[heads // 2] = True
         early = later[used // 2] | (own[used // 2] & (used % 2 == 1))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, usable_device, whole_number, wrong
 from latentgamma._display import Display, Displayed, caption, heat_table, number
-from latentgamma.certificate.bounds import Reading
+from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.certify import Certificate, certify
 from latentgamma.certificate.constants import ClosedForm, Constants, HeadSharing, certified_strata
 from latentgamma.certificate.parts import Places
@@ -913,13 +913,13 @@ class LatentGamma(nn.Module):
             )
         return certificate
 
-    def reading(
+    def literal_weights(
         self,
         program: Program,
         rows: npt.NDArray[np.int64] | None = None,
         *,
         dtype: str | None = None,
-    ) -> Reading:
+    ) -> LiteralWeights:
         """Return what a certificate needs of this model, its rows standing for a program's rules.
 
         For a model of a definite program.
@@ -937,8 +937,8 @@ class LatentGamma(nn.Module):
                 or this is a model of a program with negation.
             ProgramError: the program has negation.
         """
-        require_definite_model(self, "reading")
-        require_definite(program, "LatentGamma.reading")
+        require_definite_model(self, "literal_weights")
+        require_definite(program, "LatentGamma.literal_weights")
         with torch.no_grad():
             return read_model(
                 *self.rules.whole(self.step_parameters()),

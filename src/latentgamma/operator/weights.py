@@ -17,7 +17,7 @@ from torch import Tensor
 from latentgamma.certificate.bounds import (
     FullWeights,
     GateNumbers,
-    Reading,
+    LiteralWeights,
     RowNumbers,
 )
 from latentgamma.certificate.rounding import (
@@ -43,7 +43,7 @@ def read_model(
     *,
     bump: bool,
     dtype: str,
-) -> Reading:
+) -> LiteralWeights:
     """Return the weights on a program's literals; `rows` says which row stands for each rule."""
     if rules.M != program.M:
         raise ModelError(f"the model has {rules.M} atoms, but the program has {program.M}")
@@ -62,7 +62,7 @@ def read_model(
     outside, least = _outside(rules, numbers, row, body_rule, body_atom)
     with np.errstate(all="ignore"):  # numbers that are not finite are reported later
         firing = every.firing_above(np.zeros(rules.R), 0.0, rounding)  # most of each, in any state
-    return Reading(
+    return LiteralWeights(
         program=program,
         rounding=rounding,
         body=_array(rules.body_at(weights, *body_pairs)),
