@@ -101,7 +101,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         """,
         lg.logic: """
             step depth_bound pack unpack random_planes Closure Derivation Derivations ProofStep Absent
-            WhyNot Blocked Equivalence Rules Condition condition_rows
+            WhyNot Blocked Equivalence Rules Label Condition condition_rows
         """,
         lg.operator: """
             rules DenseRules SparseRules Trajectory Certificate Status Margins

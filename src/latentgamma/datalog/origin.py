@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +24,8 @@ from latentgamma.datalog.source import (
     signature_of,
 )
 from latentgamma.errors import ParseError
-from latentgamma.program.program import Instance, Program
+from latentgamma.program.program import Instance, Label, Program
+from latentgamma.program.rule_text import LABEL, misplaced_label, read_label
 
 # ---- Whether a ground rule is an instance of a rule with variables, and of which values
 
@@ -279,7 +281,8 @@ class Grounding:
         for denied, line in self._ground_lines.get((head, body), ()):
             absent = denied - negated
             if negated <= denied and absent.isdisjoint(possible):
-                return Instance(f"line {line}", (), tuple(sorted(absent)))
+                label = self.labels.get(line)
+                return Instance(f"line {line}", (), tuple(sorted(absent)), label)
         import clingo
 
         atom = clingo.parse_term(encode_name(head))
@@ -287,7 +290,8 @@ class Grounding:
             found = matches(rule, head, body, negated, self.source.constants, possible)
             if found is not None:
                 line = self.source.line(rule)
-                return Instance(f"line {line}", found.substitution, found.absent)
+                label = self.labels.get(line)
+                return Instance(f"line {line}", found.substitution, found.absent, label)
         if not body and (atom.name, len(atom.arguments)) in dict(self.tables):
             return Instance(f"table {decode_name(atom.name)}")
         return None
@@ -309,6 +313,25 @@ class Grounding:
             return None
         known = (atom.name, len(atom.arguments)) in self._rules_of
         return decode_name(str(atom)) if known else None
+
+    @cached_property
+    def labels(self) -> dict[int, Label]:
+        """The labels that comments give, by the line of the rule; all instances of it have them."""
+        if "@rule" not in self.text:
+            return {}
+        lines = {self.source.line(rule) for rule in self.source.rules}
+        lines |= {line for places in self._ground_lines.values() for _, line in places}
+        ids: set[str] = set()
+        found: dict[int, Label] = {}
+        for comment in re.finditer(rf"{LABEL}[^\n]*+", self.text):
+            start = comment.start()
+            label = read_label(self.text, comment[0], start, self.path, ids)
+            own = self.text.count("\n", 0, start) + 1
+            line = min((line for line in lines if line > own), default=None)
+            if line is None or line in found:
+                raise misplaced_label(self.text, start, self.path)
+            found[line] = replace(label, line=line)
+        return found
 
     @cached_property
     def _rules_of(self) -> dict[Signature, list[Any]]:

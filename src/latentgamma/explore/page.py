@@ -63,6 +63,7 @@ def render(
                 "heads": sorted(places[name] for name in rule.heads),
                 "body": sorted(places[name] for name in rule.body),
                 "negated": sorted(places[name] for name in rule.negated),
+                **({"label": str(rule.label)} if rule.label else {}),
             }
             for rule in program.rules
         ],

@@ -221,8 +221,12 @@ def _with_negation(
     """Return the program with an atom for each body of true and false atoms, and these atoms."""
     names, added = _new_atoms(program, len(bodies))
     rules = [
-        Rule((name,), *(frozenset(program.atoms[i] for i in some) for some in body))
-        for name, body in zip(names, bodies, strict=True)
+        Rule(
+            (name,),
+            frozenset(program.atoms[i] for i in body),
+            frozenset(program.atoms[i] for i in denied),
+        )
+        for name, (body, denied) in zip(names, bodies, strict=True)
     ]
     return Program.from_rules([*program.rules, *rules], (*program.atoms, *names)), added
 

@@ -13,4 +13,5 @@ from latentgamma.logic.proof import ProofStep as ProofStep
 from latentgamma.logic.why_not import WhyNot as WhyNot
 from latentgamma.program.conditions import Condition as Condition
 from latentgamma.program.conditions import condition_rows as condition_rows
+from latentgamma.program.program import Label as Label
 from latentgamma.program.program import Rules as Rules

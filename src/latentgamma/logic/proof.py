@@ -20,6 +20,7 @@ from latentgamma.program.names import quote
 from latentgamma.program.program import (
     Indices,
     Instance,
+    Label,
     Program,
     read_only,
     require_program,
@@ -33,7 +34,7 @@ class Blocked:
     """A rule that could derive the atom, and why it does not.
 
     `missing` are the atoms of its body that do not follow, and `holding` its negated atoms that
-    do. `origin` says where a grounded rule comes from.
+    do. `origin` says where a grounded rule comes from, and `label` has its id and citation.
 
     >>> print(Blocked(3, ("a",), ("b",)))
     rule 3 lacks a, and b holds
@@ -43,9 +44,10 @@ class Blocked:
     missing: tuple[str, ...]
     holding: tuple[str, ...] = ()
     origin: Instance | None = None
+    label: Label | None = None
 
     def __str__(self) -> str:
-        place = f"rule {self.rule}" if self.origin is None else str(self.origin)
+        place = str(self.origin or self.label or f"rule {self.rule}")
         reasons = [f"lacks {join_names(self.missing)}"] if self.missing else []
         if self.holding:
             verb = "holds" if len(self.holding) == 1 else "hold"
@@ -95,7 +97,8 @@ def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ..
                 rule,
                 tuple(names[i] for i in literals if i >= 0 and not state[i]),
                 tuple(names[~i] for i in literals if i < 0 and state[~i]),
-                instance_of(program, rule),
+                origin := instance_of(program, rule),
+                origin.label if origin else program.label(rule),
             )
         )
     return tuple(found)
@@ -126,8 +129,8 @@ _MOST_FOLDED = 200
 class ProofStep:
     """One atom of a proof: a given fact (`rule` is None), or the head of a rule's premises.
 
-    `negated` are the atoms that must not follow, and `origin` says where a grounded rule comes
-    from.
+    `negated` are the atoms that must not follow, `origin` says where a grounded rule comes from,
+    and `label` has the id and the citation of the rule.
 
     >>> program = Program.from_rules([("bird", ["penguin"])])
     >>> step = derivation(program, ["penguin"], "bird").steps[-1]
@@ -140,12 +143,15 @@ class ProofStep:
     premises: tuple[str, ...]
     negated: tuple[str, ...] = ()
     origin: Instance | None = None
+    label: Label | None = None
 
     @property
     def note(self) -> str:
         """How the atom comes about, as a proof shows it."""
         if self.origin is not None:
             return f"by {self.origin}"
+        if self.label is not None:
+            return str(self.label)
         return "given" if self.rule is None else f"rule {self.rule}"
 
 
@@ -443,7 +449,8 @@ class Derivations(Displayed):
             premises = tuple(names[b] for b in literals if b >= 0)
             origin = instance_of(program, rule)
             negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
-            yield ProofStep(names[i], rule, premises, tuple(negated), origin)
+            label = origin.label if origin else program.label(rule)
+            yield ProofStep(names[i], rule, premises, tuple(negated), origin, label)
 
     def proof(self, atom: str | int) -> Derivation | None:
         """Return the proof of one atom, made of these steps.
@@ -642,7 +649,15 @@ def _step_values(step: ProofStep) -> dict[str, Any]:
         "premises": list(step.premises),
         **({"negated": list(step.negated)} if step.negated else {}),
         **({"origin": str(step.origin)} if step.origin else {}),
+        **label_values(step.label),
     }
+
+
+def label_values(label: Label | None) -> dict[str, str]:
+    """Return the id and the citation of a rule as plain values; nothing if it has none."""
+    if label is None:
+        return {}
+    return {"id": label.id, **({"citation": label.citation} if label.citation else {})}
 
 
 def _absent_values(leaf: Absent) -> dict[str, Any]:

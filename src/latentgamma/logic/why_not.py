@@ -24,6 +24,7 @@ from latentgamma.logic.proof import (
     blocked_rules,
     complete_program,
     join_names,
+    label_values,
     reasons_of,
 )
 from latentgamma.program.compilation import Cells, compile_loop, worth_compiling
@@ -499,4 +500,5 @@ def _blocked_values(blocked: Blocked) -> dict[str, Any]:
         "missing": list(blocked.missing),
         **({"holding": list(blocked.holding)} if blocked.holding else {}),
         **({"origin": str(blocked.origin)} if blocked.origin else {}),
+        **label_values(blocked.label),
     }

@@ -6,7 +6,8 @@
     1 -2 0                   bird :- penguin.
     2 0                      penguin.
 
-A rule with several heads is one clause for each, announced by a comment: `c heads 2`.
+A rule with several heads is one clause for each, announced by a comment: `c heads 2`. The comment
+`c rule R12: Art. 6` gives the next rule a label.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
+from dataclasses import replace
 
 import numpy as np
 
 from latentgamma._text import shortened
-from latentgamma.errors import ParseError
+from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.facts import Mask
 from latentgamma.program.names import (
     UnreadableName,
@@ -27,8 +29,10 @@ from latentgamma.program.names import (
 )
 from latentgamma.program.program import (
     Indices,
+    Label,
     Offsets,
     Program,
+    checked_labels,
 )
 from latentgamma.program.rule_text import error_at
 
@@ -38,6 +42,7 @@ _naming = re.compile(
     r"[ \t]++(?:var[ \t]++)?([0-9]{1,9})(?:[ \t]*+(?:[=:]|->)[ \t]*+|[ \t]++)([^ \t].*)"
 ).fullmatch
 _grouping = re.compile(r"[ \t]++heads[ \t]++([0-9]{1,9})[ \t]*+").fullmatch
+_labelling = re.compile(r"[ \t]++rule[ \t]++([^\s:,]++)[ \t]*+(?::(.*))?").fullmatch
 _odd = re.compile(r"[^-0-9 \t\n]").search
 _blank = re.compile(r"[ \t\n]").search
 _word = re.compile(r"[^ \t\n]+")
@@ -53,6 +58,8 @@ def write_dimacs(program: Program) -> str:
     heads, head_ends = (program.head_indices + 1).tolist(), program.head_indptr.tolist()
     bodies, body_ends = (-1 - program.body_indices).tolist(), program.body_indptr.tolist()
     for j in range(program.R):
+        if (label := program.label(j)) is not None:
+            lines.append(f"c rule {label}")
         body = " ".join(map(str, [*bodies[body_ends[j] : body_ends[j + 1]], 0]))
         if head_ends[j + 1] - head_ends[j] > 1:
             lines.append(f"c heads {head_ends[j + 1] - head_ends[j]}")
@@ -74,6 +81,7 @@ class _DimacsReader:
         self.header: tuple[int, int] | None = None
         self.names: dict[int, tuple[str, int]] = {}  # variable: name, and where it is given
         self.groups: list[tuple[int, int, int]] = []  # literals before, clauses, and where
+        self.labels: list[tuple[int, Label, int]] = []  # literals before, the label, and where
         self.literals = array("i")
         self.blocks: list[tuple[int, int]] = []  # literals before a block, and where it starts
         end = 0
@@ -103,6 +111,9 @@ class _DimacsReader:
     def _read_comment(self, content: str, at: int) -> None:
         if group := _grouping(content):
             self.groups.append((len(self.literals), int(group[1]), at))
+        elif label := _labelling(content):
+            citation = " ".join((label[2] or "").split())
+            self.labels.append((len(self.literals), Label(label[1], citation), at))
         elif naming := _naming(content):
             variable, name = int(naming[1]), _name_in(naming[2].rstrip(" \t"))
             if name is None:
@@ -220,9 +231,9 @@ class _DimacsReader:
     ) -> Program:
         """Return the program in which the clauses of each group are one rule."""
         flat = Program.from_arrays(body_indptr, bodies, heads, atoms=atoms)
-        if not self.groups:
-            return flat
         first = np.ones(flat.R, np.bool_)  # whether a clause starts a rule
+        if not self.groups:
+            return self._labelled(flat, ends, first)
         done = 0
         for before, size, at in self.groups:
             start = int(np.searchsorted(ends, before))
@@ -238,13 +249,27 @@ class _DimacsReader:
             first[start + 1 : done] = False
         starts = np.flatnonzero(first)
         kept = np.repeat(first, flat.body_sizes)
-        return Program.from_arrays(
+        grouped = Program.from_arrays(
             np.concatenate(([0], np.cumsum(flat.body_sizes[first]))),
             flat.body_indices[kept],
             flat.head_indices,
             np.concatenate((starts, [flat.R])),
             atoms=atoms,
         )
+        return self._labelled(grouped, ends, first)
+
+    def _labelled(self, program: Program, ends: Offsets, first: Mask) -> Program:
+        """Return the program with the labels that comments give."""
+        labels: list[Label | None] = [None] * program.R
+        for before, label, at in self.labels:
+            clause = int(np.searchsorted(ends, before))
+            if clause == len(first) or not first[clause] or labels[first[:clause].sum()]:
+                raise self._error(at, "a label stands before its rule")
+            labels[first[:clause].sum()] = label
+        try:
+            return replace(program, labels=checked_labels(labels))
+        except ProgramError as error:
+            raise self._error(self.labels[-1][2], str(error)) from None
 
 
 _NONE = np.zeros(0, np.int32)

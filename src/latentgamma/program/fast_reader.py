@@ -306,7 +306,7 @@ def _copy_quoted(data: _Bytes, at: int, names: _Bytes, begin: int) -> tuple[int,
 # `rule_text` goes on from the start of that statement. What it does read it reads exactly as
 # `rule_text` does, which a test checks.
 
-_PERCENT, _STAR, _MINUS = b"%*-"
+_PERCENT, _STAR, _MINUS, _AT, _SPACE, _TAB = b"%*-@ \t"
 _DOT, _SLASH, _COLON, _LESS, _GREATER, _HASH = b"./:<>#"
 _EXTERNAL = np.frombuffer(b"#external", np.uint8)
 _SHOW = np.frombuffer(b"#show", np.uint8)
@@ -432,6 +432,11 @@ def _scan(
             last = 3
             at += 2
         elif byte == _PERCENT and following != _STAR:
+            end = at + 1
+            while end < size and (data[end] == _SPACE or data[end] == _TAB):
+                end += 1
+            if end < size and data[end] == _AT:  # it may be a label
+                break
             while at < size and data[at] != _NEWLINE:
                 at += 1
             continue

@@ -4,7 +4,8 @@
      "atoms": ["bird", "penguin"],
      "rules": [{"head": ["bird"], "body": ["penguin"]}, {"head": ["penguin"], "body": []}]}
 
-A rule of a program with negation also has "not", the names of its negated atoms. Read are also a
+A rule of a program with negation also has "not", the names of its negated atoms; one with a label
+has "id" and perhaps "citation". A rule with an empty "head" is a requirement. Read are also a
 bare list of rules, a single name in place of a list, and a rule without
 "body" (a fact). Without "atoms" they are numbered as they appear, heads before bodies.
 """
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import json
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from latentgamma._text import shortened
 from latentgamma.errors import ParseError, ProgramError
-from latentgamma.program.program import Program
+from latentgamma.program.program import Label, Program, checked_labels, requirement_name
 from latentgamma.program.rule_text import error_at
 
 _VERSION = 1
@@ -31,15 +33,18 @@ def write_json(program: Program) -> str:
     """Return the program as a JSON text, one rule to a line."""
     names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
     rules = []
+    headless = set(program.requirements.values())
     heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
     bodies, body_ends = program.body_literals.tolist(), program.body_indptr.tolist()
     for j in range(program.R):
         literals = bodies[body_ends[j] : body_ends[j + 1]]
-        head = ", ".join([names[i] for i in heads[head_ends[j] : head_ends[j + 1]]])
+        head = ", ".join(
+            [] if j in headless else [names[i] for i in heads[head_ends[j] : head_ends[j + 1]]]
+        )
         body = ", ".join([names[i] for i in literals if i >= 0])
         denied = ", ".join([names[~i] for i in literals if i < 0])
         negated = f', "not": [{denied}]' if denied else ""
-        rules.append(f'{{"head": [{head}], "body": [{body}]{negated}}}')
+        rules.append(f'{{"head": [{head}], "body": [{body}]{negated}{_label_text(program, j)}}}')
     separator = ",\n  "
     text = (
         f'{{"latentgamma": {_VERSION}, "kind": "program",\n'
@@ -55,6 +60,14 @@ def write_json(program: Program) -> str:
     return text
 
 
+def _label_text(program: Program, rule: int) -> str:
+    label = program.label(rule)
+    if label is None:
+        return ""
+    values = {"id": label.id, **({"citation": label.citation} if label.citation else {})}
+    return f", {json.dumps(values, ensure_ascii=False)[1:-1]}"
+
+
 def read_json(text: str, path: str) -> Program:
     """Return the program of a JSON text."""
     return _JsonReader(text, path).found
@@ -68,6 +81,7 @@ class _JsonReader:
         self.index: dict[str, int] = {}
         self.heads, self.bodies = array("i"), array("i")
         self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.labels: list[Label | None] = []
         self.negative = array("q")  # the places in `bodies` of negated atoms
         try:
             top = json.loads(text, object_pairs_hook=self._object)
@@ -99,22 +113,29 @@ class _JsonReader:
     def _store(self, rule: dict[str, Any]) -> None:
         j = len(self.head_ends) - 1
         for key in rule:
-            if key not in {"head", "body", "not"}:
+            if key not in {"head", "body", "not", "id", "citation"}:
                 raise self._error(
-                    f"rules[{j}] has a key {key!r}; a rule has 'head' and 'body', and perhaps 'not'"
+                    f"rules[{j}] has a key {key!r}; a rule has 'head' and 'body', and perhaps 'not', "
+                    "'id' and 'citation'"
                 )
+        if "head" not in rule:
+            raise self._error(f"rules[{j}] has no 'head'; it is [] for a requirement")
         heads, body, denied = rule.get("head", []), rule.get("body", []), rule.get("not", [])
-        if not heads:
-            raise self._error(
-                f"rules[{j}] is a constraint (it has no head), which is not part of a definite "
-                "program; give it a head, and ask whether that is derived"
-            )
+        try:
+            label = Label(rule["id"], rule.get("citation", "")) if "id" in rule else None
+        except ProgramError as error:
+            raise self._error(f"rules[{j}]: {error}") from None
+        if "citation" in rule and label is None:
+            raise self._error(f"rules[{j}] has a citation but no id")
+        self.labels.append(label)
         for key, names, into in (
             ("head", heads, self.heads),
             ("body", body, self.bodies),
             ("not", denied, self.bodies),
         ):
             listed = [names] if isinstance(names, str) else names
+            if key == "head" and listed == []:
+                listed = [self._requirement(j, body, denied)]
             if not isinstance(listed, list):
                 raise self._error(f"rules[{j}].{key} must be a list of names, not {_shown(names)}")
             for name in listed:
@@ -129,6 +150,14 @@ class _JsonReader:
                 self.negative.extend(range(start, len(into)))
         self.head_ends.append(len(self.heads))
         self.body_ends.append(len(self.bodies))
+
+    def _requirement(self, j: int, *parts: Any) -> str:
+        """Return the name of the head of a rule that has none."""
+        listed = [[part] if isinstance(part, str) else part for part in parts]
+        names = [name for part in listed if isinstance(part, list) for name in part]
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise self._error(f"rules[{j}] has neither a head nor a body of names")
+        return requirement_name(*(set(part) for part in listed))
 
     def _build(self, top: Any) -> Program:
         atoms = None
@@ -163,9 +192,13 @@ class _JsonReader:
             order = np.array([place[name] for name in names], np.int32)
             heads, bodies, names = order[heads], order[bodies], atoms
         body_ends, head_ends = np.array(self.body_ends), np.array(self.head_ends)
-        return Program.from_arrays(
+        program = Program.from_arrays(
             body_ends, bodies, heads, head_ends, body_negated=negated, atoms=names
         )
+        try:
+            return replace(program, labels=checked_labels(self.labels))
+        except ProgramError as error:
+            raise self._error(str(error)) from None
 
     def _places(self, atoms: Any) -> dict[str, int]:
         if not isinstance(atoms, list):

@@ -73,11 +73,11 @@ def is_word(name: str) -> bool:
 def rule_text(heads: Iterable[str], body: Iterable[str]) -> str:
     """Return one rule as text, from names that are already written as text.
 
-    >>> rule_text(["h"], ["a", "b"]), rule_text(["a"], [])
-    ('h :- a, b.', 'a.')
+    >>> rule_text(["h"], ["a", "b"]), rule_text(["a"], []), rule_text([], ["a"])
+    ('h :- a, b.', 'a.', ':- a.')
     """
-    conditions = ", ".join(body)
-    return f"{', '.join(heads)} :- {conditions}." if conditions else f"{', '.join(heads)}."
+    literals = ", ".join(body)
+    return f"{', '.join(heads)} :- {literals}.".lstrip() if literals else f"{', '.join(heads)}."
 
 
 def read_name(text: str, start: int = 0) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -58,6 +59,38 @@ class Immutable:
 
 
 @dataclass(frozen=True, slots=True)
+class Label:
+    """What a rule is called, and the text that it comes from, such as an article of a law.
+
+    Rule text has it on the line before the rule: `% @rule R12: Art. 6(1)(a)`.
+
+    >>> print(Label("R12", "Art. 6(1)(a)"))
+    R12: Art. 6(1)(a)
+
+    Attributes:
+        id: a word without spaces and colons; no two rules of a program have the same.
+        citation: any text on one line, or nothing.
+        line: the line of the rule in the text that it was read from, if it was.
+    """
+
+    id: str
+    citation: str = ""
+    line: int | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not _is_id(self.id):
+            raise ProgramError(f"the id of a rule is a word without ':' or ',', not {self.id!r}")
+        if not isinstance(self.citation, str) or self.citation != " ".join(self.citation.split()):
+            raise ProgramError(f"a citation is a text on one line, not {self.citation!r}")
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.citation}" if self.citation else self.id
+
+
+_is_id = re.compile(r"[^\s:,]+").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One rule: when every atom of the body is true and no negated one is, every head is true.
 
@@ -68,11 +101,13 @@ class Rule:
         heads: the atoms that follow.
         body: the atoms that must be true.
         negated: the atoms that must not follow.
+        label: its id and citation, if it has them.
     """
 
     heads: tuple[str, ...]
     body: frozenset[str]
     negated: frozenset[str] = frozenset()
+    label: Label | None = None
 
     @property
     def head(self) -> str:
@@ -81,10 +116,30 @@ class Rule:
             raise ProgramError(f"this rule has {len(self.heads)} heads; use .heads")
         return self.heads[0]
 
+    @property
+    def is_requirement(self) -> bool:
+        """Whether it is written without a head: its head says that its body holds."""
+        return self.heads == (requirement_name(self.body, self.negated),)
+
     def __str__(self) -> str:
         body = [quote(name) for name in sorted(self.body)]
         body += [f"not {quote(name)}" for name in sorted(self.negated)]
-        return rule_text(map(quote_argument, self.heads), body)
+        return rule_text([] if self.is_requirement else map(quote_argument, self.heads), body)
+
+
+#: How the name of an atom starts that says that a requirement is violated.
+_REQUIREMENT = ":- "
+
+
+def requirement_name(body: Iterable[str], negated: Iterable[str]) -> str:
+    """Return the name of the atom that follows when a requirement is violated.
+
+    >>> requirement_name(["approved"], ["checked"])
+    ':- approved, not checked'
+    """
+    literals = [quote(name) for name in sorted(body)]
+    literals += [f"not {quote(name)}" for name in sorted(negated)]
+    return _REQUIREMENT + ", ".join(literals)
 
 
 class _HasRules(Protocol):
@@ -149,7 +204,7 @@ class Instance:
 
     `place` says where the text has it ("line 3"), `substitution` pairs the variables of the rule
     with their values, and `absent` lists the negated atoms that nothing can derive, which a
-    ground rule does not mention.
+    ground rule does not mention. `label` is that of the rule in the text.
 
     >>> print(Instance("line 3", (("X", "a"), ("Y", "b"))))
     line 3 with X=a, Y=b
@@ -158,10 +213,12 @@ class Instance:
     place: str
     substitution: tuple[tuple[str, str], ...] = ()
     absent: tuple[str, ...] = ()
+    label: Label | None = None
 
     def __str__(self) -> str:
         pairs = ", ".join(f"{variable}={value}" for variable, value in self.substitution)
-        return f"{self.place} with {pairs}" if pairs else self.place
+        place = self.place if self.label is None else f"{self.label}, {self.place}"
+        return f"{place} with {pairs}" if pairs else place
 
 
 class Origin(Protocol):
@@ -223,6 +280,15 @@ def atom_names(atoms: Sequence[str] | int) -> tuple[str, ...]:
     for name in names:
         check_name(name)
     return names
+
+
+def checked_labels(labels: Sequence[Label | None]) -> tuple[Label | None, ...]:
+    """Return the labels of the rules, nothing if no rule has one; no id may occur twice."""
+    ids = [label.id for label in labels if label is not None]
+    if len(set(ids)) < len(ids):
+        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
+        raise ProgramError(f"two rules have the id {twice!r}")
+    return tuple(labels) if ids else ()
 
 
 def sorted_rows(
@@ -333,6 +399,8 @@ class Program(Displayed, Immutable):
     head_indices: Indices
     #: The text it was grounded from, if it was: equal programs may differ in it.
     origin: Origin | None = None
+    #: The labels of the rules, None for a rule without one; empty if no rule has one.
+    labels: tuple[Label | None, ...] = ()
 
     # ---- Ways to build one
 
@@ -351,6 +419,7 @@ class Program(Displayed, Immutable):
 
         Args:
             rules: `Rule`s, which may have negated atoms, or pairs (head or heads, body) of names.
+                A rule without a head is a requirement.
             atoms: the order of the atoms; it may name some that no rule uses. By default they
                 are numbered as they appear, heads before bodies.
 
@@ -358,8 +427,8 @@ class Program(Displayed, Immutable):
             The program.
 
         Raises:
-            ProgramError: if a rule has no head, a name is not a string, or an atom depends on
-                its own negation; the message shows the cycle.
+            ProgramError: if a name is not a string, two rules have the same id, or an atom depends
+                on its own negation; the message shows the cycle.
             FactsError: if a rule has an atom that `atoms` does not name.
         """
         index: dict[str, int] = {}
@@ -371,10 +440,11 @@ class Program(Displayed, Immutable):
         bodies: list[int] = []
         heads: list[int] = []
         body_indptr, head_indptr = [0], [0]
+        labels: list[Label | None] = []
         for rule in rules:
             rule_heads, rule_body, negated = names_of_rule(rule)
-            if not rule_heads:
-                raise ProgramError("a rule needs a head; constraints are not part of a program")
+            labels.append(rule.label if isinstance(rule, Rule) else None)
+            rule_heads = list(rule_heads) or [requirement_name(rule_body, negated)]
             for names, into in ((rule_heads, heads), (rule_body, bodies)):
                 into.extend(sorted({index.setdefault(check_name(n), len(index)) for n in names}))
             denied = {index.setdefault(check_name(name), len(index)) for name in negated}
@@ -390,6 +460,7 @@ class Program(Displayed, Immutable):
             np.asarray(bodies, np.int32),
             np.asarray(head_indptr, np.int64),
             np.asarray(heads, np.int32),
+            labels=checked_labels(labels),
         )
 
     @classmethod
@@ -458,13 +529,15 @@ class Program(Displayed, Immutable):
         body_literals: Indices,
         head_indptr: Offsets,
         head_indices: Indices,
+        *,
+        labels: tuple[Label | None, ...] = (),
     ) -> Program:
         """Return a program of rows known to be sorted sets; it takes ownership of the arrays.
 
         Raises:
             NotStratifiedError: if an atom depends on its own negation.
         """
-        program = cls(atoms, body_indptr, body_literals, head_indptr, head_indices)
+        program = cls(atoms, body_indptr, body_literals, head_indptr, head_indices, labels=labels)
         if not program.definite:
             _ = program._levels  # stratified, or an error
         return program
@@ -630,7 +703,41 @@ class Program(Displayed, Immutable):
             tuple(names[i] for i in self.heads_of(index)),
             frozenset(names[i] for i in body if i >= 0),
             frozenset(names[~i] for i in body if i < 0),
+            self.label(index),
         )
+
+    def label(self, rule: int) -> Label | None:
+        """Return the id and the citation of a rule, if it has them.
+
+        Args:
+            rule: the index of the rule, from 0 to R − 1.
+        """
+        return self.labels[rule] if self.labels else None
+
+    def rule_name(self, rule: int) -> str:
+        """Return what messages call a rule: its label, or 'rule' and its index.
+
+        Args:
+            rule: the index of the rule, from 0 to R − 1.
+        """
+        label = self.label(rule)
+        return f"rule {rule}" if label is None else str(label)
+
+    @cached_property
+    def requirements(self) -> dict[str, int]:
+        """The rules without a head, by the name of the atom that follows when one is violated.
+
+        >>> from latentgamma import parse
+        >>> program = parse(":- approved, sanctioned.")
+        >>> program.requirements
+        {':- approved, sanctioned': 0}
+        """
+        marked = [name.startswith(_REQUIREMENT) for name in self.atoms]
+        if not any(marked):
+            return {}
+        first = self.head_indices[self.head_indptr[:-1]]
+        rules = np.flatnonzero(np.array(marked)[first]).tolist()
+        return {self.atoms[first[j]]: j for j in rules if self.rule(j).is_requirement}
 
     # ---- Atoms and facts
 
@@ -760,7 +867,7 @@ class Program(Displayed, Immutable):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Program):
             return NotImplemented
-        return self.atoms == other.atoms and all(
+        return (self.atoms, self.labels) == (other.atoms, other.labels) and all(
             np.array_equal(a, b) for a, b in zip(self._arrays(), other._arrays(), strict=True)
         )
 
@@ -779,8 +886,11 @@ class Program(Displayed, Immutable):
         if not self.definite:  # so that names[~i] is the negation of names[i]
             names += [f"not {name}" for name in reversed(names)]
         head_ends, body_ends = self.head_indptr.tolist(), self.body_indptr.tolist()
+        headless = set(self.requirements.values())
         for j in range(self.R):
-            rule_heads = heads[head_ends[j] : head_ends[j + 1]]
+            if self.labels and (label := self.labels[j]) is not None:
+                lines.append(f"% @rule {label}")
+            rule_heads = [] if j in headless else heads[head_ends[j] : head_ends[j + 1]]
             rule_body = bodies[body_ends[j] : body_ends[j + 1]]
             lines.append(rule_text([derived[i] for i in rule_heads], [names[i] for i in rule_body]))
         return "\n".join(lines)

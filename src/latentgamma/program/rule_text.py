@@ -6,6 +6,7 @@ import codecs
 import re
 import unicodedata
 from array import array
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from latentgamma.program.names import (
     read_comparison,
     read_name,
 )
-from latentgamma.program.program import Program
+from latentgamma.program.program import Label, Program, requirement_name
 
 # ---- Texts as they come from files, and errors that show a place in one
 
@@ -87,10 +88,6 @@ Expected: TypeAlias = Literal[
 ]
 
 _NOT_DEFINITE = "is not part of a definite program"
-_CONSTRAINT = (
-    f"a constraint (a rule without a head) {_NOT_DEFINITE}; "
-    "give it a head such as 'bad', and ask whether 'bad' is derived"
-)
 _GROUND = "ground the rules first, for example with 'clingo --text'"
 _BEFORE_ATOM = "statement head derived condition"
 _AFTER_ATOM = "heads body"
@@ -100,8 +97,7 @@ _AFTER_ATOM = "heads body"
 _CONSTRUCTS = tuple(
     (frozenset(expected.split()), re.compile(pattern).match, problem)
     for expected, pattern, problem in (
-        ("statement", r":-|<-", _CONSTRAINT),
-        ("derived", r"\.", _CONSTRAINT),
+        ("derived", r"\.", "write a requirement as a rule without a head: ':- a, b.'"),
         (
             "statement",
             r":~",
@@ -286,6 +282,7 @@ def _describe_symbol(text: str, at: int) -> str:
 # ---- Rule text: from what people write to a program
 # text      = { statement }
 #     statement = heads "." | heads ":-" [ body ] "." | [ body ] "=>" heads "."
+#               | ":-" body "."            a requirement: its body must not hold
 #               | "#external" atom "." | "#show" anything "."
 #     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
 #     body      = literal { "," literal }
@@ -293,7 +290,8 @@ def _describe_symbol(text: str, at: int) -> str:
 #     atom      = word | number | term | quoted name       (see `latentgamma.program.names`)
 #     condition = column comparison        the column is a word or a quoted name
 #
-# `<-` is another way to write `:-`, and `->` to write `=>`. Comments are `% …` to the end of
+# `<-` is another way to write `:-`, and `->` to write `=>`. The comment `% @rule ID: citation` on
+# the line before a rule gives it a label. Other comments are `% …` to the end of
 # the line, `/* … */`, and clingo's `%* … *%`, of which only the last nest. `#external a.`
 # declares an atom without saying anything about it; `#show` is skipped, since clingo prints it
 # with ground rules. Atoms are numbered as they appear, the heads of a rule before its body.
@@ -321,6 +319,10 @@ _token = re.compile(
 _ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL = range(1, 9)
 _EXTERNAL, _SHOW, _NOT = range(9, 12)
 _ARROWS = (_ARROW, _REVERSED)
+#: How a comment starts that gives a label to the next rule.
+LABEL = r"%[ \t]*+@rule(?!\w)"
+_starts_label = re.compile(LABEL).match
+_label = re.compile(r"%[ \t]*+@rule[ \t]++([^\s:,]++)[ \t]*+(?::(.*))?").fullmatch
 _variable = re.compile(r"(?:_*+[A-Z])\w*+").match
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
@@ -394,6 +396,9 @@ class _RuleReader:
         self.index: dict[str, int] = {}
         self.heads, self.bodies = array("i"), array("i")
         self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.labels: dict[int, Label] = {}  # by rule
+        self.ids: set[str] = set()
+        self.label: Label | None = None  # of the rule to come
         self.start_statement()
 
     def start_statement(self) -> None:
@@ -414,7 +419,7 @@ class _RuleReader:
         rows = (self.body_ends, self.bodies, self.head_ends, self.heads)
         for row, given in zip(rows, program._arrays(), strict=True):
             row[:] = array(row.typecode, given.tobytes())
-        self.at = self.token_end = at
+        self.at = self.token_end = self.start = at
 
     def read(self) -> Program:
         methods = {
@@ -447,9 +452,14 @@ class _RuleReader:
                 sign=self.sign,
                 token_end=self.token_end,
             )
+        if self.label is not None:
+            raise misplaced_label(self.text, self.label_start, self.path)
         body_ends, bodies = np.array(self.body_ends, np.int64), np.array(self.bodies, np.int32)
         head_ends, heads = np.array(self.head_ends, np.int64), np.array(self.heads, np.int32)
-        return Program._from_sorted_rows(tuple(self.index), body_ends, bodies, head_ends, heads)
+        labels = tuple(map(self.labels.get, range(len(head_ends) - 1))) if self.labels else ()
+        return Program._from_sorted_rows(
+            tuple(self.index), body_ends, bodies, head_ends, heads, labels=labels
+        )
 
     def read_atom(self, token: re.Match[str]) -> bool:
         return self.add_atom(token[_ATOM], token.start(_ATOM), token.end())
@@ -473,6 +483,8 @@ class _RuleReader:
         atoms = self.right if self.arrow in _ARROWS else self.left
         if self.last == _NOT:
             atoms = self.denied
+        if self.last == 0:
+            self.first = start
         self.atom = atoms, name, name in atoms, start
         atoms[name] = None
         self.last = _ATOM
@@ -531,16 +543,20 @@ class _RuleReader:
 
     def read_arrow(self, token: re.Match[str]) -> bool:
         kind = token.lastindex or 0
-        if self.arrow or not (self.last == _ATOM or (self.last == 0 and kind == _REVERSED)):
+        if self.arrow or self.last not in {_ATOM, 0}:
             return False
         if kind == _ARROW and self.condition is not None:
             raise self.derived_condition(self.condition)
         return self.take_sign(token, kind)
 
     def start_declaration(self, token: re.Match[str]) -> bool:
+        if self.label is not None:
+            raise misplaced_label(self.text, self.label_start, self.path)
         return self.last == 0 and self.take_sign(token, _EXTERNAL)
 
     def take_sign(self, token: re.Match[str], kind: int) -> bool:
+        if self.last == 0:
+            self.first = token.start(kind)
         self.arrow = self.last = kind
         self.sign = token[kind]
         self.at = self.token_end = token.end()
@@ -548,15 +564,21 @@ class _RuleReader:
 
     def end_statement(self, token: re.Match[str]) -> bool:
         if self.last != _ATOM and not (self.last == _ARROW and self.left):
-            return False
+            return False  # also ':- .', which no facts would meet
         if self.arrow == 0 and self.condition is not None:
             raise self.derived_condition(self.condition)
         index = self.index
         heads, body = self.left, self.right
         if self.arrow == _REVERSED:
             heads, body = body, heads
+        if not heads:
+            heads = {requirement_name(body, self.denied): None}
         numbers = sorted([index.setdefault(name, len(index)) for name in heads])
         if self.arrow != _EXTERNAL:
+            if self.label is not None:
+                line = self.text.count("\n", 0, self.first) + 1
+                self.labels[len(self.head_ends) - 1] = replace(self.label, line=line)
+                self.label = None
             self.heads.extend(numbers)
             self.head_ends.append(len(self.heads))
             self.bodies.extend(sorted([index.setdefault(name, len(index)) for name in body]))
@@ -583,7 +605,16 @@ class _RuleReader:
 
     def skip_line_comment(self, token: re.Match[str]) -> bool:
         self.at = token.end()
+        if "@rule" in token[_COMMENT] and _starts_label(token[_COMMENT]):
+            self.keep_label(token[_COMMENT], token.start(_COMMENT))
         return True
+
+    def keep_label(self, comment: str, start: int) -> None:
+        """Keep the label in a comment for the rule that comes next."""
+        if self.last != 0 or self.label is not None:
+            raise misplaced_label(self.text, start, self.path)
+        self.label = read_label(self.text, comment, start, self.path, self.ids)
+        self.label_start = start
 
     def skip_block_comment(self, token: re.Match[str]) -> bool:
         self.at = _end_of_comment(self.text, token.start(_BLOCK), self.path)
@@ -600,6 +631,32 @@ class _RuleReader:
         if self.last == _REVERSED:
             return "derived"
         return "condition" if self.arrow == _ARROW else "head"
+
+
+def misplaced_label(text: str, start: int, path: str) -> ParseError:
+    """Return the error for a label without a rule."""
+    problem = "a label stands on the line before its rule, and there is no rule after this one"
+    return error_at(text, start, problem, path)
+
+
+def read_label(text: str, comment: str, start: int, path: str, ids: set[str]) -> Label:
+    """Return the label in a comment, and add its id to those that are taken.
+
+    Args:
+        text: the whole text.
+        comment: the comment, from '%' to the end of its line.
+        start: where it stands.
+        path: what an error calls the text.
+        ids: the ids that other rules have.
+    """
+    found = _label(comment)
+    if found is None:
+        problem = "expected an id and perhaps a citation, such as '% @rule R12: Art. 6(1)(a)'"
+        raise error_at(text, start, problem, path)
+    if found[1] in ids:
+        raise error_at(text, start, f"two rules have the id {found[1]!r}", path)
+    ids.add(found[1])
+    return Label(found[1], " ".join((found[2] or "").split()))
 
 
 def _end_of_statement(text: str, at: int) -> int:

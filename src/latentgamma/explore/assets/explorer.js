@@ -196,7 +196,7 @@ function detail() {
     const lines = engine.proof(view.level, atom);
     for (const line of lines.slice(0, 200)) {
       const denied = line.rule === -2;
-      const why = denied ? "not derived" : line.rule < 0 ? "fact" : line.repeated ? "shown above" : `rule ${line.rule + 1}`;
+      const why = denied ? "not derived" : line.rule < 0 ? "fact" : line.repeated ? "shown above" : engine.rules[line.rule].label ?? `rule ${line.rule + 1}`;
       const item = add("li", `${"  ".repeat(line.indent)}${denied ? "not " : ""}${engine.atoms[line.atom]}  (${why})`, list);
       item.style.whiteSpace = "pre-wrap";
     }
