@@ -149,8 +149,8 @@ def pairs(rng: np.random.Generator) -> Outcome:
     return Outcome(tried, held, wrong)
 
 
-def handed_on(rng: np.random.Generator) -> Outcome:
-    """A model whose lower strata are slow: for long, what they hand on is just above one half."""
+def slow_strata(rng: np.random.Generator) -> Outcome:
+    """A model whose lower strata are slow: for long, what they pass on is just above one half."""
     program = random_rules(rng, 4, levels=3)
     while not any(rule.negated for rule in program.rules):
         program = random_rules(rng, 4, levels=3)
@@ -222,7 +222,7 @@ def layers(rng: np.random.Generator) -> Outcome:
 
 OTHERS: dict[str, Callable[[np.random.Generator], Outcome]] = {
     "pairs": pairs,
-    "handed_on": handed_on,
+    "slow_strata": slow_strata,
     "runs": runs,
     "tolerances": tolerances,
     "layers": layers,

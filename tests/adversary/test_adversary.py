@@ -30,7 +30,7 @@ COUNTS = {
     "kernel": (10, 3),
     "long_sum": (12, 3),
     "pairs": (60, 150),
-    "handed_on": (40, 8),
+    "slow_strata": (40, 8),
     "runs": (60, 80),
     "tolerances": (10, 4),
     "layers": (15, 15),
