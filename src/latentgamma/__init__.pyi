@@ -10,6 +10,7 @@ from latentgamma import operator as operator
 from latentgamma import paper as paper
 from latentgamma import plot as plot
 from latentgamma import relational as relational
+from latentgamma import requirements as requirements
 from latentgamma.certificate.certify import certify as certify
 from latentgamma.certificate.constants import Constants as Constants
 from latentgamma.datalog.ground import load as load
@@ -35,5 +36,6 @@ from latentgamma.operator.model import oracle as oracle
 from latentgamma.program.files import save as save
 from latentgamma.program.program import Program as Program
 from latentgamma.program.program import Rule as Rule
+from latentgamma.requirements.requirements import Requirements as Requirements
 
 __version__: str

@@ -96,7 +96,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         lg: """
             parse load save Program Rule closure closures derivation derivations why_not equivalent
             oracle LatentGamma certify Constants Layer Categorical Inference Annealing shortcuts fit
-            extract RuleClassifier datalog relational generators plot explore distributed errors
+            extract RuleClassifier Requirements requirements datalog relational generators plot explore distributed errors
             paper logic operator layer learning LatentGammaError ParseError
         """,
         lg.logic: """
@@ -108,6 +108,10 @@ def test_the_public_names_are_the_ones_promised() -> None:
             tolerance Homotopy
         """,
         lg.layer: "Plan LikelyProof Shortcuts",
+        lg.requirements: """
+            Requirements Violations Report RequirementsLayer RequirementsCertificate
+            RequirementsPlan Change Changes
+        """,
         lg.learning: "FitResult Evidence HistoryEntry Alignment alignment ProgressBar",
         lg.paper: """
             validation report charts paper_window PaperWindow perturb flip_bound flip_probability

@@ -72,6 +72,16 @@ def read_dimacs(text: str, path: str) -> Program:
     return _DimacsReader(text, path).program()
 
 
+def read_clauses(text: str, path: str) -> tuple[list[str], Indices, Offsets, list[int]]:
+    """Return the names of the variables and all clauses of a DIMACS text, of any signs.
+
+    Returns:
+        The names; the literals, with a 0 after each clause; where these zeros are; and the line
+        of the text in which each clause starts.
+    """
+    return _DimacsReader(text, path).clauses()
+
+
 class _DimacsReader:
     """One pass over a text: what its comments and its header say, and its literals."""
 
@@ -160,8 +170,8 @@ class _DimacsReader:
         before, start = self.blocks[block]
         return self._where(start, position - before)
 
-    def program(self) -> Program:
-        """Return the program that has been read, once it is checked."""
+    def _checked_literals(self) -> tuple[Indices, Offsets]:
+        """Return the literals and where the clauses end, once they fit the header."""
         variables, announced = self.header or (0, 0)
         literals = np.frombuffer(self.literals, np.int32) if self.literals else _NONE
         ends = np.flatnonzero(literals == 0)
@@ -176,6 +186,20 @@ class _DimacsReader:
         if np.any(large := np.abs(literals) > variables):
             at = self._at_literal(int(np.argmax(large)))
             raise self._error(at, f"this literal is beyond the {variables} variables announced")
+        return literals, ends
+
+    def clauses(self) -> tuple[list[str], Indices, Offsets, list[int]]:
+        """Return the names, the literals, where the clauses end, and their lines."""
+        literals, ends = self._checked_literals()
+        starts = np.concatenate(([0], ends[:-1] + 1))[: len(ends)]
+        rows = self.text.split("\n")
+        words = [0 if row.lstrip(" \t")[:1] in ("c", "p") else len(row.split()) for row in rows]
+        lines = (np.searchsorted(np.cumsum(words), starts, "right") + 1).tolist()
+        return self._atoms((self.header or (0, 0))[0]), literals, ends, lines
+
+    def program(self) -> Program:
+        """Return the program that has been read, once it is checked."""
+        literals, ends = self._checked_literals()
         row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
         positive, negative = literals > 0, literals < 0
         heads = self._one_head_each(literals, row, positive, ends)
@@ -184,7 +208,7 @@ class _DimacsReader:
             -1 - literals[negative],
             heads - 1,
             ends,
-            self._atoms(variables),
+            self._atoms((self.header or (0, 0))[0]),
         )
 
     def _one_head_each(

@@ -1,0 +1,336 @@
+"""Clauses compiled into a decision diagram, and proofs that it is right.
+
+A node decides one label. Each of its two branches, false and true, leads to nodes that decide
+disjoint sets of other labels, and leaves some labels free. So a choice of branches from the roots
+down decides every label once, and is a model of the clauses; every model is one such choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._text import quantity
+from latentgamma.errors import ProgramError
+from latentgamma.program.program import Immutable
+
+Integers: TypeAlias = npt.NDArray[np.int32]
+Clause: TypeAlias = tuple[int, ...]
+#: The label of a node, the children of its two branches, and all labels it decides, as bits.
+_Node: TypeAlias = "tuple[int, list[list[int] | None], int]"
+
+#: Literals that the compiler may visit, for each edge of the budget.
+_VISITS_PER_EDGE = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Diagram(Immutable):
+    """Nodes in an order in which children come first, level by level.
+
+    Branch b = 2n + k of node n decides that `label[n]` is k. It exists if `open[b]`; its children
+    are `child[child_ptr[b]:child_ptr[b + 1]]`, and the labels that it leaves free
+    `free[free_ptr[b]:free_ptr[b + 1]]`. The nodes of level s are `level_ptr[s]` to
+    `level_ptr[s + 1]`.
+    """
+
+    labels: int
+    label: Integers  # (N,)
+    open: npt.NDArray[np.uint8]  # (2N,)
+    child_ptr: Integers  # (2N + 1,)
+    child: Integers
+    free_ptr: Integers  # (2N + 1,)
+    free: Integers
+    root: Integers
+    level_ptr: Integers
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return len(self.label)
+
+    @property
+    def edges(self) -> int:
+        """The number of branches, of their children and of their free labels."""
+        return int(self.open.sum()) + len(self.child) + len(self.free)
+
+    def models(self) -> int:
+        """Return the number of models, over the labels that the diagram decides."""
+        count = [0] * self.nodes
+        for n in range(self.nodes):
+            for b in (2 * n, 2 * n + 1):
+                if self.open[b]:
+                    ways = 1 << int(self.free_ptr[b + 1] - self.free_ptr[b])
+                    for c in self.child[self.child_ptr[b] : self.child_ptr[b + 1]].tolist():
+                        ways *= count[c]
+                    count[n] += ways
+        total = 1
+        for r in self.root.tolist():
+            total *= count[r]
+        return total
+
+
+# ---- The compiler: decide a label, split what is left into independent parts, remember each part
+
+
+def compile_diagram(clauses: Iterable[Clause], labels: int, budget: int) -> Diagram | None:
+    """Return the diagram of clauses of non-zero literals ±(label + 1), or None beyond the budget.
+
+    Args:
+        clauses: the clauses; every label below `labels` is in one of them.
+        labels: the number of labels.
+        budget: the largest number of edges.
+
+    Raises:
+        ProgramError: if no assignment satisfies the clauses.
+    """
+    given = {tuple(sorted(set(clause))) for clause in clauses}
+    given = {clause for clause in given if not any(-x in clause for x in clause)}
+    known: dict[frozenset[Clause], int] = {}  # the node of a part; −1 if nothing satisfies it
+    nodes: list[_Node] = []
+    expanded: dict[frozenset[Clause], tuple[int, list[list[frozenset[Clause]] | None]]] = {}
+    edges = visits = 0
+    parts = _parts(given)
+    stack = list(parts)
+    while stack:
+        part = stack[-1]
+        if part in known:
+            stack.pop()
+            continue
+        if part not in expanded:
+            visits += sum(map(len, part))
+            if visits > _VISITS_PER_EDGE * budget:
+                return None
+            variable = _choose(part)
+            left = [_assign(part, literal) for literal in (-variable, variable)]
+            expanded[part] = variable, [None if rest is None else _parts(rest) for rest in left]
+        variable, branches = expanded[part]
+        waiting = [one for branch in branches for one in branch or () if one not in known]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        del expanded[part]
+        children = [None if b is None else [known[one] for one in b] for b in branches]
+        children = [None if b is None or -1 in b else b for b in children]
+        known[part] = -1
+        if any(b is not None for b in children):
+            known[part] = len(nodes)
+            mentioned = {abs(literal) - 1 for clause in part for literal in clause}
+            nodes.append((variable - 1, children, sum(1 << i for i in mentioned)))
+            edges += sum(1 + len(b) for b in children if b is not None)
+            if edges > budget:
+                return None
+    roots = [known[part] for part in parts]
+    if -1 in roots:
+        raise ProgramError("no assignment of the labels satisfies the requirements")
+    return _numbered(nodes, roots, labels, budget)
+
+
+def _choose(part: frozenset[Clause]) -> int:
+    """Return the label to decide: one that a clause decides alone, else one of short clauses."""
+    weight: dict[int, float] = {}
+    for clause in part:
+        if len(clause) == 1:
+            return abs(clause[0])
+        share = 4.0 ** -len(clause)
+        for literal in clause:
+            variable = abs(literal)
+            weight[variable] = weight.get(variable, 0.0) + share
+    return min(weight, key=lambda variable: (-weight[variable], variable))
+
+
+def _assign(part: Iterable[Clause], literal: int) -> set[Clause] | None:
+    """Return the clauses that are left once a literal is true; None if one becomes empty."""
+    left = set()
+    for clause in part:
+        if literal in clause:
+            continue
+        if -literal in clause:
+            if len(clause) == 1:
+                return None
+            clause = tuple(x for x in clause if x != -literal)
+        left.add(clause)
+    return left
+
+
+def _parts(clauses: Iterable[Clause]) -> list[frozenset[Clause]]:
+    """Return the sets of clauses that share no labels."""
+    above: dict[int, int] = {}
+
+    def top(x: int) -> int:
+        while above[x] != x:
+            above[x] = x = above[above[x]]
+        return x
+
+    clauses = list(clauses)
+    for clause in clauses:
+        first = top(above.setdefault(abs(clause[0]), abs(clause[0])))
+        for literal in clause[1:]:
+            other = top(above.setdefault(abs(literal), first))
+            above[other] = first
+    groups: dict[int, list[Clause]] = {}
+    for clause in clauses:
+        groups.setdefault(top(abs(clause[0])), []).append(clause)
+    return [frozenset(group) for group in groups.values()]
+
+
+def _numbered(nodes: Sequence[_Node], roots: list[int], labels: int, budget: int) -> Diagram | None:
+    """Return the diagram of the nodes that the roots reach, in levels, with its free labels."""
+    used = np.zeros(len(nodes), np.bool_)
+    used[roots] = True
+    height = [0] * len(nodes)
+    below = [node[2] for node in nodes]
+    for n in range(len(nodes)):
+        for branch in nodes[n][1]:
+            for c in branch or ():
+                height[n] = max(height[n], height[c] + 1)
+    for n in reversed(range(len(nodes))):
+        if used[n]:
+            for branch in nodes[n][1]:
+                used[branch or []] = True
+    order = sorted(np.flatnonzero(used).tolist(), key=lambda n: (height[n], n))
+    number = {n: i for i, n in enumerate(order)}
+    child: list[int] = []
+    free: list[int] = []
+    child_ptr, free_ptr, is_open = [0], [0], []
+    for n in order:
+        label, branches, _ = nodes[n]
+        for branch in branches:
+            is_open.append(branch is not None)
+            if branch is not None:
+                child += [number[c] for c in branch]
+                rest = below[n] ^ (1 << label)
+                for c in branch:
+                    rest &= ~below[c]
+                free += _bits(rest)
+                if len(free) > budget:
+                    return None
+            child_ptr.append(len(child))
+            free_ptr.append(len(free))
+    levels = np.searchsorted([height[n] for n in order], range(max(height, default=-1) + 2))
+    mentioned = 0
+    for r in roots:
+        mentioned |= below[r]
+    if mentioned != (1 << labels) - 1:
+        raise ProgramError("a label of the diagram is in no clause")
+    return Diagram(
+        labels,
+        np.array([nodes[n][0] for n in order], np.int32),
+        np.array(is_open, np.uint8),
+        np.array(child_ptr, np.int32),
+        np.array(child, np.int32),
+        np.array(free_ptr, np.int32),
+        np.array(free, np.int32),
+        np.array([number[r] for r in roots], np.int32),
+        levels.astype(np.int32),
+    )
+
+
+def _bits(mask: int) -> list[int]:
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+# ---- Proofs
+
+
+def structure_problem(diagram: Diagram) -> str | None:
+    """Return why a choice of branches might not decide every label exactly once, or None."""
+    d = diagram
+    N = d.nodes
+    shapes = (len(d.open), len(d.child_ptr) - 1, len(d.free_ptr) - 1)
+    if shapes != (2 * N, 2 * N, 2 * N):
+        return "the arrays of the diagram do not fit each other"
+    for ptr, flat in ((d.child_ptr, d.child), (d.free_ptr, d.free)):
+        if ptr[0] != 0 or ptr[-1] != len(flat) or np.any(np.diff(ptr) < 0):
+            return "the arrays of the diagram do not fit each other"
+    for values, limit in ((d.label, d.labels), (d.free, d.labels), (d.child, N), (d.root, N)):
+        if len(values) and (values.min() < 0 or values.max() >= limit):
+            return "the diagram refers to what is not there"
+    below = [0] * N
+    for n in range(N):
+        sets = []
+        for b in (2 * n, 2 * n + 1):
+            if not d.open[b]:
+                continue
+            union = 1 << int(d.label[n])
+            parts = [1 << x for x in d.free[d.free_ptr[b] : d.free_ptr[b + 1]].tolist()]
+            for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist():
+                if c >= n:
+                    return f"node {n} has a child that does not come before it"
+                parts.append(below[c])
+            for part in parts:
+                if union & part:
+                    return f"node {n} decides a label twice"
+                union |= part
+            sets.append(union)
+        if not sets:
+            return f"node {n} has no branch"
+        if sets[0] != sets[-1]:
+            return f"the branches of node {n} decide different labels"
+        below[n] = sets[0]
+    everything = 0
+    for r in d.root.tolist():
+        if everything & below[r]:
+            return "two roots decide the same label"
+        everything |= below[r]
+    return None if everything == (1 << d.labels) - 1 else "some labels are not decided"
+
+
+def broken_clauses(diagram: Diagram, clauses: Sequence[Clause]) -> list[int]:
+    """Return the clauses that some choice of branches makes false: those whose negation has a path.
+
+    Bit c of a plane says whether a choice below a node makes every literal of clause c false.
+    """
+    d = diagram
+    words = -(-len(clauses) // 64)
+    makes_true = np.zeros((2 * d.labels, words * 64), np.bool_)
+    for c, clause in enumerate(clauses):
+        for literal in clause:
+            makes_true[2 * (abs(literal) - 1) + (literal > 0), c] = True
+    blocked = np.packbits(makes_true, axis=1, bitorder="little").view(np.uint64)
+    ones = ~np.zeros(words, np.uint64)
+    plane = np.zeros((d.nodes, words), np.uint64)
+    for n in range(d.nodes):
+        for k in (0, 1):
+            b = 2 * n + k
+            if d.open[b]:
+                below = d.child[d.child_ptr[b] : d.child_ptr[b + 1]]
+                path = np.bitwise_and.reduce(plane[below], axis=0) if len(below) else ones
+                plane[n] |= path & ~blocked[2 * int(d.label[n]) + k]
+    path = np.bitwise_and.reduce(plane[d.root], axis=0) if len(d.root) else ones
+    bits = np.unpackbits(path.view(np.uint8), bitorder="little")[: len(clauses)]
+    return np.flatnonzero(bits).tolist()
+
+
+def as_clauses(diagram: Diagram, first: int) -> tuple[list[list[int]], list[int]]:
+    """Return clauses that define a variable for each node, from `first` on, and the roots.
+
+    A node's variable is true exactly if the labels follow one of its branches.
+    """
+    d = diagram
+    out: list[list[int]] = []
+    for n in range(d.nodes):
+        node, label = first + n, int(d.label[n]) + 1
+        for b, literal in ((2 * n, -label), (2 * n + 1, label)):
+            if not d.open[b]:
+                out.append([-node, -literal])
+                continue
+            below = [first + c for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist()]
+            out += [[-node, -literal, c] for c in below]
+            out.append([node, -literal, *(-c for c in below)])
+    return out, [first + r for r in d.root.tolist()]
+
+
+def describe(diagram: Diagram) -> str:
+    """Return the size of a diagram in words."""
+    nodes, edges = quantity(diagram.nodes, "node"), quantity(diagram.edges, "edge")
+    return f"a decision diagram of {nodes} and {edges}"

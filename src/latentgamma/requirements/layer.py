@@ -1,0 +1,557 @@
+"""The layer of requirements: log-odds of labels in, log-odds that satisfy everything out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from latentgamma._arguments import one_of, real_number, whole_number, wrong
+from latentgamma._display import Display, Displayed
+from latentgamma._text import listing, quantity
+from latentgamma.engine.tensors import finite_log_odds, values_can_be_read
+from latentgamma.errors import ArgumentError, ProgramError, StateError
+from latentgamma.layer.semantics import GodelSemantics
+from latentgamma.program.program import Program
+from latentgamma.requirements.certificate import (
+    RequirementsCertificate,
+    certify_diagram,
+    certify_program,
+)
+from latentgamma.requirements.diagram import compile_diagram, describe
+from latentgamma.requirements.diagram_torch import DiagramPasses
+from latentgamma.requirements.programs import LabelProgram, clamping_program, rule_program
+from latentgamma.requirements.report import conflict, signed_clauses
+from latentgamma.requirements.requirements import Method, Requirements
+
+LossKind: TypeAlias = Literal["max-constraint", "conditional", "semantic", "scores", "bce"]
+Reduction: TypeAlias = Literal["mean", "sum", "none"]
+
+#: The kinds of loss of each method; the first is the default.
+_LOSSES = {
+    "closure": ("max-constraint", "scores", "bce"),
+    "exact": ("conditional", "semantic", "scores", "bce"),
+    "strata": ("scores", "bce"),
+}
+#: Log-odds of what is taken as certain in a loss; beyond all that a network gives.
+_CERTAIN = 1e6
+
+
+@final
+class RequirementsLayer(nn.Module):
+    """A layer whose answers cannot break its requirements; `Requirements.layer` makes one.
+
+    Log-odds of the labels come in, (…, labels), and log-odds come out. A label is true if its score
+    is above 0. In `eval()` the scores above 0 satisfy every requirement, for every input but NaN,
+    which is refused. In training "exact" gives the log-odds of P(a | C) instead, of which this is
+    not true; `decide` always is.
+
+    >>> from latentgamma import Requirements
+    >>> layer = Requirements.from_edges([("cat", "animal")]).layer(["cat", "animal"]).eval()
+    >>> layer(torch.tensor([2.0, -1.0]))
+    tensor([2., 2.])
+
+    Attributes:
+        requirements: the requirements, over the labels of the layer.
+        method: "closure", "exact" or "strata".
+        temperature: of the minima and maxima of "closure" in training; 0 is hard.
+    """
+
+    passes: DiagramPasses | None
+    closure: GodelSemantics | None
+    decided: Tensor
+
+    def __init__(
+        self,
+        requirements: Requirements,
+        method: str,
+        *,
+        passes: DiagramPasses | None = None,
+        decided: Sequence[int] = (),
+        rules: LabelProgram | None = None,
+        temperature: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.requirements = requirements
+        self.method = method
+        self.temperature = temperature
+        self.passes = passes
+        self.rules = rules
+        self.closure = self._loss_closure = None
+        self.register_buffer(
+            "decided", torch.tensor(list(decided), dtype=torch.long), persistent=False
+        )
+        self._all_decided = list(decided) == list(range(len(requirements.labels)))
+        if rules is not None:
+            self.closure = _closure(rules.program, rules.inputs, rules.outputs)
+            self._loss_closure = self.closure
+            if method == "closure" and not rules.program.definite:
+                self._loss_closure = _closure_with_complements(rules.program)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels, in the order of inputs and outputs."""
+        return self.requirements.labels
+
+    # ---- Scores and decisions
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return coherent scores of log-odds. (…, labels) -> (…, labels).
+
+        Args:
+            logits: the log-odds of the labels, of any floating dtype.
+
+        Returns:
+            Log-odds, of the same shape and dtype.
+
+        Raises:
+            StateError: if the shape is wrong, or there is a NaN.
+        """
+        rows = self._rows(logits)
+        if self.closure is not None:
+            out = self._closed(self.closure, rows, hard=not self.training)
+        else:
+            assert self.passes is not None
+            given = self._taken(rows)
+            scores = self.passes.marginals(given) if self.training else self.passes.best(given)[0]
+            out = self._put_back(rows, scores)
+        return out.reshape(logits.shape)
+
+    def decide(self, logits: Tensor, thresholds: Tensor | Sequence[float] | None = None) -> Tensor:
+        """Return an answer that satisfies every requirement. (…, labels) -> Boolean (…, labels).
+
+        "exact" gives the most likely answer of all that are allowed; where several are, the one
+        with fewer labels is preferred.
+
+        Args:
+            logits: the log-odds of the labels.
+            thresholds: log-odds above which each label counts as true, one for each or for all; by
+                default 0. They are subtracted first, so the answer satisfies the requirements
+                whatever they are. The log-odds of a probability p are `torch.logit(p)`.
+
+        Returns:
+            True and False.
+
+        Raises:
+            StateError: if a shape is wrong, or there is a NaN.
+        """
+        rows = self._rows(logits.detach() if isinstance(logits, Tensor) else logits)
+        if thresholds is not None:
+            limit = torch.as_tensor(thresholds, dtype=rows.dtype, device=rows.device)
+            if limit.ndim > 1 or limit.numel() not in (1, len(self.labels)):
+                raise StateError(
+                    f"thresholds are one number, or one for each of the "
+                    f"{quantity(len(self.labels), 'label')}, not of shape {tuple(limit.shape)}"
+                )
+            rows = self._rows(rows - limit)
+        with torch.no_grad():
+            if self.closure is not None:
+                out = self._closed(self.closure, rows, hard=True) > 0
+            else:
+                assert self.passes is not None
+                _, model = self.passes.best(self._taken(rows), scores=False)
+                out = self._put_back(rows > 0, model)
+        return out.reshape(logits.shape)
+
+    def change(self, logits: Tensor) -> Tensor:
+        """Return which labels the requirements change. (…, labels) -> Boolean (…, labels)."""
+        return self.decide(logits) != (logits > 0)
+
+    def _rows(self, logits: Tensor) -> Tensor:
+        L = len(self.labels)
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            raise StateError(
+                f"logits are a tensor of log-odds, not {type(logits).__name__}"
+                + (f" of {logits.dtype}" if isinstance(logits, Tensor) else "")
+            )
+        if logits.ndim < 1 or logits.shape[-1] != L:
+            raise StateError(
+                f"logits have one column for each of {quantity(L, 'label')}, but their shape is "
+                f"{tuple(logits.shape)}"
+            )
+        if values_can_be_read(logits) and bool(torch.isnan(logits).any()):
+            raise StateError("logits have a NaN, of which no label can be decided")
+        return logits.reshape(-1, L)
+
+    def _closed(self, closure: GodelSemantics, rows: Tensor, *, hard: bool) -> Tensor:
+        T = 0.0 if hard else self.temperature
+        given = rows if T == 0 else finite_log_odds(rows)
+        temperature = torch.as_tensor(T, dtype=torch.float64)
+        out: Tensor = closure(given, temperature, hard=T == 0, from_logits=True, logits=True)
+        return out
+
+    def _taken(self, rows: Tensor) -> Tensor:
+        return rows if self._all_decided else rows.index_select(1, self.decided)
+
+    def _put_back(self, rows: Tensor, scores: Tensor) -> Tensor:
+        return scores if self._all_decided else rows.index_copy(1, self.decided, scores)
+
+    # ---- Losses
+
+    def loss(
+        self,
+        logits: Tensor,
+        y: Tensor,
+        kind: LossKind | None = None,
+        *,
+        weight: float = 0.5,
+        reduction: Reduction = "mean",
+    ) -> Tensor:
+        """Return the loss of log-odds of the network against true labels that satisfy everything.
+
+        - `"max-constraint"`, for "closure": cross-entropy of the scores, where a true label is
+          credited through true labels only, and a false one is charged through false ones. This is
+          the loss of C-HMCNN for hierarchies and that of CCN for rules.
+        - `"conditional"`, for "exact": −log P(y | C), which is the cross-entropy + log P(C).
+        - `"semantic"`, for "exact": the cross-entropy − `weight` · log P(C).
+        - `"scores"`: cross-entropy of `layer(logits)` as in training.
+        - `"bce"`: cross-entropy of the log-odds themselves; the layer is then used afterwards.
+
+        Which is best depends on the data: choose on validation data.
+
+        Args:
+            logits: log-odds, (…, labels): of the network, not of the layer.
+            y: 0 and 1 of the same shape.
+            kind: by default "max-constraint" for "closure", "conditional" for "exact", "scores"
+                for "strata".
+            weight: of log P(C) in "semantic".
+            reduction: "mean" over examples and labels, "sum", or "none": one for each example.
+
+        Returns:
+            The loss.
+        """
+        kinds = _LOSSES[self.method]
+        kind = one_of("kind", kinds[0] if kind is None else kind, get_args(LossKind))
+        one_of("reduction", reduction, get_args(Reduction))
+        if kind not in kinds:
+            raise ArgumentError(
+                f'kind={kind!r} is not for method="{self.method}", which has '
+                f"{', '.join(map(repr, kinds))}"
+            )
+        rows = self._rows(logits)
+        if not isinstance(y, Tensor) or y.shape != logits.shape:
+            shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            raise StateError(f"y has the shape of the logits, {tuple(logits.shape)}, not {shape}")
+        true = y.reshape(rows.shape)
+        if kind == "max-constraint":
+            scores = self._credited(rows, true > 0.5)
+        elif kind == "scores":
+            scores = self._training_scores(rows)
+        else:
+            scores = rows
+        scores = finite_log_odds(scores)
+        each = functional.binary_cross_entropy_with_logits(
+            scores, true.to(scores.dtype), reduction="none"
+        ).sum(1)
+        if kind in ("conditional", "semantic"):
+            assert self.passes is not None
+            log_p = self.passes.log_partition(self._taken(scores))
+            each = each + (log_p if kind == "conditional" else -weight * log_p)
+        if reduction == "none":
+            return each.reshape(logits.shape[:-1])
+        return each.sum() if reduction == "sum" else each.mean() / max(1, len(self.labels))
+
+    def _training_scores(self, rows: Tensor) -> Tensor:
+        if self.closure is not None:
+            return self._closed(self.closure, rows, hard=False)
+        assert self.passes is not None
+        return self._put_back(rows, self.passes.marginals(self._taken(rows)))
+
+    def _credited(self, rows: Tensor, true: Tensor) -> Tensor:
+        """Return the scores of true labels from true ones, and those of false labels from false."""
+        assert self._loss_closure is not None
+        rows = finite_log_odds(rows)
+        # Twice the batch in one call: first for the true labels, then for the false ones.
+        given = torch.cat([rows.masked_fill(~true, -_CERTAIN), rows.masked_fill(true, _CERTAIN)])
+        if self._loss_closure is not self.closure:
+            assert self.closure is not None
+            other = -self._closed(self.closure, rows, hard=False)
+            others = [other.masked_fill(true, -_CERTAIN), other.masked_fill(~true, _CERTAIN)]
+            given = torch.cat([given, torch.cat(others)], 1)
+        of_true, of_false = self._closed(self._loss_closure, given, hard=False).chunk(2)
+        scores = torch.where(true, of_true, of_false)
+        # Labels that break a requirement leave nothing to charge: their own log-odds count.
+        return torch.where(scores.abs() >= _CERTAIN, rows, scores)
+
+    # ---- What it does, and proofs of it
+
+    def certificate(self) -> RequirementsCertificate:
+        """Return a proof that no input gives an answer that breaks a requirement.
+
+        It is a proof of the diagram or of the rules as the layer has them now. "strata" needs
+        `python-sat` for it.
+
+        >>> from latentgamma import Requirements
+        >>> print(Requirements.from_text(":- cat, dog.").layer().certificate())
+        1 of 1 requirement hold for every input (NaN is refused)
+        proved: each answer is a path of the diagram, and no path breaks a requirement
+        every answer that satisfies them can come out
+        """
+        if self.passes is not None:
+            decided = {label: i for i, label in enumerate(self.decided.tolist())}
+            return certify_diagram(self.requirements, self.passes.diagram, decided)
+        assert self.rules is not None
+        return certify_program(self.requirements, self.rules)
+
+    def explain(self, example: Tensor) -> Changes:
+        """Return which labels of one example were changed, by which requirement, at what cost.
+
+        >>> from latentgamma import Requirements
+        >>> layer = Requirements.from_text(":- cat, dog.").layer()
+        >>> print(layer.explain(torch.tensor([2.0, 3.0])))
+        1 of 2 labels changed, at a cost of 2
+          cat: from true (2) to false, cost 2, because of line 1  :- cat, dog.
+
+        Args:
+            example: the log-odds of the labels, without a batch dimension.
+
+        Returns:
+            The changes, the most costly first.
+        """
+        if not isinstance(example, Tensor) or example.ndim != 1:
+            raise StateError("explain takes the log-odds of one example, of shape (labels,)")
+        before = example.detach().double().cpu()
+        answer = self.decide(example).cpu()
+        req = self.requirements
+        found = []
+        for i in torch.nonzero(answer != (before > 0)).flatten().tolist():
+            without = answer.clone()
+            without[i] = not without[i]
+            broken = req.check(without[None]).pairs[:, 1].tolist()
+            found.append(Change(req.labels[i], float(before[i]), bool(answer[i]), tuple(broken)))
+        found.sort(key=lambda change: -change.cost)
+        return Changes(req, tuple(found))
+
+    def plan(self) -> RequirementsPlan:
+        """Return how the layer computes; `str` of it says it in a few lines."""
+        if self.passes is not None:
+            size = describe(self.passes.diagram)
+        else:
+            assert self.rules is not None
+            program = self.rules.program
+            strata = len(program.strata)
+            size = quantity(program.R, "rule") + (
+                f" in {quantity(strata, 'stratum', 'strata')}" if strata > 1 else ""
+            )
+        free = len(self.labels) - len(set(self.requirements.atoms.tolist()))
+        return RequirementsPlan(self.method, len(self.labels), len(self.requirements), size, free)
+
+    def extra_repr(self) -> str:
+        """Return the line that `print(layer)` shows."""
+        return f"{self.requirements!r}, method={self.method!r}"
+
+
+def _closure(program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> GodelSemantics:
+    return GodelSemantics(program, list(inputs), list(outputs), [], kernel="auto")
+
+
+def _closure_with_complements(program: Program) -> GodelSemantics:
+    """Return the closure of the rules in which `not a` is an input of its own, after the labels."""
+    atoms = [*program.atoms, *(f"not {name}" for name in program.atoms)]
+    body = program.body_literals
+    rules = Program.from_arrays(
+        program.body_indptr,
+        np.where(body < 0, program.M + ~body, body),
+        program.head_indices,
+        program.head_indptr,
+        atoms=_different(atoms),
+    )
+    return _closure(rules, range(2 * program.M), range(program.M))
+
+
+def _different(names: Sequence[str]) -> list[str]:
+    return list(names) if len(set(names)) == len(names) else [f"a{i}" for i in range(len(names))]
+
+
+# ---- Which method
+
+
+def build_layer(
+    req: Requirements,
+    method: Method,
+    *,
+    budget: int,
+    order: Sequence[str] | None,
+    temperature: float,
+) -> RequirementsLayer:
+    """Return the layer of requirements over its labels; see `Requirements.layer`."""
+    one_of("method", method, get_args(Method))
+    whole_number("budget", budget, 1)
+    T = real_number("temperature", temperature, "a number from 0 on", lambda t: 0 <= t < 1e9)
+    if order is not None and method != "strata":
+        raise ArgumentError('order is for method="strata"')
+    try:
+        return _built(req, method, budget, order, T)
+    except ProgramError as error:
+        if "no assignment" not in str(error):
+            raise
+    lines = [f"{req.place(c)}  {req[c]}" for c in _conflict(req)]
+    shown = f": {listing(lines, 5)}" if lines else ""
+    raise ProgramError(f"no assignment of the labels satisfies the requirements{shown}")
+
+
+def _conflict(req: Requirements) -> tuple[int, ...]:
+    try:
+        return conflict(req)
+    except Exception:  # no solver is installed
+        return ()
+
+
+def _built(
+    req: Requirements, method: Method, budget: int, order: Sequence[str] | None, T: float
+) -> RequirementsLayer:
+    if method in ("auto", "closure"):
+        rules = rule_program(req)
+        if rules is not None:
+            return RequirementsLayer(req, "closure", rules=rules, temperature=T)
+        if method == "closure":
+            raise ProgramError(
+                'method="closure" needs requirements with one head each, and no label that depends '
+                'on its own negation; use method="exact"'
+            )
+    if T:
+        raise ArgumentError('temperature is for method="closure"')
+    if method in ("auto", "exact"):
+        clauses = [c for c in signed_clauses(req) if not any(-x in c for x in c)]
+        decided = sorted({abs(x) - 1 for c in clauses for x in c})
+        place = {label: i + 1 for i, label in enumerate(decided)}
+        placed = [tuple(place[abs(x) - 1] * (1 if x > 0 else -1) for x in c) for c in clauses]
+        diagram = compile_diagram(placed, len(decided), budget)
+        if diagram is not None:
+            return RequirementsLayer(req, "exact", passes=DiagramPasses(diagram), decided=decided)
+        if method == "exact":
+            raise ProgramError(
+                f"the decision diagram would need more than {quantity(budget, 'edge')}; raise "
+                'budget=, or use method="strata"'
+            )
+    places = range(len(req.labels)) if order is None else _places(req, order)
+    found = clamping_program(req, list(places), budget)
+    if found is None:
+        raise ProgramError(
+            f"the strata would need more than {quantity(budget, 'literal')}; raise budget=, or try "
+            "another order="
+        )
+    return RequirementsLayer(req, "strata", rules=found)
+
+
+def _places(req: Requirements, order: Sequence[str]) -> list[int]:
+    if isinstance(order, str) or sorted(map(str, order)) != sorted(req.labels):
+        raise wrong("order", "all labels, each once", order if len(str(order)) < 200 else "…")
+    return [req.index[str(name)] for name in order]
+
+
+# ---- Results
+
+
+@dataclass(frozen=True)
+class Change:
+    """A label that the requirements changed.
+
+    >>> from latentgamma import Requirements
+    >>> changes = Requirements.from_text(":- a, b.").layer().explain(torch.tensor([1.0, 2.0])).changes
+    >>> changes[0].label, changes[0].value, changes[0].cost, changes[0].because
+    ('a', False, 1.0, (0,))
+    """
+
+    label: str
+    #: The log-odds that the network gave it.
+    logit: float
+    #: What it is now.
+    value: bool
+    #: The requirements that would be broken if this label alone were as before.
+    because: tuple[int, ...]
+
+    @property
+    def cost(self) -> float:
+        """How much less likely the label is than before, as log-odds."""
+        return abs(self.logit)
+
+
+@dataclass(frozen=True)
+class Changes(Displayed):
+    """What requirements changed in one example; `str` of it is text.
+
+    >>> from latentgamma import Requirements
+    >>> layer = Requirements.from_text("b :- a.").layer(["a", "b"])
+    >>> print(layer.explain(torch.tensor([1.0, -2.0])))
+    1 of 2 labels changed, at a cost of 2
+      b: from false (-2) to true, cost 2, because of line 1  b :- a.
+    """
+
+    requirements: Requirements
+    changes: tuple[Change, ...]
+
+    @property
+    def cost(self) -> float:
+        """The sum of the costs of all changes."""
+        return sum(change.cost for change in self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def _lines(self) -> list[str]:
+        req = self.requirements
+        lines = []
+        for change in self.changes:
+            old, new = ("false", "true") if change.value else ("true", "false")
+            text = (
+                f"{change.label}: from {old} ({change.logit:.3g}) to {new}, cost {change.cost:.3g}"
+            )
+            if change.because:
+                where = [f"{req.place(c)}  {req[c]}" for c in change.because]
+                text += f", because of {listing(where, 2)}"
+            lines.append(text)
+        return lines
+
+    def _title(self) -> str:
+        total = quantity(len(self.requirements.labels), "label")
+        return f"{len(self.changes):,} of {total} changed, at a cost of {self.cost:.3g}"
+
+    def __str__(self) -> str:
+        return "\n".join([self._title(), *(f"  {line}" for line in self._lines())])
+
+    def _display(self) -> Display:
+        return Display(self._title(), code=self._lines())
+
+
+_SENTENCES = {
+    "closure": "a label is as likely as its best proof, a proof as its least likely label",
+    "exact": "training: log-odds of P(label | requirements); eval: the most likely allowed answer",
+    "strata": "labels are clamped one after another between bounds by those before; the order matters",
+}
+
+
+@dataclass(frozen=True)
+class RequirementsPlan(Displayed):
+    """How a layer computes; `str` of it says it in a few lines.
+
+    >>> from latentgamma import Requirements
+    >>> print(Requirements.from_text(":- a, b.").layer(["a", "b", "c"]).plan())
+    exact: training: log-odds of P(label | requirements); eval: the most likely allowed answer
+    3 labels, 1 of them in no requirement; 1 requirement
+    a decision diagram of 2 nodes and 5 edges
+    """
+
+    method: str
+    labels: int
+    requirements: int
+    size: str
+    #: The number of labels in no requirement, which pass through.
+    free: int
+
+    def __str__(self) -> str:
+        free = f", {self.free:,} of them in no requirement" if self.free else ""
+        return (
+            f"{self.method}: {_SENTENCES[self.method]}\n"
+            f"{quantity(self.labels, 'label')}{free}; {quantity(self.requirements, 'requirement')}\n"
+            f"{self.size}"
+        )
+
+    def _display(self) -> Display:
+        title, *rest = str(self).split("\n")
+        return Display(title, code=rest)

@@ -1,0 +1,150 @@
+"""Requirements as stratified programs: rules with one head, and clamping one label after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentgamma.errors import ProgramError
+from latentgamma.program.program import Program
+from latentgamma.requirements.report import signed_clauses
+from latentgamma.requirements.requirements import Requirements
+
+
+@dataclass(frozen=True, eq=False)
+class LabelProgram:
+    """A program, and its atoms that are fed with, and read as, the labels in their order."""
+
+    program: Program
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+# ---- Closure: every clause is a rule
+
+
+def heads_of(req: Requirements) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return where in `literals` the head of each clause is that makes it a rule, or −1.
+
+    It is the one head that was written, or else the one positive literal.
+    """
+    positive = req.literals >= 0
+    starts = req.indptr[:-1]
+    counts = np.add.reduceat(positive, starts) if len(req) else np.zeros(0, np.int64)
+    row = np.repeat(np.arange(len(req)), np.diff(req.indptr))
+    only = np.full(len(req), -1, np.int64)
+    only[row[positive]] = np.flatnonzero(positive)
+    written = (req.heads == 1) & positive[starts] if len(req) else np.zeros(0, np.bool_)
+    return np.where(written, starts, np.where(counts == 1, only, -1))
+
+
+def rule_program(req: Requirements) -> LabelProgram | None:
+    """Return the clauses as the rules of a stratified program over the labels, if they are that."""
+    heads = heads_of(req)
+    if np.any(heads < 0):
+        return None
+    in_body = np.ones(len(req.literals), np.bool_)
+    in_body[heads] = False
+    sizes = np.diff(req.indptr) - 1
+    try:
+        program = Program.from_arrays(
+            np.concatenate(([0], np.cumsum(sizes))),
+            req.atoms[in_body],
+            req.literals[heads] if len(req) else np.zeros(0, np.int32),
+            body_negated=req.literals[in_body] >= 0,
+            atoms=req.labels,
+        )
+    except ProgramError:  # a label depends on its own negation
+        return None
+    every = tuple(range(len(req.labels)))
+    return LabelProgram(program, every, every)
+
+
+# ---- Strata: labels are eliminated by resolution, the last first
+
+
+def bounds(
+    req: Requirements, order: Sequence[int], budget: int
+) -> dict[int, list[frozenset[int]]] | None:
+    """Return for each label the clauses that bound it by labels before it in the order.
+
+    A label is eliminated by resolving every clause that has it with every one that has its
+    negation. So if the labels before satisfy what is left, some value of it satisfies all its
+    clauses. Literals are ±(label + 1). None beyond the budget of literals.
+    """
+    clauses = {frozenset(clause) for clause in signed_clauses(req)}
+    clauses = _minimal({c for c in clauses if not any(-x in c for x in c)})
+    found: dict[int, list[frozenset[int]]] = {}
+    size = 0
+    for label in reversed(order):
+        variable = label + 1
+        above = [c for c in clauses if variable in c]
+        below = [c for c in clauses if -variable in c]
+        found[label] = sorted([*above, *below], key=sorted)
+        size += sum(map(len, found[label]))
+        rest = clauses.difference(above, below)
+        size += sum(len(a) + len(b) for a in above for b in below) // 64
+        if size > budget or len(above) * len(below) > budget:
+            return None
+        new = {
+            (a | b) - {variable, -variable}
+            for a in above
+            for b in below
+            if not any(-x in b for x in a if x != variable)
+        }
+        clauses = _minimal(rest | new) if new else rest
+        if frozenset() in clauses:
+            raise ProgramError("no assignment of the labels satisfies the requirements")
+    return found
+
+
+def _minimal(clauses: set[frozenset[int]]) -> set[frozenset[int]]:
+    """Return the clauses that contain no other one."""
+    kept: set[frozenset[int]] = set()
+    with_literal: dict[int, list[frozenset[int]]] = {}
+    for clause in sorted(clauses, key=lambda c: (len(c), sorted(c))):
+        if any(other <= clause for x in clause for other in with_literal.get(x, ())):
+            continue
+        kept.add(clause)
+        for x in clause:
+            with_literal.setdefault(x, []).append(clause)
+    return kept
+
+
+def clamping_program(req: Requirements, order: Sequence[int], budget: int) -> LabelProgram | None:
+    """Return the program that clamps each label between bounds by the labels before it.
+
+    Of label a: `a :- body.` for the clauses that have a, `blocked :- body.` for those that have its
+    negation, and `a :- input, not blocked.`
+    """
+    found = bounds(req, order, budget)
+    if found is None:
+        return None
+    L = len(req.labels)
+    rules: list[tuple[int, list[int]]] = []  # head, body literals: atom i or ~i
+    inputs, atoms = list(range(L)), [f"label {i}" for i in range(L)]
+
+    def new(name: str) -> int:
+        atoms.append(name)
+        return len(atoms) - 1
+
+    for label in order:
+        upper = [c for c in found[label] if -(label + 1) in c]
+        if upper:
+            inputs[label], blocked = new(f"input {label}"), new(f"blocked {label}")
+            rules.append((label, [inputs[label], ~blocked]))
+        for clause in found[label]:
+            # The rest of the clause is false: a literal ±(i + 1) there is negated here.
+            body = [-x - 1 if x < 0 else ~(x - 1) for x in sorted(clause) if abs(x) != label + 1]
+            rules.append((blocked if -(label + 1) in clause else label, body))
+    flat = [x for _, body in rules for x in body]
+    program = Program.from_arrays(
+        np.concatenate(([0], np.cumsum([len(body) for _, body in rules]))).astype(np.int64),
+        np.array([x if x >= 0 else ~x for x in flat], np.int32),
+        np.array([head for head, _ in rules], np.int32),
+        body_negated=np.array([x < 0 for x in flat], np.bool_),
+        atoms=atoms,
+    )
+    return LabelProgram(program, tuple(inputs), tuple(range(L)))

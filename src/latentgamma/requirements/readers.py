@@ -1,0 +1,406 @@
+"""Readers of requirements: text, DIMACS, files of PiShield and CCN, OBO, CLUS, edges, programs."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from latentgamma._arguments import one_of
+from latentgamma.errors import ArgumentError, ParseError, ProgramError
+from latentgamma.program.dimacs import read_clauses
+from latentgamma.program.files import decompress
+from latentgamma.program.names import UnreadableName, read_name
+from latentgamma.program.program import Program
+from latentgamma.program.rule_text import decode_text, error_at, normalize_text
+
+#: A text, or the path of a file.
+Source: TypeAlias = "str | os.PathLike[str]"
+#: Which end of an edge comes first.
+EdgeOrder: TypeAlias = Literal["child parent", "parent child"]
+
+
+@dataclass
+class ClauseList:
+    """Clauses while they are read: literals i or ~i of labels that are numbered as they appear."""
+
+    path: str = "<text>"
+    index: dict[str, int] = field(default_factory=dict)
+    literals: list[int] = field(default_factory=list)
+    indptr: list[int] = field(default_factory=lambda: [0])
+    heads: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+    def label(self, name: str) -> int:
+        """Return the number of a label."""
+        return self.index.setdefault(name, len(self.index))
+
+    def add(self, heads: Iterable[int], body: Iterable[int] = (), line: int = 0) -> None:
+        """Add the clause 'one of the heads, if all of the body': literals, heads first."""
+        first = dict.fromkeys(heads)
+        rest = [~b for b in dict.fromkeys(body) if ~b not in first]
+        self.literals += [*first, *rest]
+        self.indptr.append(len(self.literals))
+        self.heads.append(len(first))
+        self.lines.append(line)
+
+
+# ---- Where a text comes from
+
+
+def source_text(source: Source, *, is_text: bool) -> tuple[str, str]:
+    """Return a text and what errors call it; `is_text` says whether a string is one."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise ArgumentError(f"expected a text or a path, not {type(source).__name__}")
+    if isinstance(source, str) and is_text:
+        return normalize_text(source, "<text>"), "<text>"
+    shown = os.fsdecode(source)
+    try:
+        with open(source, "rb") as file:
+            data = file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ProgramError(f"cannot read {shown!r}: {reason}") from None
+    data = decompress(data, shown) if shown.endswith(".gz") else data
+    return decode_text(data, shown), shown
+
+
+def _lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the number, the start and the content of each line."""
+    start = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        yield number, start, line
+        start += len(line) + 1
+
+
+# ---- Rule text: `:- cat, dog.`, `cat ; dog :- pet.`, `-wild :- pet.`, `a or not b`
+
+_token = re.compile(r"(?P<blank>[ \t]+)|(?P<comment>[%#].*)|(?P<mark>:-|<-|[;,.|\-])")
+_word = re.compile(r"\w+")
+
+
+def read_requirements(source: Source) -> ClauseList:
+    """Return the clauses of a text, one or more statements a line."""
+    text, path = source_text(source, is_text=True)
+    found = ClauseList(path)
+    for number, start, line in _lines(text):
+        reader = _LineReader(text, start, start + len(line), found)
+        while reader.kind != "end":
+            reader.statement(number)
+    return found
+
+
+class _LineReader:
+    """The tokens of one line, and the statements that they make."""
+
+    def __init__(self, text: str, start: int, end: int, found: ClauseList) -> None:
+        self.text, self.at, self.end, self.found = text, start, end, found
+        self.advance()
+
+    def advance(self) -> None:
+        """Read the next token: its kind is a mark, 'not', 'or', 'name' or 'end'."""
+        while (match := _token.match(self.text, self.at, self.end)) and not match["mark"]:
+            self.at = match.end()
+        self.start = self.at
+        if self.at >= self.end:
+            self.kind = "end"
+        elif match:
+            self.kind, self.at = match["mark"].replace("<-", ":-").replace("|", ";"), match.end()
+        else:
+            self._read_name()
+
+    def _read_name(self) -> None:
+        word = _word.match(self.text, self.at, self.end)
+        if word and word[0] in ("not", "or"):
+            self.kind, self.at = word[0], word.end()
+            return
+        try:
+            self.name, self.at = read_name(self.text, self.at)
+        except UnreadableName as error:
+            if error.problem:
+                raise error_at(self.text, error.position, error.problem, self.found.path) from None
+            if not word:
+                raise self._expected("a label") from None
+            self.name, self.at = word[0], word.end()
+        self.kind = "name"
+
+    def _expected(self, what: str) -> ParseError:
+        shown = self.text[self.start : self.at] or self.text[self.start : self.start + 1]
+        seen = f"found '{shown}'" if self.start < self.end else "the line ends"
+        problem = f"expected {what}, but {seen}"
+        return error_at(self.text, self.start, problem, self.found.path)
+
+    def _literal(self) -> int:
+        """Read a label, or its negation."""
+        negative = self.kind in ("not", "-")
+        if negative:
+            self.advance()
+        if self.kind != "name":
+            raise self._expected("a label")
+        label = self.found.label(self.name)
+        self.advance()
+        return ~label if negative else label
+
+    def _literals(self, *marks: str) -> list[int]:
+        read = [self._literal()]
+        while self.kind in marks:
+            self.advance()
+            read.append(self._literal())
+        return read
+
+    def statement(self, line: int) -> None:
+        """Read one requirement, up to its '.' or the end of the line."""
+        heads = [] if self.kind == ":-" else self._literals(";", "or")
+        if self.kind == "," and heads:
+            problem = "write ';' between labels of which one must hold, and ',' after ':-' only"
+            raise error_at(self.text, self.start, problem, self.found.path)
+        body: list[int] = []
+        if self.kind == ":-":
+            self.advance()
+            body = self._literals(",")
+        if self.kind not in (".", "end"):
+            raise self._expected("'.' or the end of the line")
+        if self.kind == ".":
+            self.advance()
+        self.found.add(heads, body, line)
+
+
+# ---- DIMACS
+
+
+def read_dimacs_requirements(source: Source) -> ClauseList:
+    """Return the clauses of a DIMACS text; the positive literals of each are its heads."""
+    text, path = source_text(source, is_text="\n" in os.fsdecode(source))
+    names, literals, ends, lines = read_clauses(text, path)
+    found = ClauseList(path, {name: i for i, name in enumerate(names)})
+    for start, end, line in zip([0, *ends[:-1] + 1], ends, lines, strict=True):
+        clause = literals[start:end].tolist()
+        if not clause:
+            raise ParseError(
+                "an empty clause cannot be satisfied", line=int(line), column=1, path=path
+            )
+        found.add([x - 1 for x in clause if x > 0], [-x - 1 for x in clause if x < 0], int(line))
+    return found
+
+
+# ---- The rules of CCN, and PiShield's files: labels are numbers
+
+_indexed = re.compile(r"(n|-|not y_|y_)?(\d{1,9})")
+
+
+def read_indexed_rules(
+    source: Source, labels: Sequence[str] | int | None, prefix: str
+) -> ClauseList:
+    """Return rules `weight head :- body`, or clauses `y_1 or not y_2`, over numbered labels."""
+    text = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else ""
+    text, path = source_text(source, is_text="\n" in text or ":-" in text or " or " in text)
+    rows: list[tuple[list[int], list[int], int]] = []
+    for number, start, line in _lines(text):
+        words = line.split()
+        if not words or line.lstrip().startswith(("#", "ordering")):
+            continue
+
+        def literal(word: str, start: int = start, line: str = line) -> int:
+            match = _indexed.fullmatch(word)
+            if match is None:
+                at = start + max(0, line.find(word.rsplit(maxsplit=1)[-1]))
+                raise error_at(
+                    text, at, f"expected the number of a label, but found {word!r}", path
+                )
+            return ~int(match[2]) if match[1] in ("n", "-", "not y_") else int(match[2])
+
+        if ":-" in words:
+            cut = words.index(":-")
+            heads = [literal(word) for word in words[max(0, cut - 1) : cut]]
+            rows.append((heads, [literal(word) for word in words[cut + 1 :]], number))
+        else:
+            clause = [literal(" ".join(part.split())) for part in line.split(" or ")]
+            rows.append(
+                ([x for x in clause if x >= 0] or clause[:1],
+                 [~x for x in clause if x < 0], number)
+            )  # fmt: skip
+    used = [x if x >= 0 else ~x for heads, body, _ in rows for x in (*heads, *body)]
+    names = _numbered(labels, max(used, default=-1) + 1, prefix)
+    found = ClauseList(path, {name: i for i, name in enumerate(names)})
+    for heads, body, number in rows:
+        if not heads and not body:
+            raise ParseError("expected a head or a body", line=number, column=1, path=path)
+        found.add(heads, body, number)
+    return found
+
+
+def _numbered(labels: Sequence[str] | int | None, least: int, prefix: str) -> list[str]:
+    names = (
+        [f"{prefix}{i}" for i in range(max(least, labels or 0))]
+        if labels is None or isinstance(labels, int)
+        else list(labels)
+    )
+    if len(names) < least:
+        raise ArgumentError(
+            f"the rules use label {least - 1:,}, counted from 0, but labels has {len(names):,}"
+        )
+    return names
+
+
+# ---- Hierarchies
+
+
+def read_edges(edges: Any, order: EdgeOrder) -> ClauseList:
+    """Return 'a child implies its parent' for pairs, or for the lines of a CSV or TSV file."""
+    one_of("order", order, ("child parent", "parent child"))
+    path, pairs = "<edges>", edges
+    if isinstance(edges, (str, os.PathLike)):
+        text, path = source_text(edges, is_text="\n" in os.fsdecode(edges))
+        dialect = "\t" if "\t" in text.partition("\n")[0] else ","
+        pairs = [
+            [cell.strip() for cell in row]
+            for row in csv.reader(text.splitlines(), delimiter=dialect)
+            if row
+        ]
+    found = ClauseList(path)
+    try:
+        for number, pair in enumerate(pairs, 1):
+            child, parent = pair if order == "child parent" else reversed(pair)
+            found.add([found.label(str(parent))], [found.label(str(child))], number)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            "edges are pairs of names, such as [('cat', 'animal')], or a CSV file of two columns"
+        ) from None
+    return found
+
+
+def read_networkx(graph: Any, order: EdgeOrder) -> ClauseList:
+    """Return the hierarchy of a `networkx.DiGraph`."""
+    if not hasattr(graph, "edges") or not getattr(graph, "is_directed", lambda: False)():
+        raise ArgumentError(f"expected a networkx.DiGraph, not {type(graph).__name__}")
+    found = read_edges(list(graph.edges()), order)
+    for node in graph.nodes():
+        found.label(str(node))
+    return found
+
+
+def read_obo(source: Source, relationships: Sequence[str]) -> ClauseList:
+    """Return 'a term implies the terms it is related to' for an ontology in OBO."""
+    text, path = source_text(source, is_text="\n" in os.fsdecode(source))
+    found = ClauseList(path)
+    term, obsolete, in_term = "", False, False
+    edges: list[tuple[str, int]] = []
+
+    def close() -> None:
+        if term and not obsolete:
+            found.label(term)
+            for parent, line in edges:
+                found.add([found.label(parent)], [found.label(term)], line)
+
+    for number, _, line in _lines(text):
+        key, _, value = line.partition(":")
+        value = value.partition("!")[0].strip()
+        if line.startswith("["):
+            close()
+            in_term = line.strip() == "[Term]"
+            term, edges, obsolete = "", [], False
+        elif not in_term:
+            continue
+        elif key == "id":
+            term = value
+        elif key == "is_obsolete":
+            obsolete = value == "true"
+        elif key == "is_a" and "is_a" in relationships:
+            edges.append((value.split()[0], number))
+        elif key == "relationship" and len(value.split()) > 1:
+            kind, target = value.split()[:2]
+            if kind in relationships:
+                edges.append((target, number))
+    close()
+    if not found.index:
+        raise ParseError("found no [Term] with an id; this is not an OBO file", path=path)
+    return found
+
+
+_hierarchical = re.compile(r"^@attribute\s+\S+\s+hierarchical\s+(.*)$", re.IGNORECASE)
+
+
+def read_arff(source: Source, form: Literal["auto", "tree", "dag"]) -> ClauseList:
+    """Return the hierarchy of the class attribute of an arff file of CLUS.
+
+    A tree lists paths such as `01/01/03`; a DAG lists edges such as `root/GO0003674`, and its
+    root is not a label.
+    """
+    one_of("form", form, ("auto", "tree", "dag"))
+    text, path = source_text(source, is_text="\n" in os.fsdecode(source))
+    found = ClauseList(path)
+    for number, _, line in _lines(text):
+        match = _hierarchical.match(line)
+        if match is None:
+            continue
+        items = [item.strip() for item in match[1].split(",") if item.strip()]
+        if form == "dag" or (form == "auto" and any(item.startswith("root/") for item in items)):
+            pairs = [(item.partition("/")[2], item.partition("/")[0]) for item in items]
+        else:
+            paths = dict.fromkeys(
+                "/".join(parts[:depth])
+                for parts in (item.split("/") for item in items)
+                for depth in range(1, len(parts) + 1)
+            )
+            pairs = [(one, one.rpartition("/")[0]) for one in paths]
+        for child, _parent in pairs:
+            found.label(child)
+        for child, parent in dict.fromkeys(pairs):
+            if parent not in ("", "root"):
+                found.add([found.label(parent)], [found.label(child)], number)
+        return found
+    raise ParseError(
+        "found no line '@ATTRIBUTE class hierarchical …'; this is not a hierarchy of CLUS",
+        path=path,
+    )
+
+
+def read_program_rules(program: Program) -> ClauseList:
+    """Return one clause for each head of each rule of a program; a requirement of it has none."""
+    found = ClauseList("<program>")
+    requirement = [rule.is_requirement for rule in program.rules]
+    heads, head_ptr = program.head_indices.tolist(), program.head_indptr.tolist()
+    violated = {heads[head_ptr[j]] for j, is_one in enumerate(requirement) if is_one}
+    for i, name in enumerate(program.atoms):
+        if i not in violated:
+            found.label(name)
+    place = [found.index.get(name, -1) for name in program.atoms]
+    body, body_ptr = program.body_literals.tolist(), program.body_indptr.tolist()
+    for j in range(program.R):
+        literals = [place[x] if x >= 0 else ~place[~x] for x in body[body_ptr[j] : body_ptr[j + 1]]]
+        for head in heads[head_ptr[j] : head_ptr[j + 1]]:
+            found.add([] if requirement[j] else [place[head]], literals, j + 1)
+    return found
+
+
+# ---- Mined from a label matrix
+
+
+def mine(
+    Y: np.ndarray[Any, np.dtype[np.bool_]], names: Sequence[str], support: int
+) -> tuple[ClauseList, list[int]]:
+    """Return implications and exclusions of two labels that no row contradicts, and their support.
+
+    An implication `b :- a` is supported by the rows that have a; an exclusion `:- a, b` by the
+    rows that would have both if the labels were independent, rounded down.
+    """
+    found = ClauseList("<mined>", {name: i for i, name in enumerate(names)})
+    together = Y.astype(np.float32).T @ Y.astype(np.float32)
+    count = np.diagonal(together).copy()
+    supported = []
+    implied = (together == count[:, None]) & (count[:, None] >= support)
+    np.fill_diagonal(implied, False)
+    for a, b in np.argwhere(implied).tolist():
+        found.add([b], [a])
+        supported.append(int(count[a]))
+    expected = count[:, None] * count[None, :] / max(len(Y), 1)
+    excluded = np.triu((together == 0) & (expected >= support), 1)
+    for a, b in np.argwhere(excluded).tolist():
+        found.add([], [a, b])
+        supported.append(int(expected[a, b]))
+    return found, supported
