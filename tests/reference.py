@@ -1,9 +1,12 @@
-"""What a closure is, in ten lines of sets, and how to choose the code that computes it."""
+"""What a closure is, in ten lines of sets; all fact sets; and how to choose the code that answers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
 
 from latentgamma import Program
 from latentgamma.program import compilation
@@ -17,6 +20,11 @@ def reference_levels(program: Program, facts: Collection[str]) -> list[frozenset
         known |= new
         levels.append(frozenset(new))
     return levels
+
+
+def every_fact_set(M: int) -> npt.NDArray[np.bool_]:
+    """All 2^M fact sets; those of number n are the bits of n. (2^M, M)."""
+    return (np.arange(2**M)[:, None] >> np.arange(M) & 1).astype(bool)
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from pairs import DTYPES, soft
-from truth import every_fact_set, plain
+from truth import plain
 
 import latentgamma as lg
 from latentgamma import Program
 from random_programs import random_program
+from reference import every_fact_set
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from pairs import operators
 from torch import Tensor
-from truth import Mask, PlainProgram, every_fact_set, plain
+from truth import Mask, PlainProgram, plain
 
 import latentgamma as lg
+from reference import every_fact_set
 
 #: Steps that a model is run for beyond the start of its window, and where a window may start.
 _MOST_STEPS, _LATEST = 60, 2000

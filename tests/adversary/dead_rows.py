@@ -19,11 +19,12 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
-from cases import DTYPES, every_fact_set  # noqa: E402
+from cases import DTYPES  # noqa: E402
 from processes import run  # noqa: E402
 
 import latentgamma as lg  # noqa: E402
 from random_programs import random_program  # noqa: E402
+from reference import every_fact_set  # noqa: E402
 
 _MOST_ATOMS = 7
 

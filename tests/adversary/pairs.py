@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from truth import PlainProgram, PlainRule, every_fact_set, plain
+from truth import PlainProgram, PlainRule, plain
 
 import latentgamma as lg
+from reference import every_fact_set
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 Generator = np.random.Generator

@@ -33,9 +33,10 @@ from pairs import (  # noqa: E402
     random_rules,
     slow_down,
 )
-from truth import every_fact_set, plain  # noqa: E402
+from truth import plain  # noqa: E402
 
 import latentgamma as lg  # noqa: E402
+from reference import every_fact_set  # noqa: E402
 
 #: Steps that a case is run for inside of its window.
 _MOST_STEPS = 300

@@ -26,10 +26,11 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from claims import near  # noqa: E402
 from pairs import DTYPES, others, random_rules, renamed  # noqa: E402
 from processes import run  # noqa: E402
-from truth import PlainProgram, every_fact_set  # noqa: E402
+from truth import PlainProgram  # noqa: E402
 
 import latentgamma as lg  # noqa: E402
 from latentgamma.certificate.parts import Places  # noqa: E402
+from reference import every_fact_set  # noqa: E402
 
 #: How hard the constants are whose certificates are found quickly; every so many programs have
 #: those of `lg.oracle`.

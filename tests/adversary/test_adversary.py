@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
+from reference import every_fact_set
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import KINDS
 from pairs import others, random_rules, renamed
 from search import OTHERS, finding, run
-from truth import every_fact_set
 
 #: How many cases of each kind, and how many claims must be made among them at least.
 COUNTS = {

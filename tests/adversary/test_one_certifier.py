@@ -19,10 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import dead_rows
 import strata
-from cases import DTYPES, every_fact_set, small, soft
+from cases import DTYPES, small, soft
 
 import latentgamma as lg
 from latentgamma.certificate import certify, parts
+from reference import every_fact_set
 
 LAYERS = lg.parse("b :- a. d :- c, not b. e :- d, not f. f :- b, not c. g :- not e, not d.")
 

@@ -78,8 +78,3 @@ def plain(program: Any) -> PlainProgram:
     """A program of the library as its rules are shown."""
     rules = [PlainRule(rule.heads, rule.body, rule.negated) for rule in program.rules]
     return PlainProgram(program.atoms, tuple(rules))
-
-
-def every_fact_set(M: int) -> Mask:
-    """All 2^M fact sets. (2^M, M)."""
-    return (np.arange(2**M)[:, None] >> np.arange(M) & 1).astype(bool)

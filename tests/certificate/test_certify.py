@@ -1,6 +1,5 @@
 """The window is sound on everything small enough to enumerate, and tight where it matters."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -25,15 +24,12 @@ from latentgamma.generators import (
 from latentgamma.paper.window import paper_window
 from latentgamma.program.program import Program
 from random_programs import random_program
+from reference import every_fact_set
 
 
 def small_program(rng: np.random.Generator, most_atoms: int = 7) -> Program:
     M = int(rng.integers(1, most_atoms + 1))
     return random_program(rng, M, int(rng.integers(1, 2 * M + 2)), body=4)
-
-
-def all_states(M: int) -> np.ndarray:
-    return np.array(list(itertools.product([False, True], repeat=M))).reshape(-1, M)
 
 
 def soft_constants(rng: np.random.Generator) -> lg.Constants:
@@ -71,7 +67,7 @@ def trained(model: lg.LatentGamma, states: torch.Tensor, wanted: torch.Tensor) -
 def violations(model: lg.LatentGamma, certificate: lg.operator.Certificate, most_steps: int) -> int:
     """How many (fact set, step) pairs inside the window are wrong, both ends included."""
     program = model.program
-    facts = all_states(program.M)
+    facts = every_fact_set(program.M)
     wanted = torch.from_numpy(lg.closures(program, facts))
     first = int(certificate.t_min)
     last = int(min(certificate.t_max, first + most_steps))
@@ -99,8 +95,8 @@ def test_inside_the_window_every_fact_set_is_exact(seed: int) -> None:
         if trial % 3:
             model = shaken(model, float(rng.uniform(0, 0.3)), generator)
         if trial % 15 == 1:
-            facts = torch.from_numpy(all_states(program.M)).to(model.dtype)
-            wanted = torch.from_numpy(lg.closures(program, all_states(program.M)))
+            facts = torch.from_numpy(every_fact_set(program.M)).to(model.dtype)
+            wanted = torch.from_numpy(lg.closures(program, every_fact_set(program.M)))
             model = trained(model, facts, wanted.to(model.dtype))
         certificate = lg.certify(model, program)
         if not certificate.holds:
@@ -607,7 +603,7 @@ def test_inside_the_window_every_soft_input_is_exact(seed: int) -> None:
             continue
         held += 1
         assert certificate.tolerance == delta
-        facts = all_states(program.M)
+        facts = every_fact_set(program.M)
         wanted = torch.from_numpy(lg.closures(program, facts))
         first = int(certificate.t_min)
         last = int(min(certificate.t_max, first + 200))

@@ -14,11 +14,12 @@ from latentgamma.generators import (
 )
 from latentgamma.program.program import Program
 from random_programs import random_program
+from reference import every_fact_set
 
 
 def closed(program: Program) -> np.ndarray:
     """All closed sets. (N, M)."""
-    facts = (np.arange(2**program.M)[:, None] >> np.arange(program.M) & 1).astype(bool)
+    facts = every_fact_set(program.M)
     return np.unique(lg.closures(program, facts), axis=0)
 
 

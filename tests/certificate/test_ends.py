@@ -28,6 +28,7 @@ from latentgamma.certificate.rounding import Rounding
 from latentgamma.generators import clique, ladder
 from latentgamma.program.program import Program
 from random_programs import random_program
+from reference import every_fact_set
 
 DTYPES = ["float64", "float32", "float16"]
 Gain = Callable[[np.ndarray], np.ndarray]
@@ -315,7 +316,7 @@ def test_a_run_longer_than_anybody_makes_ends_there() -> None:
 
 
 def closed_sets_of(program: Program) -> np.ndarray:
-    facts = (np.arange(2**program.M)[:, None] >> np.arange(program.M) & 1).astype(bool)
+    facts = every_fact_set(program.M)
     return np.unique(lg.closures(program, facts), axis=0)
 
 

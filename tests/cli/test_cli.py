@@ -29,19 +29,6 @@ SEEN = "has_feathers,swims,black_and_white"
 
 
 @pytest.fixture
-def cli(capsys):
-    """Run a command here; gives the exit code, the output and the errors."""
-
-    def call(*args, code=0):
-        got = main([str(arg) for arg in args])
-        out, err = capsys.readouterr()
-        assert got == code, err
-        return out, err
-
-    return call
-
-
-@pytest.fixture
 def rules(tmp_path):
     def write(text, name="rules.lp"):
         path = tmp_path / name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pty
@@ -15,7 +16,6 @@ import pytest
 
 import latentgamma as lg
 from latentgamma.cli import learn as learn_command
-from latentgamma.cli.main import main
 from latentgamma.operator.model import oracle
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -25,17 +25,10 @@ CHAIN = "a,b,c,a',b',c'\n1,0,0,1,1,0\n0,1,0,0,1,1\n0,0,1,0,0,1\n0,0,0,0,0,0\n"
 
 
 @pytest.fixture
-def learn(capsys, tmp_path, monkeypatch):
+def learn(cli, tmp_path, monkeypatch):
     """Run the command in an empty folder; gives the output and the errors."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*args, code=0):
-        got = main(["learn", *map(str, args)])
-        out, err = capsys.readouterr()
-        assert got == code, err
-        return out, err
-
-    return call
+    return functools.partial(cli, "learn")
 
 
 @pytest.fixture

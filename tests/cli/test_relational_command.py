@@ -1,5 +1,6 @@
 """`learn --relational`: Popper's files, output, and runs that are interrupted."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -8,7 +9,6 @@ import pytest
 import latentgamma as lg
 import relational_tasks as tasks
 from latentgamma._checkpoint import finished_pieces
-from latentgamma.cli.main import main
 from latentgamma.relational import search as search_module
 from latentgamma.relational.popper import read_popper
 
@@ -34,11 +34,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(capsys, *args: object, code: int = 0) -> tuple[str, str]:
-    got = main(["learn", "--relational", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert got == code, (out, err)
-    return out, err
+@pytest.fixture
+def learn(cli):
+    return functools.partial(cli, "learn", "--relational")
 
 
 def test_poppers_files_are_read_and_what_is_not_used_is_listed(folder: Path) -> None:
@@ -57,16 +55,16 @@ def test_poppers_files_are_read_and_what_is_not_used_is_listed(folder: Path) -> 
     assert any("type" in line for line in found.unused)
 
 
-def test_the_program_is_printed_with_its_evidence(capsys, folder: Path) -> None:
-    out, err = run(capsys, folder)
+def test_the_program_is_printed_with_its_evidence(learn, folder: Path) -> None:
+    out, err = learn(folder)
     assert out.startswith("grand(X,Y) :- parent(X,Z), parent(Z,Y).  % support 3, needed for 3\n")
     assert "✓ the network" in out
     assert "not used: bk.pl: 2 clauses" in err
     lg.datalog.ground(out, facts={"parent": [("a", "b"), ("b", "c")]})
 
 
-def test_json_holds_the_same(capsys, folder: Path) -> None:
-    out, _ = run(capsys, folder, "--json")
+def test_json_holds_the_same(learn, folder: Path) -> None:
+    out, _ = learn(folder, "--json")
     document = json.loads(out)
     assert document["program"] == "grand(X,Y) :- parent(X,Z), parent(Z,Y)."
     assert document["found"] is True
@@ -74,20 +72,20 @@ def test_json_holds_the_same(capsys, folder: Path) -> None:
     assert len(document["unused"]) == 2
 
 
-def test_two_files_and_an_output(capsys, folder: Path) -> None:
+def test_two_files_and_an_output(learn, folder: Path) -> None:
     facts = folder / "facts.lp"
     facts.write_text("parent(ann,bob). parent(bob,cid). parent(eve,ann).")
     examples = folder / "examples.lp"
     examples.write_text("grand(ann,cid). grand(eve,bob).")
     rules = folder / "rules.lp"
-    run(capsys, facts, examples, "-o", rules)
+    learn(facts, examples, "-o", rules)
     assert rules.read_text() == "grand(X,Y) :- parent(X,Z), parent(Z,Y).\n"
     assert not list(folder.glob("*.learning"))
 
 
-def test_no_program_is_exit_code_one(capsys, folder: Path) -> None:
+def test_no_program_is_exit_code_one(learn, folder: Path) -> None:
     (folder / "exs.pl").write_text("pos(grand(ann,ann)). neg(grand(bob,bob)).")
-    out, _ = run(capsys, folder, code=1)
+    out, _ = learn(folder, code=1)
     assert out.startswith("no program was found")
 
 
@@ -100,14 +98,14 @@ def test_no_program_is_exit_code_one(capsys, folder: Path) -> None:
         (["--method", "symbolic"], "auto, search or gradient"),
     ],
 )
-def test_options_without_a_meaning_are_refused(capsys, folder: Path, args, message: str) -> None:
-    _, err = run(capsys, folder, *args, code=2)
+def test_options_without_a_meaning_are_refused(learn, folder: Path, args, message: str) -> None:
+    _, err = learn(folder, *args, code=2)
     assert message in err
 
 
-def test_relational_options_need_relational(capsys, folder: Path) -> None:
-    assert main(["learn", str(folder / "bk.pl"), "--invent", "1"]) == 2
-    assert "--invent is only for --relational" in capsys.readouterr().err
+def test_relational_options_need_relational(cli, folder: Path) -> None:
+    _, err = cli("learn", folder / "bk.pl", "--invent", "1", code=2)
+    assert "--invent is only for --relational" in err
 
 
 @pytest.mark.parametrize(
@@ -120,9 +118,9 @@ def test_relational_options_need_relational(capsys, folder: Path) -> None:
         ("exs.pl", "f(X) :- g(X).", "is no example"),
     ],
 )
-def test_files_that_cannot_be_used_are_named(capsys, folder, name, text, message) -> None:
+def test_files_that_cannot_be_used_are_named(learn, folder, name, text, message) -> None:
     (folder / name).write_text(text)
-    _, err = run(capsys, folder, code=2)
+    _, err = learn(folder, code=2)
     assert message in err
     assert "Traceback" not in err
 

@@ -42,6 +42,7 @@ from latentgamma.datalog import (
 from latentgamma.datalog.clingo import run_clingo
 from latentgamma.datalog.tables import constant
 from latentgamma.program.names import quote
+from reference import every_fact_set
 
 TRANSITIVE = """\
 edge(a,b).  edge(b,c).
@@ -375,7 +376,7 @@ def test_the_strata_hand_on_what_their_certificate_says() -> None:
     model = lg.oracle(LAYERS)
     certificate = lg.certify(model, LAYERS).require()
     within = float(str(certificate).split("within ")[1].split()[0])
-    sets = np.array(list(itertools.product([False, True], repeat=LAYERS.M)))
+    sets = every_fact_set(LAYERS.M)
     expected = torch.from_numpy(lg.closures(LAYERS, sets)).float()
     with torch.no_grad():
         for steps in (int(certificate.t_min), 10_000):
@@ -388,7 +389,7 @@ def test_the_strata_hand_on_what_their_certificate_says() -> None:
 
 def test_weak_constants_hold_no_longer_than_is_proved() -> None:
     """Down to constants that fail: where a window is claimed, it is right on every fact set."""
-    sets = np.array(list(itertools.product([False, True], repeat=LAYERS.M)))
+    sets = every_fact_set(LAYERS.M)
     expected = torch.from_numpy(lg.closures(LAYERS, sets))
     verdicts = set()
     for gain, sharpness in itertools.product((0.1, 0.5, 1.5, 2.0, 3.0), (0.5, 2.0, 10.0)):

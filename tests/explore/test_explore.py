@@ -22,6 +22,7 @@ import latentgamma as lg
 from latentgamma.cli.main import main
 from latentgamma.explore.server import new_server
 from random_programs import random_program
+from reference import every_fact_set
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -125,7 +126,7 @@ def fewest_changes(program: lg.Program, row: np.ndarray) -> np.ndarray:
     """For each atom the fewest facts to change for it to hold, by trying all; M + 1 if none do."""
     roots = program.mask(program.underivable)
     free = np.flatnonzero(roots & ~row if program.definite else roots | row)
-    chosen = (np.arange(2 ** len(free))[:, None] >> np.arange(len(free)) & 1).astype(bool)
+    chosen = every_fact_set(len(free))
     facts = np.tile(row, (len(chosen), 1))
     facts[:, free] ^= chosen
     holds = lg.closures(program, facts)

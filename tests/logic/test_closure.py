@@ -19,11 +19,7 @@ from latentgamma import Program, closure, closures, parse
 from latentgamma.errors import FactsError
 from latentgamma.logic import depth_bound, step
 from random_programs import programs, random_program
-from reference import PATHS, path, reference_levels
-
-
-def every_fact_set(M: int) -> np.ndarray:
-    return (np.arange(2**M)[:, None] >> np.arange(M) & 1).astype(bool)  # (2^M, M)
+from reference import PATHS, every_fact_set, path, reference_levels
 
 
 @st.composite

@@ -14,7 +14,7 @@ import latentgamma as lg
 from latentgamma import Program
 from latentgamma.errors import ArgumentError, FactsError
 from random_programs import random_program
-from reference import PATHS, path, reference_levels
+from reference import PATHS, every_fact_set, path, reference_levels
 
 
 def bit(planes: np.ndarray, atom: int, n: int) -> bool:
@@ -127,7 +127,7 @@ def test_the_closures_of_all_fact_sets(kind: str) -> None:
     for _ in range(100):
         M = int(rng.integers(1, 7))
         program = random_program(rng, M, int(rng.integers(1, 3 * M + 1)))
-        rows = (np.arange(2**M)[:, None] >> np.arange(M) & 1).astype(bool)
+        rows = every_fact_set(M)
         with path(kind):
             closed = lg.logic.unpack(
                 lg.closures(program, lg.logic.pack(rows), packed=True), len(rows)

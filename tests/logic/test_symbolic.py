@@ -24,14 +24,11 @@ from latentgamma.learning.implications import (
     rules_of_models,
 )
 from latentgamma.learning.noisy import find_likely_rules
-
-
-def all_states(M):
-    return np.array(list(itertools.product([False, True], repeat=M)))
+from reference import every_fact_set
 
 
 def task_of(bodies, head, M, states=None, noise=0.0, seed=0):
-    states = all_states(M) if states is None else states
+    states = every_fact_set(M) if states is None else states
     states = states[~states[:, head]]
     positive = np.zeros(len(states), bool)
     for body in bodies:
@@ -221,7 +218,7 @@ def test_needed_keeps_the_coverage():
 
 
 def test_irredundant_drops_what_others_imply():
-    closed = closures(as_program([(1, (0,)), (2, (1,))], 3), all_states(3))
+    closed = closures(as_program([(1, (0,)), (2, (1,))], 3), every_fact_set(3))
     rules = [(2, (0,)), (1, (0,)), (2, (1,))]
     assert remove_implied(rules, closed) == [(2, (1,)), (1, (0,))]
 
@@ -252,7 +249,7 @@ def test_all_closures_identify_the_program(seed):
         for head, size in zip(rng.integers(0, 7, 8), rng.integers(1, 4, 8), strict=True)
     ]
     program = as_program(rules, 7)
-    facts = all_states(7)
+    facts = every_fact_set(7)
     closed = closures(program, facts)
     found = rules_from_closures(
         ClosureExamples(facts, closed, np.ones_like(closed), ~np.eye(7, dtype=bool), 7),
@@ -277,7 +274,7 @@ def implied(rows, chosen):
 @settings(max_examples=40, deadline=None)
 @given(tables)
 def test_from_rows_alone_each_set_implies_what_its_rows_share(rows):
-    sets = all_states(rows.shape[1])
+    sets = every_fact_set(rows.shape[1])
     expected = np.array([implied(rows, chosen) for chosen in sets])
     assert (common(rows, sets) == expected).all()
     rules = rules_of_models(rows)
@@ -292,7 +289,7 @@ def test_from_rows_alone_each_set_implies_what_its_rows_share(rows):
 @given(tables)
 def test_the_canonical_base_has_the_pseudo_closed_sets_as_premises(rows):
     pseudo = []
-    for chosen in sorted(all_states(rows.shape[1]), key=np.sum):
+    for chosen in sorted(every_fact_set(rows.shape[1]), key=np.sum):
         below = [p for p in pseudo if (p <= chosen).all()]
         if (
             all((implied(rows, p) <= chosen).all() for p in below)
@@ -326,7 +323,7 @@ def test_rules_that_are_kept_stay_and_need_no_others():
 @settings(max_examples=40, deadline=None)
 @given(tables)
 def test_the_limit_is_on_the_number_of_closed_sets(rows):
-    closed = {implied(rows, chosen).tobytes() for chosen in all_states(rows.shape[1])}
+    closed = {implied(rows, chosen).tobytes() for chosen in every_fact_set(rows.shape[1])}
     canonical_base(rows, most=len(closed))
     with pytest.raises(DataError, match=f"more than {len(closed) - 1:,} closed sets"):
         canonical_base(rows, most=len(closed) - 1)

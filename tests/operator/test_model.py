@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,12 +23,9 @@ from latentgamma.operator.rules import DenseRules, SparseRules
 from latentgamma.operator.until_closed import TorchClosure
 from random_models import FORMS, GATES, paper_parameters, random_model
 from random_programs import random_program
+from reference import every_fact_set
 
 PAPER = Constants.paper()
-
-
-def every_fact_set(program: Program) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.array([*itertools.product([False, True], repeat=program.M)])
 
 
 def index_rules(program: Program) -> list[tuple[list[int], list[int]]]:
@@ -91,7 +87,7 @@ def test_exact_inside_the_window_under_the_papers_constants(form: str, gate: str
         window = certify(model, program)
         if not window.holds:
             continue
-        given = every_fact_set(program)
+        given = every_fact_set(program.M)
         expected = torch.from_numpy(lg.closures(program, given))
         for steps in {window.t_min, window.t_min + 1, min(window.t_max, window.t_min + 40)}:
             assert torch.equal(model(model.state(given), int(steps)) > 0.5, expected)
@@ -106,7 +102,7 @@ def test_exact_closures_of_every_fact_set(form: str, gate: str, dtype: torch.dty
     for seed in range(3):
         program = random_program(seed)
         model = oracle(program, form=form, gate=gate, dtype=dtype)
-        given = every_fact_set(program)
+        given = every_fact_set(program.M)
         expected = torch.from_numpy(lg.closures(program, given))
         assert torch.equal(model(model.state(given)) > 0.5, expected)
         facts = program.names(given[37])
