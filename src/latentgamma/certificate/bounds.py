@@ -414,6 +414,7 @@ def distinct_rows(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArr
 # through its sums, so the result holds what any such arithmetic may compute.
 
 _ONE = Decimal(1)
+#: The largest exponent that the C implementation of `decimal` takes on every platform.
 _RANGE = 999_999_999
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR, Emin=-_RANGE, Emax=_RANGE)
 _UP = Context(prec=60, rounding=ROUND_CEILING, Emin=-_RANGE, Emax=_RANGE)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
+#: The exit codes that shells use: 128 and the number of SIGINT or of SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
 

@@ -24,6 +24,7 @@ from latentgamma.datalog.source import (
 )
 from latentgamma.errors import ParseError
 
+#: The smallest integer of clingo, which has 32 bits; `MOST` is the largest.
 LEAST = -MOST - 1
 _FULL = (LEAST, MOST)
 _CHECK = "__check_"

@@ -33,7 +33,7 @@ from latentgamma.program.program import Program
 # states are the positive ones. Rules are added in rounds, the best supported first. Then those that
 # others imply, or that no example needs, are removed.
 
-#: Nats that a rule must explain to be added, round by round.
+#: Nats that a rule must explain to be added, and how often rules are added with each limit.
 _LEAST_NATS = (30.0, 10.0, 3.0, 0.0)
 _REPEATS = 4
 
@@ -201,6 +201,7 @@ def _best_tested(
 
 # ---- Rules from closures of which a fraction of the entries, facts too, may be wrong
 
+#: How often rules are added; it ends earlier when nothing changes.
 _ROUNDS = 4
 #: Examples that the likelihood of one rule is computed on.
 _SAMPLE = 200

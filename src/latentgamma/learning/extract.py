@@ -19,7 +19,7 @@ from latentgamma.program.program import Program, require_definite
 
 # ---- From a model back to rules: by reading its rows, or by evaluating it on states
 
-#: Up to this many atoms the model is evaluated on every state; beyond, on random ones.
+#: Up to this many atoms the model is evaluated on every state; beyond, on this many random ones.
 _ALL_STATES = 12
 _STATES = 4096
 #: Differences that one round turns into rules, and the rounds.

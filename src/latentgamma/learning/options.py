@@ -94,6 +94,7 @@ Noise: TypeAlias = float | Literal["auto"]
 #: The largest body by default, and from closures with wrong labels.
 MAX_BODY = 8
 NOISY_MAX_BODY = 3
+#: The fraction of the examples that is held out by default.
 _HOLDOUT = 0.1
 #: Options that limit the rules.
 _LIMITS = ("heads", "bodies", "forbidden", "max_body")

@@ -18,7 +18,7 @@ from latentgamma.program.program import Program
 
 # ---- Checks that examples can be what they are said to be
 
-#: Machine words that are compared at most when examples are compared with each other.
+#: Machine words that are compared at most when examples are compared with each other, and at once.
 _MOST_WORDS = 2 << 28
 _CHUNK = 1 << 22
 #: How often a rule must have become applicable in the targets before that is taken as a sign.

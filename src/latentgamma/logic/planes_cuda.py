@@ -93,6 +93,7 @@ extern "C" __global__ void __launch_bounds__(1024) close_in_global_memory(
 }
 """
 
+#: The most threads that a CUDA block can have; `__launch_bounds__` above has the same number.
 _THREADS = 1024
 
 

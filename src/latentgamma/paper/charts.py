@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WindowRow,
     )
 
+#: The size of a chart in inches, and the lowest value of leakage that is drawn.
 _SIZE = (4.4, 2.9)
 _LOWEST = 1e-12
 

@@ -14,6 +14,7 @@ from latentgamma.operator.model import LatentGamma
 from latentgamma.operator.rules import DenseRules
 from latentgamma.program.program import Program
 
+#: Steps of the optimiser, and the examples of each.
 _STEPS = 600
 _BATCH = 128
 #: Steps of the operator that closures are learned through.

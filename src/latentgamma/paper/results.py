@@ -33,11 +33,13 @@ class PrintedGraph(NamedTuple):
 SIGMAS = (1.0, 1.5, 2.0, 2.5, 3.0)
 #: The levels of noise on the head logits in Appendix E.
 HEAD_SIGMAS = (1.0, 2.0, 3.0, 4.0)
+#: Noisy models for each level, fact sets for each graph, runs whose laws are checked, and edge cases.
 PERTURBATIONS = 3
 EXAMPLES = 500
 TRAJECTORIES = 50
 EDGE_CASES = 33
 
+#: γ⁺, γ⁻ and the wall time as the paper prints them.
 GAMMA_PLUS = 4.687
 GAMMA_MINUS = 0.0316
 WALL_TIME = 39.8  # seconds for G4, phases A to E, on an A100

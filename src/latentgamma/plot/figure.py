@@ -28,6 +28,7 @@ BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 INK, GREY, GRID = "#222222", "#8a8a8a", "#e6e6e6"
 #: Fills of boxes: highlighted, without rules, and neither.
 SKY, PALE, PAPER = "#d6e9f5", "#f2f2f2", "#ffffff"
+#: In points.
 FONT_SIZE = 9.0
 SMALL_FONT_SIZE = 8.0
 LEGEND = {

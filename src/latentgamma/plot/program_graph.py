@@ -134,6 +134,7 @@ def wrapped(
 
 #: With more waypoints than this, edges are straight lines.
 _MOST_WAYPOINTS = 6_000
+#: How often the layers are ordered and their nodes placed, alternately from both sides.
 _SWEEPS = 12
 
 

@@ -46,6 +46,7 @@ _labelling = re.compile(r"[ \t]++rule[ \t]++([^\s:,]++)[ \t]*+(?::(.*))?").fullm
 _odd = re.compile(r"[^-0-9 \t\n]").search
 _blank = re.compile(r"[ \t\n]").search
 _word = re.compile(r"[^ \t\n]+")
+# Characters whose literals are converted at once.
 _BLOCK = 1 << 16
 # A header of a few bytes must not make us name a thousand million atoms.
 _MOST_UNUSED = 10_000_000

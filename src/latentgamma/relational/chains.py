@@ -233,7 +233,7 @@ def _winner(counter: Counter[str]) -> str:
 
 #: The confidence is support / (instances + this), so that rare bodies count less.
 _PSEUDO_INSTANCES = 5.0
-#: Cells (relations x entities x entities) of the table of scores.
+#: Cells (relations x entities x entities) of the table of scores, and the pairs of entities that one body may have.
 _MOST_CELLS = 400_000_000
 _MOST_PAIRS = 20_000_000
 

@@ -29,7 +29,7 @@ from latentgamma.relational.problem import (
     encode,
 )
 
-#: Definitions that are kept, shortest first.
+#: Definitions that are kept, shortest first, and the rows of one of them.
 _MOST_DEFINITIONS = 400
 _MOST_ROWS = 200_000
 

@@ -22,9 +22,9 @@ from latentgamma.logic.closure import closure
 # ---- Relations as integer arrays, with the indexes that joins need
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
-#: The truth of a row: a known fact, or a tuple that may be true (it has no label).
 Truth: TypeAlias = "npt.NDArray[np.uint8]"
 
+#: The truth of a row: a known fact, or a tuple that may be true (it has no label).
 FACT, POSSIBLE = 2, 1
 #: Tables of keys up to this size are looked up directly, larger ones by binary search.
 _DIRECT = 4_000_000

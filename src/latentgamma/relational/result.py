@@ -291,6 +291,7 @@ def _atom(name: str, arguments: Sequence[int]) -> str:
 
 # ---- What `lg.relational.fit` returns
 
+#: Alternatives and examples that a summary lists.
 _MOST_LISTED = 10
 #: Descriptions whose lengths differ by less have the same length.
 _SAME_BITS = 0.01
