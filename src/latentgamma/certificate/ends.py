@@ -20,16 +20,18 @@ from latentgamma.logic.closure import closure
 # least over all rules and heads: x_d ← x_d + (1 − x_d) f(x_{d−1}). Facts are at x_0 = 1 − tolerance,
 # and states never fall: rounding is monotone, and nothing negative is added.
 
-#: About how many numbers the lower end may compute: it decides how fine its grid is.
+# These numbers trade time for the length of the window. Whatever they are, the window is proved.
+
+#: Numbers that `lower_end` may compute, roughly: it decides how many points the grid for f has.
 _BUDGET = 2e7
-#: About how many values may be looked up in a grid, one after another.
+#: Values of f that may be looked up in the grid, one after another, roughly.
 _LOOKED_UP = 2e5
-#: About how many levels rise at the same time.
+#: Levels x_d that rise at the same time, roughly.
 _AT_ONCE = 32
-#: The fewest and the most points of a grid, and the numbers that are computed for it at once.
+#: The fewest and the most points of the grid, and the numbers that are computed for it at once.
 _FEWEST_POINTS, _MOST_POINTS = 33, 4097
 _NUMBERS_AT_ONCE = 1e6
-#: How often a lower level is tried, and by which part it is lower than the one that was reached.
+#: How often `reproduced_level` tries a lower level, and by which fraction it is below the one reached.
 _ATTEMPTS = 64
 _A_LITTLE = 1e-9
 #: A level that has risen to this lets the next one start; one that rises by less has settled.
@@ -181,34 +183,35 @@ Shares: TypeAlias = Callable[[Array], Array]
 FAR = 1e60
 #: Up to this many literals every atom has a bound of its own; beyond, all share the worst one.
 REFINED_UP_TO = 200_000
-#: How much of the time of a run may be lost to taking many steps at once, roughly; and where all
-#: closed sets are followed closely.
+#: The fraction of the window that may be lost by taking many steps at once, roughly; the second one
+#: is used where there are few closed sets.
 _FINE = 0.03
 _FINEST = 0.01
-#: Numbers that one evaluation of all closed sets may touch, and of those that are followed closely.
+#: Weights that one evaluation of all closed sets may use, and of those that are followed with `_FINE`.
 _SETS_UP_TO = 6_000_000
 _CLOSELY_UP_TO = 10_000
-#: Evaluations after which the search ends with what is proved so far, and numbers of atoms and
-#: rules that the evaluations of all closed sets may compute together: about a second.
+#: Evaluations of the shares after which the search ends with what is proved so far, and numbers that
+#: all evaluations for closed sets may compute together: about a second.
 _MOST_EVALUATIONS = 4_000
 _MOST_NUMBERS = 10_000_000
-#: How closely sets are followed that are only to be seen to last long enough; with time for fewer
-#: evaluations than this, only in the first way.
+#: The losses (as `_FINE`) with which the remaining closed sets are checked, one after the other; with
+#: time for fewer evaluations than the second number, only the first loss is tried.
 _COARSE = (0.3, 0.1)
 _EVALUATIONS_OF_TWO_PASSES = 200
-#: The level at which the rise of sets is compared a second time.
+#: Closed sets are ranked by the largest share at the start and, a second time, at this level.
 _A_LITTLE_LATER = 0.05
-#: The bound by literals is good enough if it has this part of what closed sets can give.
+#: The bound by literals is taken if its window is this fraction of the one by closed sets.
 _GOOD_ENOUGH = 0.9
-#: Of a step of many: the largest loss, how much it may grow at once and how soon that recovers,
-#: and its length beside what the loss allows.
+#: In `follow`: the largest loss; the factor by which the number of steps at once may grow, and by
+#: which that factor grows again after a failure; and that number as a multiple of what the loss allows.
 _MOST_LOSS = 0.5
 _FASTEST, _RECOVERY = 4.0, 1.5
 _LENGTH = 1.4
-#: What is supposed of its end: how far the first guess goes, by how much of the loss rises and
-#: shares may be larger than now, the least rise beside the largest, and how often it is corrected.
+#: In `_many_steps`: the first guess as a multiple of the rise; by which multiple of the loss rises and
+#: shares may exceed the current ones; the least rise of an atom, as a fraction of the largest; and how
+#: often the assumed bound `top` is raised.
 _GUESS = 1.5
-_SUPPOSED = 2.0
+_ASSUMED = 2.0
 _LEAST_RISE = 1e-3
 _CORRECTIONS = 3
 
@@ -346,7 +349,7 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     chosen = np.unique(np.concatenate([early_first[:close], late_first[:close]]))
     end = followed(chosen, _FINE)
     coarse = _by_literals(worst, tolerance, limit)
-    # Where there is time for about a hundred evaluations only, a second pass would not end.
+    # With time for few evaluations only, a second pass would not end.
     numbers = len(sets) * sum(whole.body.shape)
     twice = _EVALUATIONS_OF_TWO_PASSES * numbers <= _MOST_NUMBERS
     for fine in _COARSE if twice else _COARSE[:1]:
@@ -381,16 +384,16 @@ def follow(
 ) -> UpperEnd:
     """Return how many steps the bound stays at the limit or below.
 
-    Many steps are taken at once. Suppose that no state of the next n steps exceeds `top`. Then
+    Many steps are taken at once. Assume that no state of the next n steps exceeds `top`. Then
     no share exceeds shares(top), and n steps with these shares bound the state at their end. If
-    that is at most `top`, then so is every state before it, and the supposition was right.
+    that is at most `top`, then so is every state before it, and the assumption was right.
 
     Args:
         shares: the largest shares from a state.
         start: the bound on the first state.
         rounding: the arithmetic of the model.
         limit: the largest bound that is allowed.
-        fine: how much of the time may be lost to taking many steps at once, roughly.
+        fine: the fraction of the steps that may be lost by taking many at once, roughly.
         until: return as soon as this many steps are proved.
         most_evaluations: of the shares, after which what is proved so far is returned.
     """
@@ -405,7 +408,7 @@ def follow(
         ahead = rounding.after(bound, rate, 1.0, bound)
         if np.array_equal(ahead, bound):
             return UpperEnd(math.inf, first, None, curve, bound)
-        # Most of the time passes while the shares are small: look closely there.
+        # Most steps are taken while the shares are small, so the loss is kept small there.
         loss = min(_MOST_LOSS, fine * max(1.0, float(rate.max()) / max(first, 1e-300)))
         if stride > 1:
             evaluations += 1
@@ -439,13 +442,13 @@ def _many_steps(
     rounding: Rounding,
     limit: float,
 ) -> Array | None:
-    """Return a bound after this many steps; None if they are too many to be supposed at once."""
+    """Return a bound after this many steps; None if they cannot be proved at once."""
     guess = bound + _GUESS * (rounding.unrounded(bound, rate, stride) - bound)
     rise = rounding.after(bound, rate, stride, guess) - bound
-    # A little more than the rise with today's shares, also for atoms that hardly rise yet.
-    top = bound + rise * (1.0 + _SUPPOSED * loss)
+    # A little more than the rise with the current shares, also for atoms that hardly rise yet.
+    top = bound + rise * (1.0 + _ASSUMED * loss)
     top = top + _LEAST_RISE * loss * rise.max(axis=-1, keepdims=True, initial=0.0)
-    allowed = rate + _SUPPOSED * loss * rate.max(axis=-1, keepdims=True, initial=0.0)
+    allowed = rate + _ASSUMED * loss * rate.max(axis=-1, keepdims=True, initial=0.0)
     for _ in range(_CORRECTIONS):
         if not top.max(initial=0.0) <= limit:
             return None

@@ -509,7 +509,7 @@ _STARTS = 8
 _START, _BOUND = -2.0, 6.0
 #: Bits for each wrong label where none is allowed.
 _WRONG_BITS = 60.0
-#: Candidates that take part, those that gain most alone.
+#: Candidates that take part: half of them derive most for their length, half are the shortest.
 _MOST_CANDIDATES = 120
 #: Sampled sets that may be alternatives.
 _MOST_RANKED = 60
