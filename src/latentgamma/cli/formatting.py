@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._text import quantity, shortened
+from latentgamma._text import listing, quantity, shortened
 from latentgamma.cli.console import (
     Cells,
     Screen,
@@ -282,5 +282,4 @@ def count(value: float) -> str:
 
 
 def _first(names: Sequence[str], most: int) -> str:
-    more = f", … {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(map(quote, names[:most])) + more
+    return listing(list(map(quote, names)), most)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed, caption, tree
-from latentgamma._text import quantity
+from latentgamma._text import listing, quantity
 from latentgamma.logic.closure import Closure, closure, closure_of_mask
 from latentgamma.program.facts import Facts, Mask, atom_index, fact_mask
 from latentgamma.program.graph import Csr, rules_deriving
@@ -113,8 +113,7 @@ def rules_with_head(program: Program, goal: int) -> list[int]:
 
 def join_names(names: Iterable[str]) -> str:
     """Return some of the names, as a sentence has them."""
-    shown = [quote(name) for name in names]
-    return ", ".join(shown[:10]) + (f", … {len(shown) - 10} more" if len(shown) > 10 else "")
+    return listing([quote(name) for name in names], 10)
 
 
 # ---- Why an atom follows from some facts
