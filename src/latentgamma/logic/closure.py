@@ -327,14 +327,15 @@ class Closure(Displayed):
         )
 
     def _names_between(self, start: int, stop: int, most: int | None = None) -> list[str]:
-        return [self.program.atoms[i] for i in np.sort(self.order[start:stop])[:most]]
+        found = np.sort(self.order[start:stop])
+        return [self.program.atoms[i] for i in found[~self.program.auxiliary[found]][:most]]
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.order) - int(np.count_nonzero(self.program.auxiliary[self.order]))
 
     def __iter__(self) -> Iterator[str]:
         atoms = self.program.atoms
-        return (atoms[i] for i in np.flatnonzero(self.state).tolist())
+        return (atoms[i] for i in np.flatnonzero(self.state & ~self.program.auxiliary).tolist())
 
     def __contains__(self, atom: object) -> bool:
         if isinstance(atom, str):

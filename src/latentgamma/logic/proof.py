@@ -16,7 +16,7 @@ from latentgamma._text import listing, quantity
 from latentgamma.logic.closure import Closure, closure, closure_of_mask
 from latentgamma.program.facts import Facts, Mask, atom_index, fact_mask
 from latentgamma.program.graph import Csr, rules_deriving
-from latentgamma.program.names import quote
+from latentgamma.program.names import quote, split_count
 from latentgamma.program.program import (
     Indices,
     Instance,
@@ -45,8 +45,12 @@ class Blocked:
     holding: tuple[str, ...] = ()
     origin: Instance | None = None
     label: Label | None = None
+    #: For a count, the literals that hold and how many are needed.
+    counted: tuple[tuple[str, ...], int] | None = None
 
     def __str__(self) -> str:
+        if self.counted is not None:
+            return _count_note(*self.counted)
         place = str(self.origin or self.label or f"rule {self.rule}")
         reasons = [f"lacks {join_names(self.missing)}"] if self.missing else []
         if self.holding:
@@ -87,8 +91,17 @@ def instance_of(program: Program, rule: int) -> Instance | None:
 
 
 def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ...]:
-    """Return an entry for each rule of an atom that is not derived."""
+    """Return an entry for each rule of an atom that is not derived; one for a count."""
     names = program.atoms
+    if (count := split_count(names[goal])) is not None:
+        bound, atoms, negated = count
+        true = {name: bool(state[program.index[name]]) for name in (*atoms, *negated)}
+        met = [quote(n) for n in atoms if true[n]] + [
+            f"not {quote(n)}" for n in negated if not true[n]
+        ]
+        missing = tuple(name for name in atoms if not true[name])
+        holding = tuple(name for name in negated if true[name])
+        return (Blocked(-1, missing, holding, counted=(tuple(met), bound)),)
     found = []
     for rule in rules_with_head(program, goal):
         literals = program.literals_of(rule).tolist()
@@ -102,6 +115,12 @@ def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ..
             )
         )
     return tuple(found)
+
+
+def _count_note(met: tuple[str, ...], needed: int) -> str:
+    """Return how many of the literals of a count hold, as texts."""
+    shown = " and ".join(met) if len(met) <= 2 else f"{', '.join(met[:-1])} and {met[-1]}"
+    return f"{shown or 'none'}: {len(met)} of the {needed} needed"
 
 
 def rules_with_head(program: Program, goal: int) -> list[int]:
@@ -143,10 +162,15 @@ class ProofStep:
     negated: tuple[str, ...] = ()
     origin: Instance | None = None
     label: Label | None = None
+    #: For a count, how many of its literals are needed: its premises and negated atoms.
+    needed: int | None = None
 
     @property
     def note(self) -> str:
         """How the atom comes about, as a proof shows it."""
+        if self.needed is not None:
+            met = (*map(quote, self.premises), *(f"not {quote(name)}" for name in self.negated))
+            return _count_note(met, self.needed)
         if self.origin is not None:
             return f"by {self.origin}"
         if self.label is not None:
@@ -207,7 +231,9 @@ class Derivation(Displayed):
     @property
     def facts(self) -> frozenset[str]:
         """The given facts it rests on."""
-        return frozenset(step.atom for step in self.steps if step.rule is None)
+        return frozenset(
+            step.atom for step in self.steps if step.rule is None and step.needed is None
+        )
 
     @property
     def rules(self) -> tuple[int, ...]:
@@ -223,7 +249,15 @@ class Derivation(Displayed):
         proved: set[str] = set()
         absent = {leaf.atom for leaf in self.absent}
         for step in self.steps:
-            if step.rule is not None:
+            if step.needed is not None:
+                bound, atoms, denied = split_count(step.atom) or (0, (), ())
+                if not (set(step.premises) <= proved & set(atoms)) or len(
+                    {*step.premises, *(f"not {name}" for name in step.negated)}
+                ) < max(bound, 1):
+                    return False
+                if not set(step.negated) <= absent & set(denied):
+                    return False
+            elif step.rule is not None:
                 rule = self.program.rules[step.rule]
                 licensed = step.atom in rule.heads and rule.body == set(step.premises) <= proved
                 if not licensed or not rule.negated <= set(step.negated) <= absent:
@@ -412,7 +446,8 @@ class Derivations(Displayed):
     @cached_property
     def atom(self) -> Indices:
         """The index of the atom of each step."""
-        derived = np.flatnonzero(self.closure.level > 0).astype(np.int32)
+        shown = (self.closure.level > 0) & ~self.program.auxiliary
+        derived = np.flatnonzero(shown).astype(np.int32)
         rows = Csr(np.arange(len(derived) + 1), self.closure.level[derived])
         by_level = rows.transpose(self.closure.depth + 1).indices  # a stable sort, linear
         return read_only(derived[by_level])
@@ -444,6 +479,12 @@ class Derivations(Displayed):
             if rule < 0:
                 yield ProofStep(names[i], None, ())
                 continue
+            if (count := split_count(names[i])) is not None:
+                met = counted_literals(program, self._reasons, i)
+                premises = tuple(names[b] for b in met if b >= 0)
+                denied = tuple(names[~b] for b in met if b < 0)
+                yield ProofStep(names[i], None, premises, denied, needed=count[0])
+                continue
             literals = program.literals_of(rule).tolist()
             premises = tuple(names[b] for b in literals if b >= 0)
             origin = instance_of(program, rule)
@@ -468,6 +509,7 @@ class Derivations(Displayed):
         if goal is None or level[goal] < 0:  # None: no instance of its rules was possible
             return None
         needed = np.array(sorted(atoms_needed(program, self._reasons, goal)))
+        needed = needed[~program.auxiliary[needed]]
         steps = tuple(self._steps(needed[np.argsort(level[needed], kind="stable")].tolist()))
         absent = dict.fromkeys(name for step in steps for name in step.negated)
         leaves = tuple(_absent(program, self.closure, name) for name in absent)
@@ -609,6 +651,19 @@ def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[
     return needed
 
 
+def counted_literals(program: Program, reasons: npt.NDArray[Any], count: int) -> list[int]:
+    """Return the literals by which a derived count holds, atoms before negations."""
+    found: set[int] = set()
+    stack = [count]
+    while stack:
+        for literal in program.literals_of(int(reasons[stack.pop()])).tolist():
+            if literal >= 0 and program.auxiliary[literal]:
+                stack.append(literal)
+            else:
+                found.add(literal)
+    return sorted(found, key=lambda i: (i < 0, abs(i)))
+
+
 def _absent(program: Program, known: Closure, name: str) -> Absent:
     goal = program.index.get(name)
     blocked = () if goal is None else blocked_rules(program, known.state, goal)
@@ -646,6 +701,7 @@ def _step_values(step: ProofStep) -> dict[str, Any]:
         "atom": step.atom,
         "rule": step.rule,
         "premises": list(step.premises),
+        **({"needed": step.needed} if step.needed is not None else {}),
         **({"negated": list(step.negated)} if step.negated else {}),
         **({"origin": str(step.origin)} if step.origin else {}),
         **label_values(step.label),

@@ -54,7 +54,8 @@ def find_missing_facts(program: Program, known: Closure, goal: int) -> set[int]:
         goal: the index of an atom.
     """
     part, numbers = _underived_part(program, known, goal)
-    return {int(numbers[i]) for i in _drop_needless(part, _cheapest_assumptions(part))}
+    assumed = _cheapest_assumptions(part, program.auxiliary[numbers])
+    return {int(numbers[i]) for i in _drop_needless(part, assumed)}
 
 
 def _underived_part(program: Program, known: Closure, goal: int) -> tuple[Program, Indices]:
@@ -104,13 +105,18 @@ def _restrict(program: Program, rules: Mask, atoms: Indices) -> Program:
     return Program.from_arrays(body_ptr, bodies, heads, head_ptr, atoms=len(atoms))
 
 
-def _cheapest_assumptions(part: Program) -> set[int]:
-    """Return atoms that derive atom 0, by the cheapest derivation: roots if they suffice."""
+def _cheapest_assumptions(part: Program, never: Mask) -> set[int]:
+    """Return atoms that derive atom 0, by the cheapest derivation: roots if they suffice.
+
+    Args:
+        part: the program.
+        never: the atoms that are not assumed. Shape (M,).
+    """
     price = np.where(part.rules_per_head == 0, 1.0, np.inf)
     cost, reasons = _cheapest_rules(part, price)
     if cost[0] == np.inf:
         price[price == np.inf] = _LAST_RESORT
-        price[0] = np.inf
+        price[never] = price[0] = np.inf
         cost, reasons = _cheapest_rules(part, price)
     if cost[0] == np.inf:  # every rule for it needs itself
         return {0}
@@ -247,7 +253,7 @@ def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int],
         ProgramError: if clingo is not installed.
     """
     derivable = program.rules_per_head > 0
-    for may_add in (~derivable, np.arange(program.M) != goal):
+    for may_add in (~derivable, (np.arange(program.M) != goal) & ~program.auxiliary):
         found = nearest_facts(program, given, given | may_add, {goal: True})
         if found is None:
             continue
@@ -496,7 +502,7 @@ def why_not(program: Program, facts: Facts, atom: str | int) -> WhyNot | None:
 def _blocked_values(blocked: Blocked) -> dict[str, Any]:
     """Return an entry as plain values; negation and origin only where there are any."""
     return {
-        "rule": blocked.rule,
+        **({"needed": blocked.counted[1]} if blocked.counted else {"rule": blocked.rule}),
         "missing": list(blocked.missing),
         **({"holding": list(blocked.holding)} if blocked.holding else {}),
         **({"origin": str(blocked.origin)} if blocked.origin else {}),

@@ -21,6 +21,7 @@ import numpy as np
 
 from latentgamma._text import shortened
 from latentgamma.errors import ParseError, ProgramError
+from latentgamma.program.counting import compile_counts, written_program
 from latentgamma.program.program import Label, Program, checked_labels, requirement_name
 from latentgamma.program.rule_text import error_at
 
@@ -31,6 +32,7 @@ _RULE = object()  # stands in a list for a rule that has been stored
 
 def write_json(program: Program) -> str:
     """Return the program as a JSON text, one rule to a line."""
+    program = written_program(program)
     names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
     rules = []
     headless = set(program.requirements.values())
@@ -196,7 +198,7 @@ class _JsonReader:
             body_ends, bodies, heads, head_ends, body_negated=negated, atoms=names
         )
         try:
-            return replace(program, labels=checked_labels(self.labels))
+            return compile_counts(replace(program, labels=checked_labels(self.labels)))
         except ProgramError as error:
             raise self._error(str(error)) from None
 

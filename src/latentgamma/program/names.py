@@ -6,7 +6,8 @@ variable (`bird`, `_x1`, `größe`), a number (`3`), or a ground term without sp
 Between quotes `\\ \' \" \n \r \t \uXXXX \UXXXXXXXX` mean what they mean in Python.
 
 A *condition* compares a column with a constant: `age < 18`, `status = open`,
-`country in {ir, kp}`, `income is missing`. Its name is that text, and it is written without quotes.
+`country in {ir, kp}`, `income is missing`. A *count* says that at least so many of some literals
+hold: `2 { cough; fever; not vaccinated }`. The name of either is that text, written without quotes.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def read_atom(text: str, start: int = 0) -> tuple[str, int]:
     >>> read_atom("edge( a, b )"), read_atom("age<18"), read_atom("'Net Income' >= 1e3")
     (('edge(a,b)', 12), ('age < 18', 6), ("'Net Income' >= 1000", 19))
     """
+    if _opens_count(text, start):
+        return read_count(text, start)
     name, end = read_name(text, start)
     found = read_comparison(text, end)
     if found is None:
@@ -352,6 +355,83 @@ def split_condition(name: str) -> tuple[str, str, Operand] | None:
 
 
 def _is_canonical(name: str) -> bool:
-    """Return whether a name is that of a condition, written as `condition_text` does."""
+    """Return whether a name is that of a condition or a count, written as it is here."""
+    if "{" in name and (count := split_count(name)) is not None:
+        return count_text(*count) == name
     parts = split_condition(name)
     return parts is not None and condition_text(*parts) == name
+
+
+# ---- Counts: at least so many of some literals
+
+#: What a count needs: its bound, the atoms that may hold, and those that may not follow.
+Count: TypeAlias = "tuple[int, tuple[str, ...], tuple[str, ...]]"
+
+_opens_count = re.compile(r"[0-9]++[ \t\n]*+\{").match
+_negation = re.compile(r"not(?![\w(])[ \t\n]*+").match
+_separator = re.compile(r"[ \t\n]*+([;}])").match
+
+
+def count_text(bound: int, atoms: Iterable[str], negated: Iterable[str] = ()) -> str:
+    """Return a count as its name has it.
+
+    >>> count_text(2, ["fever", "cough"], ["vaccinated"])
+    '2 { cough; fever; not vaccinated }'
+    """
+    literals = [quote(name) for name in sorted(set(atoms))]
+    literals += [f"not {quote(name)}" for name in sorted(set(negated))]
+    return f"{bound} {{ {'; '.join(literals)} }}"
+
+
+def read_count(text: str, start: int) -> tuple[str, int]:
+    """Return the count that is written at `start`, as its name has it, and where it ends."""
+    count, end = _read_count(text, start)
+    return count_text(*count), end
+
+
+def _read_count(text: str, start: int) -> tuple[Count, int]:
+    found = _opens_count(text, start)
+    if found is None:
+        raise UnreadableName(start)
+    literals: tuple[set[str], set[str]] = (set(), set())
+    at = found.end()
+    while True:
+        if gap := _gap(text, at):
+            at = gap.end()
+        sign = _negation(text, at)
+        at = sign.end() if sign else at
+        if _opens_count(text, at):
+            raise UnreadableName(at, "a count has atoms, not other counts")
+        try:
+            name, at = read_atom(text, at)
+        except UnreadableName as error:
+            expected = "expected an atom, or 'not' and an atom"
+            raise UnreadableName(error.position, error.problem or expected) from None
+        literals[sign is not None].add(name)
+        mark = _separator(text, at)
+        if mark is None:
+            raise UnreadableName(at, "expected ';' or '}' after a literal of a count")
+        at = mark.end()
+        if mark[1] == "}":
+            break
+    number = found[0].rstrip(" \t\n{")
+    total = len(literals[0]) + len(literals[1])
+    if len(number) > 9 or not 1 <= int(number) <= total:
+        problem = f"the bound of this count is from 1 to {total}, the number of its literals"
+        raise UnreadableName(start, problem)
+    return (int(number), tuple(sorted(literals[0])), tuple(sorted(literals[1]))), at
+
+
+def split_count(name: str) -> Count | None:
+    """Return the bound, the atoms and the negated atoms of a count; None if it is not one.
+
+    >>> split_count("2 { cough; fever; not vaccinated }")
+    (2, ('cough', 'fever'), ('vaccinated',))
+    """
+    if not _opens_count(name):
+        return None
+    try:
+        count, end = _read_count(name, 0)
+    except UnreadableName:
+        return None
+    return count if end == len(name) else None

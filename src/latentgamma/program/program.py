@@ -757,6 +757,13 @@ class Program(Displayed, Immutable):
         found = ((name, Condition.parse(name)) for name in self.atoms)
         return {name: condition for name, condition in found if condition is not None}
 
+    @cached_property
+    def auxiliary(self) -> Mask:
+        """Which atoms are only there for counts, so that no answer names them. Shape (M,)."""
+        from latentgamma.program.counting import auxiliary_atoms
+
+        return read_only(auxiliary_atoms(self))
+
     @property
     def roots(self) -> tuple[str, ...]:
         """Atoms that rules use and none derives: where facts come in."""
@@ -831,7 +838,8 @@ class Program(Displayed, Immutable):
             raise FactsError("names takes a state, one value for each atom; this is a set already")
         if values.shape != (self.M,):
             raise FactsError(f"a state of this program has shape ({self.M},), not {values.shape}")
-        return frozenset(self._atoms_where(values if values.dtype.kind == "b" else values > 0.5))
+        true = values if values.dtype.kind == "b" else values > 0.5
+        return frozenset(self._atoms_where(true & ~self.auxiliary))
 
     # ---- Value semantics
 
@@ -879,8 +887,16 @@ class Program(Displayed, Immutable):
         return self._hash
 
     def __str__(self) -> str:
+        from latentgamma.program.counting import written_program
+
+        written = written_program(self)
+        return written._text()
+
+    def _text(self) -> str:
         names = [quote(name) for name in self.atoms]
-        derived = [quote_argument(name) for name in self.atoms] if self.conditions else names
+        # Conditions and counts, which have blanks, are quoted where a rule derives them.
+        pairs = zip(self.atoms, names, strict=True)
+        derived = [quote_argument(name) if " " in name else text for name, text in pairs]
         lines = [] if self._numbered_as_read() else [f"#external {name}." for name in names]
         heads, bodies = self.head_indices.tolist(), self.body_literals.tolist()
         if not self.definite:  # so that names[~i] is the negation of names[i]

@@ -13,6 +13,7 @@ import numpy as np
 
 from latentgamma._text import shortened
 from latentgamma.errors import FactsError, ParseError
+from latentgamma.program.counting import compile_counts
 from latentgamma.program.facts import Atoms, find_name
 from latentgamma.program.names import (
     FLAT,
@@ -20,6 +21,7 @@ from latentgamma.program.names import (
     condition_text,
     is_column,
     read_comparison,
+    read_count,
     read_name,
 )
 from latentgamma.program.program import Label, Program, requirement_name
@@ -120,6 +122,11 @@ _CONSTRUCTS = tuple(
             "statement head derived heads",
             r"(?:[0-9]++\s*+)?\{",
             f"a choice ('{{{{…}}}}') {_NOT_DEFINITE}; give the chosen atoms as facts when asking",
+        ),
+        (
+            "body",
+            r"[0-9]++(?=\s*+[,.])",
+            "a count has no upper bound; 'at most 3' is written as 'not 4 {{ … }}'",
         ),
         (
             "condition body",
@@ -286,9 +293,10 @@ def _describe_symbol(text: str, at: int) -> str:
 #               | "#external" atom "." | "#show" anything "."
 #     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
 #     body      = literal { "," literal }
-#     literal   = [ "not" ] ( atom | condition )           "not" after ":-" only
+#     literal   = [ "not" ] ( atom | condition | count )   "not" and counts after ":-" only
 #     atom      = word | number | term | quoted name       (see `latentgamma.program.names`)
 #     condition = column comparison        the column is a word or a quoted name
+#     count     = number "{" literal { ";" literal } "}"   at least so many of them
 #
 # `<-` is another way to write `:-`, and `->` to write `=>`. The comment `% @rule ID: citation` on
 # the line before a rule gives it a label. Other comments are `% …` to the end of
@@ -323,6 +331,7 @@ _ARROWS = (_ARROW, _REVERSED)
 LABEL = r"%[ \t]*+@rule(?!\w)"
 _starts_label = re.compile(LABEL).match
 _label = re.compile(r"%[ \t]*+@rule[ \t]++([^\s:,]++)[ \t]*+(?::(.*))?").fullmatch
+_opening_brace = re.compile(r"[ \t\n]*+\{").match
 _variable = re.compile(r"(?:_*+[A-Z])\w*+").match
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 
@@ -398,6 +407,7 @@ class _RuleReader:
         self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
         self.labels: dict[int, Label] = {}  # by rule
         self.ids: set[str] = set()
+        self.counts = False  # whether some body has a count
         self.label: Label | None = None  # of the rule to come
         self.start_statement()
 
@@ -457,9 +467,10 @@ class _RuleReader:
         body_ends, bodies = np.array(self.body_ends, np.int64), np.array(self.bodies, np.int32)
         head_ends, heads = np.array(self.head_ends, np.int64), np.array(self.heads, np.int32)
         labels = tuple(map(self.labels.get, range(len(head_ends) - 1))) if self.labels else ()
-        return Program._from_sorted_rows(
+        program = Program._from_sorted_rows(
             tuple(self.index), body_ends, bodies, head_ends, heads, labels=labels
         )
+        return compile_counts(program) if self.counts else program
 
     def read_atom(self, token: re.Match[str]) -> bool:
         return self.add_atom(token[_ATOM], token.start(_ATOM), token.end())
@@ -496,6 +507,9 @@ class _RuleReader:
         if self.last != _ATOM:
             return False
         atoms, name, repeated, start = self.atom
+        counts = self.arrow in {_ARROW, _EXTERNAL}
+        if counts and name.isdigit() and _opening_brace(self.text, self.at):
+            return self.read_count(start)
         if not is_column(self.text, start, self.token_end):
             return False
         try:
@@ -513,6 +527,21 @@ class _RuleReader:
         atoms[condition_text(name, *found[:2])] = None
         self.at = self.token_end = found[2]
         self.atom = atoms, name, True, self.at - 1  # not a column: another comparison is an error
+        return True
+
+    def read_count(self, start: int) -> bool:
+        """Make the number that was read last the bound of a count."""
+        try:
+            count, end = read_count(self.text, start)
+        except UnreadableName as error:
+            raise error_at(self.text, error.position, error.problem, self.path) from None
+        atoms, name, repeated, _ = self.atom
+        if not repeated:
+            del atoms[name]
+        atoms[count] = None
+        self.counts = True
+        self.at = self.token_end = end
+        self.atom = atoms, count, True, end - 1
         return True
 
     def unreadable_constant(self, error: UnreadableName) -> ParseError:
