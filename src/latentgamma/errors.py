@@ -73,7 +73,7 @@ class ParseError(ProgramError):
         head = f"{self.path}:{self.line}:{self.column}: {self.problem}"
         if not self.source:
             return head
-        # Show a window of a very long line, so that the caret stays on the screen.
+        # Show a part of a very long line, so that the caret stays on the screen.
         start = max(0, self.column - 61)
         excerpt = self.source[start : start + 100].replace("\t", " ")
         printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in excerpt)

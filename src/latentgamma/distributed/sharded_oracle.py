@@ -211,15 +211,15 @@ def _next_end(file: BinaryIO, at: int, size: int) -> int:
     if at == 0:
         return 0
     # From two bytes before: a rule may end just there.
-    at, window = max(0, at - 2), 1 << 12
+    at, count = max(0, at - 2), 1 << 12
     while True:
         file.seek(at)
-        found = _end_of_rule(file.read(window))
+        found = _end_of_rule(file.read(count))
         if found:
             return at + found.end()
-        if at + window >= size:
+        if at + count >= size:
             return size
-        window *= 4
+        count *= 4
 
 
 def _blocks(file: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, bytes]]:

@@ -820,10 +820,10 @@ class LatentGamma(nn.Module):
             each = torch.from_numpy(counts).to(batch.device)
             return runner.final(batch, most, memory, each)
 
-        model = self._gpu_run(program, runner, state.dtype, memory)
-        if model is not None:
-            on_gpu = self._closures.on_gpu(model.certificate.rules[0], state.device)
-            closed = None if on_gpu is None else run_until_closed_on_gpu(model, run, on_gpu, state)
+        gpu = self._gpu_run(program, runner, state.dtype, memory)
+        if gpu is not None:
+            on_gpu = self._closures.on_gpu(gpu.certificate.rules[0], state.device)
+            closed = None if on_gpu is None else run_until_closed_on_gpu(gpu, run, on_gpu, state)
             if closed is not None:
                 return closed
         certificate = self._certified(state.dtype)

@@ -162,21 +162,21 @@ class GpuRun(NamedTuple):
 
 
 def run_until_closed_on_gpu(
-    model: GpuRun, run: RunCounts, closure: CudaClosure, state: Tensor
+    gpu: GpuRun, run: RunCounts, closure: CudaClosure, state: Tensor
 ) -> Tensor | None:
     """Run as `run_until_closed`, but wait for the device only once, after the run was started.
 
     Returns:
         The states; None if a value has changed, so that the certificate says nothing.
     """
-    delay, most = _Limits.of(model.certificate)
+    delay, most = _Limits.of(gpu.certificate)
     batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
-    steps = min(most, model.certificate.depth + delay)
-    pointers = tuple(tensor.data_ptr() for tensor in (*model.kept, *model.now))
-    key = delay, most, model.key, pointers
+    steps = min(most, gpu.certificate.depth + delay)
+    pointers = tuple(tensor.data_ptr() for tensor in (*gpu.kept, *gpu.now))
+    key = delay, most, gpu.key, pointers
 
     def changes() -> list[Tensor]:
-        return [(a != b).any() for a, b in zip(model.kept, joined_values(model.now), strict=True)]
+        return [(a != b).any() for a, b in zip(gpu.kept, joined_values(gpu.now), strict=True)]
 
     def joined(counts: Tensor, soft: Tensor, changed: list[Tensor]) -> Tensor:
         """Return the numbers of steps, whether a value is soft, and whether any changed."""
@@ -189,17 +189,17 @@ def run_until_closed_on_gpu(
         first = delay + 1  # steps that every example takes whose support is not closed yet
         if first >= steps or not torch.cuda.is_current_stream_capturing():
             (found,) = count(given)
-            return found, model.run_plainly(given, found[: len(given)], steps)
+            return found, gpu.run_plainly(given, found[: len(given)], steps)
         # Counting takes about as long as these steps: in a graph both run at the same time.
         counting, comparing = _branch(), _branch()
         with torch.cuda.stream(counting):
             counts, soft = closure.count(given, delay, most)
         with torch.cuda.stream(comparing):
             changed = changes()
-        middle = model.run_plainly(given, None, first)
+        middle = gpu.run_plainly(given, None, first)
         torch.cuda.current_stream().wait_stream(counting)
         middle = torch.where((counts > 0)[:, None], middle, given)
-        after = model.run_plainly(middle, counts - first, steps - first)
+        after = gpu.run_plainly(middle, counts - first, steps - first)
         torch.cuda.current_stream().wait_stream(comparing)
         return joined(counts, soft, changed), after
 
@@ -208,7 +208,7 @@ def run_until_closed_on_gpu(
         (found,) = closure.recorded_runs.run(("count", key), count, [batch.detach()])
         if steps * batch.numel() > _MOST_KEPT:
             steps = int(found[:B].max())
-        after = model.run_counts(batch, found[:B], steps)
+        after = gpu.run_counts(batch, found[:B], steps)
     else:
         found, after = closure.recorded_runs.run(("run", key), count_and_run, [batch])
     soft, *changed = found[B:].tolist()

@@ -70,7 +70,7 @@ def error_at(
 ) -> ParseError:
     """Return the error that shows this place of a text."""
     start = text.rfind("\n", 0, at) + 1
-    end = text.find("\n", at, at + 200)  # a line may be very long; the error shows a window
+    end = text.find("\n", at, at + 200)  # a line may be very long; the error shows a part
     return kind(
         problem,
         source=text[start : at + 200 if end < 0 else end],

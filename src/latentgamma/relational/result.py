@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -499,16 +499,7 @@ class RelationalResult(Displayed):
         return {
             "found": self.found,
             "program": self.text,
-            "rules": [
-                {
-                    "rule": one.rule,
-                    "support": one.support,
-                    "needed": one.needed,
-                    "wrong": one.wrong,
-                    "variants": list(one.variants),
-                }
-                for one in self.evidence
-            ],
+            "rules": [asdict(one) for one in self.evidence],
             "alternatives": [
                 {"program": one.text, "bits": one.bits, "difference": one.difference}
                 for one in self.alternatives
@@ -524,15 +515,7 @@ class RelationalResult(Displayed):
             "seconds": self.seconds,
             "timed_out": self.timed_out,
             "certificate": None if self.certificate is None else self.certificate.to_dict(),
-            "history": [
-                {
-                    "stage": step.stage,
-                    "candidates": step.candidates,
-                    "explained": step.explained,
-                    "seconds": step.seconds,
-                }
-                for step in self.history
-            ],
+            "history": [asdict(step) for step in self.history],
         }
 
     def __repr__(self) -> str:
