@@ -36,6 +36,8 @@ from latentgamma.operator.model import oracle as oracle
 from latentgamma.program.files import save as save
 from latentgamma.program.program import Program as Program
 from latentgamma.program.program import Rule as Rule
+from latentgamma.requirements.estimator import CoherentClassifier as CoherentClassifier
+from latentgamma.requirements.metrics import average_precision as average_precision
 from latentgamma.requirements.requirements import Requirements as Requirements
 
 __version__: str

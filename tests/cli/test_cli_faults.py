@@ -300,7 +300,7 @@ def test_the_completion_script_names_every_command_and_is_valid(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("latentgamma c", {"closure", "certify", "compile", "convert", "completion"}),
+        ("latentgamma c", {"closure", "certify", "check", "compile", "convert", "completion"}),
         ("latentgamma certify --constants ", {"paper", "scaled", "certified"}),
         ("latentgamma closure --f", {"--facts", "--facts-file", "--facts-table", "--format"}),
         ("latentgamma completion z", {"zsh"}),

@@ -96,7 +96,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         lg: """
             parse load save Program Rule closure closures derivation derivations why_not equivalent
             oracle LatentGamma certify Constants Layer Categorical Inference Annealing shortcuts fit
-            extract RuleClassifier Requirements requirements datalog relational generators plot explore distributed errors
+            extract RuleClassifier Requirements CoherentClassifier average_precision requirements datalog relational generators plot explore distributed errors
             paper logic operator layer learning LatentGammaError ParseError
         """,
         lg.logic: """

@@ -388,6 +388,24 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _check_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "requirements", metavar="REQUIREMENTS",
+        help="clauses as text, or a hierarchy: .txt .cnf .csv .tsv .obo .arff, also as .gz",
+    )  # fmt: skip
+    parser.add_argument(
+        "labels", metavar="LABELS", nargs="?",
+        help="a .csv, .tsv or .parquet table of 0 and 1, a column for each label; without it, "
+        "conflicts and redundant requirements are listed",
+    )  # fmt: skip
+    parser.add_argument(
+        "--format", metavar="NAME",
+        help="text, dimacs, edges, obo, arff, rules (of CCN) or pishield; by default the name of "
+        "the file decides",
+    )  # fmt: skip
+    _add_json(parser)
+
+
 def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help=(
@@ -514,6 +532,10 @@ _COMMANDS = (
         _ground_arguments, ground.ground,
     ),
     _Command("convert", "write the rules in another format", _convert_arguments, commands.convert),
+    _Command(
+        "check", "list the rows of a table that break requirements",
+        _check_arguments, commands.check,
+    ),
     _Command("learn", "learn rules from examples", _learn_arguments, learn.learn),
     _Command(
         "validate", "run the paper's experiments and compare the figures",

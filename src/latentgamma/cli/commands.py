@@ -552,6 +552,50 @@ def convert(args: argparse.Namespace) -> int:
     return 0
 
 
+def check(args: argparse.Namespace) -> int:
+    """Print which rows break requirements, or what is wrong with them; return 1 if there is any."""
+    from latentgamma.learning.data import read_table
+
+    req = lg.Requirements.load(args.requirements, format=args.format)
+    screen = Screen()
+    if args.labels is None:
+        report = req.report()
+        if args.json:
+            names = ("always_true", "always_false", "free")
+            screen.json(
+                {
+                    "requirements": len(req),
+                    "satisfiable": report.satisfiable,
+                    "conflict": [
+                        {"line": int(req.lines[c]), "text": req[c]} for c in report.conflict
+                    ],
+                    "redundant": [
+                        {"line": int(req.lines[c]), "text": req[c]} for c in report.redundant
+                    ],
+                    **{name: list(getattr(report, name)) for name in names},
+                }
+            )
+        else:
+            screen.line(str(report))
+        return 0 if report.satisfiable else 1
+    table = read_table(Path(args.labels))
+    found = req.check(table.values, table.columns)
+    if args.json:
+        screen.json(
+            {
+                "rows": found.rows,
+                "broken_rows": found.broken_rows.tolist(),
+                "violations": [
+                    {"row": row, "line": int(req.lines[c]), "text": req[c]}
+                    for row, c in found.pairs.tolist()
+                ],
+            }
+        )
+    else:
+        screen.line(str(found))
+    return 1 if len(found) else 0
+
+
 # ---- Inputs
 
 

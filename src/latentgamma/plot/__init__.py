@@ -15,8 +15,10 @@ from latentgamma.plot.program_graph import (
     explanation,
     program,
 )
+from latentgamma.plot.requirements_charts import changes, violations
 
 __all__ = [
+    "changes",
     "check_path",
     "derivation",
     "explanation",
@@ -24,5 +26,6 @@ __all__ = [
     "learning",
     "program",
     "trajectory",
+    "violations",
     "window",
 ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._arguments import whole_number
+from latentgamma._arguments import one_of, whole_number
 from latentgamma._display import Display, Displayed
 from latentgamma._text import listing, quantity
 from latentgamma.errors import ArgumentError, DataError, unknown_atoms
@@ -24,8 +27,16 @@ if TYPE_CHECKING:
     from latentgamma.requirements.layer import RequirementsLayer
 
 Method: TypeAlias = Literal["auto", "closure", "exact", "strata"]
+Format: TypeAlias = Literal["text", "dimacs", "edges", "obo", "arff", "rules", "pishield"]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 
+_FORMATS: dict[str, Format] = {
+    ".cnf": "dimacs",
+    ".csv": "edges",
+    ".tsv": "edges",
+    ".obo": "obo",
+    ".arff": "arff",
+}
 #: How many requirements, rows or labels a printed result lists.
 _SHOWN = 10
 
@@ -287,7 +298,7 @@ class Requirements(Displayed, Immutable):
             DataError: if Y is not a matrix of 0 and 1.
         """
         whole_number("support", support, 1)
-        rows, names = _label_matrix(Y, labels, "Y")
+        rows, names = label_matrix(Y, labels, "Y")
         found, supported = readers.mine(rows, names, support)
         mined = cls._of(found)
         counts = np.asarray(supported, np.int64)
@@ -298,6 +309,39 @@ class Requirements(Displayed, Immutable):
         if cost is None:
             raise ArgumentError("most_cost needs validation=, the rows that the cost is counted on")
         return mined.subset(np.flatnonzero(cost <= most_cost))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        format: Format | None = None,  # noqa: A002
+        labels: Sequence[str] | None = None,
+    ) -> Requirements:
+        """Return the requirements in a file, which may end in .gz.
+
+        Args:
+            path: the file.
+            format: "text", "dimacs", "edges", "obo", "arff", "rules" or "pishield". By default the
+                name decides: .cnf is DIMACS, .csv and .tsv are edges (child, parent), .obo and .arff
+                what they say, and everything else is text, or DIMACS if it has a line `p cnf`.
+            labels: as in `from_text`.
+
+        Returns:
+            The requirements.
+
+        Raises:
+            ParseError: if the file cannot be read as that.
+        """
+        if format is None:
+            suffix = Path(os.fsdecode(path).removesuffix(".gz")).suffix.lower()
+            format = _FORMATS.get(suffix)  # noqa: A001
+        if format is None:
+            text, _ = readers.source_text(path, is_text=False)
+            format = "dimacs" if re.search(r"^p cnf ", text, re.MULTILINE) else "text"  # noqa: A001
+        one_of("format", format, get_args(Format))
+        made: Requirements = getattr(cls, f"from_{format}")(Path(path), labels=labels)
+        return made
 
     def _replace(self, **changed: Any) -> Requirements:
         names = self.__dataclass_fields__
@@ -433,7 +477,7 @@ class Requirements(Displayed, Immutable):
         Raises:
             DataError: if Y is not a matrix of 0 and 1, or a label has no column.
         """
-        rows, names = _label_matrix(Y, labels, "Y", self.labels)
+        rows, names = label_matrix(Y, labels, "Y", self.labels)
         over = self if names == self.labels else self.relabel(names)
         broken = np.zeros((0, 2), np.int64)
         if len(self) and len(rows):
@@ -548,20 +592,22 @@ class Violations(Displayed):
             found.append((rows, self.requirements.place(c), self.requirements[c], shown))
         return found
 
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
+        """How many rows break how many requirements, in words."""
         broken, kinds = len(self.broken_rows), int((self.per_requirement > 0).sum())
         verb = "breaks" if broken == 1 else "break"
         total = quantity(len(self.requirements), "requirement")
         return f"{broken:,} of {quantity(self.rows, 'row')} {verb} {kinds:,} of {total}"
 
     def __str__(self) -> str:
-        lines = [self._title()]
+        lines = [self.title]
         lines += [f"  {n}  {place}  {text}  ({rows})" for n, place, text, rows in self._worst()]
         more = int((self.per_requirement > 0).sum()) - _SHOWN
         return "\n".join([*lines, f"  and {more:,} more requirements"] if more > 0 else lines)
 
     def _display(self) -> Display:
-        return Display(self._title(), holds=not len(self), rows=self._worst())
+        return Display(self.title, holds=not len(self), rows=self._worst())
 
 
 @dataclass(frozen=True)
@@ -624,7 +670,7 @@ def _names(labels: Any) -> tuple[str, ...]:
     return names
 
 
-def _label_matrix(
+def label_matrix(
     Y: Any, labels: Sequence[str] | None, what: str, default: tuple[str, ...] | None = None
 ) -> tuple[Booleans, tuple[str, ...]]:
     """Return a Boolean matrix and the names of its columns."""
