@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from latentgamma._arguments import whole_number
 from latentgamma.distributed.collectives import Ranks, mixed_bits
-from latentgamma.distributed.shards import AtomShardedRules, ShardedRules
+from latentgamma.distributed.shards import AtomShardedRules, DividedRules
 from latentgamma.errors import DistributedError, ModelError
 from latentgamma.operator.model import LatentGamma, require_definite_model
 from latentgamma.operator.rules import Literals, SparseRules
@@ -124,7 +124,7 @@ def layout_of(model: LatentGamma) -> Layout:
     rules = model.rules
     literals = rules.literals()
     body, head = len(literals.body_rule), len(literals.head_rule)
-    if not isinstance(rules, (ShardedRules, AtomShardedRules)):
+    if not isinstance(rules, DividedRules):
         pairs = ((0, rules.R), (0, body), (0, head), (0, rules.M))
         return Layout(None, isinstance(rules, SparseRules), *pairs, literals)
     counts, own = rules.ranks.counts(body, head), rules.ranks.rank
@@ -137,9 +137,10 @@ def layout_of(model: LatentGamma) -> Layout:
         rule=(rules.first, rules.total),
         body=body_place,
         head=head_place,
-        atom=(0, rules.M)
-        if isinstance(rules, ShardedRules)
-        else (rules.own_atoms.start, rules.total_atoms),
+        atom=(
+            rules.own_atoms.start if isinstance(rules, AtomShardedRules) else 0,
+            rules.total_atoms,
+        ),
         literals=literals,
     )
 

@@ -35,14 +35,8 @@ from latentgamma.program.program import Program
 # ---- Rules divided among processes: each matches and routes its own, and the sums are combined
 
 
-@final
-class ShardedRules(AbstractRules):
-    """The rules of this process; the others have the rest. The state is the same in all of them.
-
-    Matching is local. Routing is a sum over the rules, so each process computes its part of it
-    and the parts are added up. An atom receives exact zeros from processes that have no rule for
-    it, and the background is added up in float64. So no sum has more roundings than in one
-    process, and the certificate of the whole model holds for the divided one.
+class DividedRules(AbstractRules):
+    """The rules of this process, while the others have the rest.
 
     Attributes:
         local: the rules of this process, sparse or dense.
@@ -52,14 +46,11 @@ class ShardedRules(AbstractRules):
     """
 
     sharded = True
-
-    def __init__(self, local: SparseRules | DenseRules, *, first: int, total: int, ranks: Ranks):
-        super().__init__()
-        self.M, self.R = local.M, local.R
-        self.local = local
-        self.first, self.ranks = first, ranks
-        self._total = total
-        self._all_literals: Literals | None = None
+    atoms_divided = False
+    local: SparseRules | DenseRules
+    first: int
+    ranks: Ranks
+    _total: int
 
     @property
     def total(self) -> int:
@@ -69,6 +60,68 @@ class ShardedRules(AbstractRules):
     def read(self) -> Weights:
         """Return the weights of the rules of this process."""
         return self.local.read()
+
+    def _joined_literals(self) -> Literals:
+        """Return the literals of the rules of all processes."""
+        join, held = self.ranks.concatenate, self.literals()
+        return Literals(
+            join(held.body_rule + self.first),
+            join(held.body_atom),
+            join(held.head_rule + self.first),
+            join(held.head_atom),
+        )
+
+    def gathered(self) -> SparseRules | DenseRules:
+        """Return all rules in this process, with copies of all logits."""
+        join = self.ranks.concatenate
+        with torch.no_grad():
+            if isinstance(self.local, DenseRules):
+                return DenseRules(join(self.local.body_logits), join(self.local.head_logits))
+            return SparseRules(
+                self._joined_literals(),
+                M=self.total_atoms,
+                body_logits=join(self.local.body_logits),
+                body_background=join(self.local.body_background),
+                head_logits=join(self.local.head_logits),
+                head_background=join(self.local.head_background),
+            )
+
+    def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
+        """Return the rules of all processes, in this one, and their parameters."""
+        join = self.ranks.concatenate
+        weights = Weights(*map(join, parameters.weights))
+        threshold, sharpness, amplitude = map(join, parameters[1:4])
+        offset = join(parameters.offset) if self.atoms_divided else parameters.offset
+        return self.gathered(), StepParameters(
+            weights, threshold, sharpness, amplitude, offset, parameters.gate
+        )
+
+    def in_any_process(self, condition: bool) -> bool:
+        """Return whether the condition is true in any process."""
+        return bool(self.ranks.largest(condition)[0])
+
+    def to_dense(self) -> DenseRules:
+        """Return the rules of all processes as full matrices."""
+        return self.gathered().to_dense()
+
+
+@final
+class ShardedRules(DividedRules):
+    """The rules of this process; the others have the rest. The state is the same in all of them.
+
+    Matching is local. Routing is a sum over the rules, so each process computes its part of it
+    and the parts are added up. An atom receives exact zeros from processes that have no rule for
+    it, and the background is added up in float64. So no sum has more roundings than in one
+    process, and the certificate of the whole model holds for the divided one.
+    """
+
+    def __init__(self, local: SparseRules | DenseRules, *, first: int, total: int, ranks: Ranks):
+        super().__init__()
+        self.M, self.R = local.M, local.R
+        self.local = local
+        self.first, self.ranks = first, ranks
+        self._total = total
+        self._all_literals: Literals | None = None
 
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
         """Compute stage 1 for the rules of this process. (…, R)."""
@@ -107,46 +160,8 @@ class ShardedRules(AbstractRules):
     def all_literals(self) -> Literals:
         """Return the literals of the rules of all processes."""
         if self._all_literals is None or isinstance(self.local, DenseRules):
-            held = self.local.literals()
-            self._all_literals = Literals(
-                self.ranks.concatenate(held.body_rule + self.first),
-                self.ranks.concatenate(held.body_atom),
-                self.ranks.concatenate(held.head_rule + self.first),
-                self.ranks.concatenate(held.head_atom),
-            )
+            self._all_literals = self._joined_literals()
         return self._all_literals
-
-    def gathered(self) -> SparseRules | DenseRules:
-        """Return all rules in this process, with copies of all logits."""
-        join = self.ranks.concatenate
-        with torch.no_grad():
-            if isinstance(self.local, DenseRules):
-                return DenseRules(join(self.local.body_logits), join(self.local.head_logits))
-            return SparseRules(
-                self.all_literals(),
-                M=self.M,
-                body_logits=join(self.local.body_logits),
-                body_background=join(self.local.body_background),
-                head_logits=join(self.local.head_logits),
-                head_background=join(self.local.head_background),
-            )
-
-    def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
-        """Return the rules of all processes, in this one, and their parameters."""
-        join = self.ranks.concatenate
-        weights = Weights(*map(join, parameters.weights))
-        threshold, sharpness, amplitude = map(join, parameters[1:4])
-        return self.gathered(), StepParameters(
-            weights, threshold, sharpness, amplitude, parameters.offset, parameters.gate
-        )
-
-    def in_any_process(self, condition: bool) -> bool:
-        """Return whether the condition is true in any process."""
-        return bool(self.ranks.largest(condition)[0])
-
-    def to_dense(self) -> DenseRules:
-        """Return the rules of all processes as full matrices."""
-        return self.gathered().to_dense()
 
     def extra_repr(self) -> str:
         """Return the rules of this process among all rules."""
@@ -210,21 +225,20 @@ class AtomTraffic(NamedTuple):
 
 
 @final
-class AtomShardedRules(AbstractRules):
+class AtomShardedRules(DividedRules):
     """The rules and the atoms of this process; the others have the rest.
 
-    A state holds the values of `own_atoms` alone, and `M` is their number. For each step the processes send each other the
-    values that their rules use, and what their rules add to atoms of other processes. The loss is
-    the sum over the processes of what each computes from its own atoms.
+    A state holds the values of `own_atoms` alone, and `M` is their number. For each step the
+    processes send each other the values that their rules use, and what their rules add to atoms of
+    other processes. The loss is the sum over the processes of what each computes from its own atoms.
 
     Attributes:
         local: the rules of this process; their atoms are numbered among those that they use.
-        first: the number of the first rule among all rules.
         own_atoms: the range of the atoms of this process among all atoms.
-        ranks: the processes.
     """
 
-    sharded = True
+    local: SparseRules
+    atoms_divided = True
 
     def __init__(
         self,
@@ -249,18 +263,9 @@ class AtomShardedRules(AbstractRules):
         self._head_counts = head.used_counts, head.served_counts
 
     @property
-    def total(self) -> int:
-        """The number of rules of the model, those in other processes included."""
-        return self._total
-
-    @property
     def total_atoms(self) -> int:
         """The number of atoms of the model, those in other processes included."""
         return self.local.M
-
-    def read(self) -> Weights:
-        """Return the weights of the rules of this process."""
-        return self.local.read()
 
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
         """Compute stage 1 for the rules of this process. (…, R)."""
@@ -320,41 +325,6 @@ class AtomShardedRules(AbstractRules):
     def gather_state(self, state: Tensor) -> Tensor:
         """Return the values of all atoms, from the states of all processes; no gradients."""
         return self.ranks.concatenate(state.movedim(-1, 0)).movedim(0, -1)
-
-    def gathered(self) -> SparseRules:
-        """Return all rules in this process, with copies of all logits."""
-        join, held = self.ranks.concatenate, self.literals()
-        with torch.no_grad():
-            return SparseRules(
-                Literals(
-                    join(held.body_rule + self.first),
-                    join(held.body_atom),
-                    join(held.head_rule + self.first),
-                    join(held.head_atom),
-                ),
-                M=self.total_atoms,
-                body_logits=join(self.local.body_logits),
-                body_background=join(self.local.body_background),
-                head_logits=join(self.local.head_logits),
-                head_background=join(self.local.head_background),
-            )
-
-    def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
-        """Return the rules of all processes, in this one, and their parameters."""
-        join = self.ranks.concatenate
-        weights = Weights(*map(join, parameters.weights))
-        threshold, sharpness, amplitude, offset = map(join, parameters[1:5])
-        return self.gathered(), StepParameters(
-            weights, threshold, sharpness, amplitude, offset, parameters.gate
-        )
-
-    def in_any_process(self, condition: bool) -> bool:
-        """Return whether the condition is true in any process."""
-        return bool(self.ranks.largest(condition)[0])
-
-    def to_dense(self) -> DenseRules:
-        """Return the rules of all processes as full matrices."""
-        return self.gathered().to_dense()
 
     def extra_repr(self) -> str:
         """Return the rules and atoms of this process among all of them."""
@@ -490,9 +460,9 @@ def gather(model: LatentGamma) -> LatentGamma:
     """
     require_definite_model(model, "gather")
     rules = model.rules
-    if not isinstance(rules, (ShardedRules, AtomShardedRules)):
+    if not isinstance(rules, DividedRules):
         raise ModelError("this model is not sharded")
-    divided = (*OF_RULES, *OF_ATOMS) if isinstance(rules, AtomShardedRules) else OF_RULES
+    divided = (*OF_RULES, *OF_ATOMS) if rules.atoms_divided else OF_RULES
     raw = {
         name: (
             rules.ranks.concatenate(getattr(model, name))
