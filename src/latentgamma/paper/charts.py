@@ -16,7 +16,7 @@ from latentgamma.plot.figure import (
     PAPER,
     SMALL_FONT_SIZE,
     OutputPath,
-    new_figure,
+    new_axes,
     save_figure,
     style_axes,
 )
@@ -62,9 +62,7 @@ def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = No
     """
     from latentgamma.paper.results import GRAPHS, SIGMAS
 
-    figure = new_figure(*_SIZE)
-    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(*_SIZE, margin=0.06)
     curve = [(sigma, p) for sigma, p in critical.curve if sigma <= 3.35]
     axes.plot(*zip(*curve, strict=True), color=GREY, linewidth=1.6, label="P[no sign changes]")
     axes.axvline(critical.predicted, color=GREY, linewidth=1.0, linestyle="--")
@@ -109,11 +107,9 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
     Raises:
         ArgumentError: matplotlib cannot write a file with this suffix.
     """
-    figure = new_figure(*_SIZE)
+    figure, axes = new_axes(*_SIZE, margin=0.06)
     from matplotlib.ticker import LogLocator
 
-    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
-    axes = figure.add_subplot()
     axes.set_xscale("log")
     axes.set_yscale("log")
     for row in rows:
@@ -160,11 +156,9 @@ def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
     Raises:
         ArgumentError: matplotlib cannot write a file with this suffix.
     """
-    figure = new_figure(6.4, 4.0)
+    figure, axes = new_axes(6.4, 4.0)
     from matplotlib.ticker import MaxNLocator
 
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    axes = figure.add_subplot()
     rows = sorted((row.depth, row.proof, row.exact) for row in report.rows if row.depth is not None)
     depth = [row[0] for row in rows]
     for label, colour, marker, values in (

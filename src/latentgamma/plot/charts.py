@@ -22,6 +22,7 @@ from latentgamma.plot.figure import (
     PAPER,
     SMALL_FONT_SIZE,
     OutputPath,
+    new_axes,
     new_figure,
     number_text,
     save_figure,
@@ -76,9 +77,7 @@ def window(
     Raises:
         ArgumentError: matplotlib cannot write a file with this suffix.
     """
-    figure = new_figure(7.2, 4.4)
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7.2, 4.4)
     steps = np.array([max(t, 0.0) for t, _ in certificate.curve])
     bound = np.array([value for _, value in certificate.curve])
     shown = (steps > 0) & (bound > 0)

@@ -69,6 +69,13 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=150, facecolor=PAPER)
 
 
+def new_axes(width: float, height: float, *, margin: float = 0.12) -> tuple[Figure, Axes]:
+    """Return an empty figure of this size in inches, and axes that fill it up to the margin."""
+    figure = new_figure(width, height)
+    figure.set_layout_engine("constrained", w_pad=margin, h_pad=margin)
+    return figure, figure.add_subplot()
+
+
 def text_width(text: str, size: float = FONT_SIZE) -> float:
     """Return the width of a text in inches."""
     from matplotlib.font_manager import FontProperties
