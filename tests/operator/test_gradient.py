@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import latentgamma as lg
 from latentgamma import Constants, LatentGamma, Program, generators, oracle
 from latentgamma.errors import FactsError, ModelError
-from latentgamma.operator.run import Runner
+from latentgamma.operator import run as running
 from latentgamma.paper.gradients import gradient_report
 from random_models import FORMS, GATES, random_model, random_states
 from random_programs import random_program
@@ -98,13 +99,14 @@ def test_short_runs_of_small_programs_compute_no_step_twice(
     monkeypatch: pytest.MonkeyPatch, form: Any, batch: int, times: int
 ) -> None:
     model = lg.oracle(lg.generators.chain(11), form=form, kernel="reference")
-    calls, step = [], Runner.step
+    calls, matrix_states = [], running.matrix_states
 
-    def count(*given: Any) -> Tensor:
-        calls.append(given)
-        return step(*given)
+    def count(*given: Any, **options: Any) -> Iterator[Tensor]:
+        for state in matrix_states(*given, **options):
+            calls.append(state)
+            yield state
 
-    monkeypatch.setattr(Runner, "step", count)
+    monkeypatch.setattr(running, "matrix_states", count)
     model(torch.rand(batch, model.M), 8).sum().backward()
     assert len(calls) == 8 * times
 
@@ -123,7 +125,7 @@ def kept_bytes(program: Program, steps: int, batch: int, memory: str) -> int:
 @pytest.mark.parametrize("body", [2, 40])
 def test_memory_grows_with_states_and_not_with_literals(body: int) -> None:
     batch = 8
-    program = generators.random(64, 64, body=body, seed=1)
+    program = generators.random(128, 128, body=body, seed=1)
     state = 4 * program.M * batch  # bytes
     kept = {
         (memory, steps): kept_bytes(program, steps, batch, memory)

@@ -245,7 +245,7 @@ def require_horizon(horizon: float) -> None:
 HeadSharing: TypeAlias = Literal["equal", "paper"]
 
 #: Up to this many weights a model may be dense, and its sums as long as its matrices are wide.
-_DENSE_UP_TO = 1 << 13
+DENSE_UP_TO = 1 << 13
 #: A model's own weights differ from those computed here by some roundings of its parameters.
 _PARAMETERS = 64.0
 
@@ -344,7 +344,7 @@ def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype:
     background = (program.M - sizes) * off
     # Σ u − b = ½ − k (1 − on) + background, with nothing large to cancel.
     slack = 0.5 - sizes * off + background
-    dense = program.R * program.M <= _DENSE_UP_TO
+    dense = program.R * program.M <= DENSE_UP_TO
     roundings = rounding.roundings_of_sum(sizes + dense * program.M, program.M) + _PARAMETERS
     rows = RowNumbers.of(
         slack, np.full(len(sizes), c.sharpness), amplitude, roundings, 0 * slack, rounding
@@ -361,7 +361,7 @@ def _gates(
 ) -> GateNumbers:
     """Return the numbers of the closed form for atoms with these offsets, of `own` rules each."""
     rounding = Rounding.of(dtype)
-    dense = program.R if program.R * program.M <= _DENSE_UP_TO else 0
+    dense = program.R if program.R * program.M <= DENSE_UP_TO else 0
     roundings = rounding.roundings_of_sum(own + dense, program.R) + _PARAMETERS
     gates = GateNumbers.of(offset, c.gate, bump, roundings, np.zeros(len(offset)), rounding)
     absolute = gates.absolute + _PARAMETERS * rounding.unit * np.abs(offset)

@@ -11,12 +11,12 @@ most γ_n = n u / (1 − n u) of itself, in whatever order the sum is taken (Hig
 Stability of Numerical Algorithms*, section 3.1). So a bound needs one number for each sum: n, the
 most roundings of a term. They are counted at the places that say what is summed:
 
-- *A body sum*, Σ_i u_ji (1 − s_i), counted by `roundings_of_sum`. In the dense form it is a matrix
-  product of M terms. In the sparse form each literal is added to the background one after
-  another; the background is a sum over all atoms in float64, whose parts kernels take in float32
-  first. Beyond the additions a term is rounded at most `EACH_TERM` times: 1 − s, the conversion
-  of the weight and of the sharpness to the dtype of the step, their product, the product with
-  1 − s, and the conversion of the background.
+- *A body sum*, Σ_i u_ji (1 − s_i), counted by `roundings_of_sum`. In the dense form, and wherever
+  the rules are few, it is a matrix product of M terms. In the sparse form each literal is added to
+  the background one after another; the background is a sum over all atoms in float64, whose parts
+  kernels take in float32 first. Beyond the additions a term is rounded at most `EACH_TERM` times:
+  1 − s, the conversion of the weight and of the sharpness to the dtype of the step, their product,
+  the product with 1 − s, and the conversion of the background.
 - *The evidence of an atom*, Σ_j v_ji γ_j, likewise: conversions of the amplitude and of the head
   weight, their product, the product with the activation, and one addition for each rule.
 - *An elementary function* (sigmoid, bump, the product of the two gates) is computed with an error

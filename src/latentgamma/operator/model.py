@@ -47,12 +47,13 @@ from latentgamma.operator.run import (
     proof_closure,
     raw_above,
     raw_open_unit,
+    values_of,
     wants_slope,
 )
 from latentgamma.operator.until_closed import (
-    CertificateCache,
     ClosureCache,
     GpuRun,
+    ValueCache,
     run_until_closed,
     run_until_closed_on_gpu,
 )
@@ -369,7 +370,7 @@ class LatentGamma(nn.Module):
         self.offset = nn.Parameter(offset)
         self.gate_raw = nn.Parameter(raw_above("gate", gate, 1.0))
         self._state_dtype = threshold.dtype
-        self._certificates = CertificateCache()
+        self._cache = ValueCache()
         self._closures = ClosureCache()
         self._fixed = FixedState()
         self._recorded_runs = RecordedRuns()
@@ -404,7 +405,7 @@ class LatentGamma(nn.Module):
         model.program = program
         model._modules["parts"] = nn.ModuleList(parts)
         model._gradient, model._kernel = parts[0].gradient, parts[0].kernel
-        model._certificates = CertificateCache()
+        model._cache = ValueCache()
         for s, stratum in enumerate(program.strata):
             arrays = stratum.atom.astype(np.int64), stratum.negated, stratum.derived
             for name, array in zip(_PLACES, arrays, strict=True):
@@ -521,6 +522,7 @@ class LatentGamma(nn.Module):
             self._fixed.current,
             self.kernel != "reference",
             self._recorded_runs,
+            self._cache,
         )
 
     @contextmanager
@@ -668,10 +670,10 @@ class LatentGamma(nn.Module):
         require_definite_model(self, "step")
         state = checked_state(state, self.M, self.device)
         runner = self._runner()
-        parameters = runner.step_parameters()
+        given = runner.prepare(state.dtype)
         if self.gradient == "proof" and wants_slope(state):
-            return runner.step(parameters, state.detach()) + self._slope(state)
-        return runner.step(parameters, state)
+            return runner.step(given, state.detach()) + self._slope(state)
+        return runner.step(given, state)
 
     def _slope(self, state: Tensor) -> Tensor:
         # A compiler cannot follow how a closure is made, so it takes the one that is there.
@@ -750,13 +752,11 @@ class LatentGamma(nn.Module):
         along_proofs = steps != 0 and self.gradient == "proof" and wants_slope(state)
         start = state.detach() if along_proofs else state
         runner = self._runner()
-        parameters, states = (
-            runner.step_parameters(),
-            runner.states(start, whole_number("steps", steps), memory),
-        )
+        given = runner.prepare(start.dtype)
+        states = runner.states(start, whole_number("steps", steps), memory)
         wide = states.to(torch.promote_types(states.dtype, torch.float32))
-        evidence = [runner.evidence(parameters, before) for before in wide[:-1]]
-        odds = log_odds_after(wide[0], evidence, self.gate_kind, parameters.gate).to(state.dtype)
+        evidence = [runner.evidence(given, before) for before in wide[:-1]]
+        odds = log_odds_after(wide[0], evidence, self.gate_kind, given.gate).to(state.dtype)
         return odds + self._slope(torch.logit(_inside(state))) if along_proofs else odds
 
     def _final(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
@@ -857,23 +857,15 @@ class LatentGamma(nn.Module):
             values,
         )
 
-    def _values(self) -> list[Tensor]:
-        """Return all parameters and buffers, much faster than `parameters()` and `buffers()`."""
-        parts = list(self.modules())
-        values = [
-            x for part in parts for x in (*part._parameters.values(), *part._buffers.values())
-        ]
-        return [x for x in values if x is not None]
-
-    def _certificates_and_values(self) -> tuple[CertificateCache, list[Tensor]]:
+    def _certificates_and_values(self) -> tuple[ValueCache, list[Tensor]]:
         """Return the cache of certificates, and the values that they depend on and that may change."""
         if not self.definite:  # some of the parts may be fixed
             with torch.no_grad():
                 values = [x for part in self.parts for x in part.step_parameters().tensors()]
-            return self._certificates, [*values, *self.buffers()]
+            return self._cache, [*values, *self.buffers()]
         fixed = self._fixed.current
         if fixed is None:
-            return self._certificates, self._values()
+            return self._cache, values_of(self)
         return fixed.certificates, list(self.buffers())
 
     def _certificate_key(self, program: Program, dtype: torch.dtype) -> tuple[object, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from latentgamma.certificate.constants import DENSE_UP_TO
 from latentgamma.errors import ModelError
 from latentgamma.program.program import Program, require_definite
 
@@ -77,6 +78,8 @@ class AbstractRules(nn.Module, ABC):
     R: int
     #: Whether other processes have further rules of the same model.
     sharded = False
+    #: Whether the rules are so few that plain torch is quickest with full matrices.
+    small = False
 
     @property
     def total(self) -> int:
@@ -120,6 +123,17 @@ class AbstractRules(nn.Module, ABC):
         Returns:
             One number for each atom, shape (…, M).
         """
+
+    def matrices(self, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Return all weights as two matrices, where the rules are `small`.
+
+        Args:
+            weights: what `read` returned.
+
+        Returns:
+            The weights of bodies and of heads, both (R, M).
+        """
+        return weights.body, weights.head
 
     @abstractmethod
     def literals(self) -> Literals:
@@ -319,6 +333,7 @@ class DenseRules(AbstractRules):
                 f"{tuple(body_logits.shape)} and {tuple(head_logits.shape)}"
             )
         self.R, self.M = body_logits.shape
+        self.small = self.R * self.M <= DENSE_UP_TO
         self.body_logits = nn.Parameter(body_logits)
         self.head_logits = nn.Parameter(head_logits)
 
@@ -355,21 +370,29 @@ class DenseRules(AbstractRules):
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
+    return exact_product(left.device.type)(left, right)
+
+
+def exact_product(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the matrix product in the precision of its dtype, whatever the code around it has set.
 
     Autocast and TF32 keep 8 or 11 bits of each factor, and no certificate allows for that.
     """
-    kind = left.device.type
-    if torch.is_autocast_enabled(kind):
+    product: Callable[[Tensor, Tensor], Tensor] = torch.matmul
+    if not torch.compiler.is_compiling() and _has_reduced_precision(kind):
+        product = _product_in_float64
+    if not torch.is_autocast_enabled(kind):
+        return product
+
+    def without_autocast(left: Tensor, right: Tensor) -> Tensor:
         with torch.autocast(kind, enabled=False):
-            return _product(left, right)
-    if (
-        left.dtype is torch.float32
-        and not torch.compiler.is_compiling()
-        and _has_reduced_precision(kind)
-    ):
-        return (left.double() @ right.double()).float()
-    return left @ right
+            return product(left, right)
+
+    return without_autocast
+
+
+def _product_in_float64(left: Tensor, right: Tensor) -> Tensor:
+    return (left.double() @ right.double()).to(left.dtype)
 
 
 def _has_reduced_precision(kind: str) -> bool:
@@ -421,6 +444,7 @@ class SparseRules(AbstractRules):
     ) -> None:
         super().__init__()
         self.M, self.R = M, len(body_background)
+        self.small = self.R * M <= DENSE_UP_TO
         for name, indices in literals._asdict().items():
             self.register_buffer(name, indices)
         head_counts = torch.bincount(literals.head_rule, minlength=self.R)
@@ -549,6 +573,16 @@ class SparseRules(AbstractRules):
         total = background.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
         sent = take(firing, self.head_rule) * weights.head.to(firing.dtype)  # (…, head literals)
         return add_at(firing.new_zeros(*firing.shape[:-1], size), self.head_atom, sent), total
+
+    def matrices(self, weights: Weights) -> tuple[Tensor, Tensor]:
+        def matrix(on: Tensor, off: Tensor, rule: Tensor, atom: Tensor) -> Tensor:
+            every = off[:, None].expand(self.R, self.M).reshape(-1)
+            return add_at(every, rule * self.M + atom, on).view(self.R, self.M)
+
+        return (
+            matrix(weights.body, weights.body_off, self.body_rule, self.body_atom),
+            matrix(weights.head, weights.head_off, self.head_rule, self.head_atom),
+        )
 
     def literals(self) -> Literals:
         return Literals(self.body_rule, self.body_atom, self.head_rule, self.head_atom)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 
 from latentgamma.engine.minmax import KernelChoice, MinMax, compile_circuit
@@ -22,13 +23,15 @@ from latentgamma.operator.kernels.interface import (
     MOST_VALUES,
     Coefficients,
     FusedSteps,
-    Kernel,
     LiteralRows,
     Parameters,
     RecordedRuns,
     kernel_for,
     literal_rows_of,
     make_coefficients,
+    matrix_coefficients,
+    matrix_evidence,
+    matrix_states,
 )
 from latentgamma.operator.rules import (
     KNOWN_GATES,
@@ -38,6 +41,7 @@ from latentgamma.operator.rules import (
     SparseRules,
     StepParameters,
     Weights,
+    exact_product,
     fire,
     gate,
     is_bump,
@@ -45,8 +49,10 @@ from latentgamma.operator.rules import (
     route,
     update,
 )
-from latentgamma.operator.until_closed import CertificateCache
+from latentgamma.operator.until_closed import ValueCache
 from latentgamma.program.program import Program
+
+T = TypeVar("T")
 
 # ---- Parameters kept in a domain by construction: any finite raw value stands for one inside it
 # Values are computed in float64 and rounded once to the dtype of the raw ones, so that plain torch,
@@ -110,22 +116,18 @@ class FixedParameters:
 
     step_parameters: StepParameters
     parameters: Parameters | None
-    certificates: CertificateCache = field(default_factory=CertificateCache)
+    certificates: ValueCache = field(default_factory=ValueCache)
     recorded_runs: RecordedRuns = field(default_factory=RecordedRuns)
-    _coefficients: dict[tuple[str, torch.dtype, bool], Any] = field(default_factory=dict)
+    _coefficients: dict[Hashable, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def coefficients(
-        self, kernel: Kernel, rows: LiteralRows, dtype: torch.dtype, *, bump: bool
-    ) -> Any:
-        """Return the coefficients in the form of this kernel, read once for each dtype and gate."""
-        if self.parameters is None:
-            raise RuntimeError("these parameters are not those of a sparse model")
-        key = str(self.parameters.offset.device), dtype, bump
+    def coefficients(self, key: Hashable, read: Callable[[], T]) -> T:
+        """Return what `read` does, called once for each key."""
         with self._lock:
             if key not in self._coefficients:
-                self._coefficients[key] = kernel.read(rows, self.parameters, dtype, bump=bump)
-            return self._coefficients[key]
+                self._coefficients[key] = read()
+            found: T = self._coefficients[key]
+            return found
 
 
 class FixedState:
@@ -391,6 +393,13 @@ MEMORIES: tuple[str, ...] = get_args(Memory)
 _KEPT_WHOLE = 1 << 15
 
 
+def values_of(module: nn.Module) -> list[Tensor]:
+    """Return all parameters and buffers; much faster than `parameters()` and `buffers()`."""
+    parts = list(module.modules())
+    values = [x for part in parts for x in (*part._parameters.values(), *part._buffers.values())]
+    return [x for x in values if x is not None]
+
+
 def read_step_parameters(rules: AbstractRules, weights: Weights, raw: Any) -> StepParameters:
     """Return the parameters as a step uses them, from a model's raw ones, or from `Parameters`."""
     gain, gate = rules.shared(positive(raw.gain_raw), above_one(raw.gate_raw))
@@ -418,6 +427,7 @@ class Runner:
     fixed: FixedParameters | None
     use_kernels: bool
     recorded_runs: RecordedRuns | None
+    cache: ValueCache
 
     def step_parameters(self) -> StepParameters:
         """Return the parameters as a step uses them, differentiable unless they are fixed."""
@@ -447,16 +457,58 @@ class Runner:
 
     # ---- One step
 
-    def step(self, parameters: StepParameters, state: Tensor) -> Tensor:
-        """Return the state after one step in plain torch. (…, M)."""
-        # Sixteen-bit states are stored as such and computed with in float32.
-        wide = state.to(torch.promote_types(state.dtype, torch.float32))
-        share = gate(self.gate_kind, parameters.gate, self.evidence(parameters, wide))
-        return update(wide, share).to(state.dtype)
+    def prepare(self, dtype: torch.dtype) -> StepParameters | Coefficients:
+        """Return what `step` takes for states of this dtype: coefficients if the rules are small."""
+        if not self.rules.small or self.gate_kind not in KNOWN_GATES:
+            return self.step_parameters()
+        wide = torch.promote_types(dtype, torch.float32)
 
-    def evidence(self, parameters: StepParameters, state: Tensor) -> Tensor:
+        def read() -> Coefficients:
+            return matrix_coefficients(self.rules, self.step_parameters(), wide)
+
+        return self._kept(("matrices", wide), read)
+
+    def step(self, given: StepParameters | Coefficients, state: Tensor) -> Tensor:
+        """Return the state after one step in plain torch. (…, M)."""
+        return next(self._steps(given, state, 1))
+
+    def _steps(
+        self, given: StepParameters | Coefficients, state: Tensor, steps: int
+    ) -> Iterator[Tensor]:
+        """Yield the states after each step in plain torch. (…, M)."""
+        if isinstance(given, Coefficients) and state.dtype.itemsize >= 4:
+            bump = is_bump(self.gate_kind)
+            yield from matrix_states(given, state, steps, self._product, bump=bump)
+            return
+        for _ in range(steps):
+            # Sixteen-bit states are stored as such and computed with in float32.
+            wide = state.to(torch.promote_types(state.dtype, torch.float32))
+            share = gate(self.gate_kind, given.gate, self.evidence(given, wide))
+            state = update(wide, share).to(state.dtype)
+            yield state
+
+    def evidence(self, given: StepParameters | Coefficients, state: Tensor) -> Tensor:
         """Return φ, the evidence for each atom. (…, M)."""
-        return route(self.rules, parameters, fire(parameters, match(self.rules, parameters, state)))
+        if isinstance(given, Coefficients):
+            return matrix_evidence(given, 1 - state, self._product)
+        return route(self.rules, given, fire(given, match(self.rules, given, state)))
+
+    @cached_property
+    def _product(self) -> Callable[[Tensor, Tensor], Tensor]:
+        return exact_product(self.model.offset.device.type)
+
+    def _kept(self, key: tuple[object, ...], read: Callable[[], Coefficients]) -> Coefficients:
+        """Return what `read` returns, kept while no parameter changes and none needs a gradient."""
+        if self.fixed is not None:
+            return self.fixed.coefficients(key, read)
+        values = values_of(self.model)
+        if torch.is_grad_enabled() and any(value.requires_grad for value in values):
+            return read()
+        if torch.compiler.is_compiling() or not are_plain(*values):
+            return read()
+        # What is kept may be needed outside of this mode.
+        with torch.inference_mode(False), torch.no_grad():
+            return self.cache.get(key, values, read)
 
     # ---- Several steps
 
@@ -499,28 +551,27 @@ class Runner:
 
     def _plain_states(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
         """Yield the states after each step; in "sqrt" mode after each of about √T segments."""
-        parameters = self.step_parameters()
+        given = self.prepare(state.dtype)
         if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
             state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
-        rerun = memory != "all" and can_be_rerun(state, *parameters.tensors())
+        rerun = memory != "all" and can_be_rerun(state, *given.tensors())
         if not rerun or (memory == "states" and self._is_small(state, steps)):
-            for _ in range(steps):
-                state = self.step(parameters, state)
-                yield state
+            yield from self._steps(given, state, steps)
             return
 
         def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
-            return self.step(parameters.with_tensors(tensors), before)
+            return self.step(given.with_tensors(tensors), before)
 
         stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
-        yield from run_keeping_states(step, parameters.tensors(), state, steps, stride)
+        yield from run_keeping_states(step, given.tensors(), state, steps, stride)
 
     def _is_small(self, state: Tensor, steps: int) -> bool:
         """Return whether everything in a run can be kept."""
         if self.rules.sharded:  # the processes must all compute steps again, or none of them
             return False
-        literals = sum(index.numel() for index in self.rules.buffers())  # none in the dense form
-        width = self.rules.M + self.rules.R + literals
+        width = self.rules.M + self.rules.R
+        if not self.rules.small:
+            width += sum(index.numel() for index in self.rules.buffers())  # none in the dense form
         return steps * math.prod(state.shape[:-1]) * width <= _KEPT_WHOLE
 
     # ---- Kernels
@@ -574,6 +625,11 @@ class Runner:
         self, raw: Parameters | None, run: FusedSteps, dtype: torch.dtype
     ) -> tuple[Parameters | None, Any]:
         """Return what a kernel runs on: the parameters, or coefficients that were read before."""
-        if self.fixed is None:
+        fixed = self.fixed
+        if fixed is None:
             return raw, None
-        return None, self.fixed.coefficients(run.kernel, run.rows, dtype, bump=run.bump)
+        if fixed.parameters is None:
+            raise RuntimeError("these parameters are not those of a sparse model")
+        given = fixed.parameters
+        key = str(given.offset.device), dtype, run.bump
+        return None, fixed.coefficients(key, lambda: run.read(given, dtype))

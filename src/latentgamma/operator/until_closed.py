@@ -6,8 +6,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,58 +21,91 @@ from latentgamma.program.program import Program
 if TYPE_CHECKING:
     from latentgamma.operator.kernels.cuda_launch import CudaClosure
 
-
-# ---- The certificates of a model, kept while nothing that it depends on has changed
-
-
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    values: list[Tensor]
-    found: tuple[tuple[tuple[object, ...], Certificate], ...]  # keys and certificates
-
-    def get(self, key: tuple[object, ...]) -> Certificate | None:
-        return next((certificate for known, certificate in self.found if known == key), None)
+T = TypeVar("T")
 
 
-class CertificateCache:
-    """Keeps the certificates of some values, with a copy of these.
+# ---- What was computed from the values of a model, kept while none of them has changed
+
+
+class ValueCache:
+    """Keeps what was computed from some values, with a copy of these. A copy of it starts empty.
 
     The values are compared: a version counter does not see changes made through `p.data`.
     """
 
     def __init__(self) -> None:
-        self._entry: _Entry | None = None
+        # The values, and what was computed from them.
+        self._entry: tuple[_Values, dict[Hashable, Any]] | None = None
 
-    def kept(self, key: tuple[object, ...]) -> tuple[Certificate, list[Tensor]] | None:
-        """Return the certificate for this key, and the values (`joined_values`) that it holds for.
+    def kept(self, key: Hashable) -> tuple[Any, list[Tensor]] | None:
+        """Return what is kept under this key, and the values (`joined_values`) that it is for.
 
         None where there is none yet. Whether the values are still the same is for the caller to see.
         """
         entry = self._entry
-        found = None if entry is None else entry.get(key)
-        return None if entry is None or found is None else (found, entry.values)
+        return None if entry is None or key not in entry[1] else (entry[1][key], entry[0].copies)
 
     def get(
         self,
-        key: tuple[object, ...],
+        key: Hashable,
         tensors: Iterable[Tensor],
-        compute: Callable[[], Certificate],
+        compute: Callable[[], T],
         in_any_process: Callable[[bool], bool] = bool,
-    ) -> Certificate:
-        """Return the certificate for this key and these values, computed where there is none yet.
+    ) -> T:
+        """Return what is kept for this key and these values, computed where there is none yet.
 
         Processes that share a model compute it together, if it has changed in any of them.
         """
         now = joined_values(tensors)
         entry = self._entry  # read once: another thread may replace it
-        if entry is None or not _equal(entry.values, now):
-            entry = _Entry([value.detach().clone() for value in now], ())
-        found = entry.get(key)
-        if in_any_process(found is None) or found is None:
+        if entry is None or not entry[0].are(now):
+            entry = _Values(now), {}
+        if in_any_process(key not in entry[1]) or key not in entry[1]:
             found = compute()
-            others = tuple(pair for pair in entry.found if pair[0] != key)
-            self._entry = _Entry(entry.values, (*others, (key, found)))
-        return found
+            self._entry = entry[0], {**entry[1], key: found}
+            return found
+        kept: T = entry[1][key]
+        return kept
+
+    def __reduce__(self) -> tuple[type[ValueCache], tuple[()]]:
+        return ValueCache, ()
+
+
+class _Values:
+    """A copy of tensors, and the memory that they were copied from."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.copies = [tensor.detach().clone() for tensor in tensors]
+        self._bytes = [(_bytes(a), _bytes(b)) for a, b in zip(tensors, self.copies, strict=True)]
+        self._places = [tensor.data_ptr() for tensor in tensors]
+
+    def are(self, now: Sequence[Tensor]) -> bool:
+        """Return whether these tensors have the same dtype, device and values."""
+        if len(now) != len(self.copies):
+            return False
+        for tensor, copy, place, (there, kept) in zip(
+            now, self.copies, self._places, self._bytes, strict=True
+        ):
+            if tensor.dtype is not copy.dtype:
+                return False
+            # Comparing memory takes a tenth of the time of comparing small tensors.
+            if there and tensor.data_ptr() == place and tensor.is_contiguous():
+                if there != kept or tensor.numel() != copy.numel():
+                    return False
+            elif tensor.device != copy.device or not torch.equal(tensor, copy):
+                return False
+        return True
+
+
+def _bytes(tensor: Tensor) -> memoryview | None:
+    """Return the memory of a tensor; None where it cannot be read here."""
+    if not tensor.is_cpu or not tensor.is_contiguous() or not tensor.numel():
+        return None
+    memory: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(memory)
+
+
+CertificateCache = ValueCache
 
 
 def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -89,15 +121,6 @@ def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
     for value in values:
         kinds.setdefault((value.dtype, value.device), []).append(value.reshape(-1))
     return [torch.cat(parts) for parts in kinds.values()]
-
-
-def _equal(kept: list[Tensor], now: list[Tensor]) -> bool:
-    if len(kept) != len(now):
-        return False
-    return all(
-        a.dtype is b.dtype and a.device == b.device and torch.equal(a, b)
-        for a, b in zip(kept, now, strict=True)
-    )
 
 
 # ---- Runs with `steps=None`: each example runs until its support is closed under the program

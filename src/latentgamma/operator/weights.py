@@ -92,7 +92,9 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
     if isinstance(rules, SparseRules):
         held = rules.literals()
         additions = _array(torch.bincount(held.body_rule, minlength=rules.R))
-        roundings = rounding.roundings_of_sum(additions, rules.M)
+        # Small models run as matrices in plain torch, and one literal after another in a kernel.
+        longest = additions + (rules.M if rules.small else 0)
+        roundings = rounding.roundings_of_sum(longest, rules.M)
         terms = additions
         sizes = _sums(held.body_rule, weights.body.abs(), rules.R)
         sizes += rules.M * weights.body_off.double()
@@ -125,6 +127,7 @@ def _route_roundings(
         return roundings, np.zeros(rules.M)
     held, weights = rules.literals(), numbers.weights
     additions = _array(torch.bincount(held.head_atom, minlength=rules.M))
+    additions += rules.R if rules.small else 0
     roundings = rounding.roundings_of_sum(additions, rules.R)
     amplitude = numbers.amplitude.double()
     negative = (amplitude[held.head_rule] * weights.head.double()).clamp(max=0).abs()

@@ -6,7 +6,7 @@ import importlib.util
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -123,6 +123,14 @@ class Coefficients(NamedTuple):
     offset: Tensor  # (M,) θ
     gate: Tensor  # () β
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return the tensors that a gradient may go to."""
+        return self
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> Coefficients:
+        """Return the coefficients with other tensors, in the order of `tensors()`."""
+        return Coefficients._make(tensors)
+
 
 def make_coefficients(
     rows: LiteralRows, parameters: StepParameters, dtype: torch.dtype
@@ -144,6 +152,62 @@ def make_coefficients(
     )
 
 
+def matrix_coefficients(
+    rules: AbstractRules, parameters: StepParameters, dtype: torch.dtype
+) -> Coefficients:
+    """Return the coefficients of small rules as matrices, differentiable in the parameters.
+
+    `body_weight` is (M, R) and `head_weight` (R, M), with the backgrounds in them.
+    """
+    body, head = rules.matrices(parameters.weights)
+    sharpness, amplitude = parameters.sharpness.to(dtype), parameters.amplitude.to(dtype)
+    margin = parameters.weights.body_total - parameters.threshold.double()  # (R,)
+    none = sharpness.new_empty(0)
+    return Coefficients(
+        margin=(parameters.sharpness.double() * margin).to(dtype),
+        body_background=none,
+        body_weight=body.T.to(dtype) * sharpness,
+        head_background=none,
+        head_weight=head.to(dtype) * amplitude[:, None],
+        offset=parameters.offset.to(dtype),
+        gate=parameters.gate.to(dtype),
+    )
+
+
+def matrix_evidence(
+    c: Coefficients, missing: Tensor, product: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return the evidence for each atom from what is missing, 1 − s, by matrix products. (…, M)."""
+    activation = torch.sigmoid(c.margin - product(missing, c.body_weight))
+    return product(activation, c.head_weight) - c.offset
+
+
+def matrix_states(
+    c: Coefficients,
+    state: Tensor,
+    steps: int,
+    product: Callable[[Tensor, Tensor], Tensor],
+    *,
+    bump: bool,
+) -> Iterator[Tensor]:
+    """Yield the states after each step, from the coefficients as matrices. (…, M)."""
+    one = torch.ones_like(c.gate)  # a tensor: a number would take three times as long
+    in_place = not torch.is_grad_enabled() and are_plain(state, *c)
+    in_place = in_place and not bump and not torch.compiler.is_compiling()
+    for _ in range(steps):
+        missing = one - state
+        if not in_place:
+            evidence = matrix_evidence(c, missing, product)
+            state = _advance(c, state, missing, evidence, bump=bump)
+        else:  # the same operations in the memory of their arguments
+            lack = product(missing, c.body_weight)
+            activation = torch.sub(c.margin, lack, out=lack).sigmoid_()
+            evidence = product(activation, c.head_weight).sub_(c.offset)
+            opening = (c.gate * evidence).sigmoid_()
+            state = state + opening.mul_(evidence.sigmoid_()).mul_(missing)
+        yield state
+
+
 def plain_step(
     rows: LiteralRows, coefficients: Coefficients, state: Tensor, *, bump: bool
 ) -> Tensor:
@@ -159,6 +223,12 @@ def plain_step(
     received = background.to(state.dtype).expand_as(state)
     sent = activation.index_select(-1, rows.head_rule) * c.head_weight
     evidence = received.index_add(-1, rows.head_atom, sent) - c.offset  # (B, M)
+    return _advance(c, state, missing, evidence, bump=bump)
+
+
+def _advance(
+    c: Coefficients, state: Tensor, missing: Tensor, evidence: Tensor, *, bump: bool
+) -> Tensor:
     scaled = c.gate * evidence
     gate = bump_gate(scaled) if bump else torch.sigmoid(scaled)
     return state + missing * (gate * torch.sigmoid(evidence))
