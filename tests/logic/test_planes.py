@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import latentgamma as lg
 from latentgamma import Program
 from latentgamma.errors import ArgumentError, FactsError
+from latentgamma.logic.planes import pack_with_numpy, unpack_with_numpy
 from random_programs import random_program
 from reference import PATHS, every_fact_set, path, reference_levels
 
@@ -335,3 +336,23 @@ def test_planes_in_a_tensor_are_not_read_as_indices_that_no_atom_has() -> None:
     words = torch.from_numpy(lg.logic.pack(np.ones((64, 5), bool)).view("int64"))
     with pytest.raises(FactsError, match=r"fact index -1 is outside 0…4; .* packed=True"):
         lg.closures(program, words)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(
+    ("N", "M"), [(1, 1), (7, 3), (64, 8), (65, 9), (500, 5), (2500, 3), (4200, 2)]
+)
+def test_numpy_packs_in_both_orders(N: int, M: int, in_order: bool) -> None:
+    rng = np.random.default_rng(N)
+    rows = rng.integers(0, 2, (N, M)) * rng.integers(1, 256, (N, M))  # any byte but 0 is true
+    given = rows.astype(np.uint8).view(np.bool_)
+    packed, back = np.full((M, -(-N // 64)), 7, np.uint64), np.empty((N, M), np.bool_)
+    pack_with_numpy(given, packed, 2, in_order=in_order)
+    unpack_with_numpy(packed, back, 2, in_order=in_order)
+    assert np.array_equal(back.view(np.uint8), rows != 0)
+    octets = packed.view(np.uint8)
+    K = octets.shape[1]
+    for n in range(N):
+        bit, place = (n % 8, n // 8) if in_order else (n // K, n % K)
+        assert np.array_equal(octets[:, place] >> bit & 1, rows[n] != 0)
+    assert np.bitwise_count(packed).sum() == (rows != 0).sum()  # and zeros beyond

@@ -15,11 +15,11 @@ from latentgamma.errors import ArgumentError, FactsError
 from latentgamma.logic.planes import (
     BYTES_PER_LITERAL,
     Planes,
-    pack,
     pack_into,
+    pack_with_numpy,
     require_planes,
-    unpack,
     unpack_into,
+    unpack_with_numpy,
 )
 from latentgamma.program.compilation import (
     Cells,
@@ -236,7 +236,13 @@ def _close_rows(program: Program, rows: Mask, threads: int) -> Mask:
     visits = program.size * (1 + N // (64 * _NUMPY_WORDS))
     small = not worth_compiling(visits + rows.size // BYTES_PER_LITERAL)
     if small or not program.definite:
-        return unpack(close_planes(program, pack(rows), threads, None), N)
+        workers = _worth_threads(rows.nbytes, threads)
+        planes = np.empty((M, -(-N // 64)), np.uint64)
+        pack_with_numpy(rows, planes, workers, in_order=False)
+        closed = np.empty((N, M), np.bool_)
+        close_planes(program, planes, threads, planes)
+        unpack_with_numpy(planes, closed, workers, in_order=False)
+        return closed
     schedule = program.cached(_schedule)
     # Read-only on purpose: the loops are compiled once, whatever array the caller has.
     given = np.ascontiguousarray(rows).view()

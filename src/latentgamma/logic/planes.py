@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,11 +24,14 @@ from latentgamma.program.facts import Mask
 # numpy arrays of shape (M, ceil(N / 64)).
 
 Planes: TypeAlias = npt.NDArray[np.uint64]
+Octets: TypeAlias = npt.NDArray[np.uint8]
 
 #: About this many bytes are packed and unpacked in the time that Python visits one literal.
 BYTES_PER_LITERAL = 1024
 # Fact sets that are packed together, a multiple of 64: their bytes stay in the cache.
 _CHUNK = 2048
+# Bytes of a row of planes that numpy fills or reads together, a multiple of 8.
+_PART = 256
 
 
 def pack(rows: npt.ArrayLike) -> Planes:
@@ -64,11 +68,15 @@ def pack(rows: npt.ArrayLike) -> Planes:
         given = given.astype(np.bool_)
     N, M = given.shape
     planes = np.zeros((M, -(-N // 64)), np.uint64)
-    fast = worth_compiling(given.size // BYTES_PER_LITERAL)
-    for start in range(0, N if M else 0, _CHUNK):
+    if not planes.size:
+        return planes
+    if not worth_compiling(given.size // BYTES_PER_LITERAL):
+        pack_with_numpy(given, planes)
+        return planes
+    for start in range(0, N, _CHUNK):
         part = np.ascontiguousarray(given[start : start + _CHUNK])
         words = np.empty((M, -(-len(part) // 64)), np.uint64)
-        (pack_into if fast else _pack_with_numpy)(part, words)
+        pack_into(part, words)
         planes[:, start // 64 : start // 64 + words.shape[1]] = words
     return planes
 
@@ -97,11 +105,15 @@ def unpack(planes: Planes, N: int) -> Mask:
     if N > 64 * W:
         raise ArgumentError(f"N is at most {64 * W}, the fact sets of these planes, not {N}")
     rows = np.empty((N, M), np.bool_)
-    fast = worth_compiling(rows.size // BYTES_PER_LITERAL)
-    for start in range(0, N if M else 0, _CHUNK):
+    if not rows.size:
+        return rows
+    if not worth_compiling(rows.size // BYTES_PER_LITERAL):
+        unpack_with_numpy(np.ascontiguousarray(planes[:, : -(-N // 64)]), rows)
+        return rows
+    for start in range(0, N, _CHUNK):
         part = rows[start : start + _CHUNK]
         words = np.ascontiguousarray(planes[:, start // 64 : start // 64 + -(-len(part) // 64)])
-        (unpack_into if fast else _unpack_with_numpy)(words, part)
+        unpack_into(words, part)
     return rows
 
 
@@ -142,35 +154,69 @@ def unpack_into(planes: Planes, rows: Mask) -> None:
     compile_loop(unpack_rows)(planes, *work, rows.view(np.uint8))
 
 
-def _pack_with_numpy(rows: Mask, planes: Planes) -> None:
-    N, M = rows.shape
-    padded = 64 * planes.shape[1], -(-M // 8) * 8
-    octets = rows.view(np.uint8)
-    if padded != (N, M):
-        octets = np.zeros(padded, np.uint8)
-        octets[:N, :M] = rows != 0
-    elif octets.max() > 1:  # bytes that were read as booleans
-        octets = (octets != 0).view(np.uint8)
-    atoms = octets.view(np.uint64).reshape(-1, 8, padded[1] // 8)  # eight atoms in a word
-    sets = atoms[:, 0].copy()
-    for b in range(1, 8):  # no bit leaves its byte: in the end each holds eight sets
-        sets |= atoms[:, b] << np.uint64(b)
-    planes.view(np.uint8)[:] = sets.view(np.uint8).T[:M]
+# With numpy, eight fact sets are combined word by word, whatever the words hold. That is fastest for
+# sets that lie far apart, and closures do not depend on the order of the sets. So there is a second
+# order: bit b of byte r in a row of K bytes is that of set b K + r, and not of set 8 r + b.
 
 
-def _unpack_with_numpy(planes: Planes, rows: Mask) -> None:
-    N, M = rows.shape
-    padded = 64 * planes.shape[1], -(-M // 8) * 8
-    sets = np.zeros((padded[0] // 8, padded[1]), np.uint8)  # eight sets in a byte
-    sets[:, :M] = planes.view(np.uint8).T
-    words = sets.view(np.uint64)
-    octets = rows.view(np.uint8) if padded == (N, M) else np.empty(padded, np.uint8)
-    atoms = octets.view(np.uint64).reshape(-1, 8, words.shape[1])  # eight atoms in a word
-    for b in range(8):
-        np.right_shift(words, np.uint64(b), out=atoms[:, b])
-    atoms &= np.uint64(0x0101010101010101)
-    if padded != (N, M):
-        rows[:] = octets[:N, :M].view(np.bool_)
+def pack_with_numpy(rows: Mask, planes: Planes, threads: int = 1, *, in_order: bool = True) -> None:
+    """Fill planes with boolean rows, and with zeros beyond them."""
+    given = rows.view(np.uint8)
+
+    def pack_part(first: int, sets: Octets, bits: Octets, octets: Octets) -> None:
+        sets[:] = 0
+        for b, part in enumerate(_parts(given, octets.shape[1], first, len(sets), in_order)):
+            np.not_equal(part, 0, out=bits[: len(part)].view(np.bool_))
+            bits[len(part) :] = 0
+            words = _words(bits)
+            np.left_shift(words, np.uint64(b), out=words)
+            np.bitwise_or(_words(sets), words, out=_words(sets))
+        octets[:, first : first + len(sets)] = sets.T
+
+    _run_parts(planes, pack_part, threads)
+
+
+def unpack_with_numpy(
+    planes: Planes, rows: Mask, threads: int = 1, *, in_order: bool = True
+) -> None:
+    """Fill boolean rows with the first fact sets of planes."""
+    target = rows.view(np.uint8)
+
+    def unpack_part(first: int, sets: Octets, bits: Octets, octets: Octets) -> None:
+        sets[:] = octets[:, first : first + len(sets)].T
+        words = _words(bits)
+        for b, part in enumerate(_parts(target, octets.shape[1], first, len(sets), in_order)):
+            np.right_shift(_words(sets), np.uint64(b), out=words)
+            np.bitwise_and(words, np.uint64(0x0101010101010101), out=words)
+            part[:] = bits[: len(part)]
+
+    _run_parts(planes, unpack_part, threads)
+
+
+def _parts(rows: Octets, K: int, first: int, size: int, in_order: bool) -> list[Octets]:
+    """Return the rows of each bit of these bytes; fewer where the rows end."""
+    if in_order:
+        return [rows[8 * first + b : 8 * (first + size) : 8] for b in range(8)]
+    return [rows[b * K + first : b * K + first + size] for b in range(8)]
+
+
+def _words(octets: Octets) -> Planes:
+    return octets.reshape(-1).view(np.uint64)
+
+
+def _run_parts(planes: Planes, work: Callable[..., None], threads: int) -> None:
+    """Call `work` for each part of the bytes of a row, with memory for the sets of the part."""
+    octets = planes.view(np.uint8)  # (M, K)
+    M, K = octets.shape
+    size = min(K, _PART)
+    starts = iter(range(0, K, size))  # shared: each thread takes the next part when it is free
+
+    def run() -> None:
+        sets, bits = np.empty((2, size, M), np.uint8)
+        for first in starts:
+            work(first, sets[: K - first], bits[: K - first], octets)
+
+    run_in_threads(run, min(threads, -(-K // size)))
 
 
 # ---- Loops
