@@ -734,3 +734,23 @@ def test_a_compiler_takes_the_closure_along_proofs_that_is_there(
     model._proofs = made
     assert slope_of_c() == [0.0, 1.0, 0.0]
     assert model._proofs is not made  # the rules are others now
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_small_model_says_the_same_bits_in_every_mode(form: Any, dtype: torch.dtype) -> None:
+    model = oracle(generators.chain(9), form=form, dtype=dtype)
+    state = torch.rand(5, model.M, generator=torch.Generator().manual_seed(3)).to(dtype)
+    leaf = state.clone().requires_grad_()
+    expected = model(leaf, 6).detach()
+    with torch.no_grad():
+        found = [model(state, 6), model(state, 6), model.iterate(state, 6).final]
+        steps = state
+        for _ in range(6):
+            steps = model.step(steps)
+    found += [steps, *(model(leaf, 6, memory=memory).detach() for memory in ("sqrt", "all"))]
+    with torch.inference_mode():
+        found.append(model(state, 6))
+    with model.fixed():
+        found.append(model(state, 6))
+    assert all(torch.equal(expected, other) for other in found)
