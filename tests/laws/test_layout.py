@@ -112,7 +112,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
             Requirements Violations Report RequirementsLayer RequirementsCertificate
             RequirementsPlan Change Changes
         """,
-        lg.learning: "FitResult Evidence HistoryEntry Alignment alignment ProgressBar",
+        lg.learning: "ClassRules RuleStatistics FitResult Evidence HistoryEntry Alignment alignment ProgressBar",
         lg.paper: """
             validation report charts paper_window PaperWindow perturb flip_bound flip_probability
             misroute_bound critical_sigma parameter_count lower_bound_bits gradient_report

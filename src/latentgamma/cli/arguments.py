@@ -416,6 +416,12 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     add("targets", metavar="TARGETS", nargs="?",
         help="a second table with the state after each example of the first; with --relational, "
              "the examples: pos(atom). and neg(atom).")  # fmt: skip
+    add("--label", metavar="COLUMN",
+        help="learn rules for the classes in this column of an ordinary table, from its numbers, "
+             "categories, dates and missing values")  # fmt: skip
+    add("--form", choices=("auto", "rules", "points"), default="auto",
+        help="with --label, a decision list or a points score; by default whichever predicts "
+             "better")  # fmt: skip
     add("--relational", action="store_true",
         help="learn rules with variables from examples of a relation")  # fmt: skip
     add("--invent", type=_count, metavar="N",
@@ -447,7 +453,7 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-body",
         type=_count,
         metavar="N",
-        help="the largest body; by default 8, and 6 with --relational",
+        help="the largest body; by default 8, 6 with --relational, and 5 with --label",
     )
     add("--noise", type=_noise, default=0.0, metavar="FRACTION",
         help="the fraction of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
@@ -462,8 +468,8 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
              "closed sets")  # fmt: skip
     add("--device", default="cpu", help="the device to train on; by default cpu")
     add("-o", "--output", metavar="RULES",
-        help="write the rules: .lp, .cnf or .json, or one of them and .gz; by default they are "
-             "printed")  # fmt: skip
+        help="write the rules: .lp, .cnf or .json, or one of them and .gz; with --label also .sql and "
+             ".py; by default they are printed")  # fmt: skip
     add("--model", metavar="FILE", help="write the network (.safetensors)")
     _add_plot(parser, "the learning curve")
     add("--explain", metavar="HEAD", action="append", default=[],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import latentgamma as lg
 from latentgamma._atomic_write import write_text
 from latentgamma._checkpoint import delete_checkpoint, finished_pieces
+from latentgamma._progress import ProgressBar
 from latentgamma._text import quantity
 from latentgamma.cli.commands import UsageError, check_device, check_outputs, check_picture
 from latentgamma.cli.console import (
@@ -25,6 +26,7 @@ from latentgamma.cli.console import (
 from latentgamma.cli.main import with_options
 from latentgamma.errors import DataError, unknown_atoms
 from latentgamma.learning.data import observe
+from latentgamma.learning.estimator import fit_table
 from latentgamma.learning.result import rule_lines, summary_lines
 from latentgamma.program.files import is_rule_text
 from latentgamma.program.program import require_definite
@@ -178,6 +180,78 @@ def _print_relational_result(
         screen.line(mark + line, style)
 
 
+# ---- `learn --label`: from an ordinary table to rules for its classes
+
+#: Options of `learn` that rules for the classes of a table do not have, with their defaults.
+_OTHERS_THAN_LABEL: dict[str, Any] = {
+    "targets": None,
+    "relational": False,
+    "kind": "transitions",
+    "heads": [],
+    "bodies": [],
+    "forbid": [],
+    "known": None,
+    "refine": False,
+    "holdout": None,
+    "device": "cpu",
+    "model": None,
+    "checkpoint": None,
+    "fresh": False,
+    "explain": [],
+}
+
+
+def learn_label(args: argparse.Namespace) -> int:
+    """Print the rules for the classes of a table; return 0, or 1 if there is none."""
+    for name, default in _OTHERS_THAN_LABEL.items():
+        if getattr(args, name) != default:
+            raise UsageError(f"{_option(name)} has no meaning with --label")
+    refuse_relational_options(args)
+    check_picture(args.plot)
+    check_outputs({"--output": args.output, "--plot": args.plot}, {"DATA": args.data})
+    if args.output and not args.output.endswith((".sql", ".py")):
+        is_rule_text(args.output)  # the name must say what to write
+    options: dict[str, Any] = {"form": args.form, "method": args.method, "seed": args.seed}
+    if args.noise not in (0.0, "auto"):
+        options["noise"] = args.noise
+    if args.max_body is not None:
+        options["max_body"] = args.max_body
+    bar = ProgressBar()
+    try:
+        classifier = fit_table(
+            _source(args.data),
+            args.label,
+            delimiter=_delimiter(args.delimiter),
+            ignore=tuple(name.strip() for names in args.ignore for name in names.split(",")),
+            progress=bar,
+            **options,
+        )
+    except KeyboardInterrupt:
+        bar.close()
+        return report_interruption(None)
+    bar.close()
+    if args.output and args.output.endswith(".sql"):
+        write_text(args.output, f"{classifier.to_sql()};\n")
+    elif args.output and args.output.endswith(".py"):
+        write_text(args.output, classifier.to_python())
+    elif args.output:
+        lg.save(classifier.program_, args.output)
+    if args.plot:
+        lg.plot.rules(classifier, args.plot)
+    screen = Screen()
+    if args.json:
+        screen.json(classifier.to_dict())
+    else:
+        for line in classifier.summary().splitlines():
+            screen.line(line)
+    write_output()
+    return 0 if any(one.bodies for one in classifier.class_rules_) else 1
+
+
+def _option(name: str) -> str:
+    return "TARGETS" if name == "targets" else f"--{name.replace('_', '-')}"
+
+
 # ---- The command `learn`: from examples to a program, with what the data say about each rule
 
 #: Added to the name of the output, or else of the data.
@@ -188,6 +262,10 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 def learn(args: argparse.Namespace) -> int:
     """Print what was learned; return 0, or 1 if the network is not proved equal to the rules."""
+    if args.label is not None:
+        return learn_label(args)
+    if args.form != "auto":
+        raise UsageError("--form is only for --label")
     if args.relational:
         return learn_relational(args)
     refuse_relational_options(args)

@@ -8,7 +8,8 @@ import importlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +33,8 @@ TRAJECTORY = "trajectory"
 #: In one table, the mark at the end of a column that holds an atom after the step.
 NEXT = "'"
 
-_MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "?"))
+#: Cells without a value, in lower case.
+MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "?"))
 _WORDS = {"true": 1.0, "yes": 1.0, "t": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "f": 0.0, "n": 0.0}
 _EXPECTED = "expected 0, 1, yes, no, true, false, a probability, or an empty cell"
 
@@ -65,7 +67,7 @@ def parse_cell(text: str) -> float:
     (1.0, 0.25, 0.0)
     """
     word = text.strip().lower()
-    if word in _MISSING:
+    if word in MISSING:
         return np.nan
     if word in _WORDS:
         return _WORDS[word]
@@ -253,19 +255,31 @@ def read_table(
         DataError: the file is not there, or a cell is no truth value; the message names file,
             line and column.
     """
-    kind = suffix(path)
-    if kind == ".npz":
+    if suffix(path) == ".npz":
         raise DataError(f"{path.name} must come alone: a .npz file has its own targets")
+    if table_suffix(path) == ".parquet":
+        return read_frame(read_parquet(path), path.name, ignore)
+    with opened(path) as file:
+        return read_text_table(file, path.name, delimiter=delimiter, ignore=ignore)
+
+
+def table_suffix(path: Path) -> str:
+    """Return the suffix of a table, which must be there."""
+    kind = suffix(path)
     if kind not in (*_TEXT_SUFFIXES, ".parquet"):
         raise DataError(
             f"examples come as a .csv, .tsv, .parquet, .npy or .npz file, and {path.name!r} is none"
         )
     _check_file(path)
-    if kind == ".parquet":
-        return _read_parquet(path, ignore)
+    return kind
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file of bytes; a DataError says why it cannot be read."""
     try:
         with path.open("rb") as file:
-            return read_text_table(file, path.name, delimiter=delimiter, ignore=ignore)
+            yield file
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
 
@@ -278,27 +292,10 @@ def read_text_table(
     ignore: tuple[str, ...] = (),
 ) -> ValueTable:
     """Return the values of an open file of text, compressed by gzip or not."""
-    raw = file.read()
-    try:
-        if isinstance(raw, bytes):
-            raw = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
-        lines = _lines(raw, delimiter)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is damaged: {error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{name} is not a table in UTF-8: {error}") from None
-    if not lines:
-        raise DataError(f"{name} is empty; the first line names the atoms")
-    names = [cell.strip() for cell in lines[0][1]]
-    check_columns(names, name)
+    names, lines = read_cells(file, name, delimiter)
     kept = columns_without(names, ignore, name)
-    values = np.empty((len(lines) - 1, len(kept)))
-    for row, (number, cells) in zip(values, lines[1:], strict=True):
-        if len(cells) != len(names):
-            raise DataError(
-                f"{name}, line {number}: expected {len(names)} cells, one per column, "
-                f"but found {len(cells)}"
-            )
+    values = np.empty((len(lines), len(kept)))
+    for row, (number, cells) in zip(values, lines, strict=True):
         for place, i in enumerate(kept):
             if names[i] == TRAJECTORY:
                 continue
@@ -310,9 +307,47 @@ def read_text_table(
     if TRAJECTORY in names:  # a trajectory may be called anything
         place = kept[names.index(TRAJECTORY)]
         values[:, names.index(TRAJECTORY)] = number_names(
-            cells[place].strip() for _, cells in lines[1:]
+            cells[place].strip() for _, cells in lines
         )
     return ValueTable(values, names, name)
+
+
+def read_cells(
+    file: IO[Any], name: str, delimiter: str | None = None
+) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the names of the columns of an open file of text, and its lines cut into cells.
+
+    Args:
+        file: the file, compressed by gzip or not.
+        name: what messages call it.
+        delimiter: what separates the cells; by default it is read off the first line.
+
+    Returns:
+        The names, and for each line with examples its number and its cells.
+
+    Raises:
+        DataError: it is not a table: not UTF-8, empty, or a line has too many or too few cells.
+    """
+    raw = file.read()
+    try:
+        if isinstance(raw, bytes):
+            raw = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+        lines = _lines(raw, delimiter)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name} is damaged: {error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{name} is not a table in UTF-8: {error}") from None
+    if not lines:
+        raise DataError(f"{name} is empty; the first line names the columns")
+    names = [cell.strip() for cell in lines[0][1]]
+    check_columns(names, name)
+    for number, cells in lines[1:]:
+        if len(cells) != len(names):
+            raise DataError(
+                f"{name}, line {number}: expected {len(names)} cells, one per column, "
+                f"but found {len(cells)}"
+            )
+    return names, lines[1:]
 
 
 def _lines(text: str, delimiter: str | None) -> list[tuple[int, list[str]]]:
@@ -327,7 +362,8 @@ def _delimiter(text: str) -> str:
     return next((mark for mark in DELIMITERS if mark in first), ",")
 
 
-def _read_parquet(path: Path, ignore: tuple[str, ...]) -> ValueTable:
+def read_parquet(path: Path) -> Any:
+    """Return the table of a .parquet file, as pyarrow has it."""
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
@@ -336,10 +372,9 @@ def _read_parquet(path: Path, ignore: tuple[str, ...]) -> ValueTable:
             f"pip install pyarrow, or save the table as CSV"
         ) from None
     try:
-        table = parquet.read_table(path)
+        return parquet.read_table(path)
     except Exception as error:  # pyarrow says little of what it raises on a damaged file
         raise DataError(f"{path.name} is not a Parquet table: {error}") from None
-    return read_frame(table, path.name, ignore)
 
 
 def _check_file(path: Path) -> None:

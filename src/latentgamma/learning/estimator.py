@@ -4,58 +4,83 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
-from typing import Any
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from typing import Literal as OneOf
 
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma.errors import ArgumentError, DataError
-from latentgamma.learning.bodies import covered, packed_words
-from latentgamma.learning.data import (
-    ValueTable,
-    check_values,
-    is_frame,
-    number_rows,
-    read_frame,
+from latentgamma._arguments import one_of, real_number, whole_number, wrong
+from latentgamma._display import Display, Displayed
+from latentgamma._text import listing, quantity
+from latentgamma.errors import ArgumentError, DataError, unknown_atoms
+from latentgamma.learning.class_rules import PYTHON_HEADER, ClassRules, RuleStatistics, statistics
+from latentgamma.learning.columns import (
+    Column,
+    TableLiterals,
+    holds,
+    literals_of,
+    read_columns,
+    read_file,
+    same_columns,
 )
+from latentgamma.learning.data import is_frame, is_path
 from latentgamma.learning.fit import fit
-from latentgamma.learning.options import Method, Noise
+from latentgamma.learning.forms import Form, Learned, Progress, learn_form, make_list, make_score
+from latentgamma.learning.lists import ListSearch
+from latentgamma.learning.literals import Body, Floats, Literals
+from latentgamma.learning.options import Method
 from latentgamma.learning.result import FitResult
+from latentgamma.program.conditions import is_missing
 from latentgamma.program.facts import Mask
-from latentgamma.program.program import Rule
+from latentgamma.program.names import quote, quote_argument
+from latentgamma.program.program import Program, Rule
 
-#: The name of a feature that is false.
-_NOT = "not "
-#: The smallest fraction of wrong labels that is assumed where rows contradict each other.
-_LEAST_NOISE = 0.01
+ClassWeight: TypeAlias = Mapping[Any, float] | OneOf["balanced"] | None
+
+#: Classes of which the second is what rules are about.
+_TRUTH = ([0, 1], ["no", "yes"], ["n", "y"], ["false", "true"], ["False", "True"])
+#: Cells up to which the exact search is tried on columns that are true or false.
+_MOST_EXACT = 20_000
+#: Atoms up to which the exact search is tried although no list is always right.
+_MOST_COMPLETE = 12
 
 
-class RuleClassifier:
-    """A classifier that learns rules from true and false features.
+class RuleClassifier(Displayed):
+    """A classifier that learns a few readable rules from a table.
 
-    It works in a `Pipeline` and in `cross_val_score` of scikit-learn. With two classes rules are
-    learned for the second one, and a row that no rule applies to gets the first. With more, rules
-    are learned for each class: a row gets the class of the rule with the highest confidence that
-    applies to it, or else the most frequent class. A matrix y of 0 and 1 has one column for each
-    of several outputs.
+    Columns may hold numbers, categories, dates, truth values, and missing values. Rules are kept if
+    they save more bits of the labels than they take, so no noise level is needed; see the page
+    "Rules from tables". A decision list or a points score is learned, whichever predicts better,
+    or nothing. With more than two classes each has its own; a row gets the class with the highest
+    probability. A matrix y of 0 and 1 has one column for each of several outputs.
 
     Args:
-        negation: whether rules may use that a feature is false, as the atom `not a`.
-        method: "auto", "symbolic" or "gradient", as in `fit`.
-        noise: the fraction of wrong labels; "auto" is 0 unless rows with equal features have
-            different labels; then the fraction of labels that the majority of such rows refutes.
-        max_body: the largest body; by default 8.
+        form: "rules", "points", or "auto" to choose by cross-validation.
+        max_body: the most conditions of a rule.
+        class_weight: what a wrong decision costs for each class; "balanced" is one over its rate.
+            This changes decisions and the program, not the probabilities.
+        negation: whether rules may use that a condition does not hold.
+        noise: the fraction of wrong labels, if it is known, for columns that are true or false:
+            rules are then searched for as by `fit`.
+        method: with `noise`, "auto", "symbolic" or "gradient", as in `fit`.
         seed: the seed of everything random.
 
     Attributes:
-        rules_: the learned rules.
+        program_: the rules that decide, as a program over conditions.
+        rules_: the rules of that program.
+        class_rules_: for each class or output, its rules with probabilities.
         classes_: the classes.
-        result_: what `fit` returned, with the evidence for each rule.
-        n_features_in_: the number of features.
-        feature_names_in_: the names of the features.
+        notes_: what is remarkable about the table or the rules.
+        result_: what `fit` returned where the exact search was used, with its proof; else None.
+        n_features_in_: the number of columns.
+        feature_names_in_: the names of the columns, if the table has any.
 
-    >>> classifier = RuleClassifier().fit([[1, 1], [1, 0], [0, 1], [0, 0]], [1, 0, 0, 0])
+    >>> classifier = RuleClassifier().fit([[1, 1], [1, 0], [0, 1], [0, 0]] * 8, [1, 0, 0, 0] * 8)
     >>> print(*classifier.rules_)
     y :- x0, x1.
     >>> classifier.predict([[1, 1], [0, 1]]).tolist()
@@ -65,146 +90,604 @@ class RuleClassifier:
     def __init__(
         self,
         *,
+        form: OneOf["auto", "rules", "points"] = "auto",
+        max_body: int = 5,
+        class_weight: ClassWeight = None,
         negation: bool = True,
+        noise: float | None = None,
         method: Method = "auto",
-        noise: Noise = "auto",
-        max_body: int | None = None,
         seed: int = 0,
     ) -> None:
-        self.negation = negation
-        self.method = method
-        self.noise = noise
+        self.form = form
         self.max_body = max_body
+        self.class_weight = class_weight
+        self.negation = negation
+        self.noise = noise
+        self.method = method
         self.seed = seed
 
     # ---- Learning
 
-    def fit(self, X: Any, y: Any) -> RuleClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | None = None
+    ) -> RuleClassifier:
         """Learn rules, and return this object.
 
         Args:
-            X: features, (n, m): an array, a data frame, or a sparse matrix of 0 and 1.
+            X: a data frame, columns by name in a dictionary, or a matrix, (n, m).
             y: the class of each row, (n,), or 0 and 1 for several outputs, (n, k).
+            sample_weight: how often each row counts, (n,); by default once.
+            progress: called with the stage, and the number of steps done and of all steps, for
+                example a `ProgressBar()`.
 
         Returns:
-            The same object, with `rules_`, `classes_` and `result_`.
+            The same object, fitted.
 
         Raises:
-            DataError: the features are not from 0 to 1, a class is missing, or the shapes do
-                not fit.
+            DataError: the table or the labels cannot be learned from; the message says why.
+            ArgumentError: an option has a value that it cannot have.
         """
-        states, names = _features(X)
-        self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, object)
-        labels, heads = self._outputs(y, names)
-        if len(labels) != len(states):
-            raise DataError(f"X has {len(states)} rows, but y has {len(labels)}")
-        self._heads = heads
-        literals, atoms = self._literals(states)
-        noise = _estimated_noise(states, labels) if self.noise == "auto" else self.noise
-        before = np.hstack([literals, np.zeros_like(labels)])
-        self.result_: FitResult = fit(
-            before,
-            np.hstack([literals, labels]),
+        columns = read_columns(X)
+        self.n_features_in_ = len(columns)
+        if is_frame(X) or isinstance(X, Mapping):
+            self.feature_names_in_ = np.array([column.name for column in columns], object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self._fit(columns, y, _label_name(y), sample_weight, progress)
+
+    def _fit(
+        self, columns: Sequence[Column], y: Any, label: str, sample_weight: Any,
+        progress: Progress | None,
+    ) -> RuleClassifier:  # fmt: skip
+        self._check_options()
+        n = len(columns[0].values)
+        if y is None:
+            raise DataError("requires y to be passed, but the target y is None")
+        weights = _weights(sample_weight, n)
+        heads, labels = self._outputs(y, label, n, weights)
+        if not (weights > 0).all():  # rows without weight are as if they were not there
+            kept = weights > 0
+            columns = [Column(one.name, one.kind, one.values[kept]) for one in columns]
+            labels, weights = labels[kept], weights[kept]
+        heads = _different(heads, columns)
+        table = literals_of(columns, weights)
+        if not self.negation:
+            table = _without_negation(table)
+        self.notes_ = [*table.notes]
+        self._columns = [Column(one.name, one.kind, one.values[:0]) for one in columns]
+        self.result_: FitResult | None = None
+        if self.noise is not None:
+            learned = self._search_exactly(table, heads, labels, weights, self.noise)
+        else:
+            learned = self._learn(table, heads, labels, weights, progress or _no_progress)
+        self._finish(table, heads, labels, weights, learned)
+        return self
+
+    def _check_options(self) -> None:
+        one_of("form", self.form, ("auto", "rules", "points"))
+        whole_number("max_body", self.max_body, 1)
+        whole_number("seed", self.seed)
+        if self.noise is not None:
+            real_number("noise", self.noise, "a share from 0 to 0.5, 0.5 excluded, or None",
+                        lambda share: 0 <= share < 0.5)  # fmt: skip
+        if self.method != "auto" and self.noise is None:
+            raise ArgumentError("method is used with noise only; pass noise, or leave it out")
+        if not (
+            self.class_weight is None
+            or self.class_weight == "balanced"
+            or isinstance(self.class_weight, Mapping)
+        ):
+            raise wrong("class_weight", "a dictionary, 'balanced' or None", self.class_weight)
+
+    def _outputs(self, y: Any, label: str, n: int, weights: Floats) -> tuple[list[str], Mask]:
+        """Return the atoms to learn, and which rows are positive for each. (n, k)."""
+        self._several = False
+        shape = (n, len(y.columns)) if is_frame(y) else np.asarray(y).shape
+        if len(shape) == 2 and shape[1] > 1:
+            outputs = read_columns(y, "y")
+            wrong_kind = [one.name for one in outputs if one.kind != "boolean"]
+            if wrong_kind:
+                raise DataError(f"y, column {wrong_kind[0]!r}: several outputs are 0 and 1")
+            self._several = True
+            self.classes_: npt.NDArray[Any] = np.array([0, 1])
+            labels = np.stack([one.values for one in outputs], axis=1)
+            _check_length(labels, n)
+            names = [one.name if is_frame(y) else f"y{i}" for i, one in enumerate(outputs)]
+            return names, labels
+        values = _classes(y)
+        _check_length(values, n)
+        self.classes_ = np.unique(values[weights > 0])
+        if len(self.classes_) < 2:
+            raise DataError(
+                f"y has only one class, {self.classes_.tolist()[0]!r}; rules tell at least two apart"
+            )
+        if len(self.classes_) > max(20, n // 2):
+            raise DataError(
+                f"y has {len(self.classes_):,} different values in {n:,} rows: Unknown label type: "
+                f"continuous. Rules are about classes; cut the numbers into a few"
+            )
+        if len(self.classes_) == 2:
+            first, second = self.classes_.tolist()
+            named = [first, second] in _TRUTH
+            head = label if named else f"{label}({quote_argument(str(second))})"
+            return [head], (values == self.classes_[1])[:, None]
+        heads = [f"{label}({quote_argument(str(one))})" for one in self.classes_.tolist()]
+        return heads, values[:, None] == self.classes_
+
+    def _learn(
+        self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
+        progress: Progress,
+    ) -> list[Learned]:  # fmt: skip
+        forms: Any = ("rules", "points") if self.form == "auto" else (self.form,)
+        learned = []
+        for k in range(len(heads)):
+            task = f"{heads[k]}: " if len(heads) > 1 else ""
+
+            def report(stage: str, done: int, total: int, k: int = k, task: str = task) -> None:
+                progress(f"{task}{stage}", k * total + done, len(heads) * total)
+
+            learned.append(
+                learn_form(
+                    table.literals, _sides(labels[:, k], weights), max_body=self.max_body,
+                    forms=forms, seed=self.seed, progress=report,
+                )
+            )  # fmt: skip
+        self._note_copies(table, labels)
+        exact = self._exact_where_possible(table, heads, labels, weights, learned)
+        return exact or learned
+
+    def _note_copies(self, table: TableLiterals, labels: Mask) -> None:
+        for j in range(table.literals.m):
+            rows = table.literals.holds(j)
+            for column in labels.T:
+                if (rows == column).all():
+                    name = table.columns[int(table.literals.column[j])].name
+                    self.notes_.append(
+                        f"column {name!r} alone decides every row: is it a copy of the label?"
+                    )
+
+    def _exact_where_possible(
+        self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
+        learned: Sequence[Learned],
+    ) -> list[Learned] | None:  # fmt: skip
+        """Return the smallest rules that are always right, if they describe the labels as well.
+
+        This search is complete for columns that are true or false, and proves what it finds.
+        """
+        columns = table.columns
+        if (
+            self.form == "points"
+            or any(column.kind != "boolean" for column in columns)
+            or (weights != 1).any()
+            or len(weights) * len(columns) > _MOST_EXACT
+        ):
+            return None
+        always_right = all(
+            one.form.name == "rules" and all(0 in counts for counts in one.form.counts)
+            for one in learned
+        )
+        complete = len(columns) <= _MOST_COMPLETE and _consistent(table.literals.codes, labels)
+        if not (always_right or complete):
+            return None
+        found = self._search_exactly(table, heads, labels, weights, 0.0)
+        for k, (new, old) in enumerate(zip(found, learned, strict=True)):
+            search = ListSearch(table.literals, _sides(labels[:, k], weights), self.max_body)
+            if not new.form.bodies or search.total(new.form.bodies) > search.total(
+                old.form.bodies if old.form.name == "rules" else []
+            ):
+                self.result_ = None
+                return None
+        return found
+
+    def _search_exactly(
+        self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
+        noise: float,
+    ) -> list[Learned]:  # fmt: skip
+        """Return the rules that `lg.fit` finds, which learns from atoms."""
+        other = [column for column in table.columns if column.kind != "boolean"]
+        if other:
+            raise ArgumentError(
+                f"noise is for columns that are true or false, and {other[0].name!r} holds "
+                f"{other[0].kind}s; leave noise out"
+            )
+        literals = table.literals
+        atoms = [str(literal) for literal in literals.names]
+        states = np.zeros((literals.n, literals.m), np.bool_)
+        for j in range(literals.m):
+            states[:, j] = literals.holds(j)
+        self.result_ = fit(
+            np.hstack([states, np.zeros_like(labels)]),
+            np.hstack([states, labels]),
             atoms=[*atoms, *heads],
             heads=heads,
             bodies=atoms,
             method=self.method,
             noise=noise,
-            max_body=self.max_body,
+            max_body=max(self.max_body, 8) if noise == 0 and self.noise is None else self.max_body,
             seed=self.seed,
             holdout=0.0,
         )
-        self.rules_: tuple[Rule, ...] = tuple(self.result_.program.rules)
-        return self
+        place = {name: j for j, name in enumerate(atoms)}
+        found = []
+        for k, head in enumerate(heads):
+            mine = [one for one in self.result_.evidence if one.rule.heads[0] == head]
+            mine.sort(key=lambda one: -one.confidence)
+            bodies = [tuple(sorted(place[name] for name in one.rule.body)) for one in mine]
+            search = ListSearch(literals, _sides(labels[:, k], weights), self.max_body)
+            bodies = [body for body in bodies if body]
+            form = make_list(search, bodies) if bodies else Form("nothing", (), search.base)
+            found.append(Learned(form))
+        return found
 
-    def _outputs(self, y: Any, names: Sequence[str]) -> tuple[Mask, list[str]]:
-        """Return the labels to learn, one column each, and their names."""
-        if is_frame(y):
-            observed, columns = _features(y, "y")
-            self.classes_: npt.NDArray[Any] = np.array([0, 1])
-            self._default, self._several = 0, True
-            return observed, _different(columns, names)
-        values = np.asarray(y)
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.ndim == 1:
-            _check_classes(values if values.dtype.kind in "biu" else np.asarray(y, object))
-        self._several = values.ndim == 2
-        if self._several:
-            self.classes_, self._default = np.array([0, 1]), 0
-            labels, _ = _features(values, "y")
-            return labels, _different([f"y{i}" for i in range(labels.shape[1])], names)
-        if values.ndim != 1 or not len(values):
-            raise DataError(f"y must have shape (n,) or (n, k), but has {values.shape}")
-        self.classes_, index, counts = np.unique(values, return_inverse=True, return_counts=True)
-        name = str(getattr(y, "name", None) or "y")
+    def _finish(
+        self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
+        learned: Sequence[Learned],
+    ) -> None:  # fmt: skip
+        """Keep what was learned, with its statistics, and the program."""
+        self._costs = self._class_costs(labels, weights)
+        rules = []
+        for k, (head, one) in enumerate(zip(heads, learned, strict=True)):
+            rules.append(
+                _class_rules(head, one, table, _sides(labels[:, k], weights), self._threshold(k))
+            )
+            if one.form.name == "nothing":
+                self.notes_.append(f"{quote(head)}: no rule pays for itself; {rules[-1].nearest}")
+        self._set(rules)
+
+    def _set(self, rules: Sequence[ClassRules]) -> None:
+        self.class_rules_: tuple[ClassRules, ...] = tuple(rules)
+        program = [rule for one in rules for rule in one.rules()]
+        if not self._several and len(self.classes_) > 2:
+            default = max(rules, key=lambda one: one.form.base).head
+            others = frozenset(one.head for one in rules) - {default}
+            program.append(Rule((default,), frozenset(), others))
+        self.program_ = Program.from_rules(program)
+        self.rules_: tuple[Rule, ...] = tuple(program)
+
+    def _class_costs(self, labels: Mask, weights: Floats) -> Floats:
+        """Return what a wrong decision costs, for each class. (classes,)."""
+        costs = np.ones(len(self.classes_))
+        if self.class_weight is None or self._several:
+            return costs
+        rates = weights @ labels / weights.sum()
         if len(self.classes_) == 2:
-            self._default = 0
-            return (index == 1)[:, None], _different([name], names)
-        self._default = int(counts.argmax())
-        labels = index[:, None] == np.arange(len(self.classes_))
-        return labels, _different([f"{name} = {one}" for one in self.classes_.tolist()], names)
+            rates = np.array([1 - rates[0], rates[0]])
+        if self.class_weight == "balanced":
+            return np.asarray(1 / (len(rates) * np.maximum(rates, 1e-12)))
+        assert isinstance(self.class_weight, Mapping)
+        for name, cost in self.class_weight.items():
+            at = np.flatnonzero(self.classes_ == name)
+            if not len(at):
+                known = listing([repr(one) for one in self.classes_.tolist()], 5)
+                raise ArgumentError(f"class_weight names {name!r}, but the classes are {known}")
+            costs[at[0]] = real_number("class_weight", cost, "numbers from 0 on", lambda c: c >= 0)
+        return costs
 
-    def _literals(self, states: Mask) -> tuple[Mask, list[str]]:
-        names = [str(name) for name in self.feature_names_in_]
-        if not self.negation:
-            return states, names
-        return np.hstack([states, ~states]), [*names, *(_NOT + name for name in names)]
+    def _threshold(self, k: int) -> float:
+        """Return above which probability an output is decided."""
+        if self._several or len(self.classes_) > 2:
+            return 0.5
+        return float(np.clip(self._costs[0] / max(self._costs.sum(), 1e-300), 1e-9, 1 - 1e-9))
 
     # ---- Prediction
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the probability of each class, or of each of several outputs.
+
+        Args:
+            X: a table with the columns of `fit`.
+
+        Returns:
+            Probabilities, (n, classes); with several outputs, (n, k).
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+            DataError: the columns are other ones than in `fit`.
+        """
+        columns = self._read(X)
+        n = len(next(iter(columns.values())).values)
+        p = np.stack([one.probability(columns, n) for one in self.class_rules_], axis=1)
+        if self._several:
+            return p
+        if len(self.classes_) == 2:
+            return np.hstack([1 - p, p])
+        return np.asarray(p / p.sum(1, keepdims=True))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class of each row.
 
         Args:
-            X: features, as in `fit`.
+            X: a table with the columns of `fit`.
 
         Returns:
             Classes, (n,), or 0 and 1 for several outputs, (n, k).
 
         Raises:
             ArgumentError: `fit` was not called before.
-            DataError: the features are other ones than in `fit`.
+            DataError: the columns are other ones than in `fit`.
         """
-        if not hasattr(self, "rules_"):
-            raise ArgumentError("this RuleClassifier has no rules yet: call fit first")
-        states, names = _features(X)
-        if states.shape[1] != self.n_features_in_:
-            raise DataError(f"expected {self.n_features_in_} features, but found {states.shape[1]}")
-        if is_frame(X) and names != self.feature_names_in_.tolist():
-            raise DataError("the features must have the names and the order that they had in fit")
-        literals, atoms = self._literals(states)
-        place = {name: i for i, name in enumerate(atoms)}
-        score = np.zeros((len(states), len(self._heads)))  # the confidence of the best rule
-        for one in self.result_.evidence:
-            rows = covered(literals, [place[name] for name in one.rule.body])
-            column = score[:, self._heads.index(one.rule.heads[0])]
-            column[rows] = np.maximum(column[rows], max(one.confidence, 1e-9))
+        p = self.predict_proba(X)
         if self._several:
-            return (score > 0).astype(np.int64)
-        if len(self.classes_) == 2:
-            return self.classes_[(score[:, 0] > 0).astype(np.int64)]
-        best = np.where(score.any(1), score.argmax(1), self._default)
-        return self.classes_[best]
+            return (p > 0.5).astype(np.int64)
+        return np.asarray(self.classes_[(p * self._costs).argmax(1)])
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the fraction of rows that are predicted right.
 
         Args:
-            X: features, as in `fit`.
+            X: a table with the columns of `fit`.
             y: the true classes, as in `fit`.
+            sample_weight: how often each row counts.
 
         Returns:
             A number from 0 to 1; with several outputs a row counts if all of them are right.
 
         Raises:
             ArgumentError: `fit` was not called before.
-            DataError: the features are other ones than in `fit`.
+            DataError: the columns are other ones than in `fit`.
         """
-        right = self.predict(X) == (_features(y, "y")[0] if is_frame(y) else np.asarray(y))
-        return float(right.all(1).mean() if right.ndim == 2 else right.mean())
+        predicted = self.predict(X)
+        if predicted.ndim == 2:
+            given = read_columns(y, "y")
+            right = (predicted == np.stack([one.values for one in given], axis=1)).all(1)
+        else:
+            right = predicted == _classes(y)
+        return float(np.average(right, weights=_weights(sample_weight, len(right))))
+
+    def _read(self, X: Any) -> dict[str, Column]:
+        if not hasattr(self, "class_rules_"):
+            raise _not_fitted("this RuleClassifier has no rules yet: call fit first")
+        return {column.name: column for column in same_columns(self._columns, X, "X")}
+
+    # ---- What was learned
+
+    def rule_table(self) -> list[RuleStatistics]:
+        """Return support, precision, recall, lift and interval of each rule.
+
+        Returns:
+            One row for each rule; in a decision list the rows that no rule covers come last.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+        """
+        self._fitted()
+        return [row for one in self.class_rules_ for row in one.statistics]
+
+    def summary(self) -> str:
+        """Return the rules, what the training rows say about them, and what was compared.
+
+        Returns:
+            Several lines of text.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+        """
+        self._fitted()
+        shown = self._display()
+        widths = [max(map(len, cells)) for cells in zip(shown.columns, *shown.rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if n >= shown.right else cell.ljust(width)
+                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in ([shown.columns, *shown.rows] if shown.rows else [])
+        ]
+        return "\n".join([shown.title, *shown.code, *lines, *shown.notes])
+
+    def _display(self) -> Display:
+        if not hasattr(self, "class_rules_"):
+            return Display(repr(self))
+        several = len(self.class_rules_) > 1
+        rows = []
+        for one in self.class_rules_:
+            for row in one.statistics:
+                low, high = row.interval
+                said = f"{row.points:+d}" if row.points is not None else f"{row.probability:.2f}"
+                head = f"{one.head}: " if several else ""
+                rows.append([
+                    head + (str(row.rule) if row.rule else "–"), row.body, said, f"{row.support:,.10g}",
+                    f"{row.precision:.2f}", f"{row.recall:.2f}", f"{row.lift:.2f}",
+                    f"{low:.2f}–{high:.2f}",
+                ])  # fmt: skip
+        scored = any(one.form.score is not None for one in self.class_rules_)
+        says = "points" if scored else "p"
+        columns = ["rule", "if", says, "rows", "precision", "recall", "lift", "95%"]
+        count = sum(len(one.bodies) for one in self.class_rules_)
+        literals = sum(one.form.literals for one in self.class_rules_)
+        title = (
+            f"{quantity(count, 'rule')} with {quantity(literals, 'condition')} for "
+            f"{listing([quote(one.head) for one in self.class_rules_])}"
+        )
+        code = [line for one in self.class_rules_ for line in one.lines()]
+        return Display(title, code=code, columns=columns, rows=rows, right=2, notes=self._remarks())
+
+    def _remarks(self) -> list[str]:
+        remarks = []
+        for one in self.class_rules_:
+            if one.validated:
+                losses = ", ".join(f"{v.name} {v.loss:.3f}" for v in one.validated)
+                remarks.append(f"{quote(one.head)}: log-loss in cross-validation: {losses}")
+            for literal, others in one.alternatives:
+                remarks.append(f"{literal} holds in the same rows as {listing(list(others))}")
+        return [*remarks, *self.notes_]
+
+    def explain(self, row: Any) -> str:
+        """Return why one row gets its probabilities.
+
+        Args:
+            row: a dictionary from columns to values, or a sequence of values.
+
+        Returns:
+            For each class its probability, and the rules that apply with the values they look at.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+            DataError: a column has a value of another kind than in `fit`.
+        """
+        self._fitted()
+        names = [column.name for column in self._columns]
+        if hasattr(row, "to_dict"):
+            row = row.to_dict()
+        if isinstance(row, Mapping):
+            unknown = [str(name) for name in row if name not in names]
+            if unknown:
+                raise DataError(f"the row has columns that fit did not see: {listing(unknown)}")
+            values = [row.get(name) for name in names]
+        else:
+            values = list(row)
+            if len(values) != len(names):
+                raise DataError(
+                    f"the row has {len(values)} values, but fit saw {len(names)} columns"
+                )
+        given = same_columns(
+            self._columns, {n: [v] for n, v in zip(names, values, strict=True)}, "row"
+        )
+        columns = {column.name: column for column in given}
+        return "\n".join(line for one in self.class_rules_ for line in one.explain(columns))
+
+    def refit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, drop: Iterable[int] = ()
+    ) -> RuleClassifier:
+        """Return a classifier without some of the rules, whose numbers are estimated anew.
+
+        Its `notes_` say how much the log-loss on these rows changes.
+
+        Args:
+            X: a table with the columns of `fit`.
+            y: the class of each row.
+            sample_weight: how often each row counts.
+            drop: the numbers of the rules to drop, from 1 on, as in `summary()`; with several
+                classes, pairs (head, number).
+
+        Returns:
+            A new classifier.
+
+        Raises:
+            ArgumentError: there is no such rule, or `fit` was not called before.
+            DataError: the table cannot be used.
+        """
+        before = self.log_loss(X, y, sample_weight)
+        dropped = _dropped(drop, self.class_rules_)
+        new = RuleClassifier(**self.get_params())
+        columns = list(self._read(X).values())
+        weights = _weights(sample_weight, len(columns[0].values))
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(new, name, getattr(self, name))
+        _, labels = new._outputs(y, "y", len(weights), weights)
+        if new.classes_.tolist() != self.classes_.tolist():
+            raise DataError("y has other classes than in fit")
+        new.notes_, new._columns, new.result_ = [], self._columns, None
+        table = literals_of(columns, weights)
+        learned = []
+        for k, one in enumerate(self.class_rules_):
+            bodies = [
+                tuple(sorted(_number(table.literals, literal, columns) for literal in body))
+                for i, body in enumerate(one.bodies, 1)
+                if (one.head, i) not in dropped
+            ]
+            learned.append(
+                Learned(_refitted(table.literals, _sides(labels[:, k], weights), one, bodies))
+            )
+        new._finish(table, [one.head for one in self.class_rules_], labels, weights, learned)
+        after = new.log_loss(X, y, sample_weight)
+        new.notes_ = [f"log-loss {after:.4f} instead of {before:.4f} with all rules"]
+        return new
+
+    def log_loss(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the mean of −ln p over rows, where p is the probability of their class.
+
+        Args:
+            X: a table with the columns of `fit`.
+            y: the true classes.
+            sample_weight: how often each row counts.
+
+        Returns:
+            The log-loss, in nats; with several outputs, their sum.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+            DataError: the table cannot be used, or y has a class that `fit` did not see.
+        """
+        p = np.clip(self.predict_proba(X), 1e-15, 1.0)
+        weights = _weights(sample_weight, len(p))
+        if self._several:
+            true = np.stack([one.values for one in read_columns(y, "y")], axis=1)
+            losses = -np.log(np.where(true, p, np.clip(1 - p, 1e-15, 1.0))).sum(1)
+        else:
+            values = _classes(y)
+            at = np.searchsorted(self.classes_, values).clip(0, len(self.classes_) - 1)
+            if (self.classes_[at] != values).any():
+                raise DataError("y has a class that fit did not see")
+            losses = -np.log(p[np.arange(len(p)), at])
+        return float(np.average(losses, weights=weights))
+
+    # ---- As code
+
+    def to_sql(self, table: str = "data") -> str:
+        """Return a query that adds the probability of each class to a table.
+
+        Args:
+            table: the name of the table.
+
+        Returns:
+            A SELECT statement in standard SQL.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+        """
+        self._fitted()
+        columns = [f'{one.to_sql()} AS "{"p_" + one.head.replace(chr(34), chr(34) * 2)}"'
+                   for one in self.class_rules_]  # fmt: skip
+        return f"SELECT *,\n  {f',{chr(10)}  '.join(columns)}\nFROM {table}"
+
+    def to_python(self) -> str:
+        """Return the source of Python functions from a row to the probability of each class.
+
+        Returns:
+            A module without dependencies: `p_0`, `p_1` and so on take a dictionary.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+        """
+        self._fitted()
+        functions = [one.to_python(f"p_{i}") for i, one in enumerate(self.class_rules_)]
+        return "\n\n\n".join([PYTHON_HEADER.rstrip(), *functions, ""]).rstrip() + "\n"
+
+    def to_json(self) -> str:
+        """Return the rules with their numbers as JSON.
+
+        Returns:
+            The text of one JSON document.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+        """
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rules with their numbers as plain data.
+
+        Returns:
+            What `to_json` writes.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+        """
+        self._fitted()
+        return {
+            "classes": self.classes_.tolist(),
+            "columns": [{"name": one.name, "kind": one.kind} for one in self._columns],
+            "outputs": [one.to_dict() for one in self.class_rules_],
+            "program": str(self.program_),
+            "notes": list(self.notes_),
+        }
 
     # ---- For scikit-learn
+
+    def _fitted(self) -> None:
+        if not hasattr(self, "class_rules_"):
+            raise _not_fitted("this RuleClassifier has no rules yet: call fit first")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor.
@@ -243,15 +726,73 @@ class RuleClassifier:
             estimator_type="classifier",
             target_tags=tags.TargetTags(required=True, multi_output=True),
             classifier_tags=tags.ClassifierTags(),
-            input_tags=tags.InputTags(sparse=True),
+            input_tags=tags.InputTags(sparse=True, allow_nan=True, string=True, categorical=True),
         )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "rules_")
+        return hasattr(self, "class_rules_")
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         return f"RuleClassifier({given})"
+
+
+def fit_table(
+    source: Any,
+    label: str,
+    *,
+    delimiter: str | None = None,
+    ignore: tuple[str, ...] = (),
+    progress: Progress | None = None,
+    **options: Any,
+) -> RuleClassifier:
+    """Return a classifier for one column of a table.
+
+    Args:
+        source: the path of a .csv, .tsv or .parquet file, an open file, or a data frame.
+        label: the name of the column with the classes.
+        delimiter: what separates the cells of a text.
+        ignore: columns that are left out.
+        progress: as in `RuleClassifier.fit`.
+        **options: those of `RuleClassifier`.
+
+    Raises:
+        DataError: there is no such column, or the table cannot be learned from.
+        ArgumentError: an option has a value that it cannot have.
+    """
+    if is_path(source) or hasattr(source, "read"):
+        columns = read_file(source, delimiter=delimiter, ignore=ignore)
+        name = Path(source).name if is_path(source) else "the table"
+    else:
+        columns, name = read_columns(source, "the table"), "the table"
+    names = [column.name for column in columns]
+    if not isinstance(label, str) or label not in names:
+        message = str(unknown_atoms([str(label)], names, what="label"))
+        message = message.replace("label name an atom this program does", f"label: {name} does")
+        raise DataError(f"{message}; it has {listing(list(map(repr, names)), 10)}")
+    features = [column for column in columns if column.name != label]
+    if not features:
+        raise DataError(f"{name} has no column beside {label!r}")
+    given = columns[names.index(label)]
+    missing = np.flatnonzero(given.missing)
+    if len(missing):
+        raise DataError(
+            f"{name}, row {missing[0] + 1}, column {label!r}: the class is missing, as in "
+            f"{quantity(len(missing), 'row')}; drop such rows"
+        )
+    y = given.values
+    if (given.kind == "number" and (y == np.rint(y)).all()) or given.kind == "boolean":
+        y = y.astype(np.int64)
+    elif given.values.dtype.kind == "O":
+        y = y.astype("U")
+    classifier = RuleClassifier(**options)
+    classifier.n_features_in_ = len(features)
+    classifier.feature_names_in_ = np.array([column.name for column in features], object)
+    return classifier._fit(features, y, label, None, progress)
+
+
+def _no_progress(stage: str, done: int, total: int) -> None:
+    pass
 
 
 def _parameters() -> list[str]:
@@ -259,49 +800,182 @@ def _parameters() -> list[str]:
     return [name for name in signature.parameters if name != "self"]
 
 
-def _features(X: Any, what: str = "X") -> tuple[Mask, list[str]]:
-    """Return features as true and false, and their names."""
-    if is_frame(X):
-        table = read_frame(X, what)
-    else:
-        table = ValueTable(
-            number_rows(what, X.toarray() if hasattr(X, "toarray") else X), None, what
-        )
-    values = table.values
-    if values.ndim != 2 or not values.size:
-        raise DataError(
-            f"{what} must have one row per example, shape (n, m), but has {values.shape}"
-        )
-    names = table.names or [f"x{i}" for i in range(values.shape[1])]
-    check_values(table, names, missing=False)
-    return values > 0.5, names
+def _not_fitted(message: str) -> Exception:
+    """Return the error; where scikit-learn is loaded, it is also scikit-learn's own."""
+    exceptions = sys.modules.get("sklearn.exceptions")
+    if exceptions is None:
+        return ArgumentError(message)
+    kind = type("NotFittedError", (ArgumentError, exceptions.NotFittedError), {})
+    error: Exception = kind(message)
+    return error
 
 
-def _check_classes(y: npt.NDArray[Any]) -> None:
-    """Raise if a label is missing: NaN, None, or what pandas has for them."""
-    for row, label in enumerate(y.ravel().tolist()):
-        try:
-            missing = label is None or bool(label != label)  # noqa: PLR0124 - NaN
-        except TypeError:  # pandas.NA is neither true nor false
-            missing = True
-        if missing:
-            raise DataError(f"y, row {row + 1}: the class is missing ({label}); drop such rows")
+# ---- Labels and weights
 
 
-def _different(heads: Sequence[str], features: Sequence[str]) -> list[str]:
-    """Return names for the outputs that no feature has."""
-    taken = {*features, *(_NOT + name for name in features)}
+def _label_name(y: Any) -> str:
+    if is_frame(y):
+        return str(next(iter(y.columns)))
+    return str(getattr(y, "name", None) or "y")
+
+
+def _classes(y: Any) -> npt.NDArray[Any]:
+    """Return the class of each row, (n,).
+
+    Raises:
+        DataError: a class is missing, or y is not one column.
+    """
+    if is_frame(y):
+        y = y[next(iter(y.columns))]
+    if hasattr(y, "toarray"):
+        raise DataError("y must be an array, not a sparse matrix")
+    values = np.asarray(y)
+    if values.dtype.kind in "USf" and not hasattr(y, "dtype"):
+        values = np.asarray(y, object)  # a list: None and NaN would become texts
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise DataError(f"y must have shape (n,) or (n, k), but has {values.shape}")
+    if values.dtype.kind == "c":
+        raise DataError("y: Complex data not supported")
+    if values.dtype.kind not in "biuUS":
+        listed = np.asarray(y, object).ravel().tolist()
+        for row, label in enumerate(listed):
+            if is_missing(label):
+                raise DataError(f"y, row {row + 1}: the class is missing ({label}); drop such rows")
+            if isinstance(label, float) and abs(label) == float("inf"):
+                raise DataError(f"y, row {row + 1}: infinity (inf) is not a class")
+        if values.dtype.kind == "O":
+            if len({isinstance(one, str) for one in listed}) > 1:
+                raise DataError("y mixes texts and numbers; use one of them")
+            try:
+                values = np.array(listed)
+            except ValueError:
+                raise DataError("y must have one class per row") from None
+        if values.dtype.kind == "f" and (values != np.rint(values)).any():
+            raise DataError(
+                "y has numbers that are not whole: Unknown label type: continuous. Rules are about "
+                "classes; cut the numbers into a few"
+            )
+    return values
+
+
+def _check_length(labels: npt.NDArray[Any], n: int) -> None:
+    if not len(labels):
+        raise DataError(f"y must have shape (n,) or (n, k), but has {labels.shape}")
+    if len(labels) != n:
+        raise DataError(f"X has {n} rows, but y has {len(labels)}")
+
+
+def _weights(sample_weight: Any, n: int) -> Floats:
+    if sample_weight is None:
+        return np.ones(n)
+    try:
+        weights = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError):
+        raise DataError("sample_weight must be numbers, one for each row") from None
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise DataError(f"sample_weight must have shape ({n},), but has {weights.shape}")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise DataError("sample_weight must be finite numbers from 0 on")
+    if not weights.any():
+        raise DataError("sample_weight is zero in every row")
+    return weights
+
+
+def _sides(positive: Mask, weights: Floats) -> Floats:
+    """Return the weight of each row as a positive and as a negative. (n, 2)."""
+    return np.stack([weights * positive, weights * ~positive], axis=1)
+
+
+def _different(heads: Sequence[str], columns: Sequence[Column]) -> list[str]:
+    """Return names for the outputs that no column has."""
+    taken = {column.name for column in columns}
     return [name + "'" if name in taken else name for name in heads]
 
 
-def _estimated_noise(states: Mask, labels: Mask) -> float:
-    """Return the fraction of labels that the majority of rows with equal features refutes."""
-    _, group = np.unique(packed_words(states), axis=0, return_inverse=True)
-    size = np.bincount(group.ravel())
-    true = np.stack([np.bincount(group.ravel(), column) for column in labels.T], axis=1)
-    wrong = np.minimum(true, size[:, None] - true)[size > 1]
-    if not wrong.any():
-        return 0.0
-    return float(
-        np.clip(wrong.sum() / (size[size > 1].sum() * labels.shape[1]), _LEAST_NOISE, 0.45)
+def _consistent(codes: npt.NDArray[np.uint8], labels: Mask) -> bool:
+    """Return whether rows with equal features have equal labels, and all features are seen."""
+    words = np.packbits(codes.astype(np.bool_), axis=1)
+    together = np.hstack([words, np.packbits(labels, axis=1)])
+    different = len(np.unique(words, axis=0))
+    return different == len(np.unique(together, axis=0)) and different == 1 << codes.shape[1]
+
+
+# ---- From literals to rules with names
+
+
+def _without_negation(table: TableLiterals) -> TableLiterals:
+    literals = table.literals
+    kept = np.array(
+        [not one.negated and (one.condition is None or one.condition.op != "!=")
+         for one in literals.names], np.bool_,
+    )  # fmt: skip
+    fewer = Literals(
+        literals.codes, literals.column[kept], literals.inside[kept], literals.bits[kept],
+        [one for one, keep in zip(literals.names, kept, strict=True) if keep],
+    )  # fmt: skip
+    return TableLiterals(table.columns, fewer, table.notes, {})
+
+
+def _class_rules(
+    head: str, learned: Learned, table: TableLiterals, weights: Floats, threshold: float
+) -> ClassRules:
+    form, literals = learned.form, table.literals
+    bodies = tuple(tuple(literals.names[j] for j in body) for body in form.bodies)
+    covers = [literals.covered(body) for body in form.bodies]
+    nearest = None
+    if form.name == "nothing":
+        nearest = "no column has conditions that tell rows apart"
+        if (near := learned.nearest) is not None:
+            text = ", ".join(str(literals.names[j]) for j in near.body)
+            rows = near.positives + near.negatives
+            nearest = (
+                f"the nearest is '{text}' with {near.positives:,.10g} of {rows:,.10g} rows, where the "
+                f"base rate is {form.base:.2f}: {-near.saved:.1f} bits short"
+            )
+            if near.saved > 0:
+                nearest = (
+                    f"{nearest.rpartition(':')[0]}; it does not predict better on held-out rows"
+                )
+    used = {j for body in form.bodies for j in body}
+    alternatives = tuple(
+        (str(literals.names[j]), tuple(map(str, table.same[j])))
+        for j in sorted(used & set(table.same))
     )
+    return ClassRules(
+        head, form, bodies, threshold, statistics(form, bodies, covers, weights),
+        float(weights.sum()), learned.validated, nearest, alternatives,
+    )  # fmt: skip
+
+
+def _number(literals: Literals, literal: Any, columns: Sequence[Column]) -> int:
+    """Return the number of a literal in a table, adding it if it is not there."""
+    if literal in literals.names:
+        return literals.names.index(literal)
+    name = literal.name if literal.condition is None else literal.condition.column
+    column = next(column for column in columns if column.name == name)
+    return literals.add(literal, holds(literal, column), 0.0)
+
+
+def _refitted(literals: Literals, weights: Floats, old: ClassRules, bodies: Sequence[Body]) -> Form:
+    if not bodies:
+        return Form("nothing", (), float(weights[:, 0].sum() / weights.sum()))
+    if old.form.score is not None:
+        return make_score(literals, weights, bodies)
+    return make_list(ListSearch(literals, weights, 1), bodies)
+
+
+def _dropped(drop: Iterable[Any], rules: Sequence[ClassRules]) -> set[tuple[str, int]]:
+    found: set[tuple[str, int]] = set()
+    for one in drop:
+        head, number = one if isinstance(one, tuple) else (rules[0].head, one)
+        mine = [rule for rule in rules if rule.head == head]
+        if not isinstance(one, tuple) and len(rules) > 1:
+            raise ArgumentError("drop takes pairs (head, number) where several classes have rules")
+        if not mine or not 1 <= number <= len(mine[0].bodies):
+            raise ArgumentError(f"there is no rule {number} for {head!r} to drop")
+        found.add((head, int(number)))
+    return found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from latentgamma._text import listing
+from latentgamma.errors import ArgumentError
 from latentgamma.learning.data import Observations, observe
 from latentgamma.learning.options import (
     History,
@@ -25,13 +27,17 @@ if TYPE_CHECKING:
 
     import torch
 
+    from latentgamma.learning.estimator import RuleClassifier
+    from latentgamma.learning.forms import Progress
     from latentgamma.operator.annealing import Homotopy
 
 
+@overload
 def fit(
     inputs: Any,
     targets: Any = None,
     *,
+    label: None = None,
     kind: Kind = "transitions",
     atoms: Sequence[str] | None = None,
     method: Method = "auto",
@@ -49,8 +55,49 @@ def fit(
     device: torch.device | str = "cpu",
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
-) -> FitResult:
+) -> FitResult: ...
+
+
+@overload
+def fit(
+    inputs: Any,
+    *,
+    label: str,
+    method: Method = "auto",
+    noise: Noise = 0.0,
+    seed: int = 0,
+    max_body: int | None = None,
+    progress: Progress | None = None,
+) -> RuleClassifier: ...
+
+
+def fit(
+    inputs: Any,
+    targets: Any = None,
+    *,
+    label: str | None = None,
+    kind: Kind = "transitions",
+    atoms: Sequence[str] | None = None,
+    method: Method = "auto",
+    noise: Noise = 0.0,
+    seed: int = 0,
+    known: Program | None = None,
+    refine: bool = False,
+    heads: Iterable[str] | None = None,
+    bodies: Iterable[str] | None = None,
+    forbidden: Iterable[tuple[str, str]] = (),
+    max_body: int | None = None,
+    holdout: float | None = None,
+    homotopy: Homotopy | None = None,
+    progress: ProgressCallback | Progress | None = None,
+    device: torch.device | str = "cpu",
+    checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+) -> FitResult | RuleClassifier:
     """Return the rules that explain observations, as a program and as a network proved equal to it.
+
+    With `label`, the observations are an ordinary table with a column of classes, and a fitted
+    `RuleClassifier` is returned.
 
     Args:
         inputs: states before, (N, M) in [0, 1]: an array, a tensor, rows, a frame of pandas or
@@ -59,6 +106,9 @@ def fit(
         targets: states after, in the same form. NaN is a missing label; a number between 0 and 1
             is the probability that the label is true, and is used as such. A table of inputs may
             hold the targets itself, in columns `a'` beside `a`.
+        label: the column of an ordinary table (numbers, categories, missing values) that says the
+            class of each row; `noise`, `max_body`, `method`, `seed` and `progress` are then those
+            of `RuleClassifier`, and the other options have no effect and are refused.
         kind: "transitions", one step of the rules; "closures", everything that follows;
             "trajectories", arrays (steps, M) of successive states, without targets; "models",
             closed sets alone, without targets, of which all rules are found that hold in each.
@@ -85,7 +135,8 @@ def fit(
             `ProcessPoolExecutor`, or a `latentgamma.distributed.RayExecutor`. The result is the same.
 
     Returns:
-        The rules, the network, its certificate, and what the data say about each rule.
+        The rules, the network, its certificate, and what the data say about each rule; with
+        `label`, a `RuleClassifier`.
 
     Raises:
         DataError: the observations cannot be used; the message says what to change.
@@ -98,6 +149,12 @@ def fit(
     >>> print(result.program.rules[0], result.certificate.holds)
     c :- a, b. True
     """
+    if label is not None:
+        unused = {"targets": targets, "kind": kind, "atoms": atoms, "known": known, "refine": refine,
+                  "heads": heads, "bodies": bodies, "forbidden": tuple(forbidden), "holdout": holdout,
+                  "homotopy": homotopy, "device": device, "checkpoint": checkpoint,
+                  "executor": executor}  # fmt: skip
+        return _fit_label(inputs, label, unused, noise, max_body, method, seed, progress)
     options = check_options(
         kind=kind,
         method=method,
@@ -123,3 +180,21 @@ def fit(
     history = History(observations.atoms, data.known, options.progress)
     learned = learn_rules(data, options, history)
     return build_result(data, options, learned, history)
+
+
+def _fit_label(
+    table: Any, label: str, unused: dict[str, Any], noise: Noise, max_body: int | None,
+    method: Method, seed: int, progress: Any,
+) -> RuleClassifier:  # fmt: skip
+    from latentgamma.learning.estimator import fit_table
+
+    defaults = {"kind": "transitions", "refine": False, "forbidden": (), "device": "cpu"}
+    given = [name for name, value in unused.items() if value != defaults.get(name)]
+    if given:
+        raise ArgumentError(f"{listing(given)} cannot be used with label; leave it out")
+    options: dict[str, Any] = {"method": method, "seed": seed}
+    if noise not in (0.0, "auto"):
+        options["noise"] = noise
+    if max_body is not None:
+        options["max_body"] = max_body
+    return fit_table(table, label, progress=progress, **options)

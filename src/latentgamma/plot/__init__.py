@@ -6,6 +6,7 @@ format. The figures are independent of `pyplot`, and no settings are changed.
 
 from latentgamma.plot.charts import (
     learning,
+    rules,
     trajectory,
     window,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "inline_svg",
     "learning",
     "program",
+    "rules",
     "trajectory",
     "violations",
     "window",

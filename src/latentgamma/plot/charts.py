@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from latentgamma.certificate.certify import Certificate
+    from latentgamma.learning.estimator import RuleClassifier
     from latentgamma.learning.result import FitResult
     from latentgamma.operator.model import Trajectory
 
@@ -181,6 +182,62 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
     upper.legend(loc="lower right", **LEGEND)
     upper.set_title(f"{quantity(result.program.R, 'rule')}, method {result.method}",
                     loc="left", fontsize=11)  # fmt: skip
+    return save_figure(figure, path)
+
+
+# ---- Rules of a classifier
+
+
+def rules(classifier: RuleClassifier, path: OutputPath = None) -> Figure:
+    """Return a chart of the precision of each rule against the fraction of rows it covers.
+
+    >>> import latentgamma as lg
+    >>> classifier = lg.RuleClassifier().fit([[1, 1], [1, 0], [0, 1]] * 9, [1, 0, 0] * 9)
+    >>> figure = lg.plot.rules(classifier)
+    >>> figure.axes[0].get_xlabel()
+    'rows covered'
+
+    Args:
+        classifier: a fitted classifier.
+        path: the file to save the picture to, with the suffix of a picture format, or None.
+
+    Returns:
+        The matplotlib figure. Bars are 95% intervals, and dashed lines the rates of the classes.
+
+    Raises:
+        ArgumentError: matplotlib cannot write a file with this suffix, or the classifier has not
+            learned yet.
+    """
+    classifier.rule_table()  # raises before fit
+    figure = new_figure(7.2, 4.4)
+    from matplotlib.ticker import PercentFormatter
+
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
+    axes = figure.subplots()
+    colours = (BLUE, ORANGE, GREEN, GREY)
+    for k, one in enumerate(classifier.class_rules_):
+        colour = colours[k % len(colours)]
+        axes.axhline(one.form.base, color=colour, linewidth=1.2, linestyle="--")
+        for row in one.statistics:
+            share = row.support / max(one.rows, 1e-300)
+            low, high = row.interval
+            axes.plot([share, share], [low, high], color=colour, linewidth=1.4)
+            axes.plot([share], [row.precision], color=colour, marker="o", markersize=5,
+                      label=short_name(one.head) if row is one.statistics[0] else None)  # fmt: skip
+            label = str(row.rule) if row.rule else "otherwise"
+            axes.annotate(label, (share, row.precision), xytext=(6, 2),
+                          textcoords="offset points", fontsize=SMALL_FONT_SIZE)  # fmt: skip
+    axes.set_xlim(left=0)
+    axes.set_ylim(-0.03, 1.06)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("rows covered")
+    axes.set_ylabel("precision")
+    style_axes(axes)
+    if any(one.statistics for one in classifier.class_rules_):
+        axes.legend(loc="lower right", **LEGEND)
+    count = sum(len(one.bodies) for one in classifier.class_rules_)
+    axes.set_title(quantity(count, "rule"), loc="left", fontsize=11)
     return save_figure(figure, path)
 
 

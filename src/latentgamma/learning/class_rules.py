@@ -1,0 +1,401 @@
+"""What was learned for one class: rules or points with their numbers, as text, program and code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from latentgamma._text import quantity
+from latentgamma.learning.columns import Column, covered, holds
+from latentgamma.learning.forms import Form, Validated
+from latentgamma.learning.literals import Floats, Literal
+from latentgamma.program.names import quote, quote_argument
+from latentgamma.program.program import Rule
+
+#: Standard deviations of a normal distribution that leave out five percent.
+_NINETY_FIVE = 1.959964
+
+
+class RuleStatistics(NamedTuple):
+    """What the training rows say about one rule; a rule of a list counts the rows that reach it.
+
+    Attributes:
+        rule: the number of the rule, from 1 on; 0 for the rows that no rule covers.
+        body: its literals, as text.
+        support: the rows that it covers, by weight.
+        precision: the fraction of those that are of the class.
+        recall: the fraction of the class that it covers.
+        lift: the precision, divided by the rate of the class.
+        interval: from where to where the precision is with 95% confidence (Wilson).
+        probability: what the rule predicts; for a term of a points score, None.
+        points: the points of a term of a points score; None for a rule.
+    """
+
+    rule: int
+    body: str
+    support: float
+    precision: float
+    recall: float
+    lift: float
+    interval: tuple[float, float]
+    probability: float | None
+    points: int | None
+
+
+@dataclass(frozen=True)
+class ClassRules:
+    """The rules of one class.
+
+    Attributes:
+        head: the atom that they derive.
+        form: the form, with its numbers.
+        bodies: the literals of each rule, or of each term of a score.
+        threshold: the class is decided where its probability is above this.
+        statistics: what the training rows say about each rule.
+        rows: the number of training rows, by weight.
+        validated: the cross-validation of the forms; empty if there was no choice.
+        nearest: if nothing was found, which rule comes nearest; else None.
+        alternatives: for a literal, others that hold in the same training rows.
+    """
+
+    head: str
+    form: Form
+    bodies: tuple[tuple[Literal, ...], ...]
+    threshold: float
+    statistics: tuple[RuleStatistics, ...]
+    rows: float
+    validated: tuple[Validated, ...] = ()
+    nearest: str | None = None
+    alternatives: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def probability(self, columns: Mapping[str, Column], n: int) -> Floats:
+        """Return the probability of the class for each row of a table. (n,)."""
+        return self.form.probability([covered(body, columns, n) for body in self.bodies], n)
+
+    # ---- As a program
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield rules that derive the head exactly where the class is decided."""
+        if self.form.score is not None:
+            yield from self._rules_of_points()
+        else:
+            yield from self._rules_of_list()
+
+    def _rules_of_list(self) -> Iterator[Rule]:
+        """Yield for each rule that decides for the class the rule, unless one against it came before."""
+        rates = self.form.rates or (self.form.base,)
+        against: list[str] = []
+        for i, (body, rate) in enumerate(zip(self.bodies, rates, strict=False)):
+            if rate > self.threshold:
+                yield _rule(self.head, body, against)
+            elif any(later > self.threshold for later in rates[i + 1 :]):
+                if len(body) == 1 and not body[0].negated:
+                    against.append(body[0].name)
+                else:
+                    against.append(self._auxiliary(i))
+                    yield _rule(against[-1], body)
+        if rates[-1] > self.threshold:
+            yield Rule((self.head,), frozenset(), frozenset(against))
+
+    def _rules_of_points(self) -> Iterator[Rule]:
+        """Yield the smallest sets of terms whose points suffice, whatever the others are."""
+        score = self.form.score
+        assert score is not None
+        needed = (math.log(self.threshold / (1 - self.threshold)) - score.base) / score.unit
+        if score.unit < 0:
+            raise AssertionError("the unit of a points score is positive")
+        # Terms with negative points count where they do not hold.
+        needed -= sum(points for points in score.points if points < 0)
+        terms = sorted(enumerate(score.points), key=lambda one: -abs(one[1]))
+        chosen = list(_smallest_sets([abs(points) for _, points in terms], needed))
+        used = {terms[k][0] for one in chosen for k in one}
+        auxiliary = {}
+        for i in sorted(used):
+            body = self.bodies[i]
+            if score.points[i] < 0 and (len(body) > 1 or body[0].negated):
+                auxiliary[i] = self._auxiliary(i)
+                yield _rule(auxiliary[i], body)
+        for one in chosen:
+            body_atoms: list[Literal] = []
+            against = []
+            for i in (terms[k][0] for k in one):
+                if score.points[i] > 0:
+                    body_atoms += self.bodies[i]
+                else:
+                    against.append(auxiliary.get(i, self.bodies[i][0].name))
+            yield _rule(self.head, body_atoms, against)
+
+    def _auxiliary(self, i: int) -> str:
+        return f"exception({quote_argument(self.head)},{i + 1})"
+
+    # ---- As text
+
+    def lines(self) -> list[str]:
+        """Return the rules or the points as text."""
+        if self.form.score is not None:
+            return self._points_lines()
+        lines = []
+        for body, rate in zip(self.bodies, self.form.rates, strict=False):
+            if rate >= self.form.base:
+                lines.append(f"{quote(self.head)} :- {_text(body)}.  % p = {rate:.2f}")
+            else:
+                lines.append(f"% less often if {_text(body)}: p = {rate:.2f}")
+        if self.bodies:
+            lines.append(f"% otherwise p = {self.form.rates[-1]:.2f}")
+        return lines
+
+    def _points_lines(self) -> list[str]:
+        score = self.form.score
+        assert score is not None
+        order = sorted(range(len(score.points)), key=lambda i: -score.points[i])
+        lines = [f"% {quote(self.head)}: points"]
+        lines += [
+            f"% {quantity(score.points[i], 'point') if abs(score.points[i]) != 1 else str(score.points[i]) + ' point'}: "
+            f"{_text(self.bodies[i])}"
+            for i in order
+        ]
+        low = sum(p for p in score.points if p < 0)
+        high = sum(p for p in score.points if p > 0)
+        table = [f"{total}: p = {_sigmoid(score.base + score.unit * total):.2f}"
+                 for total in range(low, high + 1)]  # fmt: skip
+        if len(table) > 8:
+            step = (len(table) - 1) / 7
+            table = [table[round(k * step)] for k in range(8)]
+        return [*lines, f"% sum {'; '.join(table)}"]
+
+    def explain(self, columns: Mapping[str, Column]) -> list[str]:
+        """Return why the class has its probability in the one row of these columns."""
+        p = float(self.probability(columns, 1)[0])
+        lines = [f"{quote(self.head)}: p = {p:.2f} (base rate {self.form.base:.2f})"]
+        if self.form.score is not None:
+            total = 0
+            for body, points in zip(self.bodies, self.form.score.points, strict=True):
+                applies = bool(covered(body, columns, 1)[0])
+                total += points * applies
+                lines.append(f"  {points if applies else 0:+d}: {_with_values(body, columns)}")
+            return [*lines, f"  sum {total}"]
+        for i, body in enumerate(self.bodies, 1):
+            if covered(body, columns, 1)[0]:
+                return [*lines, f"  rule {i} applies: {_with_values(body, columns)}"]
+            failed = [literal for literal in body if not _holds(literal, columns)]
+            lines.append(f"  rule {i} does not apply: {_with_values(failed[:1], columns)}")
+        return [*lines, "  no rule applies"] if self.bodies else [*lines, "  there are no rules"]
+
+    # ---- As code
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        score = self.form.score
+        document: dict[str, Any] = {
+            "head": self.head,
+            "form": self.form.name,
+            "base_rate": self.form.base,
+            "threshold": self.threshold,
+            "rules": [
+                {
+                    "conditions": [_literal_dict(literal) for literal in body],
+                    **{k: v for k, v in one._asdict().items() if v is not None and k != "body"},
+                }
+                for body, one in zip(self.bodies, self.statistics, strict=False)
+            ],
+        }
+        if score is not None:
+            document["log_odds"] = {"base": score.base, "per_point": score.unit}
+        elif self.bodies:
+            document["otherwise"] = self.form.rates[-1]
+        if self.validated:
+            document["cross_validation"] = [one._asdict() for one in self.validated]
+        return document
+
+    def to_sql(self) -> str:
+        """Return the probability of the class as an expression in SQL."""
+        bodies = [" AND ".join(map(_sql, body)) for body in self.bodies]
+        if (score := self.form.score) is not None:
+            terms = [f"CASE WHEN {body} THEN {points} ELSE 0 END"
+                     for body, points in zip(bodies, score.points, strict=True)]  # fmt: skip
+            total = " + ".join(terms) or "0"
+            return f"1 / (1 + EXP(-({score.base!r} + {score.unit!r} * ({total}))))"
+        if not bodies:
+            return repr(self.form.base)
+        cases = [f"WHEN {body} THEN {rate!r}"
+                 for body, rate in zip(bodies, self.form.rates, strict=False)]  # fmt: skip
+        return f"CASE {' '.join(cases)} ELSE {self.form.rates[-1]!r} END"
+
+    def to_python(self, name: str) -> str:
+        """Return the source of a Python function from a row, a dictionary, to the probability."""
+        lines = [
+            f"def {name}(row):",
+            f'    """Return the probability of {self.head}."""'.replace("\\", "\\\\"),
+        ]
+        bodies = [" and ".join(map(_python, body)) for body in self.bodies]
+        if (score := self.form.score) is not None:
+            lines.append("    points = 0")
+            for body, points in zip(bodies, score.points, strict=True):
+                lines += [f"    if {body}:", f"        points += {points}"]
+            lines.append(
+                f"    return 1 / (1 + math.exp(-({score.base!r} + {score.unit!r} * points)))"
+            )
+            return "\n".join(lines)
+        for body, rate in zip(bodies, self.form.rates, strict=False):
+            lines += [f"    if {body}:", f"        return {rate!r}"]
+        lines.append(f"    return {(self.form.rates or (self.form.base,))[-1]!r}")
+        return "\n".join(lines)
+
+
+#: What the functions of `to_python` use.
+PYTHON_HEADER = """\
+import math
+
+
+def known(row, column):
+    value = row.get(column)
+    return value is not None and value == value
+"""
+
+
+def statistics(
+    form: Form, bodies: Sequence[Sequence[Literal]], covers: Sequence[Any], weights: Floats
+) -> tuple[RuleStatistics, ...]:
+    """Return what rows say about each rule; `covers` has the rows of each, (n,) each."""
+    total = weights.sum(0)
+    open_rows, found = np.ones(len(weights), np.bool_), []
+    for i, (body, rows) in enumerate(zip(bodies, covers, strict=True)):
+        mine = rows & open_rows
+        if form.score is None:
+            open_rows &= ~rows
+        points = None if form.score is None else form.score.points[i]
+        rate = form.rates[i] if form.score is None else None
+        found.append(_statistics(i + 1, _text(body), weights[mine].sum(0), total, rate, points))
+    if form.score is None and bodies:
+        rest = weights[open_rows].sum(0)
+        found.append(_statistics(0, "otherwise", rest, total, form.rates[-1], None))
+    return tuple(found)
+
+
+def _statistics(
+    rule: int, body: str, counts: Floats, total: Floats, rate: float | None, points: int | None
+) -> RuleStatistics:
+    a, n = float(counts[0]), float(counts.sum())
+    base = float(total[0] / total.sum())
+    precision = a / n if n else base
+    middle = (a + _NINETY_FIVE**2 / 2) / (n + _NINETY_FIVE**2)
+    half = (_NINETY_FIVE / (n + _NINETY_FIVE**2)) * math.sqrt(
+        max(0.0, n * precision * (1 - precision)) + _NINETY_FIVE**2 / 4
+    )
+    interval = max(0.0, middle - half), min(1.0, middle + half)
+    return RuleStatistics(
+        rule, body, n, precision, a / max(float(total[0]), 1e-300), precision / max(base, 1e-300),
+        interval, rate, points,
+    )  # fmt: skip
+
+
+# ---- Pieces
+
+
+def _rule(head: str, body: Sequence[Literal], against: Sequence[str] = ()) -> Rule:
+    positive = frozenset(literal.name for literal in body if not literal.negated)
+    negated = {literal.name for literal in body if literal.negated}
+    return Rule((head,), positive, frozenset({*negated, *against}))
+
+
+def _smallest_sets(points: Sequence[int], needed: float) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of indices whose points exceed what is needed, and no part of which do.
+
+    The points are positive, the largest first.
+    """
+
+    def extend(start: int, chosen: tuple[int, ...], total: int) -> Iterator[tuple[int, ...]]:
+        if total > needed:
+            yield chosen
+            return
+        for k in range(start, len(points)):
+            if total + sum(points[k:]) > needed:
+                yield from extend(k + 1, (*chosen, k), total + points[k])
+
+    # The last point added is the smallest of the set, so no smaller set suffices.
+    yield from extend(0, (), 0)
+
+
+def _text(body: Sequence[Literal]) -> str:
+    return ", ".join(map(str, body))
+
+
+def _column_of(literal: Literal) -> str:
+    return literal.name if literal.condition is None else literal.condition.column
+
+
+def _holds(literal: Literal, columns: Mapping[str, Column]) -> bool:
+    return bool(holds(literal, columns[_column_of(literal)])[0])
+
+
+def _with_values(body: Sequence[Literal], columns: Mapping[str, Column]) -> str:
+    parts = []
+    for literal in body:
+        column = columns[_column_of(literal)]
+        value = column.values[0]
+        if column.missing[0]:
+            shown = "missing"
+        elif column.kind == "number":
+            shown = f"{float(value):.12g}"
+        else:
+            shown = str(value)
+        parts.append(f"{literal} ({_column_of(literal)} is {shown})")
+    return ", ".join(parts)
+
+
+def _sigmoid(x: float) -> float:
+    return 0.5 * (1 + math.tanh(0.5 * x))
+
+
+def _literal_dict(literal: Literal) -> dict[str, Any]:
+    found: dict[str, Any] = {"atom": literal.name, "negated": literal.negated}
+    if literal.condition is None:
+        return {**found, "column": literal.name}
+    value = literal.condition.value
+    listed = list(value) if isinstance(value, tuple) else value
+    return {
+        **found,
+        "column": literal.condition.column,
+        "op": literal.condition.op,
+        "value": listed,
+    }
+
+
+def _sql(literal: Literal) -> str:
+    condition = literal.condition
+    column = '"' + _column_of(literal).replace('"', '""') + '"'
+    if condition is None:
+        return f"{column} IS {'NOT ' if literal.negated else ''}TRUE"
+    if condition.op == "is missing":
+        return f"{column} IS {'NOT ' if literal.negated else ''}NULL"
+    if condition.op == "in":
+        values = ", ".join(map(_sql_value, condition.value))  # type: ignore[arg-type]
+        text = f"{column} IN ({values})"
+    else:
+        op = "<>" if condition.op == "!=" else condition.op
+        text = f"{column} {op} {_sql_value(condition.value)}"
+    return f"({text}) IS NOT TRUE" if literal.negated else text
+
+
+def _sql_value(value: Any) -> str:
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+def _python(literal: Literal) -> str:
+    condition = literal.condition
+    column = _column_of(literal)
+    known, value = f"known(row, {column!r})", f"row[{column!r}]"
+    if condition is None:
+        text = f"{known} and {value}"
+    elif condition.op == "is missing":
+        return known if literal.negated else f"not {known}"
+    elif condition.op == "in":
+        text = f"{known} and {value} in {set(condition.value)!r}"  # type: ignore[arg-type]
+    else:
+        op = "==" if condition.op == "=" else condition.op
+        text = f"{known} and {value} {op} {condition.value!r}"
+    return f"not ({text})" if literal.negated else text

@@ -1,0 +1,624 @@
+"""Columns of ordinary tables, and the literals that rules about them may use.
+
+Numbers get at most twelve thresholds, at quantiles, each moved to a short decimal nearby; dates the
+same; categories get `=` and `!=`; columns that are true or false are atoms; where values are
+missing, that can be a literal. No label is looked at, so the same literals serve every fold of a
+cross-validation.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+from typing import Literal as OneOf
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._text import quantity
+from latentgamma.errors import DataError
+from latentgamma.learning.data import (
+    MISSING,
+    check_columns,
+    columns_without,
+    is_frame,
+    is_path,
+    opened,
+    read_cells,
+    read_parquet,
+    table_suffix,
+)
+from latentgamma.learning.literals import (
+    MOST_BINS,
+    Floats,
+    Literal,
+    Literals,
+    grouped,
+    split_gains,
+)
+from latentgamma.program.conditions import Condition, is_missing
+from latentgamma.program.facts import Mask
+
+Kind: TypeAlias = OneOf["number", "boolean", "category", "date"]
+
+#: Thresholds of a numeric column, and of one whose thresholds are refined.
+_CUTS = 12
+_FINE_CUTS = 63
+#: How far a threshold may move to a shorter decimal, in steps between quantiles.
+_LEEWAY = 0.25
+#: Values of a category that conditions name; each is in at least this many rows.
+_MOST_VALUES = 50
+_FEWEST_ROWS = 5
+#: If fewer of the cells of a column are texts, the others are taken for numbers.
+_FEW_TEXTS = 0.1
+#: A date: a year with a month, and what may follow.
+_DATE = re.compile(r"\d{4}-\d\d(-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?)?")
+_DATE_LENGTHS = (4, 7, 10, 13, 16, 19)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: its name.
+        kind: what it holds. A number is NaN and a text None where it is missing.
+        values: numbers, true and false, or texts. (n,)
+    """
+
+    name: str
+    kind: Kind
+    values: npt.NDArray[Any]
+
+    @property
+    def missing(self) -> Mask:
+        """The rows without a value. (n,)."""
+        if self.values.dtype.kind == "f":
+            return np.asarray(np.isnan(self.values))
+        if self.values.dtype.kind == "O":
+            return np.fromiter((value is None for value in self.values), np.bool_, len(self.values))
+        return np.zeros(len(self.values), np.bool_)
+
+
+# ---- From tables to columns
+
+
+def read_columns(table: Any, what: str = "X") -> list[Column]:
+    """Return the columns of a table.
+
+    Args:
+        table: a frame of pandas, polars or pyarrow, columns by name in a dictionary, a matrix, or
+            rows.
+        what: what messages call it.
+
+    Raises:
+        DataError: names are missing or repeated, or a column mixes texts and numbers.
+    """
+    if isinstance(table, Mapping):
+        names, values = list(table), list(table.values())
+    elif is_frame(table):
+        names = list(getattr(table, "column_names", None) or table.columns)
+        values = [] if len(set(names)) < len(names) else [table[name] for name in names]
+    else:
+        rows = _matrix(table, what)
+        names, values = [f"x{i}" for i in range(rows.shape[1])], list(rows.T)
+    texts = [str(name) for name in names]
+    check_columns(texts, what)
+    if not texts:
+        raise DataError(f"{what} has no columns")
+    columns = [_column(name, one, what) for name, one in zip(texts, values, strict=True)]
+    lengths = {len(column.values) for column in columns}
+    if len(lengths) > 1:
+        raise DataError(f"the columns of {what} have different lengths: {sorted(lengths)}")
+    if lengths == {0}:
+        raise DataError(f"{what} has no rows: 0 sample(s), while a minimum of 1 is required")
+    return columns
+
+
+def read_file(
+    source: Any, *, delimiter: str | None = None, ignore: tuple[str, ...] = ()
+) -> list[Column]:
+    """Return the columns of a .csv, .tsv or .parquet file.
+
+    A column of text cells holds numbers if all its cells are numbers, dates if all are dates such
+    as 2026-01-31, and else categories. An empty cell, NA, null or ? is a missing value.
+
+    Args:
+        source: a path, or an open file of text.
+        delimiter: what separates the cells; by default it is read off the first line.
+        ignore: columns that are left out.
+
+    Raises:
+        DataError: the file cannot be read, or a column of numbers has a text in it.
+    """
+    if is_path(source):
+        path = Path(source)
+        if table_suffix(path) == ".parquet":
+            columns = read_columns(read_parquet(path), path.name)
+            kept = columns_without([one.name for one in columns], ignore, path.name)
+            return [columns[i] for i in kept]
+        with opened(path) as file:
+            return _text_columns(file, path.name, delimiter, ignore)
+    return _text_columns(source, "the table", delimiter, ignore)
+
+
+def _text_columns(
+    file: IO[Any], name: str, delimiter: str | None, ignore: tuple[str, ...]
+) -> list[Column]:
+    names, lines = read_cells(file, name, delimiter)
+    if not lines:
+        raise DataError(f"{name} has no rows below its first line")
+    numbers = [number for number, _ in lines]
+    columns = []
+    for i in columns_without(names, ignore, name):
+        cells = np.array([row[i].strip() for _, row in lines], object)
+        cells[[cell.lower() in MISSING for cell in cells]] = None
+        columns.append(_typed(names[i], cells, numbers, name))
+    return columns
+
+
+def _typed(name: str, cells: npt.NDArray[Any], lines: Sequence[int], source: str) -> Column:
+    """Return a column of text cells: as numbers if all of them are."""
+    values = np.full(len(cells), np.nan)
+    odd, known = [], 0
+    for row, cell in enumerate(cells):
+        if cell is None:
+            continue
+        known += 1
+        try:
+            values[row] = float(cell)
+        except ValueError:
+            odd.append(row)
+    where = f"{source}, column {name!r}"
+    if not odd:
+        return _numbers(name, values, where)
+    if len(odd) <= known * _FEW_TEXTS and len(np.unique(values)) > _CUTS:
+        raise DataError(
+            f"{source}, line {lines[odd[0]]}, column {name!r}: {cells[odd[0]]!r} is a text among "
+            f"numbers; leave the cell empty where a value is missing"
+        )
+    return _texts(name, cells)
+
+
+def _matrix(table: Any, what: str) -> npt.NDArray[Any]:
+    given = table.toarray() if hasattr(table, "toarray") else table
+    try:
+        rows = np.asarray(given)
+        if rows.dtype.kind in "US" and not isinstance(given, np.ndarray):
+            rows = np.array(given, object)  # numbers stay numbers beside texts
+    except ValueError:
+        raise DataError(f"{what} must be rows of equal length") from None
+    if rows.ndim != 2:
+        raise DataError(
+            f"{what} must have one row per example, shape (n, m), but has {rows.shape}. Reshape "
+            f"your data: .reshape(1, -1) is one row, .reshape(-1, 1) one column"
+        )
+    if not rows.shape[1]:
+        raise DataError(f"0 feature(s) (shape={rows.shape}) while a minimum of 1 is required.")
+    return rows
+
+
+def _column(name: str, values: Any, what: str) -> Column:
+    where = f"{what}, column {name!r}"
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    elif not isinstance(values, np.ndarray):
+        listed = list(values)
+        values = np.empty(len(listed), object)
+        values[:] = listed
+    kind = values.dtype.kind
+    if values.ndim != 1:
+        raise DataError(f"{where}: expected one value per row, but found the shape {values.shape}")
+    if kind == "c":
+        raise DataError(f"{where}: Complex data not supported")
+    if kind == "M":
+        return _date_column(name, values)
+    if kind in "UST":
+        return _texts(name, values.astype(object))
+    if kind == "O":
+        return _objects(name, values, where)
+    if kind not in "biuf":
+        raise DataError(f"{where}: cannot learn from values of type {values.dtype}")
+    return _numbers(name, values, where)
+
+
+def _numbers(name: str, values: npt.NDArray[Any], where: str) -> Column:
+    if values.dtype.kind == "b":
+        return Column(name, "boolean", values)
+    numbers = values.astype(np.float64)
+    if np.isinf(numbers).any():
+        row = int(np.isinf(numbers).argmax())
+        raise DataError(f"{where}, row {row + 1}: infinity is not a number to compare with (inf)")
+    if ((numbers == 0) | (numbers == 1)).all():
+        return Column(name, "boolean", numbers == 1)
+    return Column(name, "number", numbers)
+
+
+def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
+    """Return a column of Python objects: all numbers, all texts, all truth values, or all dates."""
+    missing = np.fromiter(map(is_missing, values), np.bool_, len(values))
+    known = values[~missing]
+    kinds = list(dict.fromkeys(map(_kind, known)))
+    if not kinds:
+        return Column(name, "number", np.full(len(values), np.nan))
+    if len(kinds) > 1 or None in kinds:
+        common = max(filter(None, kinds), key=list(map(_kind, known)).count, default=None)
+        row = next(i for i, v in enumerate(values) if not missing[i] and _kind(v) != common)
+        odd = type(values[row]).__name__
+        expected = f"all other values are {common}s" if common else "it is no number or text"
+        raise DataError(
+            f"{where}, row {row + 1}: {values[row]!r} is of type {odd}, and {expected}; an "
+            f"argument must be a string or a number, the same in all rows; leave the cell empty "
+            f"where a value is missing"
+        )
+    kind = kinds[0]
+    if kind == "truth value":
+        if not missing.any():
+            return Column(name, "boolean", values.astype(np.bool_))
+        values = np.where(values == True, "true", "false").astype(object)  # noqa: E712 - with None
+    if kind == "number":
+        numbers = np.full(len(values), np.nan)
+        numbers[~missing] = known.astype(np.float64)
+        return _numbers(name, numbers, where)
+    if kind == "date":
+        dates = np.array([None if m else v for m, v in zip(missing, values, strict=True)])
+        return _date_column(name, dates.astype("datetime64[us]"))
+    texts = values.copy()
+    texts[missing] = None
+    return _texts(name, texts)
+
+
+def _kind(value: object) -> str | None:
+    if isinstance(value, (bool, np.bool_)):
+        return "truth value"
+    if isinstance(value, str):
+        return "text"
+    if (
+        isinstance(value, (int, float, np.integer, np.floating))
+        or type(value).__name__ == "Decimal"
+    ):
+        return "number"
+    if isinstance(value, (datetime.date, np.datetime64)):
+        return "date"
+    return None
+
+
+def _texts(name: str, texts: npt.NDArray[Any]) -> Column:
+    known = [text for text in texts if text is not None]
+    dates = bool(known) and all(map(_DATE.fullmatch, known))
+    return Column(name, "date" if dates else "category", texts)
+
+
+def _date_column(name: str, values: npt.NDArray[Any]) -> Column:
+    missing = np.isnat(values)
+    whole = (values[~missing] == values[~missing].astype("datetime64[D]")).all()
+    texts = np.datetime_as_string(values, unit="D" if whole else "s").astype(object)
+    texts[missing] = None
+    return Column(name, "date", texts)
+
+
+def same_columns(columns: Sequence[Column], table: Any, what: str) -> list[Column]:
+    """Return the columns of another table in the form of those that were learned from.
+
+    Raises:
+        DataError: a column is missing or of another kind.
+    """
+    given = read_columns(table, what)
+    named = is_frame(table) or isinstance(table, Mapping)
+    if len(given) != len(columns):
+        raise DataError(
+            f"{what} has {len(given)} features, but RuleClassifier is expecting {len(columns)} "
+            f"features as input"
+        )
+    if named and [one.name for one in given] != [one.name for one in columns]:
+        raise DataError("the features must have the names and the order that they had in fit")
+    return [_as_kind(column, one, what) for column, one in zip(columns, given, strict=True)]
+
+
+def _as_kind(column: Column, given: Column, what: str) -> Column:
+    """Return a column in the form of another: one row of a table does not tell its kind."""
+    name, values = column.name, given.values
+    if given.kind == column.kind:
+        return Column(name, column.kind, values)
+    if column.kind == "number" and given.kind == "boolean":
+        return Column(name, "number", values.astype(np.float64))
+    if given.missing.all() and column.kind == "boolean":  # missing is not true
+        return Column(name, "boolean", np.zeros(len(values), np.bool_))
+    if given.missing.all():
+        empty = np.full(len(values), np.nan) if column.kind == "number" else values.astype(object)
+        if column.kind != "number":
+            empty[:] = None
+        return Column(name, column.kind, empty)
+    if column.kind in ("category", "date") and given.kind in ("category", "date"):
+        return Column(name, column.kind, values)
+    if column.kind == "category" and given.kind == "boolean":
+        return Column(name, "category", np.where(values, "true", "false").astype(object))
+    if column.kind == "boolean" and given.kind == "number":
+        odd = ~(np.isnan(values) | (values == 0) | (values == 1))
+        if not odd.any():
+            return Column(name, "boolean", values == 1)
+        raise DataError(
+            f"{what}, row {int(odd.argmax()) + 1}, column {name!r}: expected 0 or 1, as in fit, "
+            f"but found {values[odd][0]:g}"
+        )
+    raise DataError(
+        f"{what}, column {name!r}: expected a {column.kind} as in fit, but found a {given.kind}"
+    )
+
+
+# ---- From columns to literals
+
+
+@dataclass(frozen=True)
+class TableLiterals:
+    """The literals of a table.
+
+    Attributes:
+        columns: the columns.
+        literals: the literals over them.
+        notes: what was left out.
+        same: for a literal, the others that hold in the same rows.
+    """
+
+    columns: Sequence[Column]
+    literals: Literals
+    notes: tuple[str, ...]
+    same: Mapping[int, Sequence[Literal]]
+
+
+def literals_of(columns: Sequence[Column], weights: Floats) -> TableLiterals:
+    """Return the literals of columns.
+
+    Args:
+        columns: the columns of a table.
+        weights: the weight of each row, as if it were there that often. (n,)
+    """
+    n, notes = len(weights), []
+    codes = np.zeros((n, len(columns)), np.uint8)
+    found: list[tuple[int, Literal, Mask]] = []
+    for c, column in enumerate(columns):
+        codes[:, c], literals, note = _bins(column, weights)
+        notes += note
+        found += [(c, literal, inside) for literal, inside in literals]
+    rows: dict[bytes, int] = {}
+    kept: list[tuple[int, Literal, Mask]] = []
+    same: dict[int, list[Literal]] = {}
+    heavy = weights > 0
+    for c, literal, inside in found:
+        mask = inside[codes[heavy, c]]
+        if mask.all() or not mask.any():
+            continue
+        key = np.packbits(mask).tobytes()
+        if key in rows:
+            same.setdefault(rows[key], []).append(literal)
+            continue
+        rows[key] = len(kept)
+        kept.append((c, literal, inside))
+    del rows
+    places = np.array([c for c, _, _ in kept], np.int64)
+    inside = np.array([row for _, _, row in kept], np.bool_).reshape(-1, MOST_BINS)
+    used, count = np.unique(places, return_counts=True)
+    options = dict(zip(used.tolist(), count.tolist(), strict=True))
+    bits = np.array([math.log2(len(used)) + math.log2(options[c]) for c in places.tolist()])
+    names = [literal for _, literal, _ in kept]
+    table = Literals(codes, places, inside, bits, names)
+    table.finer = _Refiner(table, columns, weights)
+    return TableLiterals(columns, table, tuple(notes), same)
+
+
+_Bins: TypeAlias = tuple[npt.NDArray[np.uint8], list[tuple[Literal, Mask]], list[str]]
+
+
+def _bins(column: Column, weights: Floats) -> _Bins:
+    """Return the bin of each cell, the literals with the bins in which they hold, and notes."""
+    if column.kind == "boolean":
+        pair = [(Literal(column.name, negated), _bin_set([int(not negated)]))
+                for negated in (False, True)]  # fmt: skip
+        return column.values.astype(np.uint8), pair, []
+    missing, notes = column.missing, []
+    codes = np.zeros(len(missing), np.uint8)
+    literals: list[tuple[Literal, Mask]] = []
+    if column.kind == "category":
+        values, places = np.unique(column.values[~missing].astype("U"), return_inverse=True)
+        size = np.bincount(places, weights[~missing], len(values))
+        kept = np.argsort(-size, kind="stable")[:_MOST_VALUES]
+        kept = kept[(size[kept] >= _FEWEST_ROWS) | (len(values) <= 2)]
+        code = np.full(len(values), len(kept), np.uint8)
+        code[kept] = np.arange(len(kept))
+        codes[~missing] = code[places]
+        bins = len(kept) + 1
+        if len(kept) < len(values) and len(values) > _MOST_VALUES:
+            notes.append(
+                f"column {column.name!r} has {quantity(len(values), 'category', 'categories')}; "
+                f"rules name only the {len(kept)} of them that are in most rows"
+                + (" (is it an identifier?)" if len(values) > len(missing) / 2 else "")
+            )
+        for i, place in enumerate(kept.tolist()):
+            value = str(values[place])
+            literals.append((_literal(column.name, "=", value), _bin_set([i])))
+            if len(values) > 2:
+                others = [other for other in range(bins) if other != i]
+                literals.append((_literal(column.name, "!=", value), _bin_set(others)))
+    else:
+        cuts = _cuts(column, weights, _CUTS)
+        codes[~missing] = _below(column.values[~missing], cuts)
+        bins = len(cuts) + 1
+        for i, cut in enumerate(cuts):
+            low, high = _sides(column, cut)
+            literals.append((low, _bin_set(range(i + 1))))
+            literals.append((high, _bin_set(range(i + 1, bins))))
+    if missing.any():
+        codes[missing] = bins
+        name = Condition(column.name, "is missing")
+        literals.append((Literal(name.name, False, name), _bin_set([bins])))
+        literals.append((Literal(name.name, True, name), _bin_set(range(bins))))
+    return codes, literals, notes
+
+
+def _literal(column: str, op: str, value: Any) -> Literal:
+    condition = Condition(column, op, value)
+    return Literal(condition.name, False, condition)
+
+
+def _bin_set(bins: Iterable[int]) -> Mask:
+    found = np.zeros(MOST_BINS, np.bool_)
+    found[list(bins)] = True
+    return found
+
+
+def _sides(column: Column, cut: Any) -> tuple[Literal, Literal]:
+    """Return the literals of what is below a cut, and of what is not."""
+    return _literal(column.name, "<", cut), _literal(column.name, ">=", cut)
+
+
+def _below(values: npt.NDArray[Any], cuts: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Return the number of cuts that each value has reached."""
+    if values.dtype.kind == "f":
+        return np.searchsorted(np.array(cuts, np.float64), values, side="right")
+    return np.searchsorted(np.array(cuts, "U"), values.astype("U"), side="right")
+
+
+def _cuts(column: Column, weights: Floats, most: int) -> list[Any]:
+    """Return thresholds near the quantiles, each as short as it can be written."""
+    known = ~column.missing & (weights > 0)
+    given = column.values[known]
+    values, places = np.unique(
+        given if column.kind == "number" else given.astype("U"), return_inverse=True
+    )
+    if len(values) < 2:
+        return []
+    share = np.cumsum(np.bincount(places, weights[known]))
+    share = share / share[-1]
+    if len(values) <= most + 1:
+        return [_between(values[i], values[i + 1]) for i in range(len(values) - 1)]
+    cuts = []
+    for k in range(1, most + 1):
+        low, high = ((k + sign * _LEEWAY) / (most + 1) for sign in (-1, 1))
+        first = min(int(np.searchsorted(share, low - 1e-12)), len(values) - 2)
+        last = max(min(int(np.searchsorted(share, high - 1e-12)), len(values) - 1), first + 1)
+        cut = _between(values[first], values[last])
+        cuts.append(cut)
+    bins = _below(values if column.kind == "number" else values.astype(object), sorted(set(cuts)))
+    kept = sorted(set(cuts))
+    # Two cuts between the same values are one.
+    return [cut for i, cut in enumerate(kept) if ((bins == i).any() and (bins > i).any())]
+
+
+def _between(low: Any, high: Any) -> Any:
+    """Return the shortest threshold above `low` and not above `high`.
+
+    >>> _between(29_812.0, 31_240.0), _between(2.0, 3.0), _between(0.1234, 0.1321)
+    (30000.0, 3.0, 0.13)
+    >>> _between("2025-11-03", "2026-02-17")
+    '2026'
+    """
+    if isinstance(low, str):  # a date is after what it begins with
+        prefixes = (str(high)[:length] for length in _DATE_LENGTHS)
+        return next((prefix for prefix in prefixes if prefix > low), str(high))
+    low, high = float(low), float(high)
+    middle = (low + high) / 2
+    power = math.floor(math.log10(max(abs(low), abs(high), high - low))) + 1
+    for digits in range(18):
+        near = round(middle / 10.0 ** (power - digits))
+        for k in (near, near + 1, near - 1):
+            cut = float(f"{k}e{power - digits}")
+            if low < cut <= high:
+                return cut
+    return high
+
+
+class _Refiner:
+    """Thresholds inside a bin, and sets of categories, in place of one literal."""
+
+    def __init__(self, literals: Literals, columns: Sequence[Column], weights: Floats) -> None:
+        self.literals, self.columns, self.weights = literals, columns, weights
+        self.column_bits = math.log2(max(1, len(set(literals.column.tolist()))))
+
+    def __call__(
+        self, number: int, rest: Mask, weights: Floats
+    ) -> Iterator[tuple[Literal, Mask, float]]:
+        literal = self.literals.names[number]
+        if literal.condition is None or literal.condition.op == "is missing":
+            return
+        name = literal.condition.column
+        column = next(column for column in self.columns if column.name == name)
+        if column.kind == "category":
+            yield from self._sets(column, rest, weights)
+        else:
+            yield from self._thresholds(column, literal.condition, rest, weights)
+
+    def _thresholds(
+        self, column: Column, condition: Condition, rest: Mask, weights: Floats
+    ) -> Iterator[tuple[Literal, Mask, float]]:
+        rows = np.flatnonzero(rest & ~column.missing & (weights.sum(1) > 0))
+        given = column.values[rows]
+        values, places = np.unique(
+            given if column.kind == "number" else given.astype("U"), return_inverse=True
+        )
+        if len(values) < 2:
+            return
+        counts = grouped(places, weights[rows], len(values))
+        below = np.cumsum(counts, axis=0)
+        low = condition.op == "<"
+        inside = below[:-1] if low else below[-1] - below[:-1]
+        gains = split_gains(inside, tuple(weights.sum(0).tolist()))
+        every = len(np.unique(column.values[~column.missing].astype(values.dtype)))
+        options = [(int(gains.argmax()), math.log2(2 * max(1, every - 1)))]
+        if every > _FINE_CUTS:
+            fine = _cuts(column, self.weights, _FINE_CUTS)
+            at = np.searchsorted(values, np.array(fine, values.dtype)) - 1
+            usable = [(gains[i], cut) for i, cut in zip(at.tolist(), fine, strict=True)
+                      if 0 <= i < len(gains)]  # fmt: skip
+            if usable:
+                cut = max(usable, key=lambda one: one[0])[1]
+                yield self._side(column, cut, low, math.log2(2 * _FINE_CUTS))
+        for place, bits in options:
+            yield self._side(column, _between(values[place], values[place + 1]), low, bits)
+
+    def _side(
+        self, column: Column, cut: Any, low: bool, bits: float
+    ) -> tuple[Literal, Mask, float]:
+        literal = _sides(column, cut)[0 if low else 1]
+        return literal, holds(literal, column), self.column_bits + bits
+
+    def _sets(
+        self, column: Column, rest: Mask, weights: Floats
+    ) -> Iterator[tuple[Literal, Mask, float]]:
+        """Yield the sets of categories with the highest or the lowest rates, which is enough."""
+        rows = np.flatnonzero(rest & ~column.missing & (weights.sum(1) > 0))
+        values, places = np.unique(column.values[rows].astype("U"), return_inverse=True)
+        if not 3 <= len(values) <= _MOST_VALUES:
+            return
+        counts = grouped(places, weights[rows], len(values))
+        total = tuple(weights.sum(0).tolist())
+        order = np.argsort(-(counts[:, 0] + 0.5) / (counts.sum(1) + 1), kind="stable")
+        for chosen in (order, order[::-1]):
+            inside = np.cumsum(counts[chosen], axis=0)[1:-1]  # at least two, and not all
+            if not len(inside):
+                continue
+            sizes = np.arange(2, len(values))
+            bits = np.array([math.log2(math.comb(len(values), k)) for k in sizes.tolist()])
+            bits += math.log2(len(values))
+            size = int(sizes[(split_gains(inside, total) - bits).argmax()])
+            literal = _literal(column.name, "in", [str(values[i]) for i in chosen[:size]])
+            yield literal, holds(literal, column), self.column_bits + float(bits[size - 2])
+
+
+def holds(literal: Literal, column: Column) -> Mask:
+    """Return the rows in which a literal about this column holds. (n,)."""
+    true = column.values if literal.condition is None else literal.condition.mask(column.values)
+    return ~true if literal.negated else np.asarray(true, np.bool_)
+
+
+def covered(body: Sequence[Literal], columns: Mapping[str, Column], n: int) -> Mask:
+    """Return the rows of a table in which all literals hold. (n,)."""
+    rows = np.ones(n, np.bool_)
+    for literal in body:
+        name = literal.name if literal.condition is None else literal.condition.column
+        rows &= holds(literal, columns[name])
+    return rows

@@ -1,0 +1,294 @@
+"""The forms that learned rules take, and the choice between them.
+
+There are three: nothing but the base rate, a decision list, and a points score. Five-fold
+cross-validation estimates the log-loss of each, and the one with the fewest literals is taken among
+those within a quarter of a standard error of the best. Where neither a list nor a score whose bits
+all count has any rule, only a score that is better than nothing by two standard errors is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal as OneOf
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from latentgamma.learning.lists import Found, ListSearch
+from latentgamma.learning.literals import Body, Floats, Literals, grouped
+from latentgamma.learning.points import PointsSearch, Score
+from latentgamma.program.facts import Mask
+
+Name: TypeAlias = OneOf["nothing", "rules", "points"]
+FORMS: tuple[Name, ...] = ("nothing", "rules", "points")
+
+_FOLDS = 5
+#: Standard errors by which a form with fewer literals may be worse than the best.
+_TOLERANCE = 0.25
+#: Standard errors by which a form must beat nothing if its bits do not pay for it.
+_PROOF = 2.0
+#: Rows that cross-validation uses at most, and rows of points scores.
+_MOST_ROWS = 30_000
+_MOST_POINTS_ROWS = 200_000
+#: Probabilities are kept this far from 0 and 1.
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Form:
+    """What was learned for one class: bodies, and the probability of the class given them.
+
+    Attributes:
+        name: which form it is.
+        bodies: the rules of a list in order, or the terms of a score.
+        base: the rate of the class.
+        counts: for a list, the positives and negatives of each rule, and of the rest.
+        score: for a points score, the points of the terms.
+    """
+
+    name: Name
+    bodies: tuple[Body, ...]
+    base: float
+    counts: tuple[tuple[float, float], ...] = ()
+    score: Score | None = None
+
+    @property
+    def literals(self) -> int:
+        """The number of literals."""
+        return sum(map(len, self.bodies))
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """For a list, the probability of the class for each rule, and for the rest.
+
+        One row at the base rate is added to each group.
+        """
+        return tuple((a + self.base) / (a + b + 1) for a, b in self.counts)
+
+    def probability(self, covered: Sequence[Mask], n: int) -> Floats:
+        """Return the probability of the class for rows. (n,).
+
+        Args:
+            covered: for each body, the rows in which it holds.
+            n: the number of rows.
+        """
+        if self.score is not None:
+            points = np.zeros(n)
+            for rows, one in zip(covered, self.score.points, strict=True):
+                points[rows] += one
+            return 0.5 * (1 + np.tanh(0.5 * (self.score.base + self.score.unit * points)))
+        if not self.counts:
+            return np.full(n, self.base)
+        rates = self.rates
+        found = np.full(n, rates[-1])
+        for rows, rate in zip(reversed(covered), reversed(rates[:-1]), strict=True):
+            found[rows] = rate
+        return found
+
+
+class Validated(NamedTuple):
+    """How a form did in cross-validation.
+
+    Attributes:
+        name: the form.
+        loss: the mean log-loss on held-out rows, in nats.
+        literals: the mean number of literals.
+    """
+
+    name: Name
+    loss: float
+    literals: float
+
+
+class Learned(NamedTuple):
+    """A form, why it was chosen, and the rule that was nearest to paying for itself.
+
+    Attributes:
+        form: the form.
+        validated: the cross-validation of all forms; empty where nothing had to be chosen.
+        nearest: if nothing was found, the rule that saves most, and what it saves.
+    """
+
+    form: Form
+    validated: tuple[Validated, ...] = ()
+    nearest: Found | None = None
+
+
+#: Called with what is done, the number of steps done, and the number of all steps.
+Progress: TypeAlias = Callable[[str, int, int], None]
+
+
+def learn_form(
+    literals: Literals, weights: Floats, *, max_body: int, forms: Sequence[Name], seed: int,
+    progress: Progress,
+) -> Learned:  # fmt: skip
+    """Return what is learned for one class.
+
+    Args:
+        literals: the table.
+        weights: the weight of each row as a positive and as a negative. (n, 2)
+        max_body: the most literals of a rule.
+        forms: the forms to choose from.
+        seed: the seed of the folds.
+        progress: called between the steps.
+    """
+    steps = _FOLDS + 2
+    total = weights.sum(0)
+    base = float(total[0] / max(total.sum(), 1e-300))
+    nothing = Form("nothing", (), base)
+    progress("rules", 0, steps)
+    search = ListSearch(literals, weights, max_body)
+    listed = make_list(search, search.learn()) if "rules" in forms else nothing
+    if "points" not in forms or (listed.bodies and all(0 in counts for counts in listed.counts)):
+        # A list that pays for itself and is never wrong needs no comparison.
+        nearest = None if listed.bodies else search.best_rule(np.ones(literals.n, np.bool_))
+        return Learned(listed if listed.bodies else nothing, nearest=nearest)
+    pays = bool(listed.bodies) or _strict_points(literals, weights)
+    progress("cross-validation", 1, steps)
+    validated = _cross_validate(literals, weights, max_body, forms, seed,
+                                lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
+    name = _choose(validated, _TOLERANCE if pays else -_PROOF)
+    summary = tuple(Validated(one.name, one.loss, one.literals) for one in validated)
+    progress(name, steps - 1, steps)
+    if name == "points":
+        return Learned(make_score(literals, weights), summary)
+    if name == "rules":
+        return Learned(listed, summary)
+    return Learned(nothing, summary, search.best_rule(np.ones(literals.n, np.bool_)))
+
+
+def make_list(search: ListSearch, rules: Sequence[Body]) -> Form:
+    """Return a list with the counts of its groups."""
+    counts = tuple((float(a), float(b)) for a, b in search.groups(rules).tolist())
+    return Form("rules", tuple(rules), search.base, counts)
+
+
+def make_score(literals: Literals, weights: Floats, terms: Sequence[Body] | None = None) -> Form:
+    """Return a points score, of these terms or of those that describe the labels best."""
+    rows = np.flatnonzero(weights.sum(1) > 0)
+    if terms is None:
+        found = PointsSearch(literals, weights)
+        if len(rows) > _MOST_POINTS_ROWS:  # terms from a part of the rows, points from all
+            chosen = np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False)
+            part = replace(literals, codes=literals.codes[np.sort(chosen)], finer=None, extra={})
+            found = PointsSearch(part, weights[np.sort(chosen)])
+        terms = found.learn()
+    score = PointsSearch(literals, weights).score(terms)
+    total = weights.sum(0)
+    base = float(total[0] / max(total.sum(), 1e-300))
+    if score is None:
+        return Form("nothing", (), base)
+    return Form("points", score.terms, base, score=score)
+
+
+def _strict_points(literals: Literals, weights: Floats) -> bool:
+    """Return whether a points score whose bits all count has any term."""
+    rows = np.flatnonzero(weights.sum(1) > 0)[:_MOST_POINTS_ROWS]
+    part = replace(literals, codes=literals.codes[rows], finer=None, extra={})
+    return bool(PointsSearch(part, weights[rows], price=1.0).learn())
+
+
+# ---- Cross-validation
+
+
+@dataclass
+class _Held:
+    """What a form lost on held-out rows."""
+
+    name: Name
+    losses: list[Floats]  # nats of a row as a positive and as a negative, for each fold
+    weights: list[Floats]
+    sizes: list[int]
+
+    @property
+    def loss(self) -> float:
+        return float(sum((one * w).sum() for one, w in zip(self.losses, self.weights, strict=True))
+                     / sum(w.sum() for w in self.weights))  # fmt: skip
+
+    @property
+    def literals(self) -> float:
+        return float(np.mean(self.sizes))
+
+
+def _cross_validate(
+    literals: Literals, weights: Floats, max_body: int, forms: Sequence[Name], seed: int,
+    progress: Callable[[int], None],
+) -> list[_Held]:  # fmt: skip
+    part, totals, folds = _folds(literals, weights, seed)
+    held = [_Held(name, [], [], []) for name in FORMS if name == "nothing" or name in forms]
+    for fold, test in enumerate(folds):
+        progress(fold)
+        train = totals - test
+        for one in held:
+            form = _form(one.name, part, train, max_body)
+            p = form.probability([part.covered(body) for body in form.bodies], part.n)
+            p = np.clip(p, _LEAST, 1 - _LEAST)
+            one.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
+            one.weights.append(test)
+            one.sizes.append(form.literals)
+    return held
+
+
+def _form(name: Name, literals: Literals, weights: Floats, max_body: int) -> Form:
+    if name == "points":
+        return make_score(literals, weights)
+    search = ListSearch(literals, weights, max_body)
+    if name == "rules":
+        return make_list(search, search.learn())
+    return Form("nothing", (), search.base)
+
+
+def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Floats, list[Floats]]:
+    """Return different rows, their weights, and how much of these each fold holds out.
+
+    Rows that are equal count together. What each weighs is dealt out by units, so that a row of
+    weight 3 is treated as three rows.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.flatnonzero(weights.sum(1) > 0)
+    if len(rows) > _MOST_ROWS:
+        rows = np.sort(rng.choice(rows, _MOST_ROWS, replace=False))
+    codes = np.ascontiguousarray(literals.codes[rows])
+    keys = codes.view(f"V{codes.shape[1]}")[:, 0]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    totals = grouped(inverse, weights[rows], len(first))
+    folds = [np.zeros_like(totals) for _ in range(_FOLDS)]
+    for side in (0, 1):
+        order, at = rng.permutation(len(first)), 0
+        for group in order[totals[order, side] > 0].tolist():
+            amount = totals[group, side]
+            whole = int(amount)
+            rest = amount - whole
+            for k, fold in enumerate(folds):
+                share = whole // _FOLDS + ((k - at) % _FOLDS < whole % _FOLDS)
+                fold[group, side] += share
+            folds[(at + whole) % _FOLDS][group, side] += rest
+            at = (at + whole + (rest > 0)) % _FOLDS
+    part = replace(literals, codes=codes[first], finer=None, extra={},
+                   names=list(literals.names[: literals.m]))  # fmt: skip
+    return part, totals, folds
+
+
+def _choose(held: Sequence[_Held], tolerance: float) -> Name:
+    """Return the form with the fewest literals that is about as good as the best.
+
+    Args:
+        held: the forms; nothing comes first.
+        tolerance: the standard errors by which it may be worse than the best; if this is negative,
+            those by which the best must be better than nothing.
+    """
+    best = min(held, key=lambda one: one.loss)
+    if tolerance < 0:
+        return best.name if _excess(held[0], best) >= -tolerance else "nothing"
+    near = [one for one in held if one is best or _excess(one, best) <= tolerance]
+    return min(near, key=lambda one: (one.literals, FORMS.index(one.name))).name
+
+
+def _excess(one: _Held, best: _Held) -> float:
+    """Return by how many standard errors a form is worse than the best."""
+    parts = [(a - b, w) for a, b, w in zip(one.losses, best.losses, one.weights, strict=True)]
+    count = sum(w.sum() for w in one.weights)
+    mean = sum((d * w).sum() for d, w in parts) / count
+    variance = sum(((d - mean) ** 2 * w).sum() for d, w in parts) / count
+    return float(mean / max(np.sqrt(variance / count), 1e-12))

@@ -1,0 +1,302 @@
+"""Decision lists of minimal description length.
+
+A list is read from the top: a row belongs to the first rule whose literals all hold in it, or to
+the rest. Its description is the rules, and then the labels of each group by the code of Krichevsky
+and Trofimov. A rule is worth having if it saves more bits of labels than it takes itself, so
+neither a noise level nor a number of rules is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentgamma.learning.literals import (
+    Body,
+    Floats,
+    Literals,
+    Rows,
+    body_bits,
+    integer_bits,
+    label_bits,
+    split_gains,
+)
+from latentgamma.program.facts import Mask
+
+#: Rules that are carried from one length to the next: by what they save, and by how much likelier
+#: the labels inside are than at the base rate, above it and below it. The last two keep the first
+#: literals of rules for rare classes.
+_BEAM = (12, 6, 4)
+#: Rows that a rule covers at least.
+LEAST_COVER = 5.0
+#: Rounds in which every rule is reconsidered.
+_ROUNDS = 3
+_MOST_RULES = 64
+#: Bits that say whether a rule raises the rate of positives over that of all rows, or lowers it.
+#: People read rules for a class more easily than rules against it.
+_RAISES, _LOWERS = math.log2(4 / 3), 2.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rule that was scored.
+
+    Attributes:
+        body: its literals.
+        saved: the bits it saves beyond its own.
+        positives: the positive rows that it covers.
+        negatives: the negative rows that it covers.
+    """
+
+    body: Body
+    saved: float
+    positives: float
+    negatives: float
+
+
+class ListSearch:
+    """The search for the decision list of a table that has the shortest description.
+
+    Args:
+        literals: the table.
+        weights: the weight of each row as a positive and as a negative. (n, 2)
+        max_body: the most literals of a rule.
+    """
+
+    def __init__(self, literals: Literals, weights: Floats, max_body: int) -> None:
+        self.literals, self.weights, self.max_body = literals, weights, max_body
+        self.only_raise = False
+        self._covered: dict[Body, Mask] = {}
+        total = weights.sum(0)
+        self.base = float(total[0] / max(total.sum(), 1e-300))
+
+    # ---- The objective
+
+    def covered(self, body: Body) -> Mask:
+        """Return the rows in which a body holds. (n,)."""
+        if body not in self._covered:
+            self._covered[body] = self.literals.covered(body)
+        return self._covered[body]
+
+    def bits(self, body: Body) -> float:
+        """Return the description length of a rule."""
+        return body_bits(list(map(self.literals.cost, body)))
+
+    def groups(self, rules: Sequence[Body]) -> Floats:
+        """Return positives and negatives of each rule, and of the rest. (rules + 1, 2)."""
+        open_rows, counts = np.ones(self.literals.n, np.bool_), []
+        for body in rules:
+            mine = self.covered(body) & open_rows
+            counts.append(self.weights[mine].sum(0))
+            open_rows &= ~mine
+        counts.append(self.weights[open_rows].sum(0))
+        return np.array(counts)
+
+    def total(self, rules: Sequence[Body]) -> float:
+        """Return the description length of the labels and the list."""
+        groups = self.groups(rules).tolist()
+        labels = sum(label_bits(a, b) for a, b in groups)
+        sides = sum(_RAISES if a >= self.base * (a + b) else _LOWERS for a, b in groups[:-1])
+        return labels + sides + sum(map(self.bits, rules)) + integer_bits(1)
+
+    # ---- One rule
+
+    def best_rule(self, open_rows: Mask, skip: frozenset[Body] = frozenset()) -> Found | None:
+        """Return the rule that saves most among these rows, whether or not it saves anything."""
+        rows = np.flatnonzero(open_rows)
+        total = self.weights[rows].sum(0)
+        beam: list[tuple[Body, Rows]] = [((), rows)]
+        best: Found | None = None
+        for size in range(1, self.max_body + 1):
+            candidates = _Candidates(self, tuple(total.tolist()))
+            if size == 2 and self.literals.pairs_are_cheap:
+                candidates.add_pairs(rows)
+            else:
+                candidates.add_longer(beam)
+            chosen = candidates.choose(skip)
+            if not chosen:
+                break
+            if best is None or chosen[0].saved > best.saved:
+                best = chosen[0]
+            beam = [(one.body, self._rows_of(one.body, beam, rows)) for one in chosen]
+        return best
+
+    def _rows_of(self, body: Body, beam: Sequence[tuple[Body, Rows]], rows: Rows) -> Rows:
+        """Return the rows of a body, from those of a shorter one where there is one."""
+        inside, missing = rows, body
+        for shorter, theirs in beam:
+            if shorter and set(shorter) <= set(body):
+                inside, missing = theirs, tuple(j for j in body if j not in shorter)
+                break
+        lits = self.literals
+        for j in missing:
+            inside = inside[lits.inside[j][lits.codes[inside, lits.column[j]]]]
+        return inside
+
+    # ---- The list
+
+    def learn(self) -> list[Body]:
+        """Return the rules of the list, in order."""
+        rules = self._learn()
+        if any(a < self.base * (a + b) for a, b in self.groups(rules)[:-1].tolist()):
+            # Rules for the class alone may do as well, and are easier to read.
+            self.only_raise = True
+            others = self._learn()
+            self.only_raise = False
+            rules = min(rules, others, key=self.total)
+        return rules
+
+    def _learn(self) -> list[Body]:
+        rules: list[Body] = []
+        self._append(rules)
+        best = self.total(rules)
+        for _ in range(_ROUNDS if rules else 0):
+            before = best
+            for changed in self._changes(rules):
+                length = self.total(changed)
+                if length < best - 1e-9:
+                    rules[:], best = changed, length
+            self._append(rules)
+            best = self.total(rules)
+            if best >= before - 1e-9:
+                break
+        return rules
+
+    def _open(self, rules: Sequence[Body]) -> Mask:
+        """Return the rows that no rule covers. (n,)."""
+        open_rows = np.ones(self.literals.n, np.bool_)
+        for body in rules:
+            open_rows &= ~self.covered(body)
+        return open_rows
+
+    def _append(self, rules: list[Body]) -> None:
+        open_rows = self._open(rules)
+        while len(rules) < _MOST_RULES:
+            found = self.best_rule(open_rows)
+            if found is None or found.saved <= 0:
+                break
+            rules.append(found.body)
+            open_rows = open_rows & ~self.covered(found.body)
+
+    def _changes(self, rules: list[Body]) -> Iterator[list[Body]]:
+        """Yield lists with one change; the rules may be replaced while this runs."""
+        i = 0
+        while i < len(rules):
+            yield [*rules[:i], *rules[i + 1 :]]
+            i += 1
+        for i in range(len(rules)):
+            if i >= len(rules):
+                return
+            found = self.best_rule(self._open(rules[:i]))
+            if found is not None and found.body != rules[i]:
+                yield [*rules[:i], found.body, *rules[i + 1 :]]
+                yield [*rules[:i], found.body, *rules[i:]]
+        for i in range(len(rules)):
+            for j in rules[i]:
+                shorter = tuple(x for x in rules[i] if x != j)
+                if shorter:
+                    yield [*rules[:i], shorter, *rules[i + 1 :]]
+        for i in range(len(rules) - 1):
+            yield [*rules[:i], rules[i + 1], rules[i], *rules[i + 2 :]]
+        for i in range(len(rules)):
+            for literal in rules[i]:
+                for changed in self._finer(rules, i, literal):
+                    yield [*rules[:i], changed, *rules[i + 1 :]]
+
+    def _finer(self, rules: Sequence[Body], i: int, literal: int) -> Iterator[Body]:
+        """Yield a rule with another threshold or set of categories in place of a literal."""
+        lits = self.literals
+        if lits.finer is None or literal not in rules[i]:
+            return
+        others = tuple(j for j in rules[i] if j != literal)
+        open_rows = self._open(rules[:i])
+        weights = self.weights * open_rows[:, None]
+        for new, rows, bits in lits.finer(literal, open_rows & self.covered(others), weights):
+            number = lits.add(new, rows, bits)
+            if number not in others:
+                yield tuple(sorted((*others, number)))
+
+
+class _Candidates:
+    """Rules of one length, and the best of them."""
+
+    def __init__(self, search: ListSearch, total: tuple[float, ...]) -> None:
+        self.search, self.total = search, (total[0], total[1])
+        self.parents: list[Body] = []
+        self.counts: list[Floats] = []  # (candidates, 2) each
+        self.parent: list[Rows] = []
+        self.literal: list[Rows] = []
+        self.bits: list[Floats] = []
+
+    def add_longer(self, beam: Sequence[tuple[Body, Rows]]) -> None:
+        """Add every body of the beam with one more literal."""
+        lits = self.search.literals
+        sums = lits.sums([rows for _, rows in beam], self.search.weights)
+        for (body, rows), counts in zip(beam, sums, strict=True):
+            inside = self.search.weights[rows].sum()
+            cover = counts.sum(1)
+            # A literal that removes no row says nothing.
+            kept = np.flatnonzero((cover >= LEAST_COVER) & (cover < inside - 1e-9))
+            self._add(body, counts[kept], kept)
+
+    def _add(self, body: Body, counts: Floats, literal: Rows) -> None:
+        lits = self.search.literals
+        base = body_bits([*map(lits.cost, body), 0.0])
+        self.counts.append(counts)
+        self.parent.append(np.full(len(literal), len(self.parents)))
+        self.literal.append(literal)
+        self.bits.append(base + lits.bits[literal])
+        self.parents.append(body)
+
+    def add_pairs(self, rows: Rows) -> None:
+        """Add all pairs of literals of different columns."""
+        lits = self.search.literals
+        first, second, sums = lits.pairs(rows, self.search.weights, LEAST_COVER)
+        self.counts.append(sums)
+        self.parents += [(j,) for j in range(lits.m)]
+        self.parent.append(first)
+        self.literal.append(second)
+        self.bits.append(body_bits([0.0, 0.0]) + lits.bits[first] + lits.bits[second])
+
+    def choose(self, skip: frozenset[Body]) -> list[Found]:
+        """Return the rules to carry on, the one that saves most first."""
+        counts = np.concatenate(self.counts)
+        if not len(counts):
+            return []
+        parent, literal = np.concatenate(self.parent), np.concatenate(self.literal)
+        saved = split_gains(counts, self.total) - np.concatenate(self.bits)
+        raises = counts[:, 0] >= self.search.base * counts.sum(1)
+        saved -= np.where(raises, _RAISES, np.inf if self.search.only_raise else _LOWERS)
+        base = self.total[0] / max(sum(self.total), 1e-300)
+        rate = counts[:, 0] / counts.sum(1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lift = np.nan_to_num(counts[:, 0] * np.log(rate / base)) + np.nan_to_num(
+                counts[:, 1] * np.log((1 - rate) / (1 - base))
+            )
+        above, below = np.where(rate > base, lift, -np.inf), np.where(rate < base, lift, -np.inf)
+        chosen: dict[Body, Found] = {}
+        for score, many in zip((saved, above, below), _BEAM, strict=True):
+            seen: set[tuple[float, float]] = set()
+            for i in _best_first(score, 8 * many):
+                if not math.isfinite(score[i]) or len(seen) == many:
+                    break
+                a, b = counts[i].tolist()
+                body = tuple(sorted({*self.parents[parent[i]], int(literal[i])}))
+                if (a, b) in seen or body in skip:
+                    continue
+                seen.add((a, b))
+                chosen.setdefault(body, Found(body, float(saved[i]), a, b))
+        return sorted(chosen.values(), key=lambda one: -one.saved)
+
+
+def _best_first(score: Floats, many: int) -> Rows:
+    """Return the indices of the best scores, best first; of equal ones the first."""
+    if len(score) > many:
+        top = np.argpartition(-score, many)[:many]
+        top.sort()
+    else:
+        top = np.arange(len(score))
+    return top[np.argsort(-score[top], kind="stable")]

@@ -1,0 +1,220 @@
+"""Points scores: conditions with whole-number points, whose sum says how likely the class is.
+
+The score is a logistic regression on a few conjunctions of literals, whose weights are rounded to
+whole numbers of points. It is found by forward selection: a term is added if the log-likelihood
+of the labels grows by more bits than the term takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from latentgamma.learning.lists import LEAST_COVER
+from latentgamma.learning.literals import Body, Floats, Literals, Rows, body_bits, grouped
+
+_LOG_2 = math.log(2.0)
+#: Terms that are extended by a literal, and terms that are refitted before one is added.
+_BEAM = 12
+_TRIED = 3
+_MOST_TERMS = 12
+#: Weights have a normal prior with this variance; it makes up for the choice of the best terms.
+_VARIANCE = 1.0
+#: The most points of a term.
+_MOST_POINTS = 10
+
+
+@dataclass(frozen=True)
+class Score:
+    """A points score.
+
+    Attributes:
+        terms: the literals of each term.
+        points: the points of each term, not 0.
+        unit: the log-odds of one point.
+        base: the log-odds of a row without points.
+    """
+
+    terms: tuple[Body, ...]
+    points: tuple[int, ...]
+    unit: float
+    base: float
+
+    def log_odds(self, points: Floats) -> Floats:
+        """Return the log-odds of rows with this many points."""
+        return self.base + self.unit * points
+
+
+class PointsSearch:
+    """The search for a points score.
+
+    Args:
+        literals: the table.
+        weights: the weight of each row as a positive and as a negative. (n, 2)
+        max_body: the most literals of a term.
+        price: what a bit of a term's description counts. Few terms can do harm in a sum, so less
+            than 1 predicts better.
+    """
+
+    def __init__(
+        self, literals: Literals, weights: Floats, max_body: int = 1, price: float = 0.25
+    ) -> None:
+        self.literals, self.weights = literals, weights
+        self.max_body, self.price = max_body, price
+        self.all = weights.sum(1)
+        self.number_bits = 0.5 * math.log2(max(self.all.sum(), 2.0))
+
+    def bits(self, term: Body) -> float:
+        """Return the description length of a term, with its weight."""
+        return self._body_bits(term) + self.number_bits
+
+    def _body_bits(self, term: Body) -> float:
+        return self.price * body_bits(list(map(self.literals.cost, term)))
+
+    def learn(self) -> list[Body]:
+        """Return the terms of the score."""
+        found: list[Body] = []
+        cells = np.zeros(self.literals.n, np.int64)
+        weights, length = self._fit(cells, found)
+        while len(found) < _MOST_TERMS:
+            best = None
+            for term in self._candidates(cells, weights, found):
+                larger = cells | self.literals.covered(term).astype(np.int64) << len(found)
+                new, total = self._fit(larger, [*found, term])
+                if total < length - 1e-9 and (best is None or total < best[1]):
+                    best = new, total, term, larger
+            if best is None:
+                break
+            weights, length, term, cells = best
+            found.append(term)
+        return self._without_redundant(found, length)
+
+    def _without_redundant(self, found: list[Body], length: float) -> list[Body]:
+        """Return the terms without those whose removal shortens the description."""
+        i = 0
+        while i < len(found):
+            fewer = found[:i] + found[i + 1 :]
+            total = self._fit(self.cells(fewer), fewer)[1]
+            if total < length - 1e-9:
+                found, length, i = fewer, total, 0
+            else:
+                i += 1
+        return found
+
+    def cells(self, terms: Sequence[Body]) -> Rows:
+        """Return for each row which terms hold, as the bits of a number. (n,)."""
+        cells = np.zeros(self.literals.n, np.int64)
+        for i, term in enumerate(terms):
+            cells |= self.literals.covered(term).astype(np.int64) << i
+        return cells
+
+    def _candidates(self, cells: Rows, weights: Floats, found: Sequence[Body]) -> list[Body]:
+        """Return the few terms that promise most, by the score test."""
+        p = _probability(_patterns(len(found)) @ weights[1:] + weights[0])[cells]
+        slopes = np.stack([self.weights[:, 0] - self.all * p, self.all * p * (1 - p)], axis=1)
+        beam: list[tuple[Body, Rows]] = [((), np.flatnonzero(self.all > 0))]
+        scored: dict[Body, float] = {}
+        for _ in range(self.max_body):
+            grown: dict[Body, float] = {}
+            sums = self.literals.sums([rows for _, rows in beam], slopes)
+            for (body, _), (G, H) in zip(beam, sums.transpose(0, 2, 1), strict=True):
+                gain = G * G / (2 * (H + 0.25) * _LOG_2)
+                for j in np.argsort(-gain, kind="stable")[: 2 * _BEAM].tolist():
+                    if j not in body:
+                        grown[tuple(sorted((*body, j)))] = float(gain[j])
+            top = sorted(grown, key=lambda body: -grown[body])[:_BEAM]
+            scored |= {body: grown[body] - self._body_bits(body) for body in top}
+            beam = [(body, np.flatnonzero(self.literals.covered(body))) for body in top]
+        best = sorted(scored, key=lambda body: -scored[body])
+        usable = (body for body in best if scored[body] > 0 and self._usable(body, found))
+        return list(islice(usable, _TRIED))
+
+    def _usable(self, body: Body, found: Sequence[Body]) -> bool:
+        cover = float(self.all[self.literals.covered(body)].sum())
+        return body not in found and LEAST_COVER <= cover <= self.all.sum() - LEAST_COVER
+
+    # ---- Logistic regression; rows in which the same terms hold count together
+
+    def _counts(self, cells: Rows, k: int) -> Floats:
+        return grouped(cells, self.weights, 1 << k)
+
+    def _fit(self, cells: Rows, terms: Sequence[Body]) -> tuple[Floats, float]:
+        """Return the weights, that of the base first, and the description length."""
+        k = len(terms)
+        weights, nats = logistic(_patterns(k), self._counts(cells, k))
+        return weights, nats / _LOG_2 + sum(map(self.bits, terms))
+
+    def score(self, terms: Sequence[Body]) -> Score | None:
+        """Return the terms with whole points, as small as describe the labels best; None of none."""
+        if not terms:
+            return None
+        k, counts = len(terms), self._counts(self.cells(terms), len(terms))
+        weights = logistic(_patterns(k), counts)[0][1:]
+        best: tuple[float, Score] | None = None
+        largest = max(np.abs(weights).max(initial=0.0), 1e-9)
+        seen = set()
+        for most in np.arange(0.6, _MOST_POINTS + 0.5, 0.2):
+            points = np.rint(weights * (most / largest)).astype(np.int64)
+            points //= math.gcd(*points.tolist()) or 1
+            if points.tobytes() in seen:
+                continue
+            seen.add(points.tobytes())
+            total = (_patterns(k) @ points)[:, None]
+            (base, unit), nats = logistic(total, counts, float(_VARIANCE / max(points @ points, 1)))
+            kept = np.flatnonzero(points)
+            bits = nats / _LOG_2 + len(kept) * math.log2(2 * max(np.abs(points).max(initial=0), 1))
+            if unit > 0 and (best is None or bits < best[0] - 1e-9):
+                chosen = tuple(terms[i] for i in kept.tolist())
+                given = tuple(points[kept].tolist())
+                best = float(bits), Score(chosen, given, float(unit), float(base))
+        return best[1] if best is not None else None
+
+
+def _patterns(k: int) -> Floats:
+    """Return the bits of each number below 2^k, the lowest first. (2^k, k)."""
+    return (np.arange(1 << k)[:, None] >> np.arange(k) & 1).astype(np.float64)
+
+
+def _probability(log_odds: Floats) -> Floats:
+    return 0.5 * (1 + np.tanh(0.5 * log_odds))
+
+
+def logistic(features: Floats, counts: Floats, variance: float = _VARIANCE) -> tuple[Floats, float]:
+    """Return the weights of a logistic regression, that of the base first, and its loss in nats.
+
+    Args:
+        features: one row per kind of example. (g, k)
+        counts: how many of each kind are positive and negative. (g, 2)
+        variance: that of the prior of the weights.
+    """
+    seen = counts.sum(1) > 0
+    X = np.hstack([np.ones((int(seen.sum()), 1)), features[seen]])
+    positive, both = counts[seen, 0], counts[seen].sum(1)
+    penalty = np.full(X.shape[1], 1 / variance)
+    penalty[0] = 1e-6
+
+    def loss(w: Floats) -> float:
+        z = X @ w
+        nats = both @ np.logaddexp(0.0, z) - positive @ z
+        return float(nats + 0.5 * penalty @ (w * w))
+
+    w = np.zeros(X.shape[1])
+    value = loss(w)
+    for _ in range(100):
+        p = _probability(X @ w)
+        gradient = X.T @ (both * p - positive) + penalty * w
+        hessian = (X * (both * p * (1 - p))[:, None]).T @ X + np.diag(penalty)
+        step = np.linalg.solve(hessian, gradient)
+        size, new = 1.0, loss(w - step)
+        while new > value + 1e-12 * abs(value) and size > 1e-6:
+            size /= 2
+            new = loss(w - size * step)
+        w, change, value = w - size * step, value - new, new
+        if change < 1e-9 * (1 + abs(value)):
+            break
+    z = X @ w
+    return w, float(both @ np.logaddexp(0.0, z) - positive @ z)

@@ -1,0 +1,411 @@
+"""Rules from ordinary tables: code lengths, search, points, columns, and what users do with them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sqlite3
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import latentgamma as lg
+from latentgamma.learning import columns, lists, literals, points
+
+
+def sides(y, weights=1.0):
+    return np.stack([y * weights, ~y * weights], axis=1).astype(float)
+
+
+def table_of(X):
+    return columns.literals_of(columns.read_columns(X), np.ones(len(X))).literals
+
+
+def planted(seed, n=500, d=6, noise=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d)) < 0.5
+    return X, (X[:, 0] & ~X[:, 1]) ^ (rng.random(n) < noise)
+
+
+# ---- The code
+
+
+def test_the_label_code_is_the_product_of_its_predictions():
+    # Krichevsky and Trofimov predict the next label with (count + ½) / (n + 1).
+    for a, b in itertools.product(range(6), repeat=2):
+        probability = Fraction(1)
+        for i, label in enumerate([1] * a + [0] * b):
+            seen = min(i, a) if label else i - a
+            probability *= Fraction(2 * seen + 1, 2 * (i + 1))
+        assert literals.label_bits(a, b) == pytest.approx(-math.log2(probability), abs=1e-9)
+
+
+def test_the_lengths_are_those_of_a_prefix_code():
+    # Kraft: rules over four literals of one column, and the numbers of literals, are not free.
+    assert sum(2 ** -literals.integer_bits(k) for k in range(1, 5000)) < 1
+    bits = [math.log2(4)] * 3
+    total = sum(math.comb(4, k) * 2 ** -literals.body_bits(bits[:k]) for k in range(4))
+    assert total < 1
+
+
+@pytest.mark.parametrize("weights", [1.0, 0.5, "random"])
+def test_the_bits_a_group_saves_are_those_of_the_code(weights):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 40, (2000, 2)) * (
+        rng.random((2000, 1)) if weights == "random" else weights
+    )
+    A, B = 50.0, 60.0
+    found = literals.split_gains(counts, (A, B))
+    for (a, b), gain in list(zip(counts.tolist(), found.tolist(), strict=True))[::97]:
+        apart = literals.label_bits(a, b) + literals.label_bits(A - a, B - b)
+        assert gain == pytest.approx(literals.label_bits(A, B) - apart, abs=1e-8)
+
+
+def test_sums_over_literals_are_those_of_counting():
+    rng = np.random.default_rng(0)
+    X = {
+        "a": rng.normal(size=200),
+        "b": rng.choice(["x", "y", "z"], 200),
+        "c": rng.random(200) < 0.3,
+    }
+    X["a"][:20] = np.nan
+    found = columns.literals_of(columns.read_columns(X), np.ones(200)).literals
+    weights = rng.random((200, 2))
+    rows = np.flatnonzero(rng.random(200) < 0.7)
+    sums = found.sums([rows, np.arange(200)], weights)
+    inside = np.isin(np.arange(200), rows)
+    for j in range(found.m):
+        assert np.allclose(sums[0, j], weights[found.holds(j) & inside].sum(0))
+        assert np.allclose(sums[1, j], weights[found.holds(j)].sum(0))
+    first, second, both = found.pairs(rows, weights, 5.0)
+    assert len(first)
+    for i, j, pair in zip(first, second, both, strict=True):
+        assert np.allclose(pair, weights[found.covered((i, j)) & inside].sum(0))
+
+
+def test_the_first_rule_is_the_best_of_all_short_bodies():
+    for seed in range(4):
+        X, y = planted(seed, n=120, d=5, noise=0.15)
+        search = lists.ListSearch(table_of(X), sides(y), 2)
+        found = search.best_rule(np.ones(120, bool))
+        bodies = [body for k in (1, 2) for body in itertools.combinations(range(10), k)]
+        usable = [b for b in bodies if search.covered(b).sum() >= 5]
+        best = min(search.total([body]) for body in usable)
+        assert search.total([found.body]) == pytest.approx(best)
+        assert search.total([]) - search.total([found.body]) == pytest.approx(found.saved)
+
+
+def test_logistic_regression_is_at_its_minimum():
+    rng = np.random.default_rng(0)
+    features, counts = rng.random((30, 3)), rng.integers(0, 9, (30, 2)).astype(float)
+    weights, nats = points.logistic(features, counts)
+    z = weights[0] + features @ weights[1:]
+    p = 1 / (1 + np.exp(-z))
+    assert nats == pytest.approx(-(counts[:, 0] @ np.log(p) + counts[:, 1] @ np.log(1 - p)))
+    slope = features.T @ (counts.sum(1) * p - counts[:, 0]) + weights[1:]
+    assert np.abs(slope).max() < 1e-3
+
+
+# ---- Planted rules, and noise
+
+
+def test_thresholds_are_found_in_the_gap_of_the_sample():
+    exact = 0
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(1500, 8))
+        true = (X[:, 2] >= 0.37) & (X[:, 5] < 0.21)
+        y = true ^ (rng.random(1500) < 0.02)
+        classifier = lg.RuleClassifier().fit(X, y)
+        exact += (classifier.predict(X) == true).mean() > 0.995
+        assert sum(one.form.literals for one in classifier.class_rules_) == 2
+    assert exact == 3
+
+
+def test_a_rare_class_with_a_long_rule_is_found():
+    rng = np.random.default_rng(1)
+    X = rng.random((3000, 20)) < 0.47
+    y = X[:, :4].all(1) ^ (rng.random(3000) < 0.02)
+    classifier = lg.RuleClassifier().fit(X, y)
+    assert [str(rule) for rule in classifier.rules_] == ["y :- x0, x1, x2, x3."]
+
+
+def test_pure_noise_gives_nothing_and_says_so():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(200, 8)), rng.random(200) < 0.4
+        classifier = lg.RuleClassifier().fit(X, y)
+        assert not any(one.bodies for one in classifier.class_rules_)
+        assert "no rule pays for itself; the nearest is" in classifier.notes_[0]
+        assert np.allclose(classifier.predict_proba(X)[:, 1], y.mean())
+
+
+def test_additive_data_get_points():
+    rng = np.random.default_rng(0)
+    X = rng.random((3000, 6)) < 0.5
+    y = rng.random(3000) < 1 / (1 + np.exp(2 - 2.0 * X[:, 0] - 1.0 * X[:, 1] - 1.0 * X[:, 2]))
+    classifier = lg.RuleClassifier().fit(X, y)
+    form = classifier.class_rules_[0].form
+    assert form.name == "points"
+    by_name = {
+        str(b[0]): p
+        for b, p in zip(classifier.class_rules_[0].bodies, form.score.points, strict=True)
+    }
+    sign = {
+        name.removeprefix("not "): (-p if name.startswith("not ") else p)
+        for name, p in by_name.items()
+    }
+    assert sign == {"x0": 2, "x1": 1, "x2": 1}
+
+
+# ---- Columns
+
+
+def test_every_kind_of_column_is_learned_from_and_printed():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    n = 1200
+    frame = pandas.DataFrame({
+        "income": rng.lognormal(10, 0.4, n).round(),
+        "home": rng.choice(["own", "rent", "family"], n),
+        "opened": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(rng.integers(0, 900, n), "D"),
+        "late": rng.random(n) < 0.4,
+    })  # fmt: skip
+    frame.loc[rng.random(n) < 0.2, "income"] = None
+    wanted = {
+        "y :- home = rent, late.": (frame.home == "rent") & frame.late,
+        'y :- late, opened >= "2025".': (frame.opened >= "2025-01-01") & frame.late,
+        "y :- income is missing, not late.": frame.income.isna() & ~frame.late,
+    }
+    for text, y in wanted.items():
+        classifier = lg.RuleClassifier().fit(frame, y)
+        assert [str(rule) for rule in classifier.rules_] == [text]
+        assert (classifier.predict(frame) == y).all()
+        assert lg.parse(text).atoms == classifier.program_.atoms
+
+
+def test_several_values_of_a_category_become_a_set():
+    rng = np.random.default_rng(0)
+    city = rng.choice(list("abcdefgh"), 2000)
+    y = np.isin(city, list("bdg")) ^ (rng.random(2000) < 0.05)
+    classifier = lg.RuleClassifier(form="rules").fit({"city": city}, y)
+    assert [str(rule) for rule in classifier.rules_] == ["y :- city in {b, d, g}."]
+
+
+def test_thresholds_are_short_and_split_the_sample():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        low, high = np.sort(rng.normal(size=2) * 10.0 ** rng.integers(-6, 9))
+        cut = columns._between(low, high)
+        assert low < cut <= high
+        # No multiple of a larger power of ten is inside.
+        digits = len(repr(cut).replace(".", "").replace("-", "").strip("0").partition("e")[0])
+        assert digits <= len(repr(float(high)))
+
+
+def test_missing_values_meet_no_comparison():
+    X = {"a": [None, 1.0, 2.0, 3.0] * 50}
+    classifier = lg.RuleClassifier().fit(X, [0, 0, 1, 1] * 50)
+    assert classifier.predict({"a": [None, 2.5]}).tolist() == [0, 1]
+
+
+def test_repeated_rows_count_as_their_weight():
+    X, y = planted(3)
+    rng = np.random.default_rng(0)
+    weights = rng.integers(0, 4, len(y))
+    once = lg.RuleClassifier().fit(X, y, weights)
+    often = lg.RuleClassifier().fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert once.rules_ == often.rules_
+    assert np.allclose(once.predict_proba(X), often.predict_proba(X))
+
+
+def test_class_weights_move_decisions_and_not_probabilities():
+    rng = np.random.default_rng(0)
+    X = rng.random((2000, 3)) < 0.5
+    y = X[:, 0] & (rng.random(2000) < 0.3)
+    plain = lg.RuleClassifier().fit(X, y)
+    balanced = lg.RuleClassifier(class_weight="balanced").fit(X, y)
+    assert not plain.predict(X).any()
+    assert (balanced.predict(X) == X[:, 0]).all()
+    assert np.allclose(plain.predict_proba(X), balanced.predict_proba(X))
+    assert [str(rule) for rule in balanced.rules_] == ["y :- x0."]
+    with pytest.raises(lg.errors.ArgumentError, match="names 'a', but the classes are"):
+        lg.RuleClassifier(class_weight={"a": 2}).fit(X, y)
+
+
+# ---- What was learned: program, code, explanations
+
+
+def mixed(n=1500, seed=0):
+    rng = np.random.default_rng(seed)
+    X = {
+        "age": np.where(rng.random(n) < 0.1, np.nan, rng.integers(18, 80, n)),
+        "home": rng.choice(["own", "rent", "it's"], n),
+        "late": rng.random(n) < 0.3,
+    }
+    z = -1.0 + 2.0 * (X["age"] < 40) + 1.0 * X["late"] - 1.5 * (X["home"] == "it's")
+    return X, rng.random(n) < 1 / (1 + np.exp(-z))
+
+
+@pytest.mark.parametrize("form", ["rules", "points"])
+def test_program_python_and_sql_say_what_the_classifier_says(form):
+    X, y = mixed()
+    classifier = lg.RuleClassifier(form=form, class_weight={True: 1.7}).fit(X, y)
+    assert classifier.class_rules_[0].bodies
+    p = classifier.predict_proba(X)[:, 1]
+    # The program decides as predict does.
+    program = classifier.program_
+    wanted = [lg.logic.Condition.parse(name) for name in program.atoms]
+    facts = np.zeros((len(y), program.M), bool)
+    for i, condition in enumerate(wanted):
+        if condition is not None:
+            facts[:, i] = condition.mask(X[condition.column])
+        elif program.atoms[i] in X:
+            facts[:, i] = X[program.atoms[i]]
+    derived = lg.closures(program, facts)[:, program.index["y"]]
+    assert (derived == classifier.predict(X)).all()
+    # So do the function and the query.
+    space: dict = {}
+    exec(classifier.to_python(), space)
+    rows = [{name: values[i].item() for name, values in X.items()} for i in range(200)]
+    assert np.allclose([space["p_0"](row) for row in rows], p[:200])
+    assert space["p_0"]({}) == pytest.approx(
+        classifier.predict_proba({"age": [None], "home": [None], "late": [None]})[0, 1]
+    )
+    with sqlite3.connect(":memory:") as base:
+        base.create_function("EXP", 1, math.exp)
+        base.execute("CREATE TABLE data (age REAL, home TEXT, late BOOLEAN)")
+        cells = [(None if math.isnan(r["age"]) else r["age"], r["home"], r["late"]) for r in rows]
+        base.executemany("INSERT INTO data VALUES (?, ?, ?)", cells)
+        found = [row[-1] for row in base.execute(classifier.to_sql())]
+    assert np.allclose(found, p[:200])
+    document = json.loads(classifier.to_json())
+    assert document["outputs"][0]["form"] == form
+    assert len(document["outputs"][0]["rules"]) == len(classifier.class_rules_[0].bodies)
+
+
+def test_the_smallest_sets_of_points_are_those_of_enumeration():
+    from latentgamma.learning.class_rules import _smallest_sets
+
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values = sorted(rng.integers(1, 6, rng.integers(0, 7)).tolist(), reverse=True)
+        needed = float(rng.integers(-2, 12)) + 0.5
+        enough = [set(s) for k in range(len(values) + 1) for s in itertools.combinations(range(len(values)), k)
+                  if sum(values[i] for i in s) > needed]  # fmt: skip
+        minimal = [s for s in enough if not any(other < s for other in enough)]
+        found = [set(s) for s in _smallest_sets(values, needed)]
+        assert sorted(map(sorted, found)) == sorted(map(sorted, minimal))
+
+
+def test_the_rule_table_counts_rows():
+    X, y = planted(0)
+    classifier = lg.RuleClassifier().fit(X, y)
+    rule, rest = classifier.rule_table()
+    rows = X[:, 0] & ~X[:, 1]
+    assert (rule.support, rest.support) == (rows.sum(), (~rows).sum())
+    assert rule.precision == pytest.approx(y[rows].mean())
+    assert rule.recall == pytest.approx(y[rows].sum() / y.sum())
+    assert rule.lift == pytest.approx(y[rows].mean() / y.mean())
+    assert rule.interval[0] < rule.precision < rule.interval[1]
+    text = classifier.summary()
+    assert "y :- x0, not x1." in text
+    assert "log-loss in cross-validation" in text
+
+
+def test_a_row_is_explained_with_its_values():
+    X, y = mixed()
+    listed = lg.RuleClassifier(form="rules").fit({"age": np.arange(200.0)}, np.arange(200) >= 60)
+    assert listed.explain({"age": 90}).splitlines()[1] == "  rule 1 applies: age >= 60 (age is 90)"
+    assert "does not apply: age >= 60 (age is missing)" in listed.explain({})
+    scored = lg.RuleClassifier(form="points").fit(X, y)
+    assert "(late is True)" in scored.explain({"age": 30, "home": "own", "late": True})
+    with pytest.raises(lg.errors.DataError, match="columns that fit did not see: agee"):
+        listed.explain({"agee": 3})
+    with pytest.raises(
+        lg.errors.DataError, match="expected a number as in fit, but found a category"
+    ):
+        listed.explain({"age": "old"})
+
+
+@pytest.mark.parametrize("form", ["rules", "points"])
+def test_a_rule_can_be_dropped_and_the_cost_is_told(form):
+    X, y = mixed()
+    classifier = lg.RuleClassifier(form=form).fit(X, y)
+    count = len(classifier.class_rules_[0].bodies)
+    fewer = classifier.refit(X, y, drop=[1])
+    assert len(fewer.class_rules_[0].bodies) == count - 1
+    assert fewer.log_loss(X, y) > classifier.log_loss(X, y)
+    assert "instead of" in fewer.notes_[0]
+    same = classifier.refit(X, y)
+    assert np.allclose(same.predict_proba(X), classifier.predict_proba(X))
+    with pytest.raises(lg.errors.ArgumentError, match="there is no rule 99"):
+        classifier.refit(X, y, drop=[99])
+
+
+def test_what_stands_for_the_label_or_for_another_column_is_said():
+    X, y = planted(0, noise=0.0)
+    copied = np.hstack([X, y[:, None], X[:, :1]])
+    notes = lg.RuleClassifier().fit(copied, y).notes_
+    assert any("column 'x6' alone decides every row" in note for note in notes)
+    twice = lg.RuleClassifier().fit(np.hstack([X, X[:, :1]]), y)
+    assert "x0 holds in the same rows as x6" in twice.summary()
+    many = {"id": [f"n{i}" for i in range(len(y))], "a": X[:, 0]}
+    assert any(
+        "'id' has 500 categories" in note for note in lg.RuleClassifier().fit(many, y).notes_
+    )
+
+
+# ---- Files
+
+
+CSV = "income,home,default\n" + "".join(
+    f"{20_000 + 500 * i},{'own' if i % 3 else 'rent'},{'yes' if i < 22 else 'no'}\n"
+    for i in range(60)
+)
+
+
+def test_a_file_with_a_label_gives_rules(tmp_path):
+    path = tmp_path / "loans.csv"
+    path.write_text(CSV)
+    classifier = lg.fit(path, label="default")
+    assert [str(rule) for rule in classifier.rules_] == ["default :- income < 31000."]
+    assert classifier.classes_.tolist() == ["no", "yes"]
+    pandas = pytest.importorskip("pandas")
+    assert lg.fit(pandas.read_csv(path), label="default").rules_ == classifier.rules_
+    pandas.read_csv(path).to_parquet(tmp_path / "loans.parquet")
+    assert lg.fit(tmp_path / "loans.parquet", label="default").rules_ == classifier.rules_
+    with pytest.raises(lg.errors.ArgumentError, match="kind cannot be used with label"):
+        lg.fit(path, label="default", kind="closures")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CSV.replace("20500", "much"), r"line 3, column 'income': 'much' is a text among numbers"),
+        (CSV.replace("own,yes", "own,", 1), r"row 2, column 'default': the class is missing"),
+        (CSV.replace("income,home", "home,home"), "two columns are called 'home'"),
+        (CSV.replace("income,home", ",home"), "column 1 has no name"),
+        (CSV.replace("yes", "no"), "y has only one class, 'no'"),
+        (CSV.replace(",default", ",x"), r"loans.csv does not have: 'default'.*it has 'income'"),
+        ("default\nyes\nno\n", "has no column beside 'default'"),
+        ("income,default\n", "has no rows"),
+    ],
+)
+def test_a_bad_file_gets_one_clear_line(tmp_path, text, message):
+    path = tmp_path / "loans.csv"
+    path.write_text(text)
+    with pytest.raises(lg.errors.DataError, match=message) as caught:
+        lg.fit(path, label="default")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_accepts_the_classifier():
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    results = checks.check_estimator(lg.RuleClassifier(), on_fail=None, on_skip=None)
+    failed = [one["check_name"] for one in results if one["status"] not in ("passed", "skipped")]
+    assert not failed
