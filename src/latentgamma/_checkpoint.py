@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import IO, Any, TypeAlias
 
-from latentgamma._text import shortened
+from latentgamma._text import file_problem, shortened
 from latentgamma.errors import DataError
 
 Where: TypeAlias = "str | os.PathLike[str]"
@@ -69,8 +69,7 @@ class Journal:
         try:
             self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115 - closed in `close`
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DataError(f"cannot write the checkpoint {self.path!r}: {reason}") from None
+            raise self._cannot_write(error) from None
         try:
             self._lock()
             self._open({"version": _VERSION, **about}, replace)
@@ -154,9 +153,10 @@ class Journal:
                 os.fsync(self._file.fileno())
                 self._synced = now
         except OSError as error:
-            raise DataError(
-                f"cannot write the checkpoint {self.path!r}: {error.strerror}"
-            ) from None
+            raise self._cannot_write(error) from None
+
+    def _cannot_write(self, error: Exception) -> DataError:
+        return DataError(f"cannot write the checkpoint {self.path!r}: {file_problem(error)}")
 
 
 def _line(name: str, value: Any) -> bytes:
@@ -207,7 +207,7 @@ def delete_checkpoint(path: Where) -> bool:
         return False
     except OSError as error:
         raise DataError(
-            f"cannot read the checkpoint {os.fsdecode(path)!r}: {error.strerror}"
+            f"cannot read the checkpoint {os.fsdecode(path)!r}: {file_problem(error)}"
         ) from None
     if not _MARK.startswith(start):
         raise DataError(f"{os.fsdecode(path)!r} is not a checkpoint, and is not deleted")

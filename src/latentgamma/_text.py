@@ -1,4 +1,4 @@
-"""Numbers, lists and long texts in messages."""
+"""Numbers, lists, long texts and failures of files in messages."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ def shortened(text: str, most: int = 40) -> str:
     'a long…'
     """
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def file_problem(error: Exception) -> str:
+    """Return why a file could not be read or written.
+
+    >>> file_problem(FileNotFoundError(2, "No such file or directory"))
+    'there is no such file or folder'
+    """
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file or folder"
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder, not a file"
+    if isinstance(error, PermissionError):
+        return "permission is denied"
+    return getattr(error, "strerror", None) or str(error)

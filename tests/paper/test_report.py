@@ -323,7 +323,7 @@ def test_report_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["report", str(tmp_path / "a.json")]) == 2
     assert "it should come from `latentgamma validate`" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "none.json")]) == 2
-    assert "none.json: No such file" in capsys.readouterr().err
+    assert "none.json: there is no such file" in capsys.readouterr().err
 
 
 def test_validate_writes_what_it_found(

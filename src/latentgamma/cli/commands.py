@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import latentgamma as lg
+from latentgamma._arguments import usable_device
 from latentgamma._atomic_write import write_text
+from latentgamma._text import quantity
 from latentgamma.certificate.constants import Gate, certified_strata, certify_closed_form
 from latentgamma.cli.console import (
     Screen,
@@ -36,7 +38,6 @@ from latentgamma.cli.formatting import (
 )
 from latentgamma.cli.main import import_torch
 from latentgamma.datalog.ground import read
-from latentgamma.errors import DataError
 from latentgamma.program.files import SUFFIXES, read_text
 from latentgamma.program.program import Program, require_definite
 from latentgamma.program.rule_text import atom_name, decode_text, facts_in_file, split_facts
@@ -110,19 +111,9 @@ def check_picture(path: str | None) -> None:
 
 
 def check_device(name: str) -> None:
-    """Check that tensors can be made on a device.
-
-    Raises:
-        DataError: torch does not know it, or it is not there.
-    """
+    """Check that tensors can be made on a device."""
     import_torch()
-    import torch
-
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as problem:
-        reason = str(problem).splitlines()[0]
-        raise DataError(f"device {name!r} cannot be used: {reason}") from None
+    usable_device(name)
 
 
 def _identity(path: str) -> object:
@@ -355,7 +346,7 @@ def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
             }
         )
     else:
-        files = "1 file" if len(done.parts) == 1 else f"{len(done.parts):,} files"
+        files = quantity(len(done.parts), "file")
         there = f", {done.resumed:,} from an earlier call" if done.resumed else ""
         screen.line(f"closures of {done.rows:,} fact sets in {files} in {done.folder}{there}")
     return 0

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from latentgamma._text import quantity
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -75,7 +77,6 @@ def announced_compilation() -> Iterator[None]:
 def report_interruption(checkpoint: str | None) -> int:
     """Say what was saved of an interrupted search; return the exit code."""
     from latentgamma._checkpoint import delete_checkpoint, finished_pieces
-    from latentgamma._text import quantity
 
     pieces = finished_pieces(checkpoint) if checkpoint else 0
     if checkpoint and pieces:
@@ -235,8 +236,7 @@ def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
 
     def show(stage: str, fraction: float, rules: int, new: Sequence[str]) -> None:
         waiting.extend(new)
-        count = f"{rules:,} {'rule' if rules == 1 else 'rules'}"
-        bar.update(task, description=stage, completed=fraction, rules=count)
+        bar.update(task, description=stage, completed=fraction, rules=quantity(rules, "rule"))
         if waiting and bar.live.is_started:
             console.print("\n".join(f"+ {rule}" for rule in waiting), style="dim", soft_wrap=True)
             waiting.clear()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from latentgamma._text import file_problem
 from latentgamma.certificate.constants import Constants, require_horizon
 from latentgamma.distributed.collectives import Ranks, even_ranges, ranks_of
 from latentgamma.distributed.shards import ShardedRules, divide_atoms
@@ -188,7 +189,7 @@ def _read_part(
                     sizes[i].append(np.diff(indptr))
                     atoms[i].append(number[indices])
     except OSError as error:
-        raise ProgramError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+        raise ProgramError(f"cannot read {str(path)!r}: {file_problem(error)}") from None
     body_ptr, head_ptr = (_starts(each) for each in sizes)
     body, head = (np.concatenate([np.empty(0, np.int32), *each]) for each in atoms)
     return names, body_ptr, body, head_ptr, head

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._arguments import wrong
-from latentgamma._text import listing, quantity
+from latentgamma._text import file_problem, listing, quantity
 from latentgamma.errors import DataError, unknown_atoms
 from latentgamma.learning.options import Kind
 from latentgamma.program.facts import Mask
@@ -281,7 +281,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             yield file
     except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+        raise DataError(f"cannot read {str(path)!r}: {file_problem(error)}") from None
 
 
 def read_text_table(

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from latentgamma._arguments import one_of
 from latentgamma._atomic_write import atomic_write
+from latentgamma._text import file_problem
 from latentgamma.errors import ArgumentError, ModelError, ProgramError
 from latentgamma.operator.model import (
     STATE_DTYPES,
@@ -56,8 +57,7 @@ def save_model(model: LatentGamma, path: str | Path) -> None:
         with atomic_write(path) as temporary:
             save_file(tensors, temporary, metadata)
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"cannot write {str(path)!r}: {reason}") from None
+        raise ModelError(f"cannot write {str(path)!r}: {file_problem(error)}") from None
 
 
 def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
@@ -119,8 +119,7 @@ def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
         with open(path, "rb"):
             pass
     except OSError as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ModelError(f"cannot read a model: {reason}") from None
+        raise ModelError(f"cannot read a model: {file_problem(error)}") from None
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118

@@ -15,7 +15,7 @@ import numpy as np
 
 from latentgamma import plot
 from latentgamma._atomic_write import write_text
-from latentgamma._text import quantity
+from latentgamma._text import file_problem, quantity
 from latentgamma.errors import DataError
 from latentgamma.paper import charts
 from latentgamma.paper.results import (
@@ -1030,7 +1030,7 @@ def _read(file: Path, decode: Callable[[str], _Decoded]) -> _Decoded:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror or error}") from None
+        raise DataError(f"{file}: {file_problem(error)}") from None
     except UnicodeDecodeError:
         raise DataError(f"{file}: this is not a text file") from None
     try:

@@ -8,6 +8,7 @@ import zlib
 
 from latentgamma._arguments import one_of
 from latentgamma._atomic_write import write_bytes
+from latentgamma._text import file_problem
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.dimacs import read_dimacs, write_dimacs
 from latentgamma.program.json import read_json, write_json
@@ -39,7 +40,7 @@ def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, st
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if isinstance(error, ProgramError):
             raise
-        raise ProgramError(f"cannot read {shown!r}: {_reason(error)}") from None
+        raise ProgramError(f"cannot read {shown!r}: {file_problem(error)}") from None
 
 
 def read_program(data: bytes, suffix: str, *, path: str) -> Program:
@@ -96,7 +97,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     try:
         write_bytes(path, data)
     except (OSError, ValueError) as error:
-        raise ProgramError(f"cannot write {shown!r}: {_reason(error)}") from None
+        raise ProgramError(f"cannot write {shown!r}: {file_problem(error)}") from None
 
 
 def dumps(program: Program, suffix: str = ".lp") -> str:
@@ -161,13 +162,3 @@ def _path_text(path: object, function: str) -> str:
     if not isinstance(path, (str, os.PathLike)):
         raise ProgramError(f"{function} takes a path, not {type(path).__name__}")
     return os.fsdecode(path)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "there is no such file or folder"
-    if isinstance(error, IsADirectoryError):
-        return "it is a folder, not a file"
-    if isinstance(error, PermissionError):
-        return "permission is denied"
-    return getattr(error, "strerror", None) or str(error)
