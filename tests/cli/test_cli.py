@@ -500,7 +500,6 @@ def test_bad_input_gets_one_line_and_code_2(cli, args):
         "a :- not a.",
         "a :- b",
         "a(X) :- b(Y).",
-        ":- a.",
         "'",
         b"\xff\xfe",
         b"a\0.",
