@@ -273,7 +273,7 @@ def test_closed_world_is_said() -> None:
             "invent must be a whole number from 0 to 2",
         ),
         (lambda fit: fit("p(a).", [("t", "a")], max_body=0), "max_body must be a whole number"),
-        (lambda fit: fit("p(a).", [("t", "a")], noise=0.7), "noise must be a share"),
+        (lambda fit: fit("p(a).", [("t", "a")], noise=0.7), "noise must be a fraction"),
         (lambda fit: fit("p(a).", [("t",)]), "'t' has no arguments"),
         (lambda fit: fit({}, [("t", "a")]), "the background holds no facts"),
         (

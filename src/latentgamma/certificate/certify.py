@@ -297,17 +297,17 @@ def _best(
 ) -> Proved:
     """Return the window that reaches furthest, of several tolerances of the last stratum."""
     if len(strata) <= 1:
-        return _proved(strata, depths, negating, tolerance, 0.5)
+        return _prove(strata, depths, negating, tolerance, 0.5)
     best = Proved(math.inf, -1.0, 0.0, ())
     for last in (last for last in _TOLERANCES if last > tolerance):
-        found = _proved(strata, depths, negating, tolerance, last)
+        found = _prove(strata, depths, negating, tolerance, last)
         best = max(best, found, key=lambda one: one.reach)
         if best.reach[0] >= _ENOUGH:
             break  # a smaller tolerance starts later
     return best
 
 
-def _proved(
+def _prove(
     strata: Sequence[Worst],
     depths: Sequence[int],
     negating: Sequence[bool],
@@ -543,7 +543,7 @@ class _Certifier:
             found = self._window(aligned, tolerance, self.depth)
             if found.holds:
                 return found, _weights_of(aligned)
-        chosen = [self._chosen(part, tolerance) for part in self.parts]
+        chosen = [self._choose(part, tolerance) for part in self.parts]
         own = [worst.weights.program for worst in chosen]
         if aligned is not None and found is not None and own == _programs(aligned):
             return found, _weights_of(aligned)
@@ -576,7 +576,7 @@ class _Certifier:
         aligned = [part.aligned for part in self.parts]
         return None if any(worst is None for worst in aligned) else [w for w in aligned if w]
 
-    def _chosen(self, part: Part, tolerance: float) -> Worst:
+    def _choose(self, part: Part, tolerance: float) -> Worst:
         """Return what bounds a part with the rules that a proof is most likely to succeed with."""
         if len(self.parts) > 1 and part.aligned is not None:
             alone = window([part.aligned], depth=self.depth, tolerance=tolerance)

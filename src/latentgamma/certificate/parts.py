@@ -210,15 +210,15 @@ def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Progr
         raise ModelError(f"the strata of the program are not in order: {problem}")
     if problem := _order_problem(own, [part.written for part in parts], program):
         return [problem]
-    one, other = _joined(own, program), _joined(given, program)
+    one, other = _join(own, program), _join(given, program)
     number = np.concatenate([np.zeros(0, np.int32), *(stratum.rules for stratum in program.strata)])
     lost = [
-        f"the program has '{_shown(other, j, program)}' (rule {number[j]}), which the rows do not "
+        f"the program has '{_rule_text(other, j, program)}' (rule {number[j]}), which the rows do not "
         "imply"
         for j in not_entailed(one.program, other.program).tolist()
     ]
     extra = [
-        f"a row acts as '{_shown(one, j, program)}', which the program does not imply"
+        f"a row acts as '{_rule_text(one, j, program)}', which the program does not imply"
         for j in not_entailed(other.program, one.program).tolist()
     ]
     return lost + extra
@@ -248,7 +248,7 @@ def _order_problem(
     return None
 
 
-def _joined(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
+def _join(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
     """Return the rules of all strata as one definite program over literals."""
     literal = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.literal for one in strata)]))
     place = [np.searchsorted(literal, one.literal) for one in strata]
@@ -272,7 +272,7 @@ def _joined(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
     return LiteralRules(whole, literal)
 
 
-def _shown(rules: LiteralRules, rule: int, program: Program) -> str:
+def _rule_text(rules: LiteralRules, rule: int, program: Program) -> str:
     """Return a rule over literals as text, cut where it is too long for a message."""
     body = rules.literal[rules.program.body_of(rule)].tolist()
     heads = rules.literal[rules.program.heads_of(rule)].tolist()

@@ -70,10 +70,10 @@ def decode_name(name: str) -> str:
 
 def decode_text(text: str) -> str:
     """Return a text of clingo's with all names as rule text has them."""
-    return _coded.sub(_decoded, text)
+    return _coded.sub(_decode, text)
 
 
-def _decoded(found: re.Match[str]) -> str:
+def _decode(found: re.Match[str]) -> str:
     if found[2]:
         return quote_argument(_content(found[2]))
     if found[1].isprintable():

@@ -80,7 +80,7 @@ def matches(
     goals += [(n.atom.symbol, [atoms[name] for name in sorted(body)]) for n in positive]
     wanted = {atoms[name] for name in body}
     for values in _solutions(goals, {}, constants):
-        values = _assigned(compared, values, constants)
+        values = _assign(compared, values, constants)
         used = {_value(n.atom.symbol, values, constants) for n in positive}
         if not wanted <= used and None not in used:
             continue
@@ -114,14 +114,14 @@ def _solutions(
                 continue
             found: Values | None = values
             for term, symbol in zip(member.arguments, atom.arguments, strict=True):
-                found = _unified(term, symbol, found, constants)
+                found = _unify(term, symbol, found, constants)
                 if found is None:
                     break
             else:
                 yield from _solutions(rest, found or {}, constants)
 
 
-def _unified(term: Any, symbol: Any, values: Values | None, constants: Values) -> Values | None:
+def _unify(term: Any, symbol: Any, values: Values | None, constants: Values) -> Values | None:
     """Return the values with which the term is the symbol; arithmetic is left for later."""
     if values is None:
         return None
@@ -137,7 +137,7 @@ def _unified(term: Any, symbol: Any, values: Values | None, constants: Values) -
     return values if known is None or known == symbol else None
 
 
-def _assigned(compared: list[Any], values: Values, constants: Values) -> Values:
+def _assign(compared: list[Any], values: Values, constants: Values) -> Values:
     """Return the values, and those of variables that an equation computes."""
     values = dict(values)
     for _ in compared:
@@ -233,7 +233,7 @@ class Grounding:
                 if fact and signature(rule.head.atom) in candidates:
                     at = source.extent(rule.head)[0]
                     edits.append((at, at, CANDIDATE))
-        texts = [_edited(text, edits)]
+        texts = [_edit(text, edits)]
         for given, facts in self.tables:
             texts.append(facts_renamed(facts, candidates) if given in candidates else facts)
         for name, arity in sorted(self.open):
@@ -355,7 +355,7 @@ class Grounding:
         return lines
 
 
-def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
+def _edit(text: str, edits: list[tuple[int, int, str]]) -> str:
     pieces = []
     copied = 0
     for start, end, new in sorted(edits):

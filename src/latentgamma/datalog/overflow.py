@@ -139,7 +139,7 @@ class _Arithmetic:
                 ):
                     found = self.value(other, values, [])
                     if sign == _EQ and _variables(other) <= values.keys():
-                        values.update(self._solved(term, found, values, excess))
+                        values.update(self._solve(term, found, values, excess))
                     _narrow(term, sign, found, other, values)
         return values
 
@@ -151,10 +151,10 @@ class _Arithmetic:
         for member in members:
             for place, term in enumerate(member.arguments):
                 column = self.columns.get((signature(atom), place), _Column())
-                for name, found in self._solved(term, column.range, known, excess).items():
+                for name, found in self._solve(term, column.range, known, excess).items():
                     values[name] = join(values[name], found) if name in values else found
 
-    def _solved(self, term: Any, found: Range, bound: Ranges, excess: list[_Excess]) -> Ranges:
+    def _solve(self, term: Any, found: Range, bound: Ranges, excess: list[_Excess]) -> Ranges:
         """Return the unbound variable of a term, and its range if the term has these values."""
         inverse = _inverse(term, found, self.constants)
         if inverse is None or inverse[0] in bound:
@@ -288,7 +288,7 @@ def _excess(arithmetic: _Arithmetic, scope: _Scope, known: Ranges) -> list[_Exce
     """Return the operations of a scope that may not fit, for these values of its variables."""
     excess: list[_Excess] = []
     values = arithmetic.values(scope.literals, known, excess)
-    if _excluded(arithmetic, scope.literals, values, excess):
+    if _is_excluded(arithmetic, scope.literals, values, excess):
         return []
     for term in scope.terms:
         arithmetic.value(term, values, excess)
@@ -298,7 +298,7 @@ def _excess(arithmetic: _Arithmetic, scope: _Scope, known: Ranges) -> list[_Exce
     return excess
 
 
-def _excluded(
+def _is_excluded(
     arithmetic: _Arithmetic, literals: Iterable[Any], values: Ranges, excess: list[_Excess]
 ) -> bool:
     """Return whether a comparison fails for these values, so that nothing else matters."""
@@ -327,7 +327,7 @@ def _check_rules(scope: _Scope) -> Iterator[tuple[list[str], list[str]]]:
     }
     while True:
         for literal in rest:
-            assigned = _assigned(literal) - bound
+            assigned = _assigned_variables(literal) - bound
             needed = _variables(literal)
             if _is_kind(literal, "BodyAggregate") or literal.ast_type.name == "ConditionalLiteral":
                 needed &= outer
@@ -369,7 +369,7 @@ def _sums(
             literals = [*scope.literals, *element.condition]
             values = arithmetic.values(literals, known, [])
             weight = arithmetic.value(element.terms[0], values, [])
-            if weight is None or _excluded(arithmetic, literals, values, []):
+            if weight is None or _is_excluded(arithmetic, literals, values, []):
                 continue
             if int(scope.total.function) == 2 and weight[0] < 0:
                 continue
@@ -428,7 +428,7 @@ def _variables(node: Any) -> set[str]:
     return names - {"_"}
 
 
-def _assigned(literal: Any) -> set[str]:
+def _assigned_variables(literal: Any) -> set[str]:
     """Return the variable that an equation gives a value, if it does."""
     if literal.ast_type.name != "Literal" or literal.sign:
         return set()

@@ -182,7 +182,7 @@ def scan(text: str, path: str) -> Scanned:
     cleaned = "".join(parts.pieces)
     if _long_number(cleaned):
         _check_numbers(cleaned, lambda at, problem: error_at(text, parts.place(at), problem, path))
-    rewritten = _rewritten(cleaned)
+    rewritten = _rewrite(cleaned)
     cleaned = "".join(rewritten.pieces)
     ground = _ground_parts(cleaned)
     return Scanned(cleaned, blank_out(cleaned, ground), tuple(inputs), ground, (parts, rewritten))
@@ -199,7 +199,7 @@ def _content(text: str, start: int, path: str) -> tuple[str, int]:
     return name, end
 
 
-def _rewritten(text: str) -> _Parts:
+def _rewrite(text: str) -> _Parts:
     """Return the text with what clingo does not know of statements written in its way."""
     parts = _Parts()
     copied = at = 0

@@ -83,10 +83,10 @@ def cells_of(atom: str) -> list[str]:
     if not bracket:
         return [atom]
     found = [argument[0] for argument in _argument.finditer(arguments)]
-    return [name, *(_unquoted(cell) for cell in found)]
+    return [name, *(_unquote(cell) for cell in found)]
 
 
-def _unquoted(cell: str) -> str:
+def _unquote(cell: str) -> str:
     if not cell.startswith('"'):
         return cell
     return _escape.sub(lambda found: "\n" if found[1] == "n" else found[1], cell[1:-1])

@@ -270,7 +270,7 @@ class AtomShardedRules(DividedRules):
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
         """Compute stage 1 for the rules of this process. (…, R)."""
         missing = 1 - state
-        total = self._replicated(missing.sum(-1, keepdim=True, dtype=torch.float64))
+        total = self._replicate(missing.sum(-1, keepdim=True, dtype=torch.float64))
         used, served = self._body_counts
         sent = take(missing, self.get_buffer("body_served"))
         return self.local.margins(self._exchange(sent, served, used), total, weights, threshold)
@@ -283,14 +283,14 @@ class AtomShardedRules(DividedRules):
         received = add_at(
             firing.new_zeros(*firing.shape[:-1], self.M), self.get_buffer("head_served"), arrived
         )
-        return self._replicated(total).to(firing.dtype) + received
+        return self._replicate(total).to(firing.dtype) + received
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
         """Return gain and gate; their gradients are summed over the processes."""
         gain, gate = copy_to_ranks(self.ranks, gain, gate)
         return gain, gate
 
-    def _replicated(self, partial: Tensor) -> Tensor:
+    def _replicate(self, partial: Tensor) -> Tensor:
         """Return the sum over the processes, which each of them uses for something else."""
         return copy_to_ranks(self.ranks, *sum_over_ranks(self.ranks, partial))[0]
 

@@ -91,7 +91,7 @@ def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any
     from latentgamma.certificate.certify import certify
     from latentgamma.operator.model import oracle
 
-    learned = None if model is None else _learned(program, model)
+    learned = None if model is None else _learned_model(program, model)
     if model is None:
         model = oracle(program, form="sparse")
     strata = [
@@ -167,7 +167,7 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
     }
 
 
-def _learned(program: Program, model: LatentGamma) -> dict[str, Any]:
+def _learned_model(program: Program, model: LatentGamma) -> dict[str, Any]:
     """Return the rules that a model applies beside those of the program."""
     from latentgamma.learning.extract import extract
     from latentgamma.logic.equivalence import equivalent

@@ -493,10 +493,10 @@ def observe(
     names = _atom_names(atoms, before.names or after.names, before.values.shape[1])
     check_values(before, names, missing=False)
     check_values(after, names, missing=True)
-    return _rounded(names, before.values, after.values)
+    return _round(names, before.values, after.values)
 
 
-def _rounded(atoms: tuple[str, ...], before: Values, after: Values) -> Observations:
+def _round(atoms: tuple[str, ...], before: Values, after: Values) -> Observations:
     known = ~np.isnan(after)
     after = np.where(np.abs(after - np.round(after)) < _ROUNDING, np.round(after), after)
     doubt = float(np.minimum(after, 1 - after)[known].mean()) if known.any() else 0.0

@@ -247,7 +247,7 @@ class _Cover:
             shared = states[seed] & states[start]
             if test.refutes(shared):
                 continue
-            shared = _intersected(shared, states[others], test)
+            shared = _intersect(shared, states[others], test)
             if shared.tobytes() in seen:
                 continue
             seen.add(shared.tobytes())
@@ -258,7 +258,7 @@ class _Cover:
                 yield tuple(columns[inside[list(places)]].tolist())
 
 
-def _intersected(shared: Mask, states: Mask, test: _NegativeTest) -> Mask:
+def _intersect(shared: Mask, states: Mask, test: _NegativeTest) -> Mask:
     """Return the shared atoms of as many states as possible, nearest first.
 
     A state whose intersection a negative state contains is refuted for good: intersections only

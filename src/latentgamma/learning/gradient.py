@@ -208,7 +208,7 @@ class _Head:
                 shortest = int(first.max()) + 1
                 # The negatives that the prefix before it let through are the next ones to learn.
                 self.near_misses |= first >= shortest - 1
-                body = _pruned(lacks, order[:shortest])
+                body = _prune(lacks, order[:shortest])
                 self.pool.update(dict.fromkeys(self._pairs(order[: max(shortest, _HEAVY)])))
             if len(body) <= self.task.max_body:
                 self.pool[body] = None
@@ -265,7 +265,7 @@ def _some(
     return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
 
 
-def _pruned(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
+def _prune(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
     """Return the body without atoms it does not need, small weights first."""
     kept = list(range(len(order)))
     for place in reversed(range(len(order))):

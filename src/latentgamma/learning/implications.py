@@ -61,7 +61,7 @@ def canonical_base(rows: Mask, most: int = MOST_CLOSED_SETS) -> tuple[Mask, Mask
     found = 0
     for size in range(M + 1):
         for sets in waiting.take(size):
-            extended = _extended(sets, premises, conclusions)
+            extended = _extend(sets, premises, conclusions)
             done = (extended == sets).all(1)
             waiting.add(extended[~done])
             sets = sets[done]
@@ -133,7 +133,7 @@ def rules_of_models(rows: Mask, kept: Sequence[Implication] = ()) -> list[Implic
     Rows are models of the `kept` rules too, which stay.
     """
     heads, bodies = _fewest_heads(*canonical_base(rows))
-    shortened = _shortened(rows, heads, bodies)
+    shortened = _shorten(rows, heads, bodies)
     rules = [
         (head, tuple(np.flatnonzero(body).tolist()))
         for head, body in zip(heads.tolist(), shortened, strict=True)
@@ -157,7 +157,7 @@ def _fewest_heads(premises: Mask, conclusions: Mask) -> tuple[npt.NDArray[np.int
             options = np.flatnonzero(conclusion & ~true)
             reached = np.repeat(true[None], len(options), 0)
             reached[np.arange(len(options)), options] = True
-            reached = _closed(reached, premises[:j], conclusions[:j])
+            reached = _close(reached, premises[:j], conclusions[:j])
             best = int(reached.sum(1).argmax())
             heads.append(int(options[best]))
             places.append(j)
@@ -165,7 +165,7 @@ def _fewest_heads(premises: Mask, conclusions: Mask) -> tuple[npt.NDArray[np.int
     return np.array(heads, np.int64), premises[places]
 
 
-def _shortened(rows: Mask, heads: npt.NDArray[np.int64], bodies: Mask) -> Mask:
+def _shorten(rows: Mask, heads: npt.NDArray[np.int64], bodies: Mask) -> Mask:
     """Return bodies without atoms that are not needed to imply the head, frequent ones first."""
     bodies = bodies.copy()
     for i in np.argsort(-rows.sum(0), kind="stable").tolist():
@@ -177,7 +177,7 @@ def _shortened(rows: Mask, heads: npt.NDArray[np.int64], bodies: Mask) -> Mask:
     return bodies
 
 
-def _extended(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
+def _extend(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
     """Return the sets, extended by implications whose premises they contain.
 
     A set in which every implication holds is returned as it is.
@@ -209,10 +209,10 @@ def apply_implications(sets: Cells, premises: Cells, conclusions: Cells) -> None
                     sets[s, w] |= conclusions[p, w]
 
 
-def _closed(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
+def _close(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
     """Return the closures of the sets under implications."""
     while True:
-        extended = _extended(sets, premises, conclusions)
+        extended = _extend(sets, premises, conclusions)
         if (extended == sets).all():
             return extended
         sets = extended

@@ -169,7 +169,7 @@ class _GreedySearch:
                 for body in self.proposals
                 if body not in self.bodies and body not in self.tried
             ]
-            changed = self._completed(gains, sorted(options)[-_MOST_COMPLETED:])
+            changed = self._complete(gains, sorted(options)[-_MOST_COMPLETED:])
             options += [option for option in changed if option[1] not in self.tried]
         worth, body = max(options, default=(0.0, ()))
         if worth <= 0 or body in self.bodies or body in self.tried:
@@ -205,7 +205,7 @@ class _GreedySearch:
         for body in self.learned():
             gains = self.gains(~self.covered_by_others(body))
             least = self.worth(gains, body) - _TIE
-            options = {*self._changes(gains, body), *self._exchanged(gains, body)}
+            options = {*self._changes(gains, body), *self._exchange(gains, body)}
             near = sorted((option for option in options if option[0] > least), reverse=True)
             others = [other for _, other in near if other not in self.bodies]
             if others:
@@ -221,7 +221,7 @@ class _GreedySearch:
         shorter = [tuple(x for x in body if x != i) for i in body]
         options = [(self.worth(gains, other), other) for other in shorter]
         if self.proposals is None:
-            options += self._best_short(gains) + self._lengthened(gains, body)
+            options += self._best_short(gains) + self._lengthen(gains, body)
         return options
 
     def _best_short(self, gains: Nats) -> list[Option]:
@@ -252,7 +252,7 @@ class _GreedySearch:
             grown = _triples(X, w)
         else:
             top = np.argpartition(pairs.ravel(), -min(32, pairs.size))[-32:]
-            grown = _extended(X, w, {tuple(sorted(divmod(int(place), m))) for place in top})
+            grown = _extend(X, w, {tuple(sorted(divmod(int(place), m))) for place in top})
         options: list[Option] = []
         for size in range(3, min(self.task.max_body, m) + 1):
             if not grown:
@@ -262,18 +262,18 @@ class _GreedySearch:
             options.append((gain - self.length(size), self._atoms(best)))
             if size > 3 and options[-1][0] <= options[-2][0]:
                 break
-            grown = _extended(X, w, {body for _, body in grown})
+            grown = _extend(X, w, {body for _, body in grown})
         return options
 
-    def _completed(self, gains: Nats, best: Sequence[Option]) -> list[Option]:
+    def _complete(self, gains: Nats, best: Sequence[Option]) -> list[Option]:
         """Return bodies with one atom removed, and the best other one put in its place."""
         cores = {tuple(x for x in body if x != i) for _, body in best for i in body} - {()}
         places = {tuple(np.searchsorted(self.columns, core).tolist()) for core in cores}
         rows = np.flatnonzero(gains)
-        longer = _extended(self.X[rows], gains[rows].astype(np.float32), places)
+        longer = _extend(self.X[rows], gains[rows].astype(np.float32), places)
         return [(gain - self.length(len(b)), self._atoms(b)) for gain, b in longer]
 
-    def _exchanged(self, gains: Nats, body: Body) -> list[Option]:
+    def _exchange(self, gains: Nats, body: Body) -> list[Option]:
         """Return the body with any one of its atoms exchanged for any other atom."""
         places = np.searchsorted(self.columns, body).tolist()
         options: list[Option] = []
@@ -288,11 +288,11 @@ class _GreedySearch:
             ]
         return options
 
-    def _lengthened(self, gains: Nats, body: Body) -> list[Option]:
+    def _lengthen(self, gains: Nats, body: Body) -> list[Option]:
         if len(body) >= min(self.task.max_body, len(self.columns)):
             return []
         places = tuple(np.searchsorted(self.columns, body).tolist())
-        longer = _extended(self.X, gains.astype(np.float32), {places})
+        longer = _extend(self.X, gains.astype(np.float32), {places})
         return [(gain - self.length(len(b)), self._atoms(b)) for gain, b in longer]
 
     def _atoms(self, places: Body) -> Body:
@@ -312,7 +312,7 @@ def _triples(X: Array, w: Array) -> list[Option]:
     return found
 
 
-def _extended(X: Array, w: Array, bodies: set[Body]) -> list[Option]:
+def _extend(X: Array, w: Array, bodies: set[Body]) -> list[Option]:
     """Return each body with the column added that raises its gain most."""
     longer: dict[Body, float] = {}
     for body in bodies:

@@ -102,7 +102,7 @@ class HeadLearner:
         if self.executor is not None:
             finished = self.finished or (lambda name: False)
             open_works = {name: work for name, work in works.items() if not finished(name)}
-            works |= _submitted(self.executor, open_works)
+            works |= _submit(self.executor, open_works)
         for i, (name, task) in enumerate(zip(names, tasks, strict=True)):
             found.append(_from_json(self.compute(name, works[name])))
             bodies = found[-1].bodies
@@ -155,7 +155,7 @@ def _search_head(task: HeadTask, known: list[Body], noise: float, least: float) 
     return _to_json(find_rules(task, known, least))
 
 
-def _submitted(
+def _submit(
     executor: Executor, works: dict[str, partial[dict[str, Any]]]
 ) -> dict[str, partial[dict[str, Any]]]:
     """Return functions that wait for the results of these, which the executor computes."""

@@ -256,7 +256,7 @@ def tables(results: Validation) -> tuple[Table, ...]:
         _bits_table(results),
         _table_1(results),
         _table_3(results),
-        _expected(results),
+        _expected_table(results),
         _critical_table(results),
         _head_noise(results),
         _table_2(results),
@@ -418,13 +418,13 @@ def _table_3(results: Validation) -> Table:
     )
 
 
-def _expected(results: Validation) -> Table:
+def _expected_table(results: Validation) -> Table:
     rows = [
         _row(
             f"{sigma:g}", row.graph.upper(), scientific(row.bound), scientific(row.probability or 0.0),
             ", ".join(map(str, row.events)),
             ", ".join(f"{accuracy:.3f}" for accuracy in row.accuracies),
-            _proved(row),
+            _certified_cell(row),
         )
         for sigma in SIGMAS
         for row in _by_graph(results.robustness.body, results.graphs, sigma)
@@ -447,7 +447,7 @@ def _expected(results: Validation) -> Table:
     )
 
 
-def _proved(row: NoiseRow) -> Cell:
+def _certified_cell(row: NoiseRow) -> Cell:
     fraction = f"{sum(row.certified)}/{len(row.certified)}"
     ends = [end for end, held in zip(row.t_max, row.certified, strict=True) if held]
     if not ends:
@@ -488,7 +488,7 @@ def _head_noise(results: Validation) -> Table:
                     f"{sigma:g}", row.graph.upper(), scientific(row.bound),
                     ", ".join(map(str, row.events)),
                     _with_printed(accuracy, "intact", row.accuracy == 1) if sigma == 4 else accuracy,
-                    _proved(row),
+                    _certified_cell(row),
                 )
             )  # fmt: skip
     columns = ("σ_ψ", "graph", "R(M−1)·Φ(−Ψ/σ√2)", "misroutes", "accuracy", "certified")

@@ -180,7 +180,7 @@ def layered_layout(
     real = len(layer)
     chains = _passing(links, layer, width)
     linked = {node for chain in chains for node in chain}
-    order = _ordered(layer, chains, linked)
+    order = _order_layers(layer, chains, linked)
     space = [row] * program.M + [0.55 * row] * (real - program.M)
     space += [0.4 * row] * (len(layer) - real)
     y = _heights(order, chains, space)
@@ -215,7 +215,7 @@ def layered_layout(
     return GraphLayout(
         tuple(atoms),
         {j: (u, v + down) for j, (u, v) in drawn.junctions.items()},
-        tuple(_raised(edge, down) for edge in drawn.edges),
+        tuple(_raise_edge(edge, down) for edge in drawn.edges),
         max([drawn.width, *(shelf[i][0] + widths[i] / 2 for i in alone)]),
         drawn.height + down,
     )
@@ -242,7 +242,7 @@ def _unconnected_places(
     }, height
 
 
-def _raised(edge: Edge, up: float) -> Edge:
+def _raise_edge(edge: Edge, up: float) -> Edge:
     return replace(edge, points=tuple((x, y + up) for x, y in edge.points))
 
 
@@ -344,7 +344,7 @@ def _neighbours(chains: list[list[int]], count: int) -> tuple[list[list[int]], l
     return before, after
 
 
-def _ordered(layer: list[int], chains: list[list[int]], linked: set[int]) -> list[list[int]]:
+def _order_layers(layer: list[int], chains: list[list[int]], linked: set[int]) -> list[list[int]]:
     """Return the nodes of each layer from bottom to top, with few crossings."""
     before, after = _neighbours(chains, len(layer))
     rows: dict[int, list[int]] = {}

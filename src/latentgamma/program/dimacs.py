@@ -204,7 +204,7 @@ class _DimacsReader:
         row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
         positive, negative = literals > 0, literals < 0
         heads = self._one_head_each(literals, row, positive, ends)
-        return self._grouped(
+        return self._group(
             np.concatenate(([0], np.cumsum(np.bincount(row[negative], minlength=len(ends))))),
             -1 - literals[negative],
             heads - 1,
@@ -251,14 +251,14 @@ class _DimacsReader:
                     )
         return atoms
 
-    def _grouped(
+    def _group(
         self, body_indptr: Offsets, bodies: Indices, heads: Indices, ends: Offsets, atoms: list[str]
     ) -> Program:
         """Return the program in which the clauses of each group are one rule."""
         flat = Program.from_arrays(body_indptr, bodies, heads, atoms=atoms)
         first = np.ones(flat.R, np.bool_)  # whether a clause starts a rule
         if not self.groups:
-            return self._labelled(flat, ends, first)
+            return self._label(flat, ends, first)
         done = 0
         for before, size, at in self.groups:
             start = int(np.searchsorted(ends, before))
@@ -281,9 +281,9 @@ class _DimacsReader:
             np.concatenate((starts, [flat.R])),
             atoms=atoms,
         )
-        return self._labelled(grouped, ends, first)
+        return self._label(grouped, ends, first)
 
-    def _labelled(self, program: Program, ends: Offsets, first: Mask) -> Program:
+    def _label(self, program: Program, ends: Offsets, first: Mask) -> Program:
         """Return the program with the labels that comments give."""
         labels: list[Label | None] = [None] * program.R
         for before, label, at in self.labels:

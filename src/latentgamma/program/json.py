@@ -139,11 +139,11 @@ class _JsonReader:
             if key == "head" and listed == []:
                 listed = [self._requirement(j, body, denied)]
             if not isinstance(listed, list):
-                raise self._error(f"rules[{j}].{key} must be a list of names, not {_shown(names)}")
+                raise self._error(f"rules[{j}].{key} must be a list of names, not {_show(names)}")
             for name in listed:
                 if not isinstance(name, str) or not name:
                     raise self._error(
-                        f"rules[{j}].{key}: a name is a non-empty string, not {_shown(name)}"
+                        f"rules[{j}].{key}: a name is a non-empty string, not {_show(name)}"
                     )
             index = self.index
             start = len(into)
@@ -170,18 +170,18 @@ class _JsonReader:
                     raise self._error(f"unknown key {key!r}; a program has {', '.join(_KEYS)}")
             version, kind = top.get("latentgamma", _VERSION), top.get("kind", "program")
             if type(version) is not int or version != _VERSION:
-                raise self._error(f'"latentgamma" must be {_VERSION}, not {_shown(version)}')
+                raise self._error(f'"latentgamma" must be {_VERSION}, not {_show(version)}')
             if kind != "program":
-                raise self._error(f'"kind" must be "program", not {_shown(kind)}')
+                raise self._error(f'"kind" must be "program", not {_show(kind)}')
             rules, atoms = top.get("rules"), top.get("atoms")
         if not isinstance(rules, list):
             raise self._error(
-                f"expected a list of rules, or an object with a list of 'rules', not {_shown(rules)}"
+                f"expected a list of rules, or an object with a list of 'rules', not {_show(rules)}"
             )
         for j, rule in enumerate(rules):
             if rule is not _RULE:
                 raise self._error(
-                    f"rules[{j}] must be an object with 'head' and 'body', not {_shown(rule)}"
+                    f"rules[{j}] must be an object with 'head' and 'body', not {_show(rule)}"
                 )
         heads, bodies = np.array(self.heads, np.int32), np.array(self.bodies, np.int32)
         negated = None
@@ -204,11 +204,11 @@ class _JsonReader:
 
     def _places(self, atoms: Any) -> dict[str, int]:
         if not isinstance(atoms, list):
-            raise self._error(f"'atoms' must be a list of names, not {_shown(atoms)}")
+            raise self._error(f"'atoms' must be a list of names, not {_show(atoms)}")
         place: dict[str, int] = {}
         for i, name in enumerate(atoms):
             if not isinstance(name, str) or not name:
-                raise self._error(f"atoms[{i}]: a name is a non-empty string, not {_shown(name)}")
+                raise self._error(f"atoms[{i}]: a name is a non-empty string, not {_show(name)}")
             if place.setdefault(name, i) != i:
                 raise self._error(f"'atoms' names {name!r} twice")
         for name in self.index:
@@ -217,7 +217,7 @@ class _JsonReader:
         return place
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """Return a value as an error shows it; never a long one."""
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)[:40]

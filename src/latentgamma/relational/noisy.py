@@ -313,7 +313,7 @@ class _Bodies:
             (self.found if right else self._bases).append(one)
         if not right or (self._weight * right <= bits and len(body) > 1):
             return None
-        if not _linked(body):  # with a literal that links its parts, it grows from one of them
+        if not _is_linked(body):  # with a literal that links its parts, it grows from one of them
             return None
         return self._weight * right * (0.3 + right / (right + wrong)) - bits
 
@@ -335,7 +335,7 @@ class _Bodies:
         return list(dict.fromkeys(one.clause for one in [*chosen, *bases[:_BASES]]))
 
 
-def _linked(body: Body) -> bool:
+def _is_linked(body: Body) -> bool:
     """Return whether the literals are linked by common variables."""
     linked, left = set(body[0][1]), list(body[1:])
     while left:
@@ -530,7 +530,7 @@ def gradient_search(
     labels = sum(problem.label_count(target) for target in problem.targets)
     if noise == 0:
         candidates, found = covering_candidates(problem, options, budget, report)
-        candidates = _screened(candidates)
+        candidates = _screen(candidates)
         if found.unexplained:
             return found, 0.0
         cost: LabelCost | _NoneWrong = _NoneWrong()
@@ -588,7 +588,7 @@ class _NoneWrong:
         return wrong * _WRONG_BITS
 
 
-def _screened(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _screen(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that derive most for their length, and every short one."""
     worth = sorted(candidates, key=lambda one: one.bits / len(one.heads))
     short = sorted(candidates, key=lambda one: one.bits)

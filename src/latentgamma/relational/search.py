@@ -207,7 +207,7 @@ class CandidatePool:
             OutOfBudget: the work or the time is used up.
         """
         ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
-        return _undominated(ordered, budget) if self.labelled else ordered
+        return _drop_dominated(ordered, budget) if self.labelled else ordered
 
     def add(self, clauses: Sequence[Clause], budget: Budget) -> tuple[list[Clause], bool]:
         """Add clauses, the shortest first.
@@ -247,7 +247,7 @@ class CandidatePool:
         return refused, True
 
 
-def _undominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]:
+def _drop_dominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]:
     """Return the candidates that no shorter one without recursion covers completely."""
     kept: list[Candidate] = []
     covers: dict[tuple[int, tuple[int, ...]], list[np.ndarray]] = {}
