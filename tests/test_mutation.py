@@ -37,11 +37,11 @@ def test_comparisons_are_moved_and_turned_round_and_extremes_exchanged() -> None
 def test_a_sample_of_mutants_over_all_modules_is_run() -> None:
     """Its survivors are shown and not counted: they may be equivalent, or have no quick test."""
     root = Path(mutation.__file__).parents[1]
-    options = ["--total", "3", "--files", "2", "--longest", "2", "--measure", "5", "--seconds", "5"]
+    options = ["--total", "1", "--files", "2", "--longest", "2", "--measure", "5", "--seconds", "5"]
     done = subprocess.run(
         [sys.executable, root / "tests" / "mutation.py", *options],
         capture_output=True, text=True, check=False, cwd=root,
     )  # fmt: skip
     results = re.findall(r"(\d+) of (\d+) killed", done.stdout)
     print(done.stdout)
-    assert sum(int(mutants) for _, mutants in results) == 3, done.stdout + done.stderr
+    assert sum(int(mutants) for _, mutants in results) == 1, done.stdout + done.stderr

@@ -324,7 +324,8 @@ def test_every_stated_change_does_what_the_sentence_says(
 @pytest.mark.parametrize("semantics", SEMANTICS)
 def test_on_more_layers(semantics: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_known_tolerances(monkeypatch)
-    for seed in range(60, 300):  # run as a script, this file tries any number of them
+    # Run as a script, this file tries any number of them.
+    for seed in range(60, 90 if semantics == "gamma" else 200):
         check(semantics, seed)
 
 
