@@ -40,6 +40,7 @@ BENCHMARKS = {
     "certificate": ("certificate", "rows", "how tight and how quick the certificate is"),
     "relational": ("relational", "rows", "rules with variables from examples"),
     "distributed": ("distributed", "rows", "several processes, the cost model, tables on Ray"),
+    "decide": ("decide", "rows", "one decision and a million, beside plain Python and clingo"),
     "datasets": ("datasets", "rows", "programs written by other people"),
 }
 

@@ -1,4 +1,5 @@
 from latentgamma import datalog as datalog
+from latentgamma import decide as decide
 from latentgamma import distributed as distributed
 from latentgamma import errors as errors
 from latentgamma import explore as explore
@@ -15,6 +16,7 @@ from latentgamma.certificate.certify import certify as certify
 from latentgamma.certificate.constants import Constants as Constants
 from latentgamma.datalog.ground import load as load
 from latentgamma.datalog.ground import parse as parse
+from latentgamma.decide.decider import Decider as Decider
 from latentgamma.errors import LatentGammaError as LatentGammaError
 from latentgamma.errors import ParseError as ParseError
 from latentgamma.layer.annealing import Annealing as Annealing

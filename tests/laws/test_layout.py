@@ -96,13 +96,14 @@ def test_the_public_names_are_the_ones_promised() -> None:
         lg: """
             parse load save Program Rule closure closures derivation derivations why_not equivalent
             oracle LatentGamma certify Constants Layer Categorical Inference Annealing shortcuts fit
-            extract RuleClassifier Requirements CoherentClassifier average_precision requirements datalog relational generators plot explore distributed errors
+            extract RuleClassifier Requirements CoherentClassifier average_precision requirements Decider decide datalog relational generators plot explore distributed errors
             paper logic operator layer learning LatentGammaError ParseError
         """,
         lg.logic: """
             step depth_bound pack unpack random_planes Closure Derivation Derivations ProofStep Absent
             WhyNot Blocked Equivalence Rules Label Condition condition_rows
         """,
+        lg.decide: "Decision Decisions Change Violation SCHEMA application",
         lg.operator: """
             rules DenseRules SparseRules Trajectory Certificate Status Margins
             tolerance Homotopy

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, NoReturn, get_args
 
 from latentgamma._version import __version__
-from latentgamma.cli import commands, learn
+from latentgamma.cli import commands, decide, learn
 from latentgamma.cli import commands as explore
 from latentgamma.cli import commands as fact_tables
 from latentgamma.cli import commands as ground
@@ -348,6 +348,46 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plot(parser, "a heat map of atoms and steps")
 
 
+def _decide_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_decider(parser)
+    parser.add_argument(
+        "requests", metavar="REQUESTS", help="a table of requests: .csv, .jsonl or .parquet"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE",
+        help="write the decisions, one JSON object on each line; by default they are printed",
+    )  # fmt: skip
+    parser.add_argument("--proof", action="store_true", help="with the proofs of what follows")
+    parser.add_argument(
+        "--missing", action="store_true", help="with a smallest change for what does not follow"
+    )
+    parser.add_argument("--stop", action="store_true", help="stop at the first bad request")
+
+
+def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_decider(parser)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="the address to listen on; by default 127.0.0.1")
+    add("--port", type=_count, default=8000, metavar="N", help="the port; by default 8000")
+    add("--max-bytes", type=_count, default=1 << 20, metavar="N",
+        help="the size of the largest body; by default 1048576")  # fmt: skip
+    add("--max-requests", type=_count, default=1000, metavar="N",
+        help="the longest list of requests; by default 1000")  # fmt: skip
+    add("--seconds", type=_count, default=10, metavar="N",
+        help="the time after which an explanation is given up; by default 10")  # fmt: skip
+
+
+def _add_decider(parser: argparse.ArgumentParser) -> None:
+    _add_rules(parser)
+    parser.add_argument(
+        "--question", metavar="ATOM", action="append", default=[], help="an atom to decide"
+    )
+    parser.add_argument(
+        "--ignore-unknown", action="store_true",
+        help="ignore names in a request that the rules do not have",
+    )  # fmt: skip
+
+
 def _explore_arguments(parser: argparse.ArgumentParser) -> None:
     _add_rules(parser)
     _add_facts(parser)
@@ -530,6 +570,11 @@ _COMMANDS = (
         _certify_arguments, commands.certify,
     ),
     _Command("run", "run the operator and show its values", _run_arguments, commands.run),
+    _Command(
+        "decide", "decide the requests of a table, with reasons",
+        _decide_arguments, decide.decide,
+    ),
+    _Command("serve", "decide requests over HTTP", _serve_arguments, decide.serve),
     _Command(
         "explore", "open an interactive page for the rules", _explore_arguments, explore.explore
     ),

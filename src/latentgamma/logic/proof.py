@@ -164,6 +164,8 @@ class ProofStep:
     label: Label | None = None
     #: For a count, how many of its literals are needed: its premises and negated atoms.
     needed: int | None = None
+    #: For a condition of a request, what the value is: 'age is 17'.
+    value: str = ""
 
     @property
     def note(self) -> str:
@@ -175,7 +177,7 @@ class ProofStep:
             return f"by {self.origin}"
         if self.label is not None:
             return str(self.label)
-        return "given" if self.rule is None else f"rule {self.rule}"
+        return self.value or "given" if self.rule is None else f"rule {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,24 +475,7 @@ class Derivations(Displayed):
         return tuple(self._steps(self.atom.tolist()))
 
     def _steps(self, atoms: Iterable[int]) -> Iterator[ProofStep]:
-        program, names = self.program, self.program.atoms
-        for i in atoms:
-            rule = int(self._reasons[i])
-            if rule < 0:
-                yield ProofStep(names[i], None, ())
-                continue
-            if (count := split_count(names[i])) is not None:
-                met = counted_literals(program, self._reasons, i)
-                premises = tuple(names[b] for b in met if b >= 0)
-                denied = tuple(names[~b] for b in met if b < 0)
-                yield ProofStep(names[i], None, premises, denied, needed=count[0])
-                continue
-            literals = program.literals_of(rule).tolist()
-            premises = tuple(names[b] for b in literals if b >= 0)
-            origin = instance_of(program, rule)
-            negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
-            label = origin.label if origin else program.label(rule)
-            yield ProofStep(names[i], rule, premises, tuple(negated), origin, label)
+        return (proof_step(self.program, self._reasons, i) for i in atoms)
 
     def proof(self, atom: str | int) -> Derivation | None:
         """Return the proof of one atom, made of these steps.
@@ -511,8 +496,7 @@ class Derivations(Displayed):
         needed = np.array(sorted(atoms_needed(program, self._reasons, goal)))
         needed = needed[~program.auxiliary[needed]]
         steps = tuple(self._steps(needed[np.argsort(level[needed], kind="stable")].tolist()))
-        absent = dict.fromkeys(name for step in steps for name in step.negated)
-        leaves = tuple(_absent(program, self.closure, name) for name in absent)
+        leaves = absent_leaves(program, steps, self.closure.state)
         given = self.facts if leaves else frozenset()
         return Derivation(program, program.atoms[goal], int(level[goal]), steps, leaves, given)
 
@@ -664,9 +648,35 @@ def counted_literals(program: Program, reasons: npt.NDArray[Any], count: int) ->
     return sorted(found, key=lambda i: (i < 0, abs(i)))
 
 
-def _absent(program: Program, known: Closure, name: str) -> Absent:
+def proof_step(program: Program, reasons: npt.NDArray[Any], atom: int) -> ProofStep:
+    """Return the step of one atom, derived by the rule that is its reason, or given (−1)."""
+    names = program.atoms
+    rule = int(reasons[atom])
+    if rule < 0:
+        return ProofStep(names[atom], None, ())
+    if (count := split_count(names[atom])) is not None:
+        met = counted_literals(program, reasons, atom)
+        premises = tuple(names[b] for b in met if b >= 0)
+        return ProofStep(
+            names[atom], None, premises, tuple(names[~b] for b in met if b < 0), needed=count[0]
+        )
+    literals = program.literals_of(rule).tolist()
+    premises = tuple(names[b] for b in literals if b >= 0)
+    origin = instance_of(program, rule)
+    negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
+    label = origin.label if origin else program.label(rule)
+    return ProofStep(names[atom], rule, premises, tuple(negated), origin, label)
+
+
+def absent_leaves(program: Program, steps: Iterable[ProofStep], state: Mask) -> tuple[Absent, ...]:
+    """Return why each negated atom of the steps does not follow."""
+    names = dict.fromkeys(name for step in steps for name in step.negated)
+    return tuple(_absent(program, state, name) for name in names)
+
+
+def _absent(program: Program, state: Mask, name: str) -> Absent:
     goal = program.index.get(name)
-    blocked = () if goal is None else blocked_rules(program, known.state, goal)
+    blocked = () if goal is None else blocked_rules(program, state, goal)
     if blocked or program.origin is None:
         return Absent(name, blocked)
     return Absent(name, (), tuple(program.origin.places(name)))
@@ -702,6 +712,7 @@ def _step_values(step: ProofStep) -> dict[str, Any]:
         "rule": step.rule,
         "premises": list(step.premises),
         **({"needed": step.needed} if step.needed is not None else {}),
+        **({"value": step.value} if step.value else {}),
         **({"negated": list(step.negated)} if step.negated else {}),
         **({"origin": str(step.origin)} if step.origin else {}),
         **label_values(step.label),

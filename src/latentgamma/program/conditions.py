@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -122,19 +122,19 @@ class Condition:
         Raises:
             DataError: as `holds`; the message names the row.
         """
-        return self._mask(_Column(self.column, values))
+        return self._mask(_Column(self.column, values), slice(None))
 
-    def _mask(self, column: _Column) -> npt.NDArray[np.bool_]:
+    def _mask(self, column: _Column, rows: slice) -> npt.NDArray[np.bool_]:
         if self.op == "is missing":
-            return column.missing
-        known = column.texts() if self.is_text else column.numbers()
+            return column.missing[rows]
+        known = (column.texts() if self.is_text else column.numbers())[rows]
         if self.op == "in":
             found = np.zeros(len(known), np.bool_)
             for value in self.value:  # type: ignore[union-attr]
                 found |= known == value
         else:
             found = np.asarray(_COMPARE[self.op](known, self.value), np.bool_)
-        return found & ~column.missing
+        return found & ~column.missing[rows] if column.any_missing else found
 
 
 def _constant(value: Any) -> Constant:
@@ -211,6 +211,7 @@ class _Column:
             raise DataError(
                 f"the column {name!r} has the type {given.dtype}; give numbers or texts"
             )
+        self.any_missing = bool(self.missing.any())
         self._numbers: npt.NDArray[Any] | None = None
         self._texts: npt.NDArray[Any] | None = None
 
@@ -222,7 +223,7 @@ class _Column:
                 self._numbers = self.given
             else:
                 values = self.given if kind == "f" else self._checked(np.float64, 0.0, text=False)
-                self._numbers = values.astype(np.float64)
+                self._numbers = values.astype(np.float64, copy=False)
         return self._numbers
 
     def texts(self) -> npt.NDArray[Any]:
@@ -284,21 +285,46 @@ def condition_rows(conditions: Iterable[Condition], table: Any) -> npt.NDArray[n
     Raises:
         DataError: if a column is not there, or its values are of the wrong kind.
     """
+    found = condition_masks(conditions, table)
+    masks = np.zeros((len(found.conditions), found.rows), np.bool_)
+    for mask, own in zip(masks, found.between(0, found.rows), strict=True):
+        mask[:] = own
+    return masks.T
+
+
+class ConditionMasks(NamedTuple):
+    """Conditions, and the columns of a table that they compare, for any part of its rows."""
+
+    conditions: list[Condition]
+    columns: dict[str, _Column]
+    rows: int
+
+    def between(self, start: int, stop: int) -> Iterator[npt.NDArray[np.bool_]]:
+        """Yield for each condition which of these rows meet it."""
+        for condition in self.conditions:
+            yield condition._mask(self.columns[condition.column], slice(start, stop))
+
+
+def condition_masks(conditions: Iterable[Condition], table: Any) -> ConditionMasks:
+    """Return the conditions on a table, to be evaluated on parts of its rows.
+
+    Args:
+        conditions: as in `condition_rows`.
+        table: as in `condition_rows`.
+
+    Raises:
+        DataError: if a column is not there, or has another length.
+    """
     wanted = list(conditions)
     columns: dict[str, _Column] = {}
     rows = len(next(iter(table.values()), ())) if isinstance(table, Mapping) else len(table)
-    masks = np.zeros((len(wanted), rows), np.bool_)
-    for mask, condition in zip(masks, wanted, strict=True):
-        name = condition.column
-        if name not in columns:
-            columns[name] = _Column(name, _column_of(table, name))
-            if len(columns[name].given) != len(mask):
-                raise DataError(
-                    f"the column {name!r} has {len(columns[name].given)} rows, but the first has "
-                    f"{len(mask)}"
-                )
-        mask[:] = condition._mask(columns[name])
-    return masks.T
+    for name in dict.fromkeys(condition.column for condition in wanted):
+        columns[name] = _Column(name, _column_of(table, name))
+        if len(columns[name].given) != rows:
+            raise DataError(
+                f"the column {name!r} has {len(columns[name].given)} rows, but the first has {rows}"
+            )
+    return ConditionMasks(wanted, columns, rows)
 
 
 def _column_of(table: Any, name: str) -> Any:

@@ -1,0 +1,122 @@
+"""The commands `decide` and `serve`: decisions on the requests of a file, and over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TextIO, cast
+
+import latentgamma as lg
+from latentgamma._atomic_write import atomic_write
+from latentgamma._text import quantity
+from latentgamma.cli.commands import UsageError, check_outputs, read_program
+from latentgamma.cli.console import Screen, print_message, progress, write_output
+from latentgamma.decide.decider import Decision
+from latentgamma.decide.requests import count_requests
+from latentgamma.errors import DataError
+
+# Lines that are written together, and errors that are printed.
+_LINES, _MOST_ERRORS = 1000, 20
+# Connections that the service keeps open; more are refused.
+_CONNECTIONS = 200
+
+
+def decide(args: argparse.Namespace) -> int:
+    """Write a decision for each request; return 0, or 2 if some requests are bad."""
+    check_outputs({"-o": args.output}, {"RULES": args.rules, "REQUESTS": args.requests})
+    decider = _decider(args)
+    errors = "raise" if args.stop else "keep"
+    found = cast("Iterator[Decision | DataError]", decider.many(args.requests, errors=errors))
+    bad = 0
+    with (
+        _output(args.output) as file,
+        progress("deciding", count_requests(args.requests)) as advance,
+    ):
+        lines: list[str] = []
+        number = 0
+        for number, decision in enumerate(found, 1):
+            if isinstance(decision, DataError):
+                bad += 1
+                values: dict[str, object] = {"request": number, "error": str(decision)}
+                if bad <= _MOST_ERRORS:
+                    print_message(str(decision))
+            else:
+                content = decision.to_dict(proof=args.proof, missing=args.missing)
+                values = {"request": number, **content}
+            lines.append(f"{json.dumps(values)}\n")
+            if len(lines) == _LINES:
+                _write(file, lines)
+                advance(_LINES)
+        _write(file, lines)
+    if args.json and args.output:
+        Screen().json({"requests": number, "bad": bad, "output": args.output})
+    if bad:
+        print_message(f"{quantity(bad, 'request')} of {number:,} could not be decided")
+    return 2 if bad else 0
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Answer requests over HTTP until Ctrl-C."""
+    decider = _decider(args)
+    application = lg.decide.application(
+        decider, max_bytes=args.max_bytes, max_requests=args.max_requests, seconds=args.seconds
+    )
+    import uvicorn
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application,
+            host=args.host,
+            port=args.port,
+            log_level="warning",
+            limit_concurrency=_CONNECTIONS,
+            timeout_keep_alive=5,
+        )
+    )
+    with closing(_bound(args.host, args.port)) as listening:
+        port = listening.getsockname()[1]
+        print_message(f"http://{args.host}:{port}/decide (Ctrl-C to stop)")
+        server.run([listening])
+    return 0
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to the address; port 0 is any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except (OSError, OverflowError) as error:
+        found.close()
+        raise UsageError(f"cannot listen on {host}:{port}: {error}") from None
+    return found
+
+
+def _decider(args: argparse.Namespace) -> lg.Decider:
+    questions = [name.strip() for name in args.question]
+    program = read_program(args)
+    if not questions:
+        raise UsageError("--question names an atom to decide, such as --question approve")
+    return lg.Decider(program, questions, unknown="ignore" if args.ignore_unknown else "refuse")
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[TextIO | None]:
+    if path is None:
+        yield None
+        return
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file
+
+
+def _write(file: TextIO | None, lines: list[str]) -> None:
+    text = "".join(lines)
+    lines.clear()
+    if file is None:
+        write_output(text)
+    else:
+        file.write(text)

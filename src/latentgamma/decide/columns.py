@@ -1,0 +1,184 @@
+"""What a request can say: columns that conditions compare, and facts that are true or false."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.errors import DataError, ProgramError
+from latentgamma.program.conditions import Condition, column_value, is_missing, wrong_kind
+from latentgamma.program.names import Constant, constant_text, quote
+
+# From here on whole numbers are compared as floating-point numbers, as in whole columns.
+_LARGE = 2**53
+
+
+class Column:
+    """The conditions on one column, as regions of its values.
+
+    The constants of the conditions, sorted, divide the values into 2k + 1 regions: 2p + 1 is the
+    constant p itself, 2p what lies below it and above the one before. In a region every condition
+    is true or false, so that one search finds the truth of all of them.
+
+    Attributes:
+        name: the name of the column.
+        text: whether it is compared with texts rather than numbers.
+        points: the constants, rising.
+        masks: for each region the bits of the conditions that hold there.
+        missing: the bits of the conditions that hold if there is no value.
+    """
+
+    def __init__(self, name: str, conditions: Sequence[tuple[int, Condition]]) -> None:
+        kinds = {c.is_text for _, c in conditions} - {None}
+        if len(kinds) > 1:
+            raise ProgramError(f"the rules compare {name!r} with numbers and with texts")
+        self.name = name
+        self.text: bool | None = kinds.pop() if kinds else None
+        constants: set[Constant] = set()
+        for _, condition in conditions:
+            if isinstance(condition.value, tuple):
+                constants.update(condition.value)
+            elif condition.value is not None:
+                constants.add(condition.value)
+        self.points: list[Any] = sorted(constants)
+        self.masks = [0] * (2 * len(self.points) + 1)
+        self.missing = 0
+        for bit, condition in conditions:
+            if condition.op == "is missing":
+                self.missing |= 1 << bit
+            for region in range(len(self.masks)):
+                if self._holds(condition, region):
+                    self.masks[region] |= 1 << bit
+        self.bits = self.missing
+        for mask in self.masks:
+            self.bits |= mask
+
+    def _holds(self, condition: Condition, region: int) -> bool:
+        if condition.op == "is missing":
+            return False
+        if isinstance(condition.value, tuple):
+            return any(region == 2 * self.points.index(v) + 1 for v in condition.value)
+        place = 2 * self.points.index(condition.value) + 1
+        return {
+            "=": region == place,
+            "!=": region != place,
+            "<": region < place,
+            "<=": region <= place,
+            ">": region > place,
+            ">=": region >= place,
+        }[condition.op]
+
+    def reader(self) -> Callable[[Any], int]:
+        """Return the function from a value to the bits of the conditions that it meets.
+
+        It raises a `DataError` for a text where numbers are due, or the other way round.
+        """
+        points, masks = self.points, self.masks
+
+        def checked(value: Any) -> int:
+            region = self.region(value)
+            return self.missing if region is None else masks[region]
+
+        if self.text is None:
+            return checked
+        if self.text and len(set(masks[::2])) == 1:  # no order is asked for
+            other, known = masks[0], dict(zip(points, masks[1::2], strict=True))
+
+            def read_text(value: Any) -> int:
+                return known.get(value, other) if type(value) is str else checked(value)
+
+            return read_text
+        if self.text:
+            return checked
+
+        def read_number(value: Any) -> int:
+            kind = type(value)
+            if (kind is float or kind is int) and -_LARGE < value < _LARGE:  # not NaN
+                return masks[bisect_left(points, value) + bisect_right(points, value)]
+            return checked(value)
+
+        return read_number
+
+    def region(self, value: Any) -> int | None:
+        """Return the region of a value; None if it is missing."""
+        known = self._checked(value)
+        if known is None:
+            return None
+        return bisect_left(self.points, known) + bisect_right(self.points, known)
+
+    def _checked(self, value: Any) -> Any:
+        if is_missing(value):
+            return None
+        if self.text is None:  # only asked whether it is missing
+            return 0
+        return column_value(self.name, value, text=self.text)
+
+
+def fact_value(name: str, value: Any) -> bool:
+    """Return whether a request states a fact; a missing value does not.
+
+    Raises:
+        DataError: if it is neither true nor false.
+    """
+    if value is True or value is False or value is None:
+        return value is True
+    if is_missing(value):
+        return False
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, float)) and value in (0, 1)):
+        return bool(value)
+    raise DataError(f"{name!r} is {value!r}; a fact is true or false")
+
+
+def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:
+    """Return the same for a whole column. Shape (N,)."""
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if array.dtype == np.bool_:
+        return array
+    found = np.zeros(len(array), np.bool_)
+    for n, value in enumerate(array.tolist()):
+        try:
+            found[n] = fact_value(name, value)
+        except DataError as error:
+            raise DataError(f"row {n}: {error}") from None
+    return found
+
+
+def from_text(column: Column | None, name: str, text: str) -> Any:
+    """Return the value that a cell of a CSV file means; None if it is empty.
+
+    Args:
+        column: the column, or None for a fact.
+        name: its name.
+        text: the cell.
+
+    Raises:
+        DataError: if it is not a number, or not a fact.
+    """
+    cell = text.strip()
+    if not cell:
+        return None
+    if column is None:
+        known = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+        if cell.lower() not in known:
+            raise DataError(f"{name!r} is {cell!r}; a fact is true or false")
+        return known[cell.lower()]
+    if column.text or column.text is None:
+        return cell
+    try:
+        return float(cell) if any(c in cell for c in ".eEnN") else int(cell)
+    except ValueError:
+        raise wrong_kind(name, cell, text=False) from None
+
+
+def value_text(name: str, value: Any) -> str:
+    """Return what a value is, as a proof shows it: 'age is 17'."""
+    if is_missing(value):
+        return f"{quote(name)} is missing"
+    shown = constant_text(value) if isinstance(value, (str, int, float)) else str(value)
+    if isinstance(value, bool):
+        shown = "true" if value else "false"
+    return f"{quote(name)} is {shown}"

@@ -1,0 +1,966 @@
+"""Decisions with reasons: the questions that a request answers, by which rules, and what would change them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma._arguments import one_of
+from latentgamma._text import listing
+from latentgamma.decide.columns import Column, fact_column, fact_value, value_text
+from latentgamma.decide.requests import check_columns, read_requests
+from latentgamma.errors import DataError, ProgramError
+from latentgamma.logic.proof import Derivation, absent_leaves, atoms_needed, derivation, proof_step
+from latentgamma.logic.why_not import why_not
+from latentgamma.program.conditions import condition_masks, is_missing
+from latentgamma.program.facts import atom_index
+from latentgamma.program.graph import rule_order, rules_deriving
+from latentgamma.program.names import constant_text, quote, split_count
+from latentgamma.program.program import Program, require_program
+
+#: Requests that are tried, in the search for the smallest change, before the search gives up.
+_MOST_TRIED = 20_000
+
+# Rows whose conditions are evaluated together, a multiple of 64: their values stay in the cache.
+_CHUNK = 1 << 15
+
+#: The JSON schema of a decision, as `Decision.to_dict` has it.
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Decision",
+    "type": "object",
+    "required": ["latentgamma", "kind", "answers", "rules", "violated", "digest"],
+    "additionalProperties": False,
+    "properties": {
+        "latentgamma": {"const": 1},
+        "kind": {"const": "decision"},
+        "answers": {
+            "description": "for each question whether it follows from the request",
+            "type": "object",
+            "additionalProperties": {"type": "boolean"},
+        },
+        "rules": {
+            "description": "the rules by which the answers follow, in the order of their use",
+            "type": "array",
+            "items": {"type": "string"},
+        },
+        "violated": {
+            "description": "the requirements that do not hold",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["rule", "requirement", "facts"],
+                "additionalProperties": False,
+                "properties": {
+                    "rule": {"type": "string"},
+                    "requirement": {"type": "string"},
+                    "facts": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+        },
+        "digest": {
+            "description": "SHA-256 of the program, the questions and the request",
+            "type": "string",
+            "pattern": "^[0-9a-f]{64}$",
+        },
+        "proof": {
+            "description": "for each question that follows its proof, premises first",
+            "type": "object",
+            "additionalProperties": {"type": "object"},
+        },
+        "missing": {
+            "description": "for each question that does not follow a smallest change of the request "
+            "with which it would; null if none was found",
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [
+                    {"type": "null"},
+                    {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["name", "needed", "text"],
+                            "additionalProperties": False,
+                            "properties": {
+                                "name": {"type": "string"},
+                                "value": {"type": ["string", "number", "boolean", "null"]},
+                                "needed": {"type": "array", "items": {"type": "string"}},
+                                "text": {"type": "string"},
+                            },
+                        },
+                    },
+                ]
+            },
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value of a request that would have to be another one.
+
+    >>> decider = Decider("loan :- income >= 30000.", "loan")
+    >>> print(decider({"income": 28500}).missing["loan"][0])
+    income >= 30000 (income is 28500: 1500 short)
+
+    Attributes:
+        name: the column or the fact.
+        value: what the request has.
+        needed: the conditions, or the fact or its negation, that would have to hold.
+        distance: how far a number would have to move, if it is a number.
+        further: whether it would have to move further than that.
+    """
+
+    name: str
+    value: Any
+    needed: tuple[str, ...]
+    distance: float | None = None
+    further: bool = False
+
+    def __str__(self) -> str:
+        needed = ", ".join(self.needed)
+        if self.needed in ((quote(self.name),), (f"not {quote(self.name)}",)):
+            return needed
+        short = ""
+        if self.distance is not None:
+            more = "more than " if self.further else ""
+            short = f": {more}{constant_text(float(f'{self.distance:.12g}'))} short"
+        return f"{needed} ({value_text(self.name, self.value)}{short})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as plain values, for JSON."""
+        value = _plain(self.value)
+        return {"name": self.name, "value": value, "needed": list(self.needed), "text": str(self)}
+
+
+class Violation(NamedTuple):
+    """A requirement that does not hold: its label or number, its text, and the facts of its body."""
+
+    rule: str
+    requirement: str
+    facts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.rule} is violated: {self.requirement} ({', '.join(self.facts)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What follows from one request; proofs and smallest changes are computed when they are read.
+
+    Attributes:
+        answers: for each question whether it follows.
+        request: the request.
+    """
+
+    answers: dict[str, bool]
+    request: Mapping[str, Any]
+    _decider: Decider = field(repr=False)
+    _given: int = field(repr=False)
+    _state: int = field(repr=False)
+    _fired: list[tuple[int, _Rule]] = field(repr=False)
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        """The rules by which the answers follow, in the order of their use: ids, or 'rule 3'."""
+        names = self._decider._rule_names
+        wanted = self._decider._goals & self._state
+        found = [names[j] for j in _used(self._fired, wanted) if names[j]]
+        return tuple(found)
+
+    @cached_property
+    def violated(self) -> tuple[Violation, ...]:
+        """The requirements that do not hold."""
+        decider = self._decider
+        if not self._state & decider._required:
+            return ()
+        program = decider.program
+        found = []
+        for name, rule in program.requirements.items():
+            if not self._state >> program.index[name] & 1:
+                continue
+            literals = program.literals_of(rule).tolist()
+            facts = [self._fact(b) for b in literals if b >= 0]
+            facts += [f"not {quote(program.atoms[~b])}" for b in literals if b < 0]
+            label = program.label(rule)
+            called = f"rule {rule}" if label is None else label.id
+            found.append(Violation(called, str(program.rules[rule]), tuple(facts)))
+        return tuple(found)
+
+    def _fact(self, atom: int) -> str:
+        name = self._decider.program.atoms[atom]
+        value = self._value(name)
+        return f"{quote(name)} ({value})" if value else quote(name)
+
+    def _value(self, name: str) -> str:
+        condition = self._decider.program.conditions.get(name)
+        if condition is None:
+            return ""
+        return value_text(condition.column, self.request.get(condition.column))
+
+    @cached_property
+    def proof(self) -> dict[str, Derivation]:
+        """For each question that follows its proof."""
+        return {name: self._proof(name) for name, answer in self.answers.items() if answer}
+
+    def _proof(self, question: str) -> Derivation:
+        program = self._decider.program
+        state, given = (_bits(bits, program.M) for bits in (self._state, self._given))
+        if program.origin is not None:
+            found = derivation(program, given, question)
+            assert found is not None
+            return found
+        reasons = np.full(program.M, -1, np.int32)
+        order = np.where(given, 0, -1)
+        depth = [0] * program.M
+        for n, (new, rule) in enumerate(self._fired, 1):
+            body = program.literals_of(rule.number).tolist()
+            level = 1 + max((depth[b] for b in body if b >= 0), default=0)
+            for head in rule.head_atoms:
+                if new >> head & 1:
+                    reasons[head], order[head], depth[head] = rule.number, n, level
+        goal = program.index[question]
+        atoms = [i for i in atoms_needed(program, reasons, goal) if not program.auxiliary[i]]
+        steps = tuple(
+            self._with_value(proof_step(program, reasons, i))
+            for i in sorted(atoms, key=lambda i: (order[i], i))
+        )
+        leaves = absent_leaves(program, steps, state)
+        facts = program.names(given) if leaves else frozenset()
+        return Derivation(program, question, depth[goal], steps, leaves, facts)
+
+    def _with_value(self, step: Any) -> Any:
+        value = self._value(step.atom) if step.rule is None else ""
+        return dataclasses.replace(step, value=value) if value else step
+
+    @cached_property
+    def missing(self) -> dict[str, tuple[Change, ...] | None]:
+        """For each question that does not follow a smallest change of the request.
+
+        The changes are the fewest columns and facts with which the question follows, and values as
+        near as possible. None if the search found no change.
+        """
+        false = [name for name, answer in self.answers.items() if not answer]
+        return {name: self._decider._smallest_change(self, name) for name in false}
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the program, the questions and the request, as hexadecimal digits."""
+        request = {name: _plain(value) for name, value in self.request.items()}
+        known = {name: value for name, value in sorted(request.items()) if value is not None}
+        text = json.dumps(known, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(f"{self._decider.digest}\n{text}".encode()).hexdigest()
+
+    def to_dict(self, *, proof: bool = False, missing: bool = False) -> dict[str, Any]:
+        """Return the decision as plain values; `lg.decide.SCHEMA` is their JSON schema.
+
+        Args:
+            proof: with the proofs of the questions that follow.
+            missing: with the smallest changes for those that do not.
+        """
+        found: dict[str, Any] = {
+            "latentgamma": 1,
+            "kind": "decision",
+            "answers": self.answers,
+            "rules": list(self.rules),
+            "violated": [
+                {"rule": v.rule, "requirement": v.requirement, "facts": list(v.facts)}
+                for v in self.violated
+            ],
+            "digest": self.digest,
+        }
+        if proof:
+            found["proof"] = {name: tree.to_dict() for name, tree in self.proof.items()}
+        if missing:
+            found["missing"] = {
+                name: None if changes is None else [change.to_dict() for change in changes]
+                for name, changes in self.missing.items()
+            }
+        return found
+
+    def to_json(
+        self, *, proof: bool = False, missing: bool = False, indent: int | None = None
+    ) -> str:
+        """Return the decision as JSON text.
+
+        Args:
+            proof: as in `to_dict`.
+            missing: as in `to_dict`.
+            indent: the spaces of each level, as in `json.dumps`; None for one line.
+        """
+        found = self.to_dict(proof=proof, missing=missing)
+        return json.dumps(found, ensure_ascii=False, indent=indent)
+
+    def __str__(self) -> str:
+        parts = []
+        for name, answer in self.answers.items():
+            parts.append(f"{quote(name)}: {'yes' if answer else 'no'}")
+            if answer:
+                parts.append(str(self.proof[name]))
+            elif (changes := self.missing[name]) is None:
+                parts.append("no change was found with which it would follow")
+            else:
+                parts.append(f"it would follow with {listing(list(map(str, changes)), 10)}")
+        return "\n".join([*parts, *map(str, self.violated)])
+
+
+class _Rule(NamedTuple):
+    """A rule as masks of bits, one for each atom."""
+
+    positive: int
+    negative: int
+    heads: int
+    number: int
+    head_atoms: tuple[int, ...]
+
+
+class Decider:
+    """A program prepared to answer questions about one request after another.
+
+    A request says what the values of columns are, which the conditions of the program compare, and
+    which facts hold. What it does not say is missing: every comparison with a missing value is
+    false, and so is a fact.
+
+    >>> decider = Decider('''
+    ...     % @rule R1: Art. 3
+    ...     loan :- income >= 30000, not minor.
+    ...     % @rule R2
+    ...     minor :- age < 18.
+    ... ''', "loan")
+    >>> decision = decider({"income": 41000, "age": 30})
+    >>> decision.answers, decision.rules
+    ({'loan': True}, ('R1',))
+    >>> print(decision.proof["loan"])
+    loan  (R1: Art. 3)
+    ├─ income >= 30000  (income is 41000)
+    └─ not minor  (R2 lacks age < 18)
+    >>> print(*decider({"income": 28500, "age": 30}).missing["loan"])
+    income >= 30000 (income is 28500: 1500 short)
+
+    Args:
+        program: a program, or its text.
+        questions: one atom or several.
+        unknown: "refuse" a request with a name that the program does not have, or "ignore" it.
+            Tables may always have more columns.
+
+    Attributes:
+        program: the program.
+        questions: the names of the atoms that are asked for.
+        columns: the columns that conditions compare, by name.
+        facts: the atoms that a request can state.
+        needed_names: the columns and the facts that the questions depend on and no rule derives.
+        digest: the SHA-256 of the program and the questions.
+
+    Raises:
+        ProgramError: if a rule derives a condition, a name is that of a column and of an atom, or a
+            requirement is violated by every request.
+        FactsError: if the program does not have such an atom.
+    """
+
+    def __init__(
+        self, program: Program | str, questions: str | Iterable[str], *, unknown: str = "refuse"
+    ) -> None:
+        if isinstance(program, str):
+            from latentgamma.datalog.ground import parse
+
+            program = parse(program)
+        self.program = require_program(program, "Decider")
+        self._ignore = one_of("unknown", unknown, ("refuse", "ignore")) == "ignore"
+        asked = [questions] if isinstance(questions, str) else list(questions)
+        if not asked:
+            raise ProgramError("a decider needs at least one question")
+        goals = [atom_index(program, name) for name in asked]
+        self.questions = tuple(program.atoms[i] for i in goals)
+        self._question_bits = [(program.atoms[i], 1 << i) for i in goals]
+        self._goals = sum(1 << i for i in set(goals))
+        self._required = sum(1 << program.index[name] for name in program.requirements)
+        self.columns = self._find_columns()
+        self._plan = self._prepare({*goals, *map(program.index.get, program.requirements)})
+        self._rule_names = [self._rule_name(j) for j in range(program.R)]
+        self.facts = self._find_facts()
+        self._inputs: dict[str, Any] = {
+            **{name: column.reader() for name, column in self.columns.items()},
+            **{name: _FactInput(name, 1 << program.index[name]) for name in self.facts},
+        }
+        self._absent = {
+            name: column.missing for name, column in self.columns.items() if column.missing
+        }
+        self.needed_names = self._find_needed()
+        self._refuse_impossible()
+
+    def _find_needed(self) -> tuple[str, ...]:
+        """Return the columns and the facts that a table must have."""
+        program = self.program
+        columns = [name for name, column in self.columns.items() if column.bits & self._relevant]
+        facts = [
+            name
+            for name in self.facts
+            if not program.rules_per_head[program.index[name]]
+            and self._relevant >> program.index[name] & 1
+        ]
+        return (*columns, *facts)
+
+    def _find_columns(self) -> dict[str, Column]:
+        program = self.program
+        by_column: dict[str, list[tuple[int, Any]]] = {}
+        for name, condition in program.conditions.items():
+            i = program.index[name]
+            if program.rules_per_head[i]:
+                raise ProgramError(f"a rule derives {name!r}, but a condition is true of a value")
+            by_column.setdefault(condition.column, []).append((i, condition))
+        columns = {name: Column(name, conditions) for name, conditions in by_column.items()}
+        for name in columns:
+            if name in program.index:
+                raise ProgramError(
+                    f"{name!r} is a column and an atom; give one of them another name"
+                )
+        return columns
+
+    def _find_facts(self) -> tuple[str, ...]:
+        program = self.program
+        special = {*program.conditions, *program.requirements}
+        return tuple(
+            name
+            for name, hidden in zip(program.atoms, program.auxiliary.tolist(), strict=True)
+            if not hidden and name not in special and split_count(name) is None
+        )
+
+    def _rule_name(self, rule: int) -> str:
+        program = self.program
+        label = program.label(rule)
+        if label is not None:
+            return label.id
+        head = int(program.heads_of(rule)[0])
+        hidden = program.auxiliary[head] or split_count(program.atoms[head]) is not None
+        return "" if hidden else f"rule {rule}"
+
+    def _prepare(self, goals: set[Any]) -> list[tuple[bool, list[_Rule]]]:
+        """Return blocks of rules in an order in which they are applied, once or until nothing changes."""
+        program = self.program
+        ends, rules_of = rules_deriving(program)
+        relevant, stack = set(goals), list(goals)
+        needed: set[int] = set()
+        while stack:
+            i = stack.pop()
+            for j in rules_of[ends[i] : ends[i + 1]].tolist():
+                if j not in needed:
+                    needed.add(j)
+                    fresh = {
+                        b if b >= 0 else ~b for b in program.literals_of(j).tolist()
+                    } - relevant
+                    relevant |= fresh
+                    stack += fresh
+        self._relevant = sum(1 << i for i in relevant)
+        blocks: list[tuple[bool, list[_Rule]]] = []
+        for stratum in program.strata:
+            order = rule_order(stratum.program)
+            starts, rules = order.block_ptr.tolist(), order.rules.tolist()
+            for b, cyclic in enumerate(order.cyclic.tolist()):
+                chosen = rules[starts[b] : starts[b + 1]]
+                numbers = [(r, int(stratum.rules[r])) for r in chosen]
+                made = [
+                    self._rule(j, stratum.atom[stratum.program.heads_of(r)].tolist())
+                    for r, j in numbers
+                    if j in needed
+                ]
+                if made:
+                    blocks.append((cyclic, made))
+        return blocks
+
+    def _rule(self, number: int, heads: list[int]) -> _Rule:
+        literals = self.program.literals_of(number).tolist()
+        return _Rule(
+            sum(1 << b for b in literals if b >= 0),
+            sum(1 << ~b for b in literals if b < 0),
+            sum(1 << h for h in heads),
+            number,
+            tuple(heads),
+        )
+
+    def _refuse_impossible(self) -> None:
+        """Raise an error if a requirement is violated whatever is given."""
+        program = self.program
+        if not program.definite:
+            return
+        state, _ = self._close(0)
+        for name, rule in program.requirements.items():
+            if state >> program.index[name] & 1:
+                raise ProgramError(
+                    f"no request can meet the requirement '{program.rules[rule]}': its body always holds"
+                )
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the program and the questions."""
+        text = f"{self.program}\n{json.dumps(self.questions)}"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    # ---- One request
+
+    def __call__(self, request: Any) -> Decision:
+        """Return the decision on one request.
+
+        Args:
+            request: a dictionary, a dataclass, a named tuple, or a row of a pandas table.
+
+        Raises:
+            DataError: if it has a name that the program does not have, or a value of a wrong kind.
+        """
+        if type(request) is not dict:
+            request = _as_mapping(request)
+        given = self._read(request)
+        state, fired = self._close(given)
+        answers = {name: state & bit != 0 for name, bit in self._question_bits}
+        return Decision(answers, request, self, given, state, fired)
+
+    def _read(self, request: Mapping[str, Any]) -> int:
+        inputs = self._inputs
+        state = 0
+        absent = self._absent
+        for name, value in request.items():
+            read = inputs.get(name)
+            if read is not None:
+                state |= read(value)
+            elif not self._ignore:
+                raise self._unknown(request)
+        if absent:
+            for name, bits in absent.items():
+                if name not in request:
+                    state |= bits
+        return state
+
+    def _unknown(self, request: Mapping[str, Any]) -> DataError:
+        names = [name for name in request if name not in self._inputs]
+        if not all(isinstance(name, str) for name in names):
+            return DataError(f"the names of a request are texts, not {names[0]!r}")
+        near = difflib.get_close_matches(names[0], [*self._inputs], n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        return DataError(
+            f"the request has {names[0]!r}, which is neither a column nor a fact of the program{hint}"
+        )
+
+    def _close(self, state: int) -> tuple[int, list[tuple[int, _Rule]]]:
+        """Return the closure of the bits, and the rules that added some, with the bits they added."""
+        fired = []
+        for cyclic, rules in self._plan:
+            while True:
+                changed = False
+                for rule in rules:
+                    positive, negative, heads, _, _ = rule
+                    if state & positive == positive and not state & negative:
+                        new = heads & ~state
+                        if new:
+                            state |= new
+                            fired.append((new, rule))
+                            changed = True
+                if not cyclic or not changed:
+                    break
+        return state, fired
+
+    # ---- The smallest change
+
+    def _smallest_change(self, decision: Decision, question: str) -> tuple[Change, ...] | None:
+        goal = 1 << self.program.index[question]
+        base = decision._given
+        options = self._options(decision, self._cone(question))
+        names = list(options)
+        tried = 0
+        for size in range(1, len(names) + 1):
+            best: tuple[float, tuple[_Option, ...]] | None = None
+            for chosen in combinations(names, size):
+                for moves in product(*(options[name] for name in chosen)):
+                    tried += 1
+                    if tried > _MOST_TRIED:
+                        return self._searched_change(decision, question, options)
+                    state = base
+                    for move in moves:
+                        state = state & ~move.bits | move.mask
+                    if self._close(state)[0] & goal:
+                        cost = sum(move.cost for move in moves)
+                        if best is None or cost < best[0]:
+                            best = cost, moves
+            if best is not None:
+                return self._described(decision, goal, best[1])
+        return None
+
+    def _cone(self, question: str) -> int:
+        """Return the bits of the atoms that a question depends on."""
+        program = self.program
+        ends, rules_of = rules_deriving(program)
+        start = program.index[question]
+        found, stack = {start}, [start]
+        while stack:
+            i = stack.pop()
+            for j in rules_of[ends[i] : ends[i + 1]].tolist():
+                fresh = {b if b >= 0 else ~b for b in program.literals_of(j).tolist()} - found
+                found |= fresh
+                stack += fresh
+        return sum(1 << i for i in found)
+
+    def _options(self, decision: Decision, cone: int) -> dict[str, list[_Option]]:
+        """Return for each column and fact that matters the other values that it could have."""
+        program, request = self.program, decision.request
+        found: dict[str, list[_Option]] = {}
+        for name, column in self.columns.items():
+            if not column.bits & cone:
+                continue
+            value = request.get(name)
+            now = column.region(value)
+            here = column.missing if now is None else column.masks[now]
+            nearest: dict[int, _Option] = {}
+            for region, mask in enumerate(column.masks):
+                if (mask ^ here) & cone and region != now:
+                    distance, cost = _distance(column, value, now, region)
+                    option = _Option(name, column.bits, mask, here, cost, distance, region % 2 == 0)
+                    if mask & cone not in nearest or cost < nearest[mask & cone].cost:
+                        nearest[mask & cone] = option
+            if now is not None and (column.missing ^ here) & cone:  # a last resort
+                nearest.setdefault(
+                    column.missing & cone,
+                    _Option(name, column.bits, column.missing, here, 1e6),
+                )
+            if nearest:
+                found[name] = sorted(nearest.values(), key=lambda option: option.cost)
+        for name in self.facts:
+            i = program.index[name]
+            bit = 1 << i
+            stated = bool(decision._given & bit)
+            if cone & bit and (stated or not program.rules_per_head[i]):
+                mask, here = (0, bit) if stated else (bit, 0)
+                found[name] = [_Option(name, bit, mask, here, 1.0)]
+        return found
+
+    def _described(
+        self, decision: Decision, goal: int, moves: Iterable[_Option]
+    ) -> tuple[Change, ...]:
+        """Return the changes in the words of those conditions that have to become true or false."""
+        atoms = self.program.atoms
+        chosen = list(moves)
+        flips = 0
+        for move in chosen:
+            flips |= move.mask ^ move.before
+        for i in _positions(flips):  # leave out what happens besides
+            fewer = flips & ~(1 << i)
+            if self._close(decision._given ^ fewer)[0] & goal:
+                flips = fewer
+        changes = []
+        for move in chosen:
+            own = flips & move.bits or move.mask ^ move.before
+            needed = [quote(atoms[i]) for i in _positions(own & move.mask)]
+            needed += [f"not {quote(atoms[i])}" for i in _positions(own & ~move.mask)]
+            value = decision.request.get(move.name)
+            changes.append(Change(move.name, value, tuple(needed), move.distance, move.further))
+        return tuple(changes)
+
+    def _searched_change(
+        self, decision: Decision, question: str, options: dict[str, list[_Option]]
+    ) -> tuple[Change, ...] | None:
+        """Return the change that `why_not` finds, if the columns can have such values."""
+        program = self.program
+        found = why_not(program, program.names(_bits(decision._given, program.M)), question)
+        if found is None:
+            return None
+        added = sum(1 << program.index[name] for name in found.missing)
+        removed = sum(1 << program.index[name] for name in found.withdrawn)
+        state, moves = decision._given, []
+        for several in options.values():
+            bits = several[0].bits
+            if not (added | removed) & bits:
+                continue
+            fits = [m for m in several if not (added & bits & ~m.mask) and not removed & m.mask]
+            if not fits:
+                return None
+            moves.append(fits[0])
+            state = state & ~bits | fits[0].mask
+        if not self._close(state)[0] >> program.index[question] & 1:
+            return None
+        return self._described(decision, 1 << program.index[question], moves)
+
+    # ---- Many requests
+
+    def many(
+        self, requests: Any, *, errors: str = "raise"
+    ) -> Decisions | Iterator[Decision | DataError]:
+        """Return the decisions on the rows of a table, or on requests one after another.
+
+        Args:
+            requests: a table (of pandas, polars or pyarrow, or a dictionary of columns), which is
+                decided at once; or the path of a CSV, JSONL or Parquet file, or any iterable of
+                requests, which are decided as they are read.
+            errors: "raise" the error of a bad request, or "keep" it in place of its decision.
+
+        Returns:
+            `Decisions` for a table; else an iterator over `Decision`s.
+
+        Raises:
+            DataError: if a column that the rules compare is not there, or a value is of a wrong kind.
+        """
+        one_of("errors", errors, ("raise", "keep"))
+        if isinstance(requests, Mapping) or hasattr(requests, "columns"):
+            return Decisions(self, requests)
+        return self._each(read_requests(self, requests), keep=errors == "keep")
+
+    def _each(self, requests: Iterable[Any], *, keep: bool) -> Iterator[Decision | DataError]:
+        for place, request in requests:
+            try:
+                if isinstance(request, DataError):
+                    raise request
+                yield self(request)
+            except DataError as error:
+                placed = DataError(f"{place}: {error}")
+                if not keep:
+                    raise placed from None
+                yield placed
+
+
+class _Option(NamedTuple):
+    """Another value that a column or a fact could have."""
+
+    name: str
+    bits: int  # of all its conditions
+    mask: int  # of those that would hold
+    before: int  # of those that hold now
+    cost: float  # to choose among changes of as many columns
+    distance: float | None = None
+    further: bool = False
+
+
+class _FactInput:
+    """The reader of a fact of a request."""
+
+    __slots__ = ("bit", "name")
+
+    def __init__(self, name: str, bit: int) -> None:
+        self.name, self.bit = name, bit
+
+    def __call__(self, value: Any) -> int:
+        return self.bit if fact_value(self.name, value) else 0
+
+
+def _distance(
+    column: Column, value: Any, now: int | None, region: int
+) -> tuple[float | None, float]:
+    """Return how far a number would have to move into a region, and what that costs in the search."""
+    if column.text or now is None:
+        return None, 1.0
+    # The end of the region that is nearer: the constant itself, or one that is not part of it.
+    place = region // 2 - (region % 2 == 0 and region > now)
+    distance = abs(float(column.points[place]) - float(value))
+    return distance, distance / (1.0 + abs(float(value)) + distance)
+
+
+def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[int]:
+    """Return the rules that the wanted bits rest on, in the order in which they were applied."""
+    used = []
+    for new, rule in reversed(fired):
+        if new & wanted:
+            wanted |= rule.positive
+            used.append(rule.number)
+    return list(dict.fromkeys(reversed(used)))
+
+
+def _positions(bits: int) -> list[int]:
+    return [i for i, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+
+
+def _bits(value: int, count: int) -> npt.NDArray[np.bool_]:
+    """Return the bits of a number as booleans. Shape (count,)."""
+    data = value.to_bytes(count // 8 + 1, "little")
+    return np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[:count].astype(np.bool_)
+
+
+def _as_mapping(request: Any) -> Mapping[str, Any]:
+    if isinstance(request, Mapping):
+        return request
+    if dataclasses.is_dataclass(request) and not isinstance(request, type):
+        return {item.name: getattr(request, item.name) for item in dataclasses.fields(request)}
+    for method in ("_asdict", "to_dict"):  # a named tuple, a row of pandas
+        if hasattr(request, method):
+            found: Mapping[str, Any] = getattr(request, method)()
+            return found
+    raise DataError(
+        f"a request is a dictionary, a dataclass or a row, not {type(request).__name__}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; None if it is missing."""
+    if is_missing(value):
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) != float("inf") else str(value)
+    return str(value)
+
+
+# ---- The rows of a table at once
+
+
+class Decisions:
+    """The decisions on the rows of a table.
+
+    >>> decider = Decider("minor :- age < 18. blocked :- minor, not guardian.", ["minor", "blocked"])
+    >>> found = decider.many({"age": [17, 30, 12], "guardian": [False, False, True]})
+    >>> found.answers["blocked"]
+    array([ True, False, False])
+    >>> found[0].rules, found.rules[2]
+    (('rule 0', 'rule 1'), ('rule 0',))
+
+    Attributes:
+        answers: for each question one boolean for each row.
+        violated: for each requirement, by its id or its text, one boolean for each row.
+    """
+
+    def __init__(self, decider: Decider, table: Any) -> None:
+        self._decider, self._table = decider, table
+        program = decider.program
+        check_columns(decider, _column_names(table), "the table")
+        self._facts = [name for name in decider.facts if name in _column_names(table)]
+        wanted = [(name, c) for name, c in program.conditions.items() if self._matters(name)]
+        masks = condition_masks([c for _, c in wanted], table)
+        self._rows = N = masks.rows
+        planes = np.zeros((len(wanted), -(-N // 64) * 8), np.uint8)
+        for start in range(0, N, _CHUNK):
+            for plane, mask in zip(planes, masks.between(start, start + _CHUNK), strict=True):
+                packed = np.packbits(mask, bitorder="little")
+                plane[start // 8 : start // 8 + len(packed)] = packed
+        self._planes: dict[int, npt.NDArray[np.uint64]] = {
+            program.index[name]: plane.view(np.uint64)
+            for (name, _), plane in zip(wanted, planes, strict=True)
+        }
+        for name in self._facts:
+            mask = fact_column(name, table[name])
+            if len(mask) != N:
+                raise DataError(f"the column {name!r} has {len(mask)} rows, but the first has {N}")
+            self._planes[program.index[name]] = _packed(mask)
+        self._fired = self._close()
+        self.answers = {name: self._column(program.index[name]) for name in decider.questions}
+        self.violated = {
+            (
+                label.id if (label := program.label(rule)) else str(program.rules[rule])
+            ): self._column(program.index[name])
+            for name, rule in program.requirements.items()
+        }
+
+    def _matters(self, name: str) -> bool:
+        return bool(self._decider._relevant >> self._decider.program.index[name] & 1)
+
+    def _plane(self, atom: int) -> npt.NDArray[np.uint64]:
+        if atom not in self._planes:
+            self._planes[atom] = np.zeros(-(-self._rows // 64), np.uint64)
+        return self._planes[atom]
+
+    def _column(self, atom: int) -> npt.NDArray[np.bool_]:
+        return _unpacked(self._plane(atom), self._rows)
+
+    def _close(self) -> list[tuple[int, int, npt.NDArray[np.uint64]]]:
+        """Apply the rules to all rows; return rule, head and the rows in which it was first."""
+        program = self._decider.program
+        fired = []
+        for cyclic, rules in self._decider._plan:
+            while True:
+                changed = False
+                for rule in rules:
+                    literals = program.literals_of(rule.number).tolist()
+                    fires = np.full(-(-self._rows // 64), ~np.uint64(0))
+                    for b in literals:
+                        fires &= self._plane(b) if b >= 0 else ~self._plane(~b)
+                    for head in rule.head_atoms:
+                        new = fires & ~self._plane(head)
+                        if new.any():
+                            self._planes[head] = self._planes[head] | new
+                            fired.append((rule.number, head, new))
+                            changed = True
+                if not cyclic or not changed:
+                    break
+        return fired
+
+    @cached_property
+    def rules(self) -> list[tuple[str, ...]]:
+        """For each row the rules by which the answers follow, in the order of their use."""
+        program, names = self._decider.program, self._decider._rule_names
+        wanted = {program.index[q]: self._plane(program.index[q]) for q in self._decider.questions}
+        used: list[tuple[int, npt.NDArray[np.uint64]]] = []
+        for rule, head, new in reversed(self._fired):
+            if head not in wanted:
+                continue
+            rows = new & wanted[head]
+            if not rows.any():
+                continue
+            used.append((rule, rows))
+            for b in program.literals_of(rule).tolist():
+                if b >= 0:
+                    wanted[b] = wanted[b] | rows if b in wanted else rows
+        used.reverse()
+        shown = [(rule, rows) for rule, rows in used if names[rule]]
+        if not shown:
+            return [()] * self._rows
+        table = np.stack([_unpacked(rows, self._rows) for _, rows in shown], axis=1)
+        packed = np.packbits(table, axis=1)
+        kinds, first, inverse = np.unique(
+            packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True
+        )
+        texts = [
+            tuple(dict.fromkeys(names[shown[u][0]] for u in np.flatnonzero(table[n])))
+            for n in first.tolist()
+        ]
+        assert len(texts) == len(kinds)
+        return [texts[k] for k in inverse.tolist()]
+
+    def table(self) -> dict[str, Any]:
+        """Return a column for each question, the rules, and the violated requirements of each row."""
+        violated = [
+            tuple(name for name, rows in self.violated.items() if rows[n])
+            for n in range(self._rows if self.violated else 0)
+        ] or [()] * self._rows
+        return {**self.answers, "rules": self.rules, "violated": violated}
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, row: int) -> Decision:
+        if not -self._rows <= row < self._rows:
+            raise IndexError(f"row {row} of {self._rows}")
+        names = [*self._decider.columns, *self._facts]
+        known = [name for name in names if name in _column_names(self._table)]
+        return self._decider({name: _cell(self._table[name], row % self._rows) for name in known})
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name}: {int(rows.sum()):,}" for name, rows in self.answers.items())
+        return f"Decisions({self._rows:,} rows, {counts})"
+
+
+def _column_names(table: Any) -> set[str]:
+    if isinstance(table, Mapping):
+        return set(table)
+    return set(getattr(table, "column_names", None) or list(table.columns))
+
+
+def _cell(column: Any, row: int) -> Any:
+    value = column.iloc[row] if hasattr(column, "iloc") else column[row]
+    return value.as_py() if hasattr(value, "as_py") else value
+
+
+def _packed(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    words = np.zeros(-(-len(mask) // 64) * 8, np.uint8)
+    packed = np.packbits(mask, bitorder="little")
+    words[: len(packed)] = packed
+    return words.view(np.uint64)
+
+
+def _unpacked(plane: npt.NDArray[np.uint64], rows: int) -> npt.NDArray[np.bool_]:
+    return np.unpackbits(plane.view(np.uint8), bitorder="little", count=rows).view(np.bool_)

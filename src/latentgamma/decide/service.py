@@ -1,0 +1,187 @@
+"""An HTTP service that decides requests: an ASGI application on Starlette."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from latentgamma._arguments import real_number, whole_number
+from latentgamma._version import __version__
+from latentgamma.decide.decider import SCHEMA, Decider
+from latentgamma.decide.requests import parse_json
+from latentgamma.errors import ArgumentError, DataError, LatentGammaError, ProgramError
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+#: Explanations that are computed at the same time.
+_THREADS = 4
+
+
+def application(
+    decider: Decider, *, max_bytes: int = 1 << 20, max_requests: int = 1000, seconds: float = 10.0
+) -> Starlette:
+    """Return an ASGI application that answers requests with decisions.
+
+    `POST /decide` takes a request as a JSON object, or a list of them, and returns decisions as
+    `lg.decide.SCHEMA` describes them; `POST /explain` adds proofs and smallest changes. `GET
+    /healthz` says that the service runs and the digest of its program, and `GET /openapi.json`
+    describes all of this. A bad request gives a JSON object with an `error`.
+
+    Args:
+        decider: what decides.
+        max_bytes: the size of the largest body that is read.
+        max_requests: the length of the longest list of requests.
+        seconds: the time after which an explanation is given up.
+
+    Raises:
+        ProgramError: if Starlette is not installed.
+        ArgumentError: if a limit is not a number from 1 on.
+    """
+    try:
+        import anyio
+        from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
+        from starlette.responses import Response
+        from starlette.routing import Route
+    except ImportError:
+        raise ProgramError(
+            "the service needs Starlette and uvicorn; install them with "
+            "'pip install latentgamma[serve]'"
+        ) from None
+    if not isinstance(decider, Decider):
+        raise ArgumentError(f"application takes a Decider, not {type(decider).__name__}")
+    whole_number("max_bytes", max_bytes, 1)
+    whole_number("max_requests", max_requests, 1)
+    real_number("seconds", seconds, "a number of seconds above 0", lambda x: 0 < x < 1e9)
+    limiter: list[Any] = []
+
+    def reply(values: Any, status: int = 200) -> Response:
+        # Escapes instead of letters beyond ASCII: a name may have half a surrogate pair.
+        return Response(json.dumps(values).encode(), status, media_type="application/json")
+
+    async def body_of(request: Request) -> bytes:
+        data = bytearray()
+        async for part in request.stream():
+            data += part
+            if len(data) > max_bytes:
+                raise HTTPException(413, f"the body is larger than {max_bytes:,} bytes")
+        return bytes(data)
+
+    async def decide(request: Request) -> Response:
+        return reply(*_decided(decider, await body_of(request), max_requests, explain=False))
+
+    async def explain(request: Request) -> Response:
+        data = await body_of(request)
+        if not limiter:
+            limiter.append(anyio.CapacityLimiter(_THREADS))
+        with anyio.move_on_after(seconds):
+            found = await anyio.to_thread.run_sync(
+                lambda: _decided(decider, data, max_requests, explain=True),
+                abandon_on_cancel=True,
+                limiter=limiter[0],
+            )
+            return reply(*found)
+        raise HTTPException(503, f"the explanation takes longer than {seconds:g} s")
+
+    async def health(request: Request) -> Response:
+        return reply({"status": "ok", "version": __version__, "digest": decider.digest})
+
+    async def description(request: Request) -> Response:
+        return reply(_openapi(decider))
+
+    async def refused(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 500)
+        detail = str(getattr(error, "detail", "")) or "the service failed"
+        return reply({"error": detail if status != 500 else "the service failed"}, status)
+
+    return Starlette(
+        routes=[
+            Route("/decide", decide, methods=["POST"]),
+            Route("/explain", explain, methods=["POST"]),
+            Route("/healthz", health, methods=["GET"]),
+            Route("/openapi.json", description, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: refused, 500: refused},
+    )
+
+
+def _decided(decider: Decider, data: bytes, most: int, *, explain: bool) -> tuple[Any, int]:
+    """Return the reply to a body, and its status."""
+
+    def one(request: Any) -> dict[str, Any]:
+        if not isinstance(request, dict):
+            raise DataError(f"a request is a JSON object, not {type(request).__name__}")
+        return decider(request).to_dict(proof=explain, missing=explain)
+
+    try:
+        found = parse_json(data)
+        if not isinstance(found, list):
+            return one(found), 200
+    except LatentGammaError as error:
+        return {"error": str(error)}, 400
+    if len(found) > most:
+        return {"error": f"{len(found):,} requests are more than {most:,}"}, 413
+    replies = []
+    for request in found:
+        try:
+            replies.append(one(request))
+        except LatentGammaError as error:
+            replies.append({"error": str(error)})
+    return replies, 200
+
+
+def _openapi(decider: Decider) -> dict[str, Any]:
+    """Return the description of the service in the form of OpenAPI."""
+    properties: dict[str, Any] = {}
+    for name, column in decider.columns.items():
+        kinds = {True: ["string", "boolean", "null"], False: ["number", "null"]}
+        properties[name] = {"type": kinds[column.text]} if column.text is not None else {}
+    for name in decider.facts:
+        properties[name] = {"type": ["boolean", "null"]}
+    request = {"type": "object", "properties": properties, "additionalProperties": False}
+    decision = {key: value for key, value in SCHEMA.items() if key != "$schema"}
+    failed = {
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {"type": "string"}},
+    }
+
+    def content(schema: dict[str, Any]) -> dict[str, Any]:
+        return {"content": {"application/json": {"schema": schema}}}
+
+    def several(name: str) -> dict[str, Any]:
+        one = {"$ref": f"#/components/schemas/{name}"}
+        return {"oneOf": [one, {"type": "array", "items": one}]}
+
+    def operation(summary: str) -> dict[str, Any]:
+        wrong = {"description": "a bad request", **content({"$ref": "#/components/schemas/Failed"})}
+        return {
+            "post": {
+                "summary": summary,
+                "requestBody": {"required": True, **content(several("Request"))},
+                "responses": {
+                    "200": {"description": "the decision", **content(several("Decision"))},
+                    "400": wrong,
+                    "413": wrong,
+                },
+            }
+        }
+
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "LatentGamma decisions", "version": __version__},
+        "paths": {
+            "/decide": operation("Decide a request, or a list of them"),
+            "/explain": operation("The same with proofs and smallest changes"),
+            "/healthz": {
+                "get": {
+                    "summary": "Whether the service runs, and the digest of its program",
+                    "responses": {"200": {"description": "it runs", **content({"type": "object"})}},
+                }
+            },
+        },
+        "components": {"schemas": {"Request": request, "Decision": decision, "Failed": failed}},
+    }

@@ -1,0 +1,91 @@
+"""The command `decide`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import latentgamma as lg
+from latentgamma.cli.main import main
+
+TEXT = "% @rule R1\nok :- age >= 18, not banned."
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.lp").write_text(TEXT)
+    (tmp_path / "r.csv").write_text("id,age,banned\n1,30,false\n2,x,false\n3,17,\n")
+    return tmp_path
+
+
+def test_every_request_is_decided_and_bad_ones_are_reported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(
+        [
+            "decide",
+            "policy.lp",
+            "r.csv",
+            "--question",
+            "ok",
+            "--proof",
+            "--missing",
+            "-o",
+            "d.jsonl",
+        ]
+    )
+    assert code == 2
+    found = [json.loads(line) for line in (folder / "d.jsonl").read_text().splitlines()]
+    decider = lg.Decider(TEXT, "ok")
+    expected = decider({"age": 30, "banned": False}).to_dict(proof=True, missing=True)
+    assert found[0] == {"request": 1, **expected}
+    assert found[1]["error"].startswith("line 3: 'age' is 'x'")
+    assert found[2]["answers"] == {"ok": False}
+    assert found[2]["missing"]["ok"][0]["text"] == "age >= 18 (age is 17: 1 short)"
+    said = capsys.readouterr().err
+    assert "line 3: 'age' is 'x'" in said
+    assert "1 request of 3 could not be decided" in said
+
+
+def test_without_an_output_the_decisions_are_printed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "r.jsonl").write_text('{"age": 30, "id": 1}\n' * 2500)
+    command = ["decide", "policy.lp", "r.jsonl", "--question", "ok"]
+    assert main([*command, "--ignore-unknown"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2500
+    assert all(json.loads(line)["rules"] == ["R1"] for line in lines)
+    assert main([*command, "--stop"]) == 2
+    assert "line 1: the request has 'id'" in capsys.readouterr().err
+    assert main([*command, "--ignore-unknown", "--json", "-o", "d.jsonl"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"requests": 2500, "bad": 0, "output": "d.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["policy.lp", "r.csv"], "--question names an atom"),
+        (["policy.lp", "r.csv", "--question", "okay"], "'okay' (did you mean 'ok'?)"),
+        (["policy.lp", "none.csv", "--question", "ok"], "cannot read 'none.csv'"),
+        (["policy.lp", "policy.lp", "--question", "ok"], "requests are read from .csv"),
+        (["policy.lp", "r.csv", "--question", "ok", "-o", "r.csv"], "the same file"),
+    ],
+)
+def test_bad_input(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], problem: str
+) -> None:
+    assert main(["decide", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert problem in said
+    assert said.count("\n") == 1
+
+
+def test_an_output_appears_whole_or_not_at_all(folder: Path) -> None:
+    assert (
+        main(["decide", "policy.lp", "r.csv", "--question", "ok", "--stop", "-o", "d.jsonl"]) == 2
+    )
+    assert not (folder / "d.jsonl").exists()

@@ -1,0 +1,355 @@
+"""Decisions: answers, rules, proofs, smallest changes, tables, and bad requests."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import latentgamma as lg
+from latentgamma.errors import ArgumentError, DataError, FactsError, ProgramError
+from latentgamma.program.names import split_count
+
+VALUES: dict[str, list[Any]] = {
+    "x": [None, 0, 1, 1.5, 2, 7.0],
+    "c": [None, "a", "b", "Z"],
+    "p": [False, True],
+    "q": [None, True],
+}
+INPUTS = [
+    "x < 1",
+    "x >= 2",
+    "x != 1",
+    "x in {1, 2}",
+    "x is missing",
+    "c = a",
+    "c in {a, b}",
+    "p",
+    "q",
+]
+
+
+def random_text(seed: int) -> str:
+    """Rules in layers with conditions, counts, negation, a cycle, labels and a requirement."""
+    rng = random.Random(seed)
+    known, lines = list(INPUTS), ["#external p. #external q."]
+    for layer in range(3):
+        heads = [f"h{layer}", f"g{layer}"]
+        for n, head in enumerate(heads * 2):
+            body = []
+            for name in rng.sample(known, rng.randint(1, 2)):
+                some = [f"{'not ' * (rng.random() < 0.3)}{n}" for n in rng.sample(known, 3)]
+                count = f"{rng.randint(1, 3)} {{ {'; '.join(some)} }}"
+                literal = rng.choice([name, name, count])
+                body.append(f"{'not ' * (rng.random() < 0.3)}{literal}")
+            lines.append(f"% @rule L{layer}.{n}" if rng.random() < 0.5 else "")
+            lines.append(f"{head} :- {', '.join(body)}.")
+        lines.append(f"{heads[0]} :- {heads[1]}, p. {heads[1]} :- {heads[0]}, c = a.")
+        known += heads
+    lines.append(f"% @rule REQ\n:- h2, {rng.choice(INPUTS)}.")
+    return "\n".join(lines)
+
+
+def requests() -> Iterator[dict[str, Any]]:
+    for values in product(*VALUES.values()):
+        yield dict(zip(VALUES, values, strict=True))
+
+
+def facts_of(program: lg.Program, request: dict[str, Any]) -> set[str]:
+    facts = {name for name, value in request.items() if value is True and name in program.index}
+    found = program.conditions.items()
+    return facts | {name for name, c in found if c.holds(request.get(c.column))}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_decisions_are_those_of_the_closure_one_by_one_and_in_a_table(seed: int) -> None:
+    program = lg.parse(random_text(seed))
+    decider = lg.Decider(program, ["h2", "g2", "h0"], unknown="ignore")
+    rows = list(requests())
+    table = {name: [row[name] for row in rows] for name in VALUES}
+    together = decider.many(table)
+    assert isinstance(together, lg.decide.Decisions)
+    assert len(together) == len(rows)
+    for n, request in enumerate(rows):
+        known = lg.closure(program, facts_of(program, request)).atoms
+        decision = decider(request)
+        assert decision.answers == {name: name in known for name in ("h2", "g2", "h0")}
+        assert {v.rule for v in decision.violated} == {
+            "REQ" for r in program.requirements if r in known
+        }
+        assert {name: bool(rows[n]) for name, rows in together.answers.items()} == decision.answers
+        assert together.rules[n] == decision.rules
+        assert bool(together.violated["REQ"][n]) == bool(decision.violated)
+        absent = {name: value for name, value in request.items() if value is not None}
+        assert decider(absent).answers == decision.answers  # what is not said is missing
+        assert decider(absent).digest == decision.digest
+
+
+def check_proof(program: lg.Program, proof: lg.logic.Derivation, request: dict[str, Any]) -> None:
+    """A checker that shares nothing with the decider but the closure."""
+    facts = facts_of(program, request)
+    known = lg.closure(program, facts).atoms
+    proved: set[str] = set()
+    for step in proof.steps:
+        count = split_count(step.atom)
+        assert set(step.premises) <= proved
+        assert not set(step.negated) & known
+        if count is not None:
+            bound, atoms, negated = count
+            assert set(step.premises) <= set(atoms)
+            assert set(step.negated) <= set(negated)
+            assert len(step.premises) + len(step.negated) >= bound
+        elif step.rule is None:
+            assert step.atom in facts
+        else:
+            rule = program.rules[step.rule]
+            assert step.atom in rule.heads
+            assert (rule.body, rule.negated) == (set(step.premises), set(step.negated))
+        proved.add(step.atom)
+    assert proof.atom in proved
+    assert proof.holds()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_proof_is_checked_and_uses_the_rules_that_are_listed(seed: int) -> None:
+    program = lg.parse(random_text(seed))
+    decider = lg.Decider(program, ["h2", "g1"], unknown="ignore")
+    for request in list(requests())[::5]:
+        decision = decider(request)
+        assert set(decision.proof) == {name for name, answer in decision.answers.items() if answer}
+        used = set()
+        for proof in decision.proof.values():
+            check_proof(program, proof, request)
+            used |= {program.label(j).id if program.label(j) else f"rule {j}" for j in proof.rules}
+        assert used == set(decision.rules)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_changes_are_the_fewest(seed: int) -> None:
+    program = lg.parse(random_text(seed))
+    decider = lg.Decider(program, "h1", unknown="ignore")
+    every = list(requests())
+    good = [request for request in every if "h1" in lg.closure(program, facts_of(program, request))]
+    for request in every[:: 7 + seed]:
+        decision = decider(request)
+        if decision.answers["h1"]:
+            assert decision.missing == {}
+            continue
+        changes = decision.missing["h1"]
+        distance = [sum(not _same(k, r[k], request[k]) for k in r) for r in good]
+        if changes is None:
+            assert not good
+            continue
+        assert len(changes) == min(distance)
+        names = {change.name for change in changes}
+        assert any(
+            all(_same(k, r[k], request[k]) or k in names for k in r) and _meets(program, r, changes)
+            for r in good
+        )
+
+
+def _same(name: str, one: Any, other: Any) -> bool:
+    return bool(one) == bool(other) if name in "pq" else bool(one == other)
+
+
+def _meets(program: lg.Program, request: dict[str, Any], changes: tuple[Any, ...]) -> bool:
+    facts = facts_of(program, request)
+    wanted = [text for change in changes for text in change.needed]
+    return all((t[4:] not in facts) if t.startswith("not ") else (t in facts) for t in wanted)
+
+
+def test_how_changes_read() -> None:
+    decider = lg.Decider(
+        "loan :- income >= 30000, not minor, checked. minor :- age < 18. rich :- income > 1e5.",
+        ["loan", "rich"],
+    )
+    missing = decider({"income": 28500, "age": 17}).missing
+    assert [str(change) for change in missing["loan"] or ()] == [
+        "income >= 30000 (income is 28500: 1500 short)",
+        "not age < 18 (age is 17: 1 short)",
+        "checked",
+    ]
+    assert (
+        str((missing["rich"] or ())[0])
+        == "income > 100000 (income is 28500: more than 71500 short)"
+    )
+    assert str((decider({}).missing["rich"] or ())[0]) == "income > 100000 (income is missing)"
+    impossible = lg.Decider("a :- x > 2, x < 1.", "a")
+    assert impossible({"x": 1.5}).missing == {"a": None}
+    assert "no change was found" in str(impossible({"x": 1.5}))
+    wide = lg.Decider("a :- " + ", ".join(f"x{n} > {n}, f{n}" for n in range(20)) + ".", "a")
+    changes = wide({f"x{n}": 0 for n in range(20)}).missing["a"]
+    assert changes is not None
+    assert {change.name for change in changes} == {f"{k}{n}" for k in "xf" for n in range(20)}
+
+
+@dataclass
+class Applicant:
+    age: int
+    guardian: bool = False
+
+
+class Row(NamedTuple):
+    age: int
+    guardian: bool
+
+
+def test_every_kind_of_request() -> None:
+    decider = lg.Decider("blocked :- age < 18, not guardian.", "blocked")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"age": [17, 30], "guardian": [False, True], "name": ["a", "b"]})
+    for request in (
+        {"age": 17, "guardian": False},
+        {"age": np.int64(17)},
+        {"age": np.float32(17), "guardian": np.bool_(False)},
+        {"age": 17, "guardian": 0},
+        Applicant(17),
+        Row(17, False),
+        frame.drop(columns="name").iloc[0],
+    ):
+        assert decider(request).answers == {"blocked": True}
+    assert decider.many(frame).answers["blocked"].tolist() == [True, False]  # type: ignore[union-attr]
+    assert decider.many(frame)[1].answers == {"blocked": False}  # type: ignore[index]
+    assert [d.answers["blocked"] for d in decider.many([{"age": 17}, {"age": 30}])] == [True, False]  # type: ignore[union-attr]
+    table = decider.many(frame).table()  # type: ignore[union-attr]
+    assert table["rules"] == [("rule 0",), ()]
+    assert table["violated"] == [(), ()]
+
+
+def test_requirements_are_reported_with_their_facts() -> None:
+    decider = lg.Decider("ok :- age >= 18. % @rule SAN: sanctions\n:- ok, country in {ir}.", "ok")
+    (violation,) = decider({"age": 30, "country": "ir"}).violated
+    assert violation.rule == "SAN"
+    assert violation.facts == ("ok", "country in {ir} (country is ir)")
+    assert decider({"age": 30}).violated == ()
+    with pytest.raises(ProgramError, match=r"no request can meet the requirement ':- a.'"):
+        lg.Decider("a. :- a. b :- c.", "b")
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (
+            {"agee": 3},
+            r"^the request has 'agee', which is neither a column nor a fact of the pr.*'age'",
+        ),
+        ({3: 4}, "^the names of a request are texts, not 3"),
+        ({"age": "17"}, r"^'age' is '17' \(a text\), but the rules compare it with numbers"),
+        ({"age": True}, "^'age' is True"),
+        ({"age": [3]}, r"^'age' is \[3\]"),
+        ({"country": 49}, r"^'country' is 49 \(int\), but the rules compare it with texts"),
+        ({"guardian": "yes"}, "^'guardian' is 'yes'; a fact is true or false"),
+        ({"guardian": 0.5}, "^'guardian' is 0.5"),
+        ([1, 2], "^a request is a dictionary, a dataclass or a row, not list"),
+        (None, "^a request is a dictionary"),
+    ],
+)
+def test_bad_requests_are_one_clear_line(request_: Any, problem: str) -> None:
+    decider = lg.Decider("a :- age < 18, country = de, not guardian.", "a")
+    with pytest.raises(DataError, match=problem) as caught:
+        decider(request_)
+    assert "\n" not in str(caught.value)
+    assert decider({"age": float("nan"), "country": None}).answers == {"a": False}
+
+
+def test_bad_deciders() -> None:
+    for text, problem in (
+        ("a :- age < 18, age = old.", "compare 'age' with numbers and with texts"),
+        ("a :- age < 18, age.", "'age' is a column and an atom"),
+        ("'age < 18' :- b. a :- age < 18.", "a rule derives 'age < 18'"),
+    ):
+        with pytest.raises(ProgramError, match=problem):
+            lg.Decider(text, "a")
+    with pytest.raises(FactsError, match="'approve'"):
+        lg.Decider("approved :- b.", "approve")
+    with pytest.raises(ProgramError, match="at least one question"):
+        lg.Decider("a :- b.", [])
+    with pytest.raises(ArgumentError, match="unknown must be one of 'refuse', 'ignore'"):
+        lg.Decider("a :- b.", "a", unknown="drop")
+    with pytest.raises(DataError, match="the table has no column 'age'"):
+        lg.Decider("a :- age < 18.", "a").many({"x": [1]})
+    with pytest.raises(DataError, match="row 1: 'age' is 'x'"):
+        lg.Decider("a :- age < 18.", "a").many({"age": [1, "x"]})
+
+
+def test_decisions_follow_their_schema_and_have_a_digest() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    program = lg.parse(random_text(3))
+    decider = lg.Decider(program, ["h2", "g2"], unknown="ignore")
+    digests = set()
+    for request in list(requests())[::3]:
+        decision = decider(request)
+        values = json.loads(decision.to_json(proof=True, missing=True))
+        jsonschema.validate(values, lg.decide.SCHEMA)
+        digests.add(decision.digest)
+        again = lg.Decider(lg.parse(str(program)), ["h2", "g2"], unknown="ignore")
+        assert again(dict(reversed(request.items()))).digest == decision.digest
+    assert len(digests) == len(list(requests())[::3]) // 1
+    other = lg.Decider(program, ["h2"], unknown="ignore")
+    assert other({"x": 1}).digest != decider({"x": 1}).digest
+    for broken in ({"kind": "decision"}, {**values, "more": 1}, {**values, "digest": "x"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, lg.decide.SCHEMA)
+
+
+def test_files(tmp_path: Path) -> None:
+    decider = lg.Decider("a :- age < 18, country = de, not guardian.", "a")
+    text = "id,age,country,guardian\n1,17,de,false\n2,x,de,no\n3,17,de,1\n4,,de,\n\n5,17\n6,1.5e1, de ,0\n"
+    path = tmp_path / "r.csv"
+    path.write_text("\ufeff" + text, encoding="utf-8")
+    found = list(decider.many(path, errors="keep"))  # type: ignore[arg-type]
+    shown = [str(f) if isinstance(f, DataError) else f.answers["a"] for f in found]  # type: ignore[attr-defined]
+    wrong = "line 3: 'age' is 'x' (a text), but the rules compare it with numbers"
+    cells = "line 7: 2 cells, but the header has 4"
+    assert shown == [True, wrong, False, False, cells, True]
+    with pytest.raises(DataError, match=r"^line 3: 'age' is 'x'"):
+        list(decider.many(path))  # type: ignore[arg-type]
+    lines = ['{"age": 17, "country": "de"}', "", "[1]", "{", '{"age": "17"}', '{"agee": 1}']
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(lines))
+    found = list(decider.many(str(path), errors="keep"))  # type: ignore[arg-type]
+    assert found[0].answers == {"a": True}  # type: ignore[union-attr]
+    assert [str(f).partition(": ")[0] for f in found[1:]] == [
+        "line 3",
+        "line 4",
+        "line 5",
+        "line 6",
+    ]
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = pa.table(
+        {"age": [17, None], "country": ["de", "de"], "guardian": [None, True], "id": [1, 2]}
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "r.parquet")
+    rows = [d.answers["a"] for d in decider.many(tmp_path / "r.parquet")]  # type: ignore[union-attr]
+    assert rows == [True, False]
+    assert decider.many(table).answers["a"].tolist() == rows  # type: ignore[union-attr]
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    (tmp_path / "bad.csv").write_bytes(b"age,country,guardian\n\xff\n")
+    (tmp_path / "less.csv").write_text("age\n3\n")
+    for name in ("bad.parquet", "bad.csv", "less.csv", "none.csv", "x.xls"):
+        with pytest.raises(DataError):
+            list(decider.many(tmp_path / name))  # type: ignore[arg-type]
+
+
+def test_a_single_decision_imports_neither_torch_nor_numba() -> None:
+    code = """
+import sys, latentgamma as lg
+d = lg.Decider("% @rule R\\na :- 2 { x < 3; c = de; p }, not b. b :- q. :- a, q.", ["a"])
+one = d({"x": 1, "p": True})
+assert one.answers == {"a": True} and one.rules == ("R",), one
+one.to_json(proof=True), d({}).to_json(missing=True)
+print(sorted({"torch", "numba", "clingo", "pandas", "starlette"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

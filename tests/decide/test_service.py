@@ -1,0 +1,180 @@
+"""The service: decisions over HTTP, limits, and hostile requests."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import latentgamma as lg
+from latentgamma.errors import ArgumentError
+
+httpx = pytest.importorskip("httpx")
+uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+TEXT = (
+    "% @rule R1: Art. 1\nok :- age >= 18, not banned. banned :- 2 { p; q; country = xx }. :- ok, p."
+)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A service that runs in a thread of this process, as uvicorn runs it."""
+    application = lg.decide.application(
+        lg.Decider(TEXT, "ok"), max_bytes=20_000, max_requests=50, seconds=5
+    )
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(application, log_level="critical"))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+
+
+def test_decisions_over_http(address: str) -> None:
+    decider = lg.Decider(TEXT, "ok")
+    requests = [{"age": 30, "p": True}, {"age": 3}, {"age": 30, "p": True, "country": "xx"}, {}]
+    with httpx.Client(base_url=address) as client:
+        for request in requests:
+            assert client.post("/decide", json=request).json() == decider(request).to_dict()
+            explained = client.post("/explain", json=request).json()
+            assert explained == json.loads(decider(request).to_json(proof=True, missing=True))
+        found = client.post("/decide", json=[*requests, {"agee": 1}, 3]).json()
+        assert found[:4] == [decider(request).to_dict() for request in requests]
+        assert "did you mean 'age'" in found[4]["error"]
+        assert found[5] == {"error": "a request is a JSON object, not int"}
+        health = client.get("/healthz").json()
+        assert health["status"] == "ok"
+        assert health["digest"] == decider.digest
+        described = client.get("/openapi.json").json()
+        assert set(described["paths"]) == {"/decide", "/explain", "/healthz"}
+        assert described["components"]["schemas"]["Request"]["properties"]["age"] == {
+            "type": ["number", "null"]
+        }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status"),
+    [
+        ("POST", "/decide", b"", 400),
+        ("POST", "/decide", b"{", 400),
+        ("POST", "/decide", b"\xff\xfe", 400),
+        ("POST", "/decide", b"3", 400),
+        ("POST", "/decide", b'{"age": "17"}', 400),
+        ("POST", "/decide", b'{"age": 1, "age": 2}', 400),
+        ("POST", "/decide", b'{"\\ud800": 1}', 400),
+        ("POST", "/decide", b'{"country": "\\ud800"}', 200),
+        ("POST", "/decide", b'{"age": NaN}', 200),
+        ("POST", "/decide", b'{"age": ' + b"9" * 5000 + b"}", 400),
+        ("POST", "/decide", b'{"age": ' + b"9" * 400 + b"}", 400),
+        ("POST", "/decide", b'{"age": 1e999}', 200),
+        ("POST", "/decide", b"[" * 9000 + b"]" * 9000, 400),
+        ("POST", "/decide", b'{"age":' * 2400 + b"1" + b"}" * 2400, 400),
+        ("POST", "/decide", b" " * 30_000, 413),
+        ("POST", "/explain", b"[" + b"{}," * 60 + b"{}]", 413),
+        ("POST", "/explain", b'{"__class__": "x", "__import__": "os"}', 400),
+        ("GET", "/decide", b"", 405),
+        ("POST", "/nowhere", b"{}", 404),
+        ("GET", "/../../etc/passwd", b"", 404),
+    ],
+)
+def test_hostile_requests_get_an_error_in_json(
+    address: str, method: str, path: str, content: bytes, status: int
+) -> None:
+    reply = httpx.request(method, address + path, content=content)
+    assert reply.status_code == status
+    if status != 200:
+        assert set(reply.json()) == {"error"}
+        assert "Traceback" not in reply.text
+    assert httpx.get(f"{address}/healthz").status_code == 200
+
+
+def _random_body(rng: random.Random) -> bytes:
+    values: list[Any] = [
+        None,
+        True,
+        False,
+        3,
+        -1e308,
+        "x",
+        "xx",
+        [],
+        {},
+        "'; drop",
+        "\ud800",
+        10**30,
+    ]
+    names = ["age", "country", "p", "q", "agee", "", "banned", "ok", "age >= 18"]
+    body = json.dumps({rng.choice(names): rng.choice(values) for _ in range(rng.randint(0, 4))})
+    data = bytearray(body.encode())
+    for _ in range(rng.choice([0, 0, 0, 1, 3])):
+        if data:
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    return bytes(data)
+
+
+def _hammer(address: str, seed: int, count: int, statuses: set[int]) -> None:
+    rng = random.Random(seed)
+    with httpx.Client(base_url=address) as client:
+        for _ in range(count):
+            path = "/explain" if rng.random() < 0.05 else "/decide"
+            reply = client.post(path, content=_random_body(rng))
+            statuses.add(reply.status_code)
+            assert isinstance(reply.json(), (dict, list))
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.slow)])
+def test_random_requests_of_several_clients(address: str, count: int) -> None:
+    statuses: set[int] = set()
+    threads = [
+        threading.Thread(target=_hammer, args=(address, seed, count // 4, statuses))
+        for seed in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == {200, 400}
+    assert httpx.get(f"{address}/healthz").json()["status"] == "ok"
+
+
+def test_wrong_limits() -> None:
+    decider = lg.Decider(TEXT, "ok")
+    for wrong in ({"max_bytes": 0}, {"max_requests": "x"}, {"seconds": 0}):
+        with pytest.raises(ArgumentError):
+            lg.decide.application(decider, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="takes a Decider"):
+        lg.decide.application(lg.parse(TEXT))  # type: ignore[arg-type]
+
+
+def test_the_command_serves_on_a_free_port(tmp_path: Path) -> None:
+    (tmp_path / "policy.lp").write_text(TEXT)
+    command = [sys.executable, "-m", "latentgamma", "serve", str(tmp_path / "policy.lp")]
+    command += ["--question", "ok", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        address = line.split()[1].removesuffix("/decide")
+        for _ in range(100):
+            try:
+                reply = httpx.post(f"{address}/decide", json={"age": 30})
+                break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        assert reply.json()["answers"] == {"ok": True}
+        process.terminate()
+        assert process.wait(20) is not None
