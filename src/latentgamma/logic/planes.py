@@ -337,8 +337,8 @@ def _draw_compiled(
     key: np.uint64,
     first: int,
 ) -> None:
-    from latentgamma.logic.random_loops import draw_row
-
+    global _compiled_mix  # noqa: PLW0603
+    _compiled_mix = compile_loop(mix)
     draw = compile_loop(draw_row)
     queue = iter(drawn.tolist())  # shared: each thread takes the next row when it is free
 
@@ -383,3 +383,42 @@ def mix(z: Cells) -> Cells:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+#: What `draw_row` calls: machine code can call machine code only.
+_compiled_mix = mix
+
+
+def draw_row(
+    i: Cells, bound: Cells, key: Cells, first: Cells, row: Cells, undecided: Cells
+) -> None:
+    """Fill the row of atom i, whose probability is bound / 2**64; it comes as zeros.
+
+    `undecided`, which is working memory, says which fact sets have drawn only bits of U that are
+    those of the bound.
+    """
+    one = np.uint64(1)
+    atom = key + (i + one) * ODD
+    for start in range(0, len(row), len(undecided)):
+        size = min(len(undecided), len(row) - start)
+        part = row[start : start + size]
+        word = first + np.uint64(start) + one
+        undecided[:] = ~np.uint64(0)
+        rounds = 0
+        while rounds < ROUNDS and bound << np.uint64(rounds) != 0:
+            ones = np.uint64(0) - ((bound >> np.uint64(63 - rounds)) & one)
+            rounds += 1
+            stream = _compiled_mix(atom + np.uint64(rounds) * GOLDEN) + word * GOLDEN
+            for w in range(size):
+                random = _compiled_mix(stream + np.uint64(w) * GOLDEN)
+                part[w] |= undecided[w] & ~random & ones
+                undecided[w] &= ~(random ^ ones)
+        for w in range(size):
+            r = rounds
+            while undecided[w] != 0 and r < 64 and bound << np.uint64(r) != 0:
+                ones = np.uint64(0) - ((bound >> np.uint64(63 - r)) & one)
+                r += 1
+                stream = _compiled_mix(atom + np.uint64(r) * GOLDEN)
+                random = _compiled_mix(stream + (word + np.uint64(w)) * GOLDEN)
+                part[w] |= undecided[w] & ~random & ones
+                undecided[w] &= ~(random ^ ones)
