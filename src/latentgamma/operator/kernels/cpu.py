@@ -286,14 +286,18 @@ class RuleParameters(NamedTuple):
     confidence: Array  # (R,)
 
 
-class RuleCoefficients(NamedTuple):
-    """The coefficients of the rules, or their gradients; see `interface.Coefficients`."""
+class CoefficientArrays(NamedTuple):
+    """The coefficients of a step, or their gradients; see `interface.Coefficients`.
+
+    Gradients of one tile have one column per example, those of all tiles one row per tile.
+    """
 
     margin: Array  # (R,)
     body_background: Array  # (R,)
     body_weight: Array  # (literals,)
     head_background: Array  # (R,)
     head_weight: Array  # (head literals,)
+    offset: Array  # (M,)
 
 
 class _Exponentials(NamedTuple):
@@ -395,9 +399,9 @@ def read_coefficients(
     limits: tuple[float, float],
     rules: RuleIndex,
     raw: RuleParameters,
-    out: RuleCoefficients,
+    out: CoefficientArrays,
 ) -> None:
-    """Fill the coefficients of rules `first` to `last`.
+    """Fill the coefficients of rules `first` to `last`, all but the offset.
 
     `limits` are the smallest positive number and the roundoff of the parameters' dtype, which
     bound sharpness and confidence.
@@ -438,7 +442,7 @@ def read_coefficients_backward(
     limits: tuple[float, float],
     rules: RuleIndex,
     raw: RuleParameters,
-    grads: RuleCoefficients,
+    grads: CoefficientArrays,
     out: RuleParameters,
 ) -> float:
     """Fill the gradients of the parameters of rules `first` to `last`; return their dL/d gain."""
@@ -661,17 +665,6 @@ class BackwardArrays(NamedTuple):
     rule_sums: Array  # one row per block of rules
 
 
-class GradientArrays(NamedTuple):
-    """dL/d coefficient: of one tile, one column per example; or of all tiles, one row per tile."""
-
-    margin: Array
-    body_background: Array
-    body_weight: Array
-    head_background: Array
-    head_weight: Array
-    offset: Array
-
-
 @inlined
 def _atoms_backward(
     first: int,
@@ -740,7 +733,7 @@ def _rules_backward(
     missing: Any,
     grad_background: Any,
     work: BackwardArrays,
-    grads: GradientArrays,
+    grads: CoefficientArrays,
 ) -> None:
     """Compute dL/d margin in `slope` and its weighted block sums, from dL/dφ in `grad_evidence`.
 
@@ -825,8 +818,8 @@ def backward_tiles(
     kept: Array,
     step: StepArrays,
     work: BackwardArrays,
-    grads: GradientArrays,
-    totals: GradientArrays,
+    grads: CoefficientArrays,
+    totals: CoefficientArrays,
     grad_gate: Array,
 ) -> None:
     """Run tiles `first` to `last` of a batch backwards, from dL/d last state to dL/d first state.

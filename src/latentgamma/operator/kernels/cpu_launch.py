@@ -21,8 +21,7 @@ from latentgamma.operator.kernels.cpu import (
     HIGHEST_POWER,
     Array,
     BackwardArrays,
-    GradientArrays,
-    RuleCoefficients,
+    CoefficientArrays,
     RuleIndex,
     RuleParameters,
     StepArrays,
@@ -256,7 +255,8 @@ def read(
     raw, gain, gate = _raw(rows, parameters)
     kind = np.float32 if dtype == torch.float32 else np.float64
     sizes = (rows.R, rows.R, len(bodies.member), rows.R, len(heads.member))
-    out = RuleCoefficients(*(np.empty(size, kind) for size in sizes))
+    offset = _array(parameters.offset).astype(kind)
+    out = CoefficientArrays._make([*(np.empty(size, kind) for size in sizes), offset])
     limits = _limits(parameters.threshold.dtype)
 
     def piece(first: int, last: int) -> None:
@@ -273,7 +273,7 @@ def read(
         margin=out.margin,
         body_background=out.body_background,
         head_background=out.head_background,
-        offset=_array(parameters.offset).astype(kind),
+        offset=offset,
         gate=rounded,
         gate_power=int(rounded) if rounded.is_integer() and rounded <= HIGHEST_POWER else 0,
         bump=bump,
@@ -284,7 +284,7 @@ def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients
     """Return the gradients of the parameters, from those of the coefficients."""
     rules = _numpy_form(rows)[-1]
     raw, gain, _ = _raw(rows, parameters)
-    given = RuleCoefficients(*(grad.numpy() for grad in grads[:5]))
+    given = CoefficientArrays(*(grad.numpy() for grad in grads[:6]))
     found = [torch.empty_like(x) for x in parameters[:7]]
     out = RuleParameters(*(x.numpy() for x in found))
     dtype = parameters.threshold.dtype
@@ -437,7 +437,7 @@ def backward(
     result = np.empty((batch, M), given.dtype)
     sizes = (R, R, len(prepared.bodies.member), R, len(prepared.heads.member), M)
     # One row of sums for each tile, so that the order of the last sum is fixed too.
-    totals = GradientArrays(*(np.zeros((tiles.number if learn else 0, size)) for size in sizes))
+    totals = CoefficientArrays(*(np.zeros((tiles.number if learn else 0, size)) for size in sizes))
     grad_gate = np.zeros((tiles.number, -(-M // BLOCK)))
 
     def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
@@ -450,7 +450,7 @@ def backward(
     def memory() -> Any:
         grad, activation, slope, evidence = (tiles.rows((), size) for size in (M, R, R, M))
         arrays = BackwardArrays(grad, activation, slope, evidence, *tiles.block_sums())
-        grads = GradientArrays(*(tiles.rows((), size if learn else 0) for size in sizes))
+        grads = CoefficientArrays(*(tiles.rows((), size if learn else 0) for size in sizes))
         return new_barrier(), arrays, grads
 
     tiles.run(states.shape[1] - 1, memory, work)
