@@ -499,15 +499,16 @@ class Runner:
 
     def _kept(self, key: tuple[object, ...], read: Callable[[], Coefficients]) -> Coefficients:
         """Return what `read` returns, kept while no parameter changes and none needs a gradient."""
-        if self.fixed is not None:
-            return self.fixed.coefficients(key, read)
-        values = values_of(self.model)
+        if torch.compiler.is_compiling():
+            return read()
+        values = values_of(self.model) if self.fixed is None else []
         if torch.is_grad_enabled() and any(value.requires_grad for value in values):
             return read()
-        if torch.compiler.is_compiling() or not are_plain(*values):
+        if not are_plain(*values):
             return read()
-        # What is kept may be needed outside of this mode.
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():  # it may be needed outside of this mode
+            if self.fixed is not None:
+                return self.fixed.coefficients(key, read)
             return self.cache.get(key, values, read)
 
     # ---- Several steps

@@ -6,12 +6,13 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from ctypes import string_at
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentgamma.certificate.certify import Certificate
 from latentgamma.operator.kernels.interface import LEAST_SIZE, has_triton, make_literal_rows
@@ -71,38 +72,47 @@ class ValueCache:
         return ValueCache, ()
 
 
+#: Bytes up to which comparing memory takes a tenth of the time of `torch.equal`.
+_FEW_BYTES = 1 << 14
+
+
 class _Values:
-    """A copy of tensors, and the memory that they were copied from."""
+    """A copy of tensors."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.copies = [tensor.detach().clone() for tensor in tensors]
-        self._bytes = [(_bytes(a), _bytes(b)) for a, b in zip(tensors, self.copies, strict=True)]
-        self._places = [tensor.data_ptr() for tensor in tensors]
+        self._bytes = [_bytes(tensor) for tensor in tensors]
 
     def are(self, now: Sequence[Tensor]) -> bool:
         """Return whether these tensors have the same dtype, device and values."""
         if len(now) != len(self.copies):
             return False
-        for tensor, copy, place, (there, kept) in zip(
-            now, self.copies, self._places, self._bytes, strict=True
-        ):
-            if tensor.dtype is not copy.dtype:
+        for tensor, copy, kept in zip(now, self.copies, self._bytes, strict=True):
+            if tensor.dtype is not copy.dtype or tensor.shape != copy.shape:
                 return False
-            # Comparing memory takes a tenth of the time of comparing small tensors.
-            if there and tensor.data_ptr() == place and tensor.is_contiguous():
-                if there != kept or tensor.numel() != copy.numel():
+            found = None if kept is None else _bytes(tensor)
+            if found is None:
+                if tensor.device != copy.device or not torch.equal(tensor, copy):
                     return False
-            elif tensor.device != copy.device or not torch.equal(tensor, copy):
+            elif found != kept:
                 return False
         return True
 
 
-def _bytes(tensor: Tensor) -> memoryview | None:
-    """Return the memory of a tensor; None where it cannot be read here."""
-    if not tensor.is_cpu or not tensor.is_contiguous() or not tensor.numel():
+def _bytes(tensor: Tensor) -> bytes | None:
+    """Return the memory of a tensor; None where it has too much, or none that can be read here.
+
+    It is copied: FSDP cannot free the memory of a parameter while numpy has a view of it.
+    """
+    if type(tensor) not in (Tensor, nn.Parameter) or not tensor.is_cpu:
         return None
-    memory: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
-    return memoryview(memory)
+    if not tensor.is_contiguous() or not 0 < tensor.nbytes <= _FEW_BYTES:
+        return None
+    try:
+        place = tensor.data_ptr()
+    except RuntimeError:  # under a transform of torch.func
+        return None
+    return string_at(place, tensor.nbytes) if place else None
 
 
 CertificateCache = ValueCache
