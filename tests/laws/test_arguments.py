@@ -4,12 +4,15 @@ import inspect
 
 import numpy as np
 import pytest
+import torch
+from sklearn import dummy
 
 import latentgamma as lg
 
 PROGRAM = lg.parse("b :- a. c :- a, b.")
 ROWS = [[1, 0], [0, 0]]
 GRAPH = [("a", "r", "b")]
+REQUIREMENTS = lg.Requirements.from_text(":- a, b.")
 CATEGORIES = {"x": lg.Categorical(["a", "b"])}
 
 
@@ -28,6 +31,11 @@ def layer(**options):
     return lg.Layer(PROGRAM, inputs=["a"], outputs=["c"], **options)
 
 
+def coherent(**options):
+    base = dummy.DummyClassifier()
+    return lg.CoherentClassifier(base, REQUIREMENTS, **options).fit(ROWS, ROWS)
+
+
 def relational(**options):
     return lg.relational.fit("p(a).", [("t", "a")], **options)
 
@@ -35,10 +43,13 @@ def relational(**options):
 #: A call of each function that works, given its options.
 CALLS = {
     "Annealing": lambda **options: lg.Annealing(layer(), 10, **options),
+    "CoherentClassifier": coherent,
+    "Decider": lambda **options: lg.Decider(PROGRAM, "c", **options),
     "Inference": lg.Inference,
     "LatentGamma": latent_gamma,
     "Layer": layer,
     "RuleClassifier": lambda **options: lg.RuleClassifier(**options).fit(ROWS, [1, 0]),
+    "average_precision": lambda **options: lg.average_precision(ROWS, ROWS, **options),
     "certify": lambda **options: lg.certify(model(), PROGRAM, **options),
     "closures": lambda **options: lg.closures(PROGRAM, [["a"]], **options),
     "extract": lambda **options: lg.extract(model(), **options),
@@ -49,6 +60,9 @@ CALLS = {
         PROGRAM, CATEGORIES, ["c"], {"x": np.zeros((1,), int)}, **options
     ),
     "datalog.ground": lambda **options: lg.datalog.ground("p(a).", **options),
+    "decide.application": lambda **options: lg.decide.application(
+        lg.Decider(PROGRAM, "c"), **options
+    ),
     "distributed.RayExecutor": lg.distributed.RayExecutor,
     "distributed.close_parquet": lambda **options: lg.distributed.close_parquet(
         PROGRAM, "nowhere.parquet", "nowhere", **options
@@ -74,6 +88,10 @@ CALLS = {
     "paper.parameter_count": lambda **options: lg.paper.parameter_count(PROGRAM, **options),
     "paper.perturb": lambda **options: lg.paper.perturb(model(), **options),
     "paper.train_freely": lambda **options: lg.paper.train_freely(ROWS, ROWS, **options),
+    "plot.changes": lambda **options: lg.plot.changes(
+        REQUIREMENTS.layer(), torch.zeros(2), **options
+    ),
+    "plot.violations": lambda **options: lg.plot.violations(REQUIREMENTS.check(ROWS), **options),
     "relational.fit": relational,
     "relational.mine_chains": lambda **options: lg.relational.mine_chains(GRAPH, **options),
 }
@@ -95,10 +113,11 @@ ALSO = {
     "relational.fit": ["recursive"],
     "RuleClassifier": ["max_body"],
 }
-#: Texts that can be anything, values of results, and what needs a program divided over processes.
+#: Texts that can be anything, values of results, what another function checks, and what needs a program divided over processes.
 ANYTHING = {"parse.path", "ParseError.source", "ParseError.path", "explore.render.title",
             "Certificate.tolerance", "FitResult.training_accuracy", "GradientRow.value",
-            "Status.start", "distributed.oracle.gate", "distributed.oracle.horizon"}  # fmt: skip
+            "Label.citation", "ProofStep.value", "Requirements.path",
+            "RequirementsLayer.temperature", "Status.start", "distributed.oracle.gate", "distributed.oracle.horizon"}  # fmt: skip
 #: Options that only this semantics has.
 NEEDED = {"tolerance": {"semantics": "gamma"}, "gate": {"semantics": "gamma"},
           "inference": {"semantics": "probability"}}  # fmt: skip
