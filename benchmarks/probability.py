@@ -291,18 +291,14 @@ def klay_on_our_circuit(
         import klay
     except ImportError:
         return {}
-    pass_ = layer.rules.methods.circuit
-    circuit = klay.Circuit()
-    node = [circuit.literal_node(n + 1) for n in range(pass_.inputs)]
-    for n in range(len(pass_.kind)):
-        bodies = [
-            circuit.and_node(
-                [node[i] for i in pass_.body[pass_.body_ptr[j] : pass_.body_ptr[j + 1]]]
-            )
-            for j in range(pass_.rule_ptr[n], pass_.rule_ptr[n + 1])
-        ]
-        node.append(circuit.or_node(bodies))
-    circuit.set_root(node[-1])
+    pass_ = layer.rules.methods.sum_product
+    ours, circuit = pass_.circuit, klay.Circuit()
+    node = [circuit.literal_node(n + 1) for n in range(ours.inputs)]
+    terms = ours.parts.to_lists()
+    for n in range(ours.inputs, ours.nodes):
+        some = terms[ours.term_ptr[n] : ours.term_ptr[n + 1]]
+        node.append(circuit.or_node([circuit.and_node([node[i] for i in term]) for term in some]))
+    circuit.set_root(node[int(ours.outputs[-1])])
     used = torch.from_numpy(pass_.input_places.astype(np.int64)).to(scores.device)
     rest = torch.cat((one_hot(label, 10).flatten(1), one_hot(carry, 2)), 1)
 

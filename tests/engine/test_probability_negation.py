@@ -10,8 +10,9 @@ import torch
 import latentgamma as lg
 from latentgamma.engine import exactness
 from latentgamma.engine.exactness import Variables, check_variables
-from latentgamma.engine.passes import pass_log_values
-from latentgamma.engine.probability import ProbabilityMethods, choose_methods
+from latentgamma.engine.execute import run
+from latentgamma.engine.probability import ProbabilityMethods, _pass_inputs, choose_methods
+from latentgamma.engine.reference import LOG
 
 
 def random_case(seed: int):
@@ -112,10 +113,8 @@ def check_programs(seeds: range) -> tuple[int, int]:
         np.testing.assert_allclose(
             methods.log_probabilities(logs)[0].exp().detach(), expected, atol=1e-12
         )
-        log_values = pass_log_values(
-            methods.circuit, methods._pass_inputs(logs, torch.log1p(-inputs))
-        )
-        again = methods._read(log_values, -torch.inf, 0.0).exp()
+        given = _pass_inputs(methods.sum_product, logs, torch.log1p(-inputs))
+        again = run(methods.circuit, LOG, given).exp()
         np.testing.assert_allclose(again[0].detach(), expected, atol=1e-12)
         weight = torch.linspace(1, 2, len(atoms), dtype=torch.float64)
         if value.requires_grad:
@@ -130,7 +129,7 @@ def check_programs(seeds: range) -> tuple[int, int]:
                 for found in slopes:
                     assert float(found @ torch.tensor(change)) == pytest.approx(slope, abs=1e-8)
         passed += len(atoms) * (not program.definite)
-        subtracting += len(methods.circuit.subtracts)
+        subtracting += len(methods.sum_product.subtracts)
     return passed, subtracting
 
 
@@ -182,7 +181,7 @@ def chain_layer(n: int, **options: object) -> lg.Layer:
 
 def test_a_negation_is_computed_by_cases() -> None:
     # d(i) for i > 0 has two rules that exclude each other.
-    assert not chain_layer(40).rules.methods.circuit.subtracts
+    assert not chain_layer(40).rules.methods.sum_product.subtracts
     check_chains(chain_layer(3), chain_layer(40))
 
 
@@ -192,7 +191,7 @@ def test_a_difference_is_taken_only_where_a_table_is_too_large() -> None:
     assert "table of 108 worlds" in str(small.plan())
     assert "one minus" in str(small.plan())
     assert "proved exact" in str(large.plan())
-    assert large.rules.methods.circuit.subtracts
+    assert large.rules.methods.sum_product.subtracts
     check_chains(small, large)
 
 
@@ -232,9 +231,8 @@ def test_a_difference_has_its_gradient_in_both_domains() -> None:
     right = slopes(expected)
     methods = layer.rules.methods
     logs = torch.cat((facts, group.flatten(1)), 1).log()
-    given = methods._pass_inputs(logs, torch.log1p(-logs.exp()))
-    log_values = pass_log_values(methods.circuit, given)
-    again = methods._read(log_values, -torch.inf, 0.0).exp()[:, 0]
+    given = _pass_inputs(methods.sum_product, logs, torch.log1p(-logs.exp()))
+    again = run(methods.circuit, LOG, given).exp()[:, 0]
     for value in (layer({"groups": group, "facts": facts}), again):
         torch.testing.assert_close(value, expected)
         for one, other in zip(slopes(value), right, strict=True):

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from latentgamma.engine.circuit import (
+    FALSE,
+    INDEPENDENT,
+    NOT,
+    SUM,
+    TRUE,
+    UNKNOWN,
+    Circuit,
+    circuit_of_terms,
+    open_rules,
+)
 from latentgamma.errors import ModelError
-from latentgamma.logic.closure import closure_of_mask
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Indices, Program
 
@@ -139,11 +149,11 @@ def relevant_rules(
     M = program.M
     fed = np.zeros(M, np.bool_)
     fed[variables.atoms] = True
-    rules, possible, certain = _possible_rules(program, fed, true)
+    simplified = open_rules(program, variables.atoms, outputs, list(true))
+    certain = simplified.certain
     rules_of: dict[int, list[list[int]]] = {}
-    for heads, body in rules:
-        for head in heads:
-            rules_of.setdefault(head, []).append(body)
+    for head, body in zip(simplified.head.tolist(), simplified.body.to_lists(), strict=True):
+        rules_of.setdefault(head, []).append([i if i >= 0 else M - 1 - i for i in body])
     found: dict[int, set[Body]] = {}
     stack = [atom for atom in outputs if not certain[atom]]
     inputs: set[int] = set()
@@ -156,12 +166,11 @@ def relevant_rules(
             continue
         bodies: set[Body] = set()
         for literals in rules_of.get(atom, ()):
-            # Without what is always true; `_possible_rules` leaves nothing that is always false.
-            left = {i for i in literals if not (certain[i] if i < M else not possible[i - M])}
+            left = set(literals)
             chosen = [i for i in left if i < M and fed[i] and i not in rules_of]
             owners = {variables.owner[i] for i in chosen}
             contradiction = len(owners) < len(chosen) or any(i - M in left for i in left if i >= M)
-            if contradiction or atom in left:
+            if contradiction:
                 continue
             # Another value of the same group says already that this one is false.
             left -= {
@@ -182,60 +191,6 @@ def relevant_rules(
     )
 
 
-def _possible_rules(
-    program: Program, fed: Mask, true: Sequence[int]
-) -> tuple[list[tuple[list[int], list[int]]], Mask, Mask]:
-    """Return the rules that may fire, atoms that may be true, and atoms that are always true.
-
-    With negation there may be fewer in truth of the first two, and more of the last.
-    """
-    M = program.M
-    certain = np.zeros(M, np.bool_)
-    certain[list(true)] = True
-    if program.definite:
-        possible = closure_of_mask(program, fed | certain).state
-        certain = closure_of_mask(program, certain).state
-        rules = [
-            (program.heads_of(j).tolist(), program.body_of(j).tolist())
-            for j in np.flatnonzero(_all_true(program, possible)).tolist()
-        ]
-        return rules, possible, certain
-    # Above: as if every negation held. Below: with those that hold in any case.
-    above = Program.from_rules([(rule.heads, rule.body) for rule in program.rules], program.atoms)
-    possible = closure_of_mask(above, fed | certain).state
-    index = {name: i for i, name in enumerate(program.atoms)}
-    signed = [
-        (
-            [index[h] for h in rule.heads],
-            [index[b] for b in rule.body],
-            [index[b] for b in rule.negated],
-        )
-        for rule in program.rules
-    ]
-    below = Program.from_rules(
-        [
-            (rule.heads, rule.body)
-            for rule, (_, _, negated) in zip(program.rules, signed, strict=True)
-            if not possible[negated].any()
-        ],
-        program.atoms,
-    )
-    certain = closure_of_mask(below, certain).state
-    rules = [
-        (heads, [*body, *(M + i for i in negated)])
-        for heads, body, negated in signed
-        if possible[body].all() and not certain[negated].any()
-    ]
-    return rules, possible, certain
-
-
-def _all_true(program: Program, state: Mask) -> Mask:
-    """Return which rules have every body atom in the state."""
-    total = np.concatenate(([0], np.cumsum(state[program.body_indices])))
-    fires: Mask = np.diff(total[program.body_indptr]) == program.body_sizes
-    return fires
-
-
 # ---- The arrays of a sum-product pass: what is computed from what, and how
 # The negation of a literal is a node of its own, computed without a difference of probabilities:
 #
@@ -248,11 +203,7 @@ def _all_true(program: Program, state: Mask) -> Mask:
 #
 # Only where that is not possible, or has too many cases, a negation is one minus a probability.
 
-#: How a node is computed from its bodies: their sum, 1 - product of (1 - body), or 1 - its body.
-EXCLUSIVE, INDEPENDENT, COMPLEMENT = 0, 1, 2
-#: Instead of a node: what is true in every world, in none, or known by one minus its value alone.
-CERTAIN, IMPOSSIBLE, UNKNOWN = -1, -2, -3
-_OPPOSITE = {CERTAIN: IMPOSSIBLE, IMPOSSIBLE: CERTAIN}
+_OPPOSITE = {TRUE: FALSE, FALSE: TRUE}
 
 # Sets of bodies of which it is computed that none holds, before negations are differences.
 _MOST_CASES = 100_000
@@ -260,26 +211,19 @@ _MOST_CASES = 100_000
 
 @dataclass(frozen=True, eq=False)
 class SumProduct:
-    """The arrays of an exact pass, over nodes: first the inputs, then the others in order.
+    """An exact pass: its circuit, and which probabilities are the inputs of that."""
 
-    Node n >= inputs has the bodies `body_ptr[rule_ptr[n - inputs]:…]`.
-    """
-
-    inputs: int
+    circuit: Circuit
     input_places: Indices  # (inputs,) the place of each input node among the variables' atoms
     input_negated: np.ndarray  # (inputs,) whether it is the complement of that
-    rule_ptr: Indices
-    body_ptr: Indices
-    body: Indices
-    kind: Indices  # EXCLUSIVE, INDEPENDENT or COMPLEMENT for each node that is not an input
-    outputs: Indices  # node of each output, CERTAIN or IMPOSSIBLE
-    complements: Indices  # the same for their negations, or UNKNOWN
-    subtracts: frozenset[int]  # outputs that depend on a node of the kind COMPLEMENT
+    complements: Indices  # the nodes of the negations of the outputs, FALSE, TRUE or UNKNOWN
+    subtracts: frozenset[int]  # outputs that depend on a node of the kind NOT
 
-    @property
-    def nodes(self) -> int:
-        """The number of nodes."""
-        return self.inputs + len(self.kind)
+    @cached_property
+    def negated(self) -> Circuit:
+        """The circuit that has the negations as outputs; one that is UNKNOWN is given as FALSE."""
+        unknown = self.complements == UNKNOWN
+        return replace(self.circuit, outputs=np.where(unknown, FALSE, self.complements))
 
 
 def build_circuit(
@@ -399,24 +343,26 @@ class _Builder:
         inputs.sort(key=lambda some: (some[2], some[1]))
         new = {node: n for n, (node, *_) in enumerate([*inputs, *derived])}
         place = {int(atom): p for p, atom in enumerate(self._variables.atoms)}
-        bodies = [body for _, _, parts in derived for body in parts]
+        circuit, moved = circuit_of_terms(
+            len(inputs),
+            [
+                (kind, [[new[part] for part in term] for term in parts])
+                for _, kind, parts in derived
+            ],
+            [new.get(node, node) for node in outputs],
+        )
         return SumProduct(
-            inputs=len(inputs),
-            input_places=np.array([place[atom] for _, atom, _ in inputs], np.int32),
-            input_negated=np.array([negated for _, _, negated in inputs], np.bool_),
-            rule_ptr=_offsets(len(parts) for _, _, parts in derived),
-            body_ptr=_offsets(map(len, bodies)),
-            body=np.array([new[part] for body in bodies for part in body], np.int32),
-            kind=np.array([kind for _, kind, _ in derived], np.int32),
-            outputs=np.array([new.get(node, node) for node in outputs], np.int32),
-            complements=np.array([new.get(node, node) for node in complements], np.int32),
-            subtracts=subtracts,
+            circuit,
+            np.array([place[atom] for _, atom, _ in inputs], np.int32),
+            np.array([negated for _, _, negated in inputs], np.bool_),
+            np.array([moved[new[n]] if n in new else n for n in complements], np.int32),
+            subtracts,
         )
 
     # ---- Literals
 
     def _of_literal(self, literal: int) -> _Building:
-        """Yield the node of a literal, CERTAIN or IMPOSSIBLE."""
+        """Yield the node of a literal, TRUE or FALSE."""
         if literal not in self._node:
             atom, negated = self._input_of(literal)
             if atom >= 0:
@@ -428,7 +374,7 @@ class _Builder:
                 none = yield self._none_of(frozenset(self._rules.bodies[atom]))
                 if none == UNKNOWN:
                     node = yield self._of_literal(atom)
-                    none = _OPPOSITE[node] if node < 0 else self._add(COMPLEMENT, [[node]])
+                    none = _OPPOSITE[node] if node < 0 else self._add(NOT, [[node]])
                 self._node[literal] = none
         return self._node[literal]
 
@@ -448,10 +394,10 @@ class _Builder:
             if product is not None:
                 bodies.append(product)
         if not bodies:
-            return IMPOSSIBLE
+            return FALSE
         if [] in bodies:
-            return CERTAIN
-        return self._add(INDEPENDENT if self._independent[atom] else EXCLUSIVE, bodies)
+            return TRUE
+        return self._add(INDEPENDENT if self._independent[atom] else SUM, bodies)
 
     def _others(self, group: tuple[int, ...], atoms: set[int]) -> _Building:
         """Yield the sum of the values of a group besides some."""
@@ -464,9 +410,9 @@ class _Builder:
     def _none_of(self, bodies: frozenset[Body]) -> _Building:
         """Yield the node of the event that no body holds; UNKNOWN where that needs a difference."""
         if not bodies:
-            return CERTAIN
+            return TRUE
         if () in bodies:
-            return IMPOSSIBLE
+            return FALSE
         if bodies not in self._none:
             if len(self._none) >= _MOST_CASES:
                 return UNKNOWN
@@ -497,7 +443,7 @@ class _Builder:
         for case in (*sorted(atoms), None):
             rest = self._condition(bodies, atoms, case)
             none = yield self._none_of(rest)
-            if none == IMPOSSIBLE:
+            if none == FALSE:
                 continue
             if none == UNKNOWN:
                 return UNKNOWN
@@ -587,25 +533,25 @@ class _Builder:
 
     def _product(self, nodes: list[int]) -> list[int] | None:
         """Return the body of these nodes; None where one is impossible."""
-        return None if IMPOSSIBLE in nodes else [node for node in nodes if node != CERTAIN]
+        return None if FALSE in nodes else [node for node in nodes if node != TRUE]
 
     def _sum(self, bodies: list[list[int]]) -> int:
         """Return the node of a disjunction of exclusive bodies."""
         if not bodies:
-            return IMPOSSIBLE
+            return FALSE
         if len(bodies) == 1 and len(bodies[0]) <= 1:
-            return bodies[0][0] if bodies[0] else CERTAIN
-        return self._add(EXCLUSIVE, bodies)
+            return bodies[0][0] if bodies[0] else TRUE
+        return self._add(SUM, bodies)
 
     def _add(self, kind: int, bodies: list[list[int]]) -> int:
         self._nodes.append((kind, bodies))
         self._subtracts.append(
-            kind == COMPLEMENT or any(self._subtracts[node] for body in bodies for node in body)
+            kind == NOT or any(self._subtracts[node] for body in bodies for node in body)
         )
         return len(self._nodes) - 1
 
     def _output_node(self, atom: int) -> int:
-        return CERTAIN if self._rules.certain[atom] else int(_run(self._of_literal(atom)))
+        return TRUE if self._rules.certain[atom] else int(_run(self._of_literal(atom)))
 
     # ---- Numbers of literals
 
@@ -633,10 +579,6 @@ class _Builder:
         facts = len(self._variables.facts)
         owner = self._variables.owner[atom]
         return self._variables.groups[owner - facts] if owner >= facts else ()
-
-
-def _offsets(sizes: Iterable[int]) -> Indices:
-    return np.concatenate(([0], np.cumsum(list(sizes), dtype=np.int64))).astype(np.int32)
 
 
 # ---- Proves that one sum-product pass over a program gives exact probabilities

@@ -15,20 +15,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from latentgamma.engine.circuit import UNKNOWN, Circuit
 from latentgamma.engine.exactness import (
-    UNKNOWN,
     RelevantRules,
     SumProduct,
     Variables,
     relevant_rules,
     sum_product,
 )
-from latentgamma.engine.passes import (
-    SMALLEST,
-    pass_log_values,
-    pass_values,
-    without_second_derivative,
-)
+from latentgamma.engine.execute import run
+from latentgamma.engine.fused import SMALLEST
+from latentgamma.engine.reference import LOG, REAL
 from latentgamma.engine.tensors import LEAST_COMPLEMENT, log_complement, log_odds_of_log
 from latentgamma.errors import ModelError
 from latentgamma.logic.closure import closure_of_mask
@@ -153,6 +150,22 @@ def world_table(
 # probability one when it is taken out. All of this needs closures only, so the program may have
 # cycles.
 
+
+class _Refusal(torch.autograd.Function):
+    """Returns a gradient that is not a constant, and cannot be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, *of: Tensor) -> Tensor:
+        return grad.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        raise ModelError(
+            "sampled worlds have no second derivative; "
+            'lg.Inference(method="table") has, where the worlds fit into its budget'
+        )
+
+
 # Worlds that the gradient closes together.
 _WORLDS_AT_ONCE = 1 << 16
 
@@ -276,7 +289,9 @@ class _Estimate(torch.autograd.Function):
                     ctx.close, ctx.variables, drawn, f, grad_out.double(), inputs, part
                 )
         grad = grad.to(inputs.dtype)
-        return None, None, None, None, without_second_derivative(grad, inputs, grad_out), None
+        if torch.is_grad_enabled():
+            grad = _Refusal.apply(grad, inputs, grad_out)  # type: ignore[no-untyped-call]
+        return None, None, None, None, grad, None
 
 
 def _changes(
@@ -489,7 +504,7 @@ class ProbabilityMethods:
     variables: Variables
     outputs: tuple[int, ...]
     true: tuple[int, ...]
-    circuit: SumProduct
+    sum_product: SumProduct
     passed: tuple[int, ...]
     tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
     sampled: tuple[int, ...]
@@ -498,6 +513,11 @@ class ProbabilityMethods:
     certain: Mask  # (M,) atoms true in every world
     impossible: frozenset[int]  # outputs true in none
     inputs_used: frozenset[int]  # input atoms that some output depends on
+
+    @property
+    def circuit(self) -> Circuit:
+        """What the pass computes."""
+        return self.sum_product.circuit
 
     @property
     def exact(self) -> bool:
@@ -509,7 +529,7 @@ class ProbabilityMethods:
         if self.passed:
             lines.append(
                 f"{_outputs(len(self.passed))}: one sum-product pass over "
-                f"{len(self.circuit.body_ptr) - 1} rules, proved exact"
+                f"{self.circuit.term_ptr[-1]} rules, proved exact"
             )
         for places, table in self.tables:
             reason = self.reasons[self.outputs[places[0]]]
@@ -542,13 +562,13 @@ class ProbabilityMethods:
         """
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed:
-            given = self._pass_inputs(inputs, complements)
+            given = _pass_inputs(self.sum_product, inputs, complements)
             if inputs.is_cuda:
                 tiny = torch.finfo(torch.float64).tiny
-                value = pass_log_values(self.circuit, given.clamp(min=tiny).log()).exp()
+                value = run(self.circuit, LOG, given.clamp(min=tiny).log()).exp()
             else:
-                value = pass_values(self.circuit, given)
-            parts.append((self.passed, self._read(value, 0.0, 1.0)))
+                value = run(self.circuit, REAL, given)
+            parts.append((self.passed, value))
         parts += [
             (places, table.probabilities(inputs, complements)) for places, table in self.tables
         ]
@@ -624,8 +644,7 @@ class ProbabilityMethods:
         if log_complements is None:
             log_complements = log_complement(logs)
         if log_inputs.is_cuda and not self.tables and not self.sampled:
-            value = pass_log_values(self.circuit, self._pass_inputs(logs, log_complements))
-            return self._read(value, -torch.inf, 0.0)
+            return run(self.circuit, LOG, _pass_inputs(self.sum_product, logs, log_complements))
         linear = self.probabilities(
             logs.exp(),
             worlds,
@@ -637,9 +656,8 @@ class ProbabilityMethods:
         small = linear.detach() < SMALLEST
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed and bool(small[:, list(self.passed)].any()):
-            given = self._pass_inputs(log_inputs.double(), log_complements)
-            value = pass_log_values(self.circuit, given)
-            parts.append((self.passed, self._read(value, -torch.inf, 0.0)))
+            given = _pass_inputs(self.sum_product, log_inputs.double(), log_complements)
+            parts.append((self.passed, run(self.circuit, LOG, given)))
         parts += [
             (places, table.log_probabilities(log_inputs, log_complements))
             for places, table in self.tables
@@ -670,7 +688,7 @@ class ProbabilityMethods:
         likely = logs.detach() > math.log1p(-LEAST_COMPLEMENT)
         if not logs.is_cuda and not bool(likely.any()):  # on a device that would be waited for
             return odds
-        circuit, tables = self._complements
+        negation, tables = self._complements
         parts: list[tuple[Sequence[int], Tensor]] = [
             (places, table.log_probabilities(log_inputs, log_complements))
             for places, table in tables
@@ -678,12 +696,12 @@ class ProbabilityMethods:
         known = {place for places, _ in parts for place in places}
         columns = [
             n
-            for n, (place, node) in enumerate(zip(self.passed, circuit.complements, strict=True))
+            for n, (place, node) in enumerate(zip(self.passed, negation.complements, strict=True))
             if node != UNKNOWN and place not in known
         ]
         if columns:
-            value = pass_log_values(circuit, _pass_inputs(circuit, log_inputs, log_complements))
-            value = _columns(value, _indices_on(circuit, value.device)[2], -torch.inf, 0.0)
+            given = _pass_inputs(negation, log_inputs, log_complements)
+            value = run(negation.negated, LOG, given)
             if len(columns) < len(self.passed):
                 value = value[:, columns]
             parts.append(([self.passed[n] for n in columns], value))
@@ -705,62 +723,41 @@ class ProbabilityMethods:
     @cached_property
     def _complements(self) -> tuple[SumProduct, list[tuple[tuple[int, ...], WorldTable]]]:
         """How the negations of the outputs are computed: by a pass, and by tables."""
-        circuit = self.with_complements
+        negation = self.with_complements
         tables = [(places, table.complement()) for places, table in self.tables]
-        for place, node in zip(self.passed, circuit.complements.tolist(), strict=True):
+        for place, node in zip(self.passed, negation.complements.tolist(), strict=True):
             if node == UNKNOWN:
                 atom = self.outputs[place]
                 used = sorted(_support(self.variables, self._rules([atom]), atom))
                 if _worlds(self.variables, used) <= self.budget:
                     table = world_table(self.program, self.variables, used, [atom], self.true)
                     tables.append(((place,), table.complement()))
-        return circuit, tables
+        return negation, tables
 
     def _rules(self, atoms: Sequence[int]) -> RelevantRules:
         return relevant_rules(self.program, self.variables, atoms, self.true)
 
     @property
     def _needs_complements(self) -> bool:
-        return bool(self.tables) or bool(self.circuit.input_negated.any())
-
-    def _pass_inputs(self, values: Tensor, complements: Tensor | None) -> Tensor:
-        return _pass_inputs(self.circuit, values, complements)
-
-    def _read(self, value: Tensor, impossible: float, certain: float) -> Tensor:
-        """Return the columns of the outputs of the pass."""
-        columns = _indices_on(self.circuit, value.device)[1]
-        return _columns(value, columns, impossible, certain)
+        return bool(self.tables) or bool(self.sum_product.input_negated.any())
 
 
-def _pass_inputs(circuit: SumProduct, values: Tensor, complements: Tensor | None) -> Tensor:
+def _pass_inputs(passed: SumProduct, values: Tensor, complements: Tensor | None) -> Tensor:
     """Return the columns of the input nodes of a pass, in float64."""
-    used, _, _, negated = _indices_on(circuit, values.device)
+    used, negated = _inputs_on(passed, values.device)
     given = values[:, used].double()
-    if not circuit.input_negated.any():
+    if not passed.input_negated.any():
         return given
     rest = 1 - given if complements is None else complements[:, used].double()
     return torch.where(negated, rest, given)
 
 
-def _columns(value: Tensor, columns: Tensor, impossible: float, certain: float) -> Tensor:
-    """Return these columns of the nodes, then one that is impossible and one that is certain."""
-    ends = [value.new_full((len(value), 1), end) for end in (impossible, certain)]
-    return torch.cat((value, *ends), 1)[:, columns]
-
-
 @lru_cache(maxsize=16)
-def _indices_on(circuit: SumProduct, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the places of inputs, the columns of outputs and negations, and the negated inputs."""
-    columns = [
-        np.where(nodes < 0, circuit.nodes + 2 + nodes, nodes)
-        for nodes in (circuit.outputs, circuit.complements)
-    ]
-    arrays = (circuit.input_places, *columns)
+def _inputs_on(passed: SumProduct, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the places of the inputs of a pass, and which of them are negated."""
     with torch.inference_mode(False):  # these may be needed for a gradient later
-        places, outputs, complements = (
-            torch.from_numpy(a.astype(np.int64)).to(device) for a in arrays
-        )
-        return places, outputs, complements, torch.from_numpy(circuit.input_negated).to(device)
+        places = torch.from_numpy(passed.input_places.astype(np.int64)).to(device)
+        return places, torch.from_numpy(passed.input_negated).to(device)
 
 
 def choose_methods(
@@ -790,12 +787,12 @@ def choose_methods(
     """
     atoms = list(outputs)
     rules = relevant_rules(program, variables, atoms, true)
-    circuit, reasons = sum_product(program, variables, rules, atoms)
-    if method != "pass" and circuit.subtracts:
-        for atom in circuit.subtracts:
+    passing, reasons = sum_product(program, variables, rules, atoms)
+    if method != "pass" and passing.subtracts:
+        for atom in passing.subtracts:
             if not subtract or _worlds(variables, _support(variables, rules, atom)) <= budget:
                 reasons[atom] = "a negation would be one minus the sum of exclusive rules"
-        circuit, _ = sum_product(program, variables, rules, [a for a in atoms if a not in reasons])
+        passing, _ = sum_product(program, variables, rules, [a for a in atoms if a not in reasons])
     if method == "pass" and reasons:
         atom, reason = next(iter(reasons.items()))
         raise ModelError(
@@ -803,7 +800,7 @@ def choose_methods(
         )
     if method in ("table", "sample"):
         reasons = dict.fromkeys(atoms, f'method="{method}" was asked for')
-        circuit, _ = sum_product(program, variables, rules, [])
+        passing, _ = sum_product(program, variables, rules, [])
     passed = tuple(p for p, atom in enumerate(atoms) if atom not in reasons)
     clusters: dict[tuple[int, ...], list[int]] = {}
     sampled: list[int] = []
@@ -830,7 +827,7 @@ def choose_methods(
         variables,
         tuple(atoms),
         tuple(true),
-        circuit,
+        passing,
         passed,
         tables,
         tuple(sampled),

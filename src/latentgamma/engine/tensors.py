@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +23,11 @@ ROUNDED_COMPLEMENT = 2.0**-55
 _TINY = torch.finfo(torch.float64).tiny
 
 
+def hold(values: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
+    """Return the values held inside an interval, with the slope one also outside of it."""
+    return values + (values.clamp(low, high) - values).detach()
+
+
 def log_complement(logs: Tensor, most: float = -_TINY) -> Tensor:
     """Return log(1 - exp(x)), accurate for x near 0 and for very negative x.
 
@@ -29,7 +36,7 @@ def log_complement(logs: Tensor, most: float = -_TINY) -> Tensor:
         most: What is larger has the value and the slope of this; with a number below 0 both are
             finite.
     """
-    held = torch.where(logs > most, logs + (most - logs).detach(), logs)
+    held = torch.where(logs > most, hold(logs, high=most), logs)
     near = held > -math.log(2)
     close = (-torch.expm1(torch.where(near, held, -0.5))).log()
     return torch.where(near, close, torch.log1p(-torch.where(near, -1.0, held).exp()))
@@ -39,6 +46,12 @@ def log_odds_of_log(logs: Tensor) -> Tensor:
     """Return log p - log(1 - p) from log p, finite and with a finite slope where p is 0 or 1."""
     logs = logs.nan_to_num(torch.nan, neginf=-1e30)
     return logs - log_complement(logs, -ROUNDED_COMPLEMENT)
+
+
+@cache
+def has_triton() -> bool:
+    """Return whether kernels for CUDA devices can be compiled."""
+    return importlib.util.find_spec("triton") is not None
 
 
 # ---- Whether tensors hold values here, or stand in for them while code is traced or transformed
@@ -162,9 +175,7 @@ def log_odds(values: Tensor) -> Tensor:
     >>> log_odds(torch.tensor([0.5, 1.0], dtype=torch.float64)).tolist()[0]
     0.0
     """
-    eps = torch.finfo(values.dtype).eps
-    # The value is held inside (0, 1); the slope is that at the held value, and not zero.
-    held = values + (values.clamp(1e-17, 1 - eps / 2) - values).detach()
+    held = hold(values, 1e-17, 1 - torch.finfo(values.dtype).eps / 2)
     return torch.log(held) - torch.log1p(-held)
 
 

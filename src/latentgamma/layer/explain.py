@@ -17,8 +17,6 @@ from latentgamma.engine.probability import LikelyProof, likely_proofs
 from latentgamma.engine.tensors import probability
 from latentgamma.errors import ModelError, ProgramError, StateError
 from latentgamma.layer.groups import UNNAMED, Group, batch_of_one, tensors_of
-from latentgamma.layer.inference import ProbabilitySemantics
-from latentgamma.layer.semantics import GammaSemantics
 from latentgamma.logic.closures import closures
 from latentgamma.logic.proof import Derivation, derivation
 from latentgamma.logic.why_not import nearest_facts
@@ -26,7 +24,9 @@ from latentgamma.program.names import quote
 from latentgamma.program.program import Program
 
 if TYPE_CHECKING:
+    from latentgamma.layer.inference import ProbabilitySemantics
     from latentgamma.layer.layer import Layer
+    from latentgamma.layer.semantics import GammaSemantics
 
 
 # ---- What is said about an answer of a layer: its proof, and the inputs that would change it
@@ -231,10 +231,10 @@ def explain_example(
     layer: Layer, example: Tensor | Mapping[str, Tensor], expected: Any
 ) -> Explanation:
     """Return what `Layer.explain` does."""
-    inputs = _Inputs(layer, example)
+    inputs = Inputs(layer, example)
     outputs = inputs.outputs(inputs.example)[0]
     gradients = _gradients(inputs)
-    explain = _explainer(inputs)
+    explain = layer.rules.explainer(inputs)
     answers, place = [], 0
     for group, should in zip(layer.outputs, _expected(layer.outputs, expected), strict=True):
         size = group.shape[-1] if group.categorical else 1
@@ -259,7 +259,7 @@ def explain_example(
                     alone=found.alone,
                     gradients=_largest(inputs, gradients[output.place]),
                     categorical=group.categorical,
-                    certified=isinstance(layer.rules, GammaSemantics),
+                    certified=layer.rules.certified,
                     proof_title=found.proof_title,
                     remarks=found.remarks,
                 )
@@ -292,7 +292,7 @@ class _Output:
         return true
 
 
-class _Inputs:
+class Inputs:
     """The inputs of one example, and copies of it in which some are changed."""
 
     def __init__(self, layer: Layer, example: Tensor | Mapping[str, Tensor]) -> None:
@@ -386,7 +386,7 @@ def _logit(value: float) -> float:
         return float(np.log(value) - np.log1p(-value))
 
 
-def _gradients(inputs: _Inputs) -> Values:
+def _gradients(inputs: Inputs) -> Values:
     """Return the derivatives of the outputs' log-odds in those of the inputs. (O, I)."""
     layer, n = inputs.layer, inputs.count
     with torch.no_grad():
@@ -411,7 +411,7 @@ def _gradients(inputs: _Inputs) -> Values:
     return total
 
 
-def _largest(inputs: _Inputs, slope: Values) -> tuple[InputShare, ...]:
+def _largest(inputs: Inputs, slope: Values) -> tuple[InputShare, ...]:
     names = inputs.layer.program.atoms
     order = sorted(range(inputs.count), key=lambda n: -abs(slope[n]))[:SHOWN]
     return tuple(
@@ -435,38 +435,34 @@ class _Found:
     remarks: tuple[str, ...] = ()
 
 
-def _explainer(inputs: _Inputs) -> Callable[[_Output, bool], _Found]:
-    """Return the function that explains one output under the layer's semantics."""
-    if isinstance(inputs.layer.rules, ProbabilitySemantics):
-        return _ProbabilityExplainer(inputs, inputs.layer.rules)
-    return _ThresholdExplainer(inputs)
+#: Explains one output, which is true or not.
+Explainer: TypeAlias = "Callable[[_Output, bool], _Found]"
 
 
-class _ThresholdExplainer:
+class ThresholdExplainer:
     """Explains the answers of min/max values and of the operator."""
 
-    def __init__(self, inputs: _Inputs) -> None:
+    def __init__(self, inputs: Inputs, gamma: GammaSemantics | None = None) -> None:
         self.inputs = inputs
-        layer = inputs.layer
-        self.program = layer.program
-        rules = layer.rules
+        self.program = inputs.layer.program
         dtype = inputs.example.dtype
         eps = torch.finfo(dtype).eps
         self.unproved: str | None = None
         #: From `high` on an input is true, up to `low` it is false.
         self.low, self.high = 0.5, 0.5 + eps
-        self.gamma = isinstance(rules, GammaSemantics)
-        if isinstance(rules, GammaSemantics):
-            exact, reason = rules.guarantee()
+        self.gamma = gamma is not None
+        if gamma is not None:
+            exact, reason = gamma.guarantee()
             self.unproved = None if exact else reason
             # Sixteen bits may round a number into the band.
             slack = 0.0 if dtype.itemsize >= 4 else eps
-            self.low, self.high = 0.5 - rules.delta - slack, 0.5 + rules.delta + slack
+            self.low, self.high = 0.5 - gamma.delta - slack, 0.5 + gamma.delta + slack
         self.rounding = 2 * eps if dtype.itemsize >= 4 else 0.0
         # The atoms of the inputs and of the soft facts, in the order of their values.
         self.atoms = np.concatenate((inputs.atoms, inputs.soft))
 
     def __call__(self, output: _Output, is_true: bool) -> _Found:
+        """Return what explains an output."""
         if self.program.definite:
             proof = self._best_proof(output.atom, np.ones(len(self.atoms), np.bool_))
             title = f"best proof ({self._weakest(proof)})" if proof else "proof"
@@ -732,14 +728,14 @@ def _reduced(chosen: list[int], works: Callable[[Sequence[int]], bool]) -> list[
 # ---- Probabilities
 
 
-class _ProbabilityExplainer:
+class ProbabilityExplainer:
     """Explains probabilities: each is linear in each variable, given the others.
 
     With evidence, the probability of an output and of the evidence is, and so is that of the
     evidence; a probability is above one half where the former is more than half of the latter.
     """
 
-    def __init__(self, inputs: _Inputs, rules: ProbabilitySemantics) -> None:
+    def __init__(self, inputs: Inputs, rules: ProbabilitySemantics) -> None:
         self.inputs, self.rules = inputs, rules
         self.exact = rules.methods.exact
         layer = inputs.layer
@@ -752,6 +748,7 @@ class _ProbabilityExplainer:
                 self.zero, self.one = joint[: inputs.count], joint[inputs.count :]  # (I, 1 + O)
 
     def __call__(self, output: _Output, is_true: bool) -> _Found:
+        """Return what explains an output."""
         proof, title = self._proof(output.atom)
         remarks = [] if proof else ["no proof of it was found"]
         if not self.inputs.layer.program.definite:

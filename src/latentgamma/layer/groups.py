@@ -235,19 +235,30 @@ def group_tolerance(dtype: torch.dtype) -> float:
     return 1e-4 if dtype in (torch.float32, torch.float64) else 1e-2
 
 
-def flat_values(group: Group, tensor: Tensor, *, from_logits: bool) -> Tensor:
+def flat_values(
+    group: Group, tensor: Tensor, *, from_logits: bool, as_odds: bool = False
+) -> Tensor:
     """Return the values of a group's tensor, or their log-odds. (B, *shape) -> (B, n).
+
+    Args:
+        group: the atoms.
+        tensor: their values, their log-odds, or scores of a softmax.
+        from_logits: whether these are log-odds or scores.
+        as_odds: whether they are checked, and scores are log-odds already.
 
     Raises:
         StateError: if values are NaN, outside [0, 1], or no distribution.
     """
-    _check(group, tensor, from_logits=from_logits)
+    if not as_odds:
+        check_values(group, tensor, from_logits=from_logits)
     if from_logits:
-        tensor = finite_log_odds(categorical_log_odds(tensor) if group.categorical else tensor)
+        scores = group.categorical and not as_odds
+        tensor = finite_log_odds(categorical_log_odds(tensor) if scores else tensor)
     return tensor.reshape(tensor.shape[0], len(group.atoms))
 
 
-def _check(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
+def check_values(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
+    """Raise a StateError if values are NaN, outside [0, 1], or no distribution."""
     if not tensor.numel() or not values_can_be_read(tensor):
         return
     low, high = (float(end) for end in torch.aminmax(tensor.detach()))

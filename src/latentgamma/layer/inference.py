@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
-from typing import Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, real_number, whole_number
 from latentgamma.engine.exactness import Variables, check_variables
-from latentgamma.engine.passes import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
+from latentgamma.engine.fused import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
 from latentgamma.engine.probability import (
     LikelyProof,
     ProbabilityMethods,
@@ -26,11 +26,18 @@ from latentgamma.engine.tensors import (
     LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
     are_plain,
+    hold,
     log_odds_of_log,
 )
 from latentgamma.errors import ModelError, StateError
+from latentgamma.layer.explain import Explainer, Inputs, ProbabilityExplainer
 from latentgamma.layer.groups import Group, group_tolerance
+from latentgamma.layer.plan import Plan, probability_plan
+from latentgamma.layer.semantics import Semantics
 from latentgamma.program.program import Program, Rule
+
+if TYPE_CHECKING:
+    from latentgamma.layer.layer import Layer
 
 # ---- Probabilities given evidence, from joint probabilities of outputs and evidence
 
@@ -174,7 +181,7 @@ def plan_evidence(
     if signed or method != "pass":
         joint = Conditioning(program, outputs, evidence, negation=True)
         methods = plan(joint.program, outputs=joint.atoms, subtract=False)
-        if method == "pass" and methods.circuit.subtracts:
+        if method == "pass" and methods.sum_product.subtracts:
             raise ModelError(
                 "with this evidence a pass would take one minus a probability, which may hide that "
                 'the evidence is impossible: use method="auto"'
@@ -291,12 +298,14 @@ class Inference:
 
 
 @final
-class ProbabilitySemantics(nn.Module):
+class ProbabilitySemantics(Semantics):
     """An atom's value is its probability over all worlds.
 
     A fact at p is true with probability p, independently of all others; of a `Categorical` group
     exactly one atom is true.
     """
+
+    traceable = False  # compiled code of its own, and tables that are kept
 
     def __init__(
         self,
@@ -378,7 +387,7 @@ class ProbabilitySemantics(nn.Module):
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
         return fuse_pass(
-            self.methods.with_complements if complements else self.methods.circuit,
+            self.methods.with_complements if complements else self.methods.sum_product,
             [np.array([place[atom] for atom in group.atoms.tolist()]) for group in groups],
             [group.shape[-1] if group.categorical else 1 for group in groups],
             (
@@ -390,8 +399,33 @@ class ProbabilitySemantics(nn.Module):
             with_complements,
         )
 
+    def run(
+        self, layer: Layer, tensors: Sequence[Tensor], *, logits: bool, training: bool
+    ) -> Tensor:
+        """Return the outputs, (B, O) or in the shape of their only group."""
+        if logits:
+            self.check_logits()
+        plain = partial(self._plain_run, layer, logits=logits, training=training)
+        watch = layer._zero_gradient.warn if training else None
+        found = self.fused(tensors, layer.from_logits, logits, watch, plain)
+        return plain(tensors) if found is None else found
+
+    def _plain_run(
+        self, layer: Layer, tensors: Sequence[Tensor], *, logits: bool, training: bool
+    ) -> Tensor:
+        widened = layer.from_logits and all(tensor.dtype == torch.float32 for tensor in tensors)
+        if widened:  # as in the compiled code: differences of large scores keep their digits
+            tensors = [tensor.double() for tensor in tensors]
+        found = super().run(layer, tensors, logits=logits, training=training)
+        return found.float() if widened else found
+
     def fused(
-        self, tensors: Sequence[Tensor], from_logits: bool, logits: bool, watch: Watch | None
+        self,
+        tensors: Sequence[Tensor],
+        from_logits: bool,
+        logits: bool,
+        watch: Watch | None,
+        again: Callable[..., Tensor],
     ) -> Tensor | None:
         """Return the outputs in one compiled step, or None where that is not possible.
 
@@ -402,6 +436,7 @@ class ProbabilitySemantics(nn.Module):
             from_logits: whether they are log-odds and scores.
             logits: whether to return log-odds, and log-probabilities for `Categorical` outputs.
             watch: called where a gradient arrives and that of the inputs is zero.
+            again: computes the same in plain torch, for second derivatives.
         """
         dtype = tensors[0].dtype
         if (
@@ -418,8 +453,28 @@ class ProbabilitySemantics(nn.Module):
             from_logits=from_logits,
             logits=logits,
             tolerance=group_tolerance(dtype),
+            again=again,
             watch=watch,
         )
+
+    def guarantee(self) -> tuple[bool, str]:
+        """Return whether the outputs are exact, and how they are computed."""
+        text = str(self.methods)
+        if self.by_differences:
+            text += "\ndifferences of these divided by that of the evidence: so is their rounding"
+        return self.methods.exact, text.replace("\n", "\n  ")
+
+    def plan(self, layer: Layer) -> Plan:
+        """Return how the layer computes."""
+        return probability_plan(layer, self.methods, self.guarantee())
+
+    def explainer(self, inputs: Inputs) -> Explainer:
+        """Return the function that explains one output."""
+        return ProbabilityExplainer(inputs, self)
+
+    def probabilities(self, what: str) -> ProbabilitySemantics:
+        """Return itself."""
+        return self
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
@@ -430,12 +485,16 @@ class ProbabilitySemantics(nn.Module):
             ModelError: where `torch.func` transforms a pass or sampled worlds.
         """
         if logits:
-            logs, odds = self.log_odds(facts, hard=hard, from_logits=from_logits)
+            logs, odds = self.logarithms(facts, hard=hard, from_logits=from_logits)
             return torch.where(self._categorical, logs, odds)
         given = self._ordered_inputs(facts)
         return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
 
-    def log_odds(self, facts: Tensor, *, hard: bool, from_logits: bool) -> tuple[Tensor, Tensor]:
+    def log_odds(self, layer: Layer, facts: Tensor) -> Tensor:
+        """Return the log-odds that `eval()` computes of the outputs (B, O), from flat inputs."""
+        return self.logarithms(facts, hard=True, from_logits=layer.from_logits)[1]
+
+    def logarithms(self, facts: Tensor, *, hard: bool, from_logits: bool) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds of the outputs, each (B, O); see `forward`."""
         given = self._ordered_inputs(facts)
         if from_logits:
@@ -461,8 +520,7 @@ class ProbabilitySemantics(nn.Module):
                 self._probabilities(given.detach(), hard=hard, from_logits=False)
             found, odds = self._given_evidence(self._evidence, self._log_normalised(logs), rest)
         most = min(1e30, torch.finfo(facts.dtype).max / 2)
-        odds = odds + (odds.clamp(-most, most) - odds).detach()
-        return found.to(facts.dtype), odds.to(facts.dtype)
+        return found.to(facts.dtype), hold(odds, -most, most).to(facts.dtype)
 
     def _ordered_inputs(self, facts: Tensor) -> Tensor:
         """Return the inputs in the order of the variables, in float64."""
@@ -487,7 +545,7 @@ class ProbabilitySemantics(nn.Module):
         if self._evidence is not None:
             found = self._evidence.condition(found, sampled=0 in self.methods.sampled)
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
-        return found + (found.clamp(0, 1) - found).detach()
+        return hold(found, 0, 1)
 
     def _given_evidence(
         self, evidence: Conditioning, logs: Tensor, rest: Tensor
@@ -588,7 +646,7 @@ class ProbabilitySemantics(nn.Module):
 
 def _log(values: Tensor, least: float) -> Tensor:
     """Return the logarithm, with that of `least` and a finite slope where a value is smaller."""
-    return (values + (values.clamp(min=least) - values).detach()).log()
+    return hold(values, least).log()
 
 
 # ---- What an answer says about the inputs: their posterior, and the most likely proofs

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, real_number, wrong
 from latentgamma.certificate.certify import Certificate
-from latentgamma.engine.minmax import KernelChoice
+from latentgamma.engine.execute import KernelChoice
 from latentgamma.engine.probability import LikelyProof
 from latentgamma.engine.tensors import ZeroGradientWatch, finite_log_odds
 from latentgamma.errors import ArgumentError, ModelError
@@ -29,12 +29,13 @@ from latentgamma.layer.groups import (
     tensors_of,
 )
 from latentgamma.layer.inference import Inference, ProbabilitySemantics, input_posterior, proofs_of
-from latentgamma.layer.plan import (
-    Plan,
-    plan_of,
-    probability_plan,
+from latentgamma.layer.plan import Plan
+from latentgamma.layer.semantics import (
+    DEFAULT_TOLERANCE,
+    GammaSemantics,
+    GodelSemantics,
+    Semantics,
 )
-from latentgamma.layer.semantics import DEFAULT_TOLERANCE, GammaSemantics, GodelSemantics
 from latentgamma.operator.model import program_digest, refuse_other_program
 from latentgamma.operator.rules import GateKind
 from latentgamma.program.facts import (
@@ -44,7 +45,7 @@ from latentgamma.program.facts import (
 )
 from latentgamma.program.program import Program, require_program
 
-Semantics: TypeAlias = Literal["godel", "gamma", "probability"]
+SemanticsName: TypeAlias = Literal["godel", "gamma", "probability"]
 
 # 0.55 − 0.5 is less than 0.05 by so little.
 _ROUNDING = 1e-12
@@ -109,7 +110,7 @@ class Layer(nn.Module):
         inputs: GroupsOfAtoms,
         outputs: GroupsOfAtoms,
         *,
-        semantics: Semantics = "godel",
+        semantics: SemanticsName = "godel",
         facts: Facts | None = None,
         from_logits: bool = False,
         temperature: float = 1.0,
@@ -121,7 +122,7 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         require_program(program, "Layer")
-        self.semantics: Semantics = one_of("semantics", semantics, get_args(Semantics))
+        self.semantics: SemanticsName = one_of("semantics", semantics, get_args(SemanticsName))
         self.kernel: KernelChoice = one_of("kernel", kernel, get_args(KernelChoice))
         self.program = program
         self.inputs = read_groups(program, inputs, "inputs")
@@ -156,7 +157,7 @@ class Layer(nn.Module):
             raise wrong("inference", "an Inference", inference)
         known = _read_evidence(program, {} if evidence is None else evidence)
         true = np.flatnonzero(given == 1)
-        self.rules: GodelSemantics | GammaSemantics | ProbabilitySemantics
+        self.rules: Semantics
         if semantics == "probability":
             self.rules = ProbabilitySemantics(
                 program,
@@ -203,8 +204,7 @@ class Layer(nn.Module):
         value = real_number("temperature", value, "a number from 0 on", lambda x: 0 <= x < math.inf)
         self._temperature.fill_(value)
         self._hard = value == 0
-        if isinstance(self.rules, GammaSemantics):
-            self.rules.cool(value)
+        self.rules.cool(value)
 
     # ---- As a module
 
@@ -253,38 +253,14 @@ class Layer(nn.Module):
                 the scores of an example on a GPU may give outputs of NaN instead.
             ModelError: if `logits` asks for log-probabilities of atoms that are never true.
         """
-        if isinstance(self.rules, ProbabilitySemantics) and torch.compiler.is_compiling():
-            # Compiled code of its own, and tables that are kept: a graph break.
+        if torch.compiler.is_compiling() and not self.rules.traceable:  # a graph break
             return torch.compiler.disable(self._run)(given, logits, self.training)  # type: ignore[no-untyped-call]
         return self._run(given, logits, self.training)
 
     def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool, training: bool) -> Any:
         """Run `forward` on checked inputs."""
         tensors = tensors_of(self.inputs, given, self._temperature.device)
-        if isinstance(self.rules, ProbabilitySemantics):
-            if logits:
-                self.rules.check_logits()
-            watch = self._zero_gradient.warn if training else None
-            fused = self.rules.fused(tensors, self.from_logits, logits, watch)
-            if fused is not None:
-                return self._results(fused, given, logits=logits)
-        widened = (
-            isinstance(self.rules, ProbabilitySemantics)
-            and self.from_logits
-            and all(tensor.dtype == torch.float32 for tensor in tensors)
-        )
-        if widened:  # as in the compiled code: differences of large scores keep their digits
-            tensors = [tensor.double() for tensor in tensors]
-        facts = self._flat(tensors)
-        hard = self._hard or not training
-
-        def run(facts: Tensor) -> Tensor:
-            flat: Tensor = self.rules(
-                facts, self._temperature, hard=hard, from_logits=self.from_logits, logits=logits
-            )
-            return flat.float() if widened else flat
-
-        flat = self._zero_gradient(run, facts) if training else run(facts)
+        flat = self.rules.run(self, tensors, logits=logits, training=training)
         return self._results(flat, given, logits=logits)
 
     def _results(
@@ -329,12 +305,7 @@ class Layer(nn.Module):
         Returns:
             The outputs one after another, shape (B, O).
         """
-        if isinstance(self.rules, ProbabilitySemantics):
-            return self.rules.log_odds(facts, hard=True, from_logits=self.from_logits)[1]
-        flat: Tensor = self.rules(
-            facts, self._temperature, hard=True, from_logits=self.from_logits, logits=True
-        )
-        return flat
+        return self.rules.log_odds(self, facts)
 
     @property
     def device(self) -> torch.device:
@@ -355,19 +326,21 @@ class Layer(nn.Module):
         """
         return self._flat(tensors_of(self.inputs, given, self._temperature.device))
 
-    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return the tensors of the groups one after another, checked. (B, I)."""
+    def _flat(self, tensors: Sequence[Tensor], *, as_odds: bool = False) -> Tensor:
+        """Return the tensors of the groups one after another, checked unless `as_odds`. (B, I)."""
         parts = [
-            flat_values(group, tensor, from_logits=self.from_logits)
+            flat_values(group, tensor, from_logits=self.from_logits, as_odds=as_odds)
             for group, tensor in zip(self.inputs, tensors, strict=True)
         ]
         if len(self._constants):
-            constants = self._constants.double()
-            constants = torch.logit(constants) if self.from_logits else constants
-            constants = constants.to(parts[0].dtype)
-            constants = finite_log_odds(constants) if self.from_logits else constants
-            parts.append(constants.expand(parts[0].shape[0], -1))
+            parts.append(self._soft_facts(parts[0].dtype).expand(parts[0].shape[0], -1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    def _soft_facts(self, dtype: torch.dtype) -> Tensor:
+        """Return the values of facts that are neither true nor false, or their log-odds. (1, C)."""
+        constants = self._constants.double()
+        constants = (torch.logit(constants) if self.from_logits else constants).to(dtype)
+        return (finite_log_odds(constants) if self.from_logits else constants)[None]
 
     # ---- What it does
 
@@ -383,22 +356,7 @@ class Layer(nn.Module):
         Returns:
             A plan; `str` of it is text.
         """
-        if isinstance(self.rules, ProbabilitySemantics):
-            return probability_plan(
-                self.program,
-                self.inputs,
-                self.outputs,
-                self.rules.methods,
-                by_differences=self.rules.by_differences,
-            )
-        return plan_of(
-            self.program,
-            self.inputs,
-            self.outputs,
-            self.rules.circuit,
-            semantics=self.semantics,
-            guarantee=self.rules.guarantee(),
-        )
+        return self.rules.plan(self)
 
     @property
     def certificate(self) -> Certificate:
@@ -412,11 +370,6 @@ class Layer(nn.Module):
             CertificateError: if the operator has a window, but the steps of this layer are
                 outside it.
         """
-        if not isinstance(self.rules, GammaSemantics):
-            raise ModelError(
-                f"a layer with semantics={self.semantics!r} has no certificate; layer.certified() "
-                f"is one that has"
-            )
         return self.rules.certificate
 
     def certified(
@@ -479,7 +432,7 @@ class Layer(nn.Module):
         Raises:
             ModelError: if the semantics is not "probability", or there is evidence.
         """
-        rules = self._probability("estimate")
+        rules = self.rules.probabilities("estimate")
         if rules.has_evidence:
             raise ModelError("standard errors are for layers without evidence")
         facts = self.flat_inputs(given)
@@ -508,7 +461,7 @@ class Layer(nn.Module):
                 probability is sampled.
             StateError: if the atom has probability zero.
         """
-        rules = self._probability("posterior")
+        rules = self.rules.probabilities("posterior")
         if rules.has_evidence:
             raise ModelError(
                 "a posterior is for layers without evidence; read the inputs as outputs of this "
@@ -556,17 +509,12 @@ class Layer(nn.Module):
             ModelError: if the semantics is not "probability", there is evidence, or the budget
                 is spent.
         """
-        rules = self._probability("proofs")
+        rules = self.rules.probabilities("proofs")
         if rules.has_evidence:
             raise ModelError("proofs are for layers without evidence")
         facts = self.flat_inputs(batch_of_one(self.inputs, example, "proofs"))
         values = rules.in_order(facts, from_logits=self.from_logits)[0]
         return proofs_of(rules, values, atom_index(self.program, atom), most, budget)
-
-    def _probability(self, what: str) -> ProbabilitySemantics:
-        if not isinstance(self.rules, ProbabilitySemantics):
-            raise ModelError(f'{what} is for layers with semantics="probability"')
-        return self.rules
 
     def explain(self, example: Tensor | Mapping[str, Tensor], expected: Any = None) -> Explanation:
         """Return the proof of each output, changes of inputs that would change it, and gradients.

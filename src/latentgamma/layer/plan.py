@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentgamma._display import Display, Displayed
 from latentgamma._text import quantity
-from latentgamma.engine.minmax import (
-    CYCLE,
-    FALSE,
-    TRUE,
-    Circuit,
-    StrataCircuit,
-)
+from latentgamma.engine.circuit import FALSE, NOT, TRUE, Circuit
 from latentgamma.engine.probability import ProbabilityMethods
-from latentgamma.layer.groups import Group
 from latentgamma.program.graph import rule_order
 from latentgamma.program.names import quote
 from latentgamma.program.program import Program
+
+if TYPE_CHECKING:
+    from latentgamma.layer.layer import Layer
 
 SENTENCES = {
     "godel": "an atom is as true as its best proof, a proof as its weakest fact",
@@ -80,68 +76,58 @@ class Plan(Displayed):
         return Display(title, holds=self.exact, code=str(self).split("\n"))
 
 
-def plan_of(
-    program: Program,
-    inputs: Sequence[Group],
-    outputs: Sequence[Group],
-    circuit: Circuit | StrataCircuit,
-    *,
-    semantics: str,
-    guarantee: tuple[bool, str],
-) -> Plan:
+def circuit_plan(layer: Layer, circuit: Circuit, guarantee: tuple[bool, str]) -> Plan:
     """Return the plan of a layer that has this circuit, and whether and what it guarantees."""
-    fed = np.concatenate([group.atoms for group in inputs])
-    read = np.concatenate([group.atoms for group in outputs])
-    parts = [circuit] if isinstance(circuit, Circuit) else [part.circuit for part in circuit.parts]
-    names = program.atoms
-    return Plan(
-        semantics,
+    read = np.concatenate([group.atoms for group in layer.outputs])
+    names = layer.program.atoms
+    negations = int((circuit.kind == NOT).sum())
+    fed = np.concatenate([group.atoms for group in layer.inputs])
+
+    def outputs(constant: int) -> tuple[str, ...]:
+        return tuple(names[i] for i, n in zip(read, circuit.outputs, strict=True) if n == constant)
+
+    return _plan(
+        layer,
         *guarantee,
-        inputs=len(fed),
-        outputs=len(read),
-        nodes=sum(part.nodes - part.inputs for part in parts),
-        edges=sum(len(part.child) for part in parts),
-        cycles=sum(int((part.stage_kind == CYCLE).sum()) for part in parts),
+        nodes=circuit.nodes - circuit.inputs - negations,
+        edges=len(circuit.parts.indices) - negations,
+        cycles=circuit.cycles,
         idle=tuple(names[i] for i, used in zip(fed, circuit.used, strict=False) if not used),
-        also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
-        always_true=tuple(
-            names[i] for i, n in zip(read, circuit.outputs, strict=True) if n == TRUE
-        ),
-        always_false=tuple(
-            names[i] for i, n in zip(read, circuit.outputs, strict=True) if n == FALSE
-        ),
+        always_true=outputs(TRUE),
+        always_false=outputs(FALSE),
     )
 
 
 def probability_plan(
-    program: Program,
-    inputs: Sequence[Group],
-    outputs: Sequence[Group],
-    methods: ProbabilityMethods,
-    *,
-    by_differences: bool,
+    layer: Layer, methods: ProbabilityMethods, guarantee: tuple[bool, str]
 ) -> Plan:
-    """Return the plan of a layer that computes probabilities, or differences of them."""
-    fed = np.concatenate([group.atoms for group in inputs])
-    read = np.concatenate([group.atoms for group in outputs])
-    names = program.atoms
-    used = methods.inputs_used
-    text = str(methods)
-    if by_differences:
-        text += "\ndifferences of these divided by that of the evidence: so is their rounding"
-    return Plan(
-        "probability",
-        methods.exact,
-        text.replace("\n", "\n  "),
-        inputs=len(fed),
-        outputs=len(read),
-        nodes=len(methods.circuit.kind),
-        edges=len(methods.circuit.body),
-        cycles=_cycles(program) if methods.tables or methods.sampled else 0,
-        idle=tuple(names[i] for i in fed if i not in used),
-        also_derived=tuple(names[i] for i in fed if program.rules_per_head[i]),
+    """Return the plan of a layer that computes probabilities."""
+    read = [atom for group in layer.outputs for atom in group.atoms.tolist()]
+    names = layer.program.atoms
+    fed = [atom for group in layer.inputs for atom in group.atoms.tolist()]
+    return _plan(
+        layer,
+        *guarantee,
+        nodes=methods.circuit.nodes - methods.circuit.inputs,
+        edges=len(methods.circuit.parts.indices),
+        cycles=_cycles(layer.program) if methods.tables or methods.sampled else 0,
+        idle=tuple(names[i] for i in fed if i not in methods.inputs_used),
         always_true=tuple(names[i] for i in read if methods.certain[i]),
         always_false=tuple(names[i] for i in read if i in methods.impossible),
+    )
+
+
+def _plan(layer: Layer, exact: bool, guarantee: str, **counts: Any) -> Plan:
+    fed = [atom for group in layer.inputs for atom in group.atoms.tolist()]
+    program = layer.program
+    return Plan(
+        layer.semantics,
+        exact,
+        guarantee,
+        inputs=len(fed),
+        outputs=sum(len(group.atoms) for group in layer.outputs),
+        also_derived=tuple(program.atoms[i] for i in fed if program.rules_per_head[i]),
+        **counts,
     )
 
 

@@ -1,9 +1,11 @@
-"""Gödel and gamma: what a soft fact means in a layer without probabilities."""
+"""What a soft fact means in a layer: the interface, Gödel and gamma."""
 
 from __future__ import annotations
 
 import math
-from typing import final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,42 +14,107 @@ from torch import Tensor, nn
 
 from latentgamma.certificate.certify import Certificate, certify, tolerance
 from latentgamma.certificate.constants import Constants
-from latentgamma.engine.minmax import (
-    Circuit,
-    KernelChoice,
-    MinMax,
-    StrataCircuit,
-    StrataMinMax,
-    compile_circuit,
-    compile_strata,
+from latentgamma.engine.circuit import compile_circuit
+from latentgamma.engine.execute import KernelChoice, MinMax, kernels_on
+from latentgamma.engine.fused import (
+    KEEP_LOG_ODDS,
+    KEEP_VALUES,
+    TO_LOG_ODDS,
+    array_of,
+    differentiable,
 )
-from latentgamma.engine.tensors import CERTAIN, log_odds, probability
-from latentgamma.errors import CertificateError
+from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH
+from latentgamma.engine.tensors import (
+    are_plain,
+    categorical_log_odds,
+    log_odds,
+    probability,
+)
+from latentgamma.errors import CertificateError, ModelError
+from latentgamma.layer.explain import Explainer, Inputs, ThresholdExplainer
+from latentgamma.layer.groups import check_values
+from latentgamma.layer.plan import Plan, circuit_plan
 from latentgamma.operator.model import LatentGamma, oracle
 from latentgamma.operator.rules import GateKind
 from latentgamma.operator.until_closed import CertificateCache
 from latentgamma.program.program import Program
 
+if TYPE_CHECKING:
+    from latentgamma.layer.inference import ProbabilitySemantics
+    from latentgamma.layer.layer import Layer
 
-def _compiled(
-    program: Program, inputs: npt.ArrayLike, outputs: npt.ArrayLike, true: npt.ArrayLike
-) -> Circuit | StrataCircuit:
-    compiler = compile_circuit if program.definite else compile_strata
-    return compiler(program, inputs, outputs, true=true)
+
+# ---- What a layer asks of its semantics
+
+
+class Semantics(nn.Module):
+    """What a soft fact means: how a layer computes, what that proves, and how it is explained."""
+
+    #: Whether a compiler can follow.
+    traceable = True
+    #: Whether a certificate is what an explanation rests on.
+    certified = False
+
+    def run(
+        self, layer: Layer, tensors: Sequence[Tensor], *, logits: bool, training: bool
+    ) -> Tensor:
+        """Return the outputs, (B, O), from the tensors of the groups, each (B, *shape)."""
+        facts = layer._flat(tensors)
+        hard = layer._hard or not training
+
+        def outputs(facts: Tensor) -> Tensor:
+            found: Tensor = self(
+                facts, layer._temperature, hard=hard, from_logits=layer.from_logits, logits=logits
+            )
+            return found
+
+        return layer._zero_gradient(outputs, facts) if training else outputs(facts)
+
+    def log_odds(self, layer: Layer, facts: Tensor) -> Tensor:
+        """Return the log-odds that `eval()` computes of the outputs (B, O), from flat inputs."""
+        found: Tensor = self(
+            facts, layer._temperature, hard=True, from_logits=layer.from_logits, logits=True
+        )
+        return found
+
+    def guarantee(self) -> tuple[bool, str]:
+        """Return whether the outputs are exact, and what is."""
+        raise NotImplementedError
+
+    def plan(self, layer: Layer) -> Plan:
+        """Return how the layer computes."""
+        raise NotImplementedError
+
+    def explainer(self, inputs: Inputs) -> Explainer:
+        """Return the function that explains one output."""
+        raise NotImplementedError
+
+    def cool(self, temperature: float) -> None:
+        """Take note of the temperature of training."""
+
+    @property
+    def certificate(self) -> Certificate:
+        """The proof that the outputs are the closure."""
+        raise ModelError(
+            'a layer with other semantics than "gamma" has no certificate; layer.certified() is '
+            "one that has"
+        )
+
+    def probabilities(self, what: str) -> ProbabilitySemantics:
+        """Return itself where the outputs are probabilities, which a method needs."""
+        raise ModelError(f'{what} is for layers with semantics="probability"')
 
 
 # ---- The semantics "godel": the min/max closure, smooth in training and hard in evaluation
 
 
 @final
-class GodelSemantics(nn.Module):
+class GodelSemantics(Semantics):
     """A fact at p is true to the degree p; an atom is as true as its best proof.
 
     A proof is as good as its weakest fact. So an atom is above one half exactly if it is in the
     closure of the facts above one half. `not a` is the complement of the value of a.
     """
-
-    closure: MinMax | StrataMinMax
 
     def __init__(
         self,
@@ -59,29 +126,120 @@ class GodelSemantics(nn.Module):
         kernel: KernelChoice,
     ) -> None:
         super().__init__()
-        self.circuit = _compiled(program, inputs, outputs, true)
-        if isinstance(self.circuit, StrataCircuit):
-            self.closure = StrataMinMax(self.circuit, kernel=kernel)
-        else:
-            self.closure = MinMax(self.circuit, kernel=kernel)
+        self.circuit = compile_circuit(program, inputs, outputs, true=true)
+        self.closure = MinMax(self.circuit, kernel=kernel)
+        self._plain = kernel == "reference"
 
     def guarantee(self) -> tuple[bool, str]:
-        """Return whether it is exact, and what is."""
+        """Return whether the outputs are exact, and what is."""
         return True, "above one half is the closure of what is above one half, on every input"
+
+    def plan(self, layer: Layer) -> Plan:
+        """Return how the layer computes."""
+        return circuit_plan(layer, self.circuit, self.guarantee())
+
+    def explainer(self, inputs: Inputs) -> Explainer:
+        """Return the function that explains one output."""
+        return ThresholdExplainer(inputs)
+
+    def run(
+        self, layer: Layer, tensors: Sequence[Tensor], *, logits: bool, training: bool
+    ) -> Tensor:
+        """Return the outputs, (B, O), from the tensors of the groups, each (B, *shape).
+
+        On the CPU, everything between the tensors and the outputs is one step of autograd.
+        """
+        dtype = tensors[0].dtype
+        if (
+            self._plain
+            or torch.compiler.is_compiling()
+            or dtype not in (torch.float32, torch.float64)
+            or any(tensor.dtype != dtype for tensor in tensors)
+            or tensors[0].device.type != "cpu"
+            or not are_plain(*tensors)
+        ):
+            return super().run(layer, tensors, logits=logits, training=training)
+        scores = layer.from_logits and any(group.categorical for group in layer.inputs)
+        if scores:  # torch differentiates these; what is left is the same for all groups
+            for group, tensor in zip(layer.inputs, tensors, strict=True):
+                check_values(group, tensor, from_logits=True)
+            tensors = [
+                categorical_log_odds(tensor) if group.categorical else tensor
+                for group, tensor in zip(layer.inputs, tensors, strict=True)
+            ]
+        hard = layer._hard or not training
+        on_values = hard and not layer.from_logits
+        eps = torch.finfo(dtype).eps
+        keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        given = [array_of(tensor) for tensor in tensors]  # each (B, n)
+        x = np.empty((len(given[0]), self.circuit.inputs), given[0].dtype)
+        how = KEEP_VALUES if on_values else KEEP_LOG_ODDS if layer.from_logits else TO_LOG_ODDS
+        kernels, column = kernels_on("cpu"), 0
+        for group, tensor, array in zip(layer.inputs, tensors, given, strict=True):
+            fine = kernels.load_columns(array, how, eps, column, x)
+            if not fine or (group.categorical and not layer.from_logits):
+                check_values(group, tensor, from_logits=layer.from_logits)
+            column += array.shape[1]
+        if column < x.shape[1]:
+            constants = array_of(layer._soft_facts(dtype))
+            kernels.load_columns(constants, how, eps, column, x[:1])
+            x[1:, column:] = x[:1, column:]
+        semiring = GODEL if on_values else GODEL_ODDS
+        if not hard:
+            semiring = replace(SMOOTH, temperature=layer.temperature)
+        found, *kept = kernels.run(self.circuit.prepared, semiring, x, keep=keep)
+        out = found if on_values != logits else np.empty_like(found)
+        if on_values and logits:
+            kernels.load_columns(found, TO_LOG_ODDS, eps, 0, out)
+        elif not on_values and not logits:
+            kernels.read_probabilities(found, hard, eps, out)
+        result = torch.from_numpy(out)
+        if not keep:
+            return result
+        wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
+
+        def gradients(grad: Tensor) -> list[Tensor]:
+            above = array_of(grad)
+            slope = above
+            if on_values and logits:
+                slope = above.copy()
+                kernels.log_odds_slope(found, eps, slope)
+            elif not on_values and not logits:
+                slope = np.empty_like(above)
+                kernels.probability_slope(found, above, slope)
+            slope = kernels.back(self.circuit.prepared, semiring, *kept, slope, x.shape[1])
+            if training and not slope.any() and above.any():
+                layer._zero_gradient.warn()
+            ends = np.cumsum([0, *(array.shape[1] for array in given)])
+            parts = [slope[:, ends[n] : ends[n + 1]] for n in wanted]
+            if not on_values and not layer.from_logits:
+                parts = [np.ascontiguousarray(part) for part in parts]
+                for n, part in zip(wanted, parts, strict=True):
+                    kernels.log_odds_slope(given[n], eps, part)
+            return [torch.from_numpy(part) for part in parts]
+
+        def again(tensors: Sequence[Tensor]) -> Tensor:
+            flat = layer._flat(tensors, as_odds=scores)
+            found: Tensor = self(
+                flat, layer._temperature, hard=hard, from_logits=layer.from_logits, logits=logits
+            )
+            return found
+
+        return differentiable(result, gradients, again, tensors)
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
         """Return the outputs (B, O) of the inputs (B, I), both as values or as log-odds."""
-        if hard and not from_logits:
-            values: Tensor = self.closure(facts, temperature, hard=True, low=0.0, high=1.0)
-            return log_odds(values) if logits else values
-        given = facts if from_logits else log_odds(facts)
-        odds: Tensor = self.closure(given, temperature, hard=hard, low=-CERTAIN, high=CERTAIN)
+        on_values = hard and not from_logits
+        given = facts if on_values or from_logits else log_odds(facts)
+        found: Tensor = self.closure(given, temperature, hard=hard, values=on_values)
+        if on_values:
+            return log_odds(found) if logits else found
         if logits:
-            return odds
+            return found
         # What is above one half stays so where a probability has fewer digits than log-odds.
-        return _above_half(probability(odds), odds > 0) if hard else probability(odds)
+        return _above_half(probability(found), found > 0) if hard else probability(found)
 
 
 def _above_half(values: Tensor, true: Tensor) -> Tensor:
@@ -99,7 +257,7 @@ _SOFTEST = 0.2
 
 
 @final
-class GammaSemantics(nn.Module):
+class GammaSemantics(Semantics):
     """A fact above ½ + δ is true, one below ½ − δ is false, and then the outputs are the closure.
 
     The operator tolerates inputs that are within some t of 0 and 1, and a certificate says how
@@ -113,6 +271,7 @@ class GammaSemantics(nn.Module):
     first, and then what `.double()`, `.half()` and the like make of it.
     """
 
+    certified = True
     start: Tensor
     fed: Tensor
     read: Tensor
@@ -130,7 +289,7 @@ class GammaSemantics(nn.Module):
     ) -> None:
         super().__init__()
         self.delta = delta
-        self.circuit = _compiled(program, inputs, outputs, true)
+        self.circuit = compile_circuit(program, inputs, outputs, true=true)
 
         def operator(constants: Constants | None) -> LatentGamma:
             made = oracle(program, constants, form="sparse", gate=gate, kernel=kernel)
@@ -196,8 +355,16 @@ class GammaSemantics(nn.Module):
             )
         return found
 
+    def plan(self, layer: Layer) -> Plan:
+        """Return how the layer computes."""
+        return circuit_plan(layer, self.circuit, self.guarantee())
+
+    def explainer(self, inputs: Inputs) -> Explainer:
+        """Return the function that explains one output."""
+        return ThresholdExplainer(inputs, self)
+
     def guarantee(self) -> tuple[bool, str]:
-        """Return whether it is exact, and what is."""
+        """Return whether the outputs are exact, and what is."""
         try:
             self.certificate.require()
         except CertificateError as error:

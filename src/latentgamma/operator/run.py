@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 
-from latentgamma.engine.minmax import KernelChoice, MinMax, compile_circuit
+from latentgamma.engine.circuit import compile_circuit
+from latentgamma.engine.execute import KernelChoice, MinMax
 from latentgamma.engine.tensors import are_plain, can_be_rerun
 from latentgamma.errors import ModelError
 from latentgamma.operator.kernels.interface import (
@@ -291,11 +292,11 @@ class ProofClosure:
     def slope(self, state: Tensor, kernel: KernelChoice) -> Tensor:
         """Return zeros with the slope of the min/max closure of a state. (…, M).
 
-        See `latentgamma.engine.minmax` for what that slope is.
+        See `latentgamma.engine.reference` for what that slope is.
         """
         flat = state.reshape(-1, state.shape[-1])
         plain = kernel == "reference"
-        closed: Tensor = self.closure(flat, 0.0, hard=True, low=0.0, high=1.0, plain=plain)
+        closed: Tensor = self.closure(flat, 0.0, hard=True, values=True, plain=plain)
         values = closed.reshape(state.shape)
         return values - values.detach()
 

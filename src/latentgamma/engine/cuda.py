@@ -1,8 +1,8 @@
-"""Sum-product passes as Triton kernels."""
+"""Circuits as Triton kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import wraps
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -14,15 +14,214 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from latentgamma.engine.passes import (
-    LOG,
-    VALUE,
-    FusedPass,
-    constant_outputs,
-    node_levels,
-    without_second_derivative,
-)
+from latentgamma.engine.circuit import FALSE, PRODUCTS
+from latentgamma.engine.fused import LOG, VALUE, FusedPass, constant_outputs, differentiable
+from latentgamma.engine.reference import Semiring
 from latentgamma.engine.tensors import ROUNDED_COMPLEMENT
+
+# ---- The min/max closure as Triton kernels: each program runs all nodes for a block of examples
+# Examples do not depend on each other, so one launch does a whole batch, and the nodes follow one
+# another in their order. `v`, `rank` and `g` are (nodes, B); `reference.py` defines what is computed.
+# A minimum is the maximum of what has the opposite sign: `sign` is 1 for a maximum, −1 for a minimum.
+
+LAST = tl.constexpr(8388608.0)  # the rank of the own input of a derivable atom
+LOWEST = tl.constexpr(-3e38)
+
+
+@triton.jit
+def close_nodes(v, rank, ptr, child, own, sign, first, last, B, temperature,
+                HARD: tl.constexpr, RANKED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    here = lane < B
+    T = tl.load(temperature)  # from memory: a number among the arguments would be a float32
+    for n in range(first, last):
+        start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
+        mine, s = tl.load(own + n).to(tl.int64), tl.load(sign + n)
+        best = tl.full((BLOCK,), LOWEST, v.dtype.element_ty)
+        for p in range(start, stop):
+            c = tl.load(child + p).to(tl.int64)
+            best = tl.maximum(best, s * tl.load(v + c * B + lane, mask=here, other=0.0))
+        at_start = tl.full((BLOCK,), LOWEST, v.dtype.element_ty)
+        if mine >= 0:
+            at_start = tl.load(v + mine * B + lane, mask=here, other=0.0)
+        if HARD:
+            value = tl.maximum(best, at_start)
+            if RANKED:
+                # A maximum takes the least rank among its ties, a minimum the greatest.
+                near = tl.full((BLOCK,), -2 * LAST, v.dtype.element_ty)
+                for p in range(start, stop):
+                    c = tl.load(child + p).to(tl.int64)
+                    tied = s * tl.load(v + c * B + lane, mask=here, other=0.0) == best
+                    r = -s * tl.load(rank + c * B + lane, mask=here, other=0.0)
+                    near = tl.where(tied, tl.maximum(near, r), near)
+                near = -s * near
+                if s > 0:
+                    near = near + 1.0
+                    itself = (at_start > best) | ((at_start == best) & (near > LAST))
+                    near = tl.where(itself, LAST, near)
+                tl.store(rank + tl.cast(n, tl.int64) * B + lane, near, mask=here)
+        else:
+            top = tl.maximum(best, at_start)
+            total = tl.zeros((BLOCK,), v.dtype.element_ty)
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                x = s * tl.load(v + c * B + lane, mask=here, other=0.0)
+                total += tl.exp((x - top) / T)
+            if mine >= 0:
+                total += tl.exp((at_start - top) / T)
+            value = top + T * tl.log(total)
+        tl.store(v + tl.cast(n, tl.int64) * B + lane, s * value, mask=here)
+        tl.debug_barrier()
+
+
+@triton.jit
+def close_nodes_backward(v, rank, g, ptr, child, own, sign, first, last, B, temperature,
+                         HARD: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    here = lane < B
+    T = tl.load(temperature)  # from memory: a number among the arguments would be a float32
+    for step in range(first, last):
+        n = tl.cast(first + last - 1 - step, tl.int64)
+        start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
+        mine, s = tl.load(own + n).to(tl.int64), tl.load(sign + n)
+        value = tl.load(v + n * B + lane, mask=here, other=0.0)
+        given = tl.load(g + n * B + lane, mask=here, other=0.0)
+        if HARD:
+            r = tl.load(rank + n * B + lane, mask=here, other=0.0)
+            if mine >= 0:
+                part = tl.where(r == LAST, given, 0.0)
+                before = tl.load(g + mine * B + lane, mask=here, other=0.0)
+                tl.store(g + mine * B + lane, before + part, mask=here)
+                given = given - part
+            count = tl.zeros((BLOCK,), v.dtype.element_ty)
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                tied = tl.load(v + c * B + lane, mask=here, other=0.0) == value
+                if s > 0:
+                    tied = tied & (tl.load(rank + c * B + lane, mask=here, other=0.0) == r - 1.0)
+                count += tied.to(v.dtype.element_ty)
+            part = given / tl.maximum(count, 1.0)
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                tied = tl.load(v + c * B + lane, mask=here, other=0.0) == value
+                if s > 0:
+                    tied = tied & (tl.load(rank + c * B + lane, mask=here, other=0.0) == r - 1.0)
+                before = tl.load(g + c * B + lane, mask=here, other=0.0)
+                tl.store(g + c * B + lane, before + tl.where(tied, part, 0.0), mask=here)
+        else:
+            for p in range(start, stop):
+                c = tl.load(child + p).to(tl.int64)
+                x = tl.load(v + c * B + lane, mask=here, other=0.0)
+                before = tl.load(g + c * B + lane, mask=here, other=0.0)
+                share = given * tl.exp(-tl.abs(value - x) / T)
+                tl.store(g + c * B + lane, before + share, mask=here)
+            if mine >= 0:
+                x = tl.load(v + mine * B + lane, mask=here, other=0.0)
+                before = tl.load(g + mine * B + lane, mask=here, other=0.0)
+                share = given * tl.exp(-tl.abs(value - x) / T)
+                tl.store(g + mine * B + lane, before + share, mask=here)
+        tl.debug_barrier()
+
+
+# ---- The min/max closure of a batch, for circuits without cycles
+
+#: Examples that one program runs.
+_BLOCK = 64
+
+
+def tiles(batch: int) -> tuple[int, int]:
+    """Return how many tiles a batch has, and how many examples a tile."""
+    return 1, batch
+
+
+def _spans(cuts: Sequence[int], first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the nodes between negations with −1, and those of negations with their first child."""
+    for start, stop, child in zip(cuts[::3], cuts[1::3], cuts[2::3], strict=True):
+        if start > first:
+            yield first, start, -1
+        yield start, stop, child
+        first = stop
+    if last > first:
+        yield first, last, -1
+
+
+def run(
+    arrays: Sequence[Tensor], semiring: Semiring, x: Tensor, *, keep: bool, cuts: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the outputs (B, O), and the nodes and their ranks for `back`.
+
+    Args:
+        arrays: those of a circuit, on the device.
+        semiring: minima and maxima, hard or smooth.
+        x: the inputs (B, I), in float32 or float64.
+        keep: whether a gradient will be asked for.
+        cuts: the first node, the one after the last and the first edge of each stage of negations.
+    """
+    ptr, child, own, *_, outputs = arrays
+    batch, inputs = x.shape
+    nodes, hard = len(ptr) - 1, semiring.temperature == 0
+    v = x.new_empty(nodes, batch)
+    v[:inputs] = x.T
+    rank = x.new_zeros(nodes if hard and keep else 0, batch)
+    signs, T = _signs(arrays, x.dtype, inputs), x.new_tensor([semiring.temperature])
+    for start, stop, edge in _spans(cuts, inputs, nodes) if batch else ():
+        if edge >= 0:
+            given = v[child[edge : edge + stop - start].long()]
+            other, half = semiring.one - given, semiring.one / 2
+            both = (given <= half) & (other <= half)  # one of them has to be above one half
+            v[start:stop] = torch.where(both, other + semiring.step(x.dtype), other)
+            continue
+        close_nodes[(-(-batch // _BLOCK),)](
+            v, rank, ptr, child, own, signs, start, stop, batch, T, HARD=hard,
+            RANKED=hard and keep, BLOCK=_BLOCK, num_warps=2,
+        )  # fmt: skip
+    out = x.new_zeros(batch, len(outputs))
+    if nodes:
+        out = v.index_select(0, outputs.clamp(min=0).long()).T.contiguous()
+    constant = torch.where(outputs == FALSE, semiring.false, semiring.true).to(out.dtype)
+    out = torch.where(outputs < 0, constant, out)
+    empty = v.new_empty(0, nodes, batch), v.new_empty(0, 0, batch)
+    return out, *((v[None], rank[None]) if keep else empty)
+
+
+def back(
+    arrays: Sequence[Tensor],
+    semiring: Semiring,
+    kept: Tensor,
+    extra: Tensor,
+    grad: Tensor,
+    inputs: int,
+    *,
+    cuts: Sequence[int],
+) -> Tensor:
+    """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
+    ptr, child, own, *_, outputs = arrays
+    batch, nodes = len(grad), len(ptr) - 1
+    g = grad.new_zeros(nodes, batch)
+    if nodes:  # index_put sums in a fixed order, index_add does not
+        arriving = torch.where(outputs[:, None] >= 0, grad.T, 0)
+        g.index_put_((outputs.clamp(min=0).long(),), arriving, accumulate=True)
+    signs, T = _signs(arrays, grad.dtype, inputs), grad.new_tensor([semiring.temperature])
+    for start, stop, edge in reversed(list(_spans(cuts, inputs, nodes))) if batch else ():
+        if edge >= 0:
+            below = child[edge : edge + stop - start].long()
+            g.index_put_((below,), -g[start:stop], accumulate=True)
+            continue
+        close_nodes_backward[(-(-batch // _BLOCK),)](
+            kept[0], extra[0], g, ptr, child, own, signs, start, stop, batch, T,
+            HARD=semiring.temperature == 0, BLOCK=_BLOCK, num_warps=2,
+        )  # fmt: skip
+    return g[:inputs].T.contiguous()
+
+
+def _signs(arrays: Sequence[Tensor], dtype: torch.dtype, inputs: int) -> Tensor:
+    """Return −1 for each minimum, 1 for each other node. (N,)."""
+    ptr, _, _, stage_ptr, stage_kind, *_ = arrays
+    signs = torch.where(stage_kind == PRODUCTS, -1.0, 1.0).to(dtype)
+    count = len(ptr) - 1 - inputs
+    later = torch.repeat_interleave(signs, stage_ptr.diff(), output_size=count)
+    return torch.cat([signs.new_ones(inputs), later])
+
 
 # ---- A sum-product pass as Triton kernels: one program runs all nodes of one example
 # Everything is in the log domain and in float64. `v` (B, rows) has the log-probability of every row:
@@ -254,6 +453,7 @@ def run_on_cuda(
     from_logits: bool,
     logits: bool,
     tolerance: float,
+    again: Callable[..., Tensor],
 ) -> Tensor | None:
     """Return the outputs (B, *shape), or None where plain torch has to compute them.
 
@@ -266,6 +466,7 @@ def run_on_cuda(
         from_logits: whether the inputs are log-odds and scores.
         logits: whether logarithms are read of the outputs.
         tolerance: how far from one the values of a group may sum up.
+        again: computes the same from the tensors in a way that can be differentiated twice.
     """
     device = tensors[0].device
     made = cuda_pass(plan, device)
@@ -311,7 +512,7 @@ def run_on_cuda(
         grad = made.columns_of(launch.backward(v, reads.spread(above)))
         return [grad[:, span] for span in spans]
 
-    return _CudaFused.apply(result, gradients, *(tensors[n] for n in wanted))  # type: ignore[no-any-return]
+    return differentiable(result, gradients, again, tensors)
 
 
 class _Reads(NamedTuple):
@@ -397,26 +598,6 @@ class _Launch(NamedTuple):
         return slope
 
 
-class _CudaFused(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, result: Tensor, gradients: Callable[[Tensor], list[Tensor]], *tensors: Tensor
-    ) -> Tensor:
-        ctx.gradients = gradients
-        ctx.save_for_backward(*tensors)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> Any:
-        tensors = ctx.saved_tensors
-        with torch.no_grad():
-            parts = ctx.gradients(grad_out)
-            found = [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
-        if torch.is_grad_enabled():
-            found = [without_second_derivative(slope, *tensors, grad_out) for slope in found]
-        return None, None, *found
-
-
 def _once_per_plan(make: Callable[..., Result]) -> Callable[..., Result]:
     """Keep what is made of a plan as long as the plan: a CUDA graph of the caller may read it."""
     kept: WeakKeyDictionary[FusedPass, dict[Hashable, Result]] = WeakKeyDictionary()
@@ -471,32 +652,24 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
     columns = np.concatenate([columns, none[negated]])
     widths = [group.width for group in plan.groups for _ in range(len(group.row) // group.width)]
     widths += [1] * (len(plan.constants.row) + len(negated))
-    level = node_levels(circuit)[circuit.inputs :]
-    by_level = np.argsort(level, kind="stable")
+    derived = circuit.nodes - circuit.inputs
     row = np.zeros(plan.rows, np.int64)
     row[columns] = np.arange(len(columns))
-    row[circuit.inputs + by_level] = len(columns) + np.arange(len(by_level))
-    rows = len(columns) + len(by_level) + 1
+    row[circuit.inputs : circuit.nodes] = len(columns) + np.arange(derived)
+    rows = len(columns) + derived + 1
     # Rules in the order of the rows, padded with the last row.
-    count = np.diff(circuit.rule_ptr)[by_level]
     rule_ptr = np.zeros(rows + 1, np.int64)
-    rule_ptr[len(columns) + 1 : rows] = np.cumsum(count)
+    rule_ptr[len(columns) : rows] = circuit.term_ptr[circuit.inputs :]
     rule_ptr[rows] = rule_ptr[rows - 1]
-    starts = circuit.rule_ptr[:-1][by_level]
-    order = np.arange(count.sum()) + np.repeat(starts - (np.cumsum(count) - count), count)
-    size = np.diff(circuit.body_ptr)[order]
-    K = max(int(size.max(initial=1)), 1)
-    body = np.full((len(order), K), rows - 1, np.int64)
-    for k in range(K):
-        some = size > k
-        body[some, k] = row[circuit.body[circuit.body_ptr[order[some]] + k]]
+    size = circuit.parts.sizes
+    rules, K = len(size), max(int(size.max(initial=1)), 1)
+    body = np.full((rules, K), rows - 1, np.int64)
+    body[np.arange(K) < size[:, None]] = row[circuit.parts.indices]
     # Where each row occurs: in rules, and in outputs after them.
-    read = np.concatenate((circuit.outputs, circuit.complements[plan.negations]))
+    read = np.concatenate((circuit.outputs, plan.complements[plan.negations]))
     outputs = np.where(read < 0, rows - 1, row[np.maximum(read, 0)])
     atom = np.concatenate((body.ravel(), outputs))
-    user = np.concatenate(
-        (np.repeat(np.arange(len(order)), K), len(order) + np.arange(len(outputs)))
-    )
+    user = np.concatenate((np.repeat(np.arange(rules), K), rules + np.arange(len(outputs))))
     user = user[np.argsort(atom, kind="stable")]
     times = np.bincount(atom, minlength=rows)
     times[rows - 1] = 0  # the last row needs no gradient, and its uses come last
@@ -505,7 +678,8 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
     RB = min(_power_of_two(int(max(rules_of.max(initial=1), 1))), _MOST_RULES)
     NB = _TILE // RB
     cuts, levels = [0], []
-    for first, last, d in _spans(len(columns), level[by_level]):
+    ends = [0, *(len(columns) + circuit.stage_ptr - circuit.inputs).tolist()]
+    for d, (first, last) in enumerate(pairwise(ends)):
         for start in range(first, last, NB):
             cuts.append(min(start + NB, last))
             levels.append(d)
@@ -535,20 +709,10 @@ def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
         first_chunk=sum(d == 0 for d in levels),
         chunks=chunks,
         rows=rows,
-        rules=len(order),
+        rules=rules,
         sizes={"K": K, "NB": NB, "RB": RB, "GB": max(_TILE // GW, 1), "GW": GW, "OB": 256},
         negated=put(negated).long() if len(negated) else None,
     )
-
-
-def _spans(inputs: int, levels: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return the first row, the row after the last and the number of each level; 0 for inputs."""
-    ends = [0, inputs]
-    found = [0]
-    for d in range(1, int(levels.max(initial=0)) + 1):
-        found.append(d)
-        ends.append(ends[-1] + int((levels == d).sum()))
-    return [(first, last, d) for (first, last), d in zip(pairwise(ends), found, strict=True)]
 
 
 def _power_of_two(n: int) -> int:

@@ -1,0 +1,1038 @@
+"""Circuits as compiled CPU loops: tiles of 16 examples, forward and backward.
+
+`v` has one row for each node, and one lane for each example of a tile; `g` has the gradients.
+`reference.py` defines what is computed, in plain torch. The arrays `c` are those of a `Circuit`, in
+the order of `Circuit.arrays`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from latentgamma.engine.circuit import (
+    CYCLE,
+    FALSE,
+    INDEPENDENT,
+    NEGATIONS,
+    NOT,
+    PRODUCTS,
+    SUM,
+    SUMS,
+    TRUE,
+)
+from latentgamma.engine.fused import (
+    FILLED,
+    KEEP_LOG_ODDS,
+    LOG,
+    LOG_ODDS,
+    NEED_COMPLEMENTS,
+    NEED_LOGARITHMS,
+    SMALLEST,
+    TO_LOG_ODDS,
+    VALUE,
+)
+from latentgamma.engine.reference import LAST, NEVER, Semiring
+from latentgamma.engine.simd import (
+    TILE,
+    compiled,
+    exp_minus_abs,
+    fma,
+    inlined,
+    lanes_sum,
+    log,
+    put,
+    row,
+    row_of,
+    where_above,
+    where_equal,
+)
+from latentgamma.engine.tensors import LEAST_COMPLEMENT
+from latentgamma.program.compilation import share_parts
+
+Array: TypeAlias = Any
+Arrays: TypeAlias = Any
+Rows: TypeAlias = Any
+
+_FAR = 2.0 * LAST
+
+
+@compiled
+def load(x: Array, first: int, v: Array) -> None:
+    """Put examples from `first` on into the rows of the inputs, and zeros beyond the last one."""
+    last = min(first + TILE, x.shape[0])
+    for i in range(x.shape[1]):
+        for lane in range(last - first):
+            v[i, lane] = x[first + lane, i]
+        for lane in range(last - first, TILE):
+            v[i, lane] = 0
+
+
+@compiled
+def read(v: Array, nodes: Array, out: Array, first: int) -> None:
+    """Take the values of some nodes; a constant output is left as it is."""
+    for lane in range(min(TILE, out.shape[0] - first)):
+        for o in range(len(nodes)):
+            if nodes[o] >= 0:
+                out[first + lane, o] = v[nodes[o], lane]
+
+
+@compiled
+def add(grad_out: Array, nodes: Array, first: int, g: Array) -> None:
+    """Fill the rows with what arrives at the outputs, at their nodes."""
+    g[:] = 0
+    for lane in range(min(TILE, grad_out.shape[0] - first)):
+        for o in range(len(nodes)):
+            if nodes[o] >= 0:
+                g[nodes[o], lane] += grad_out[first + lane, o]
+
+
+# ---- Hard minima and maxima
+
+
+@inlined
+def _least(v: Array, ptr: Array, child: Array, n: int) -> Rows:
+    least = row(v, child[ptr[n]])
+    for p in range(ptr[n] + 1, ptr[n + 1]):
+        x = row(v, child[p])
+        least = where_above(least, x, x, least)
+    return least
+
+
+@inlined
+def _greatest(v: Array, ptr: Array, child: Array, n: int) -> Rows:
+    greatest = row(v, child[ptr[n]])
+    for p in range(ptr[n] + 1, ptr[n + 1]):
+        x = row(v, child[p])
+        greatest = where_above(x, greatest, x, greatest)
+    return greatest
+
+
+@inlined
+def _at_start(v: Array, own: Array, n: int) -> Rows:
+    return row(v, own[n]) if own[n] >= 0 else row_of(v, NEVER)
+
+
+@inlined
+def _complement(v: Array, n: int, one: float, step: float) -> Rows:
+    value = row(v, n)
+    other, half = row_of(v, one) - value, row_of(v, 0.5 * one)
+    # Neither is above one half.
+    raised = where_above(value, half, other, other + step)
+    return where_above(other, half, other, raised)
+
+
+@inlined
+def _hard_maximum(v: Array, ptr: Array, child: Array, own: Array, n: int) -> Rows:
+    greatest, mine = _greatest(v, ptr, child, n), _at_start(v, own, n)
+    return where_above(mine, greatest, mine, greatest)
+
+
+@compiled
+def hard(v: Array, circuit: Arrays, one: float, step: float) -> None:
+    """Fill the rows of all nodes."""
+    ptr, child, own, stage, kind, middle = circuit[:6]
+    for s in range(len(kind)):
+        if kind[s] == PRODUCTS:
+            for n in range(stage[s], stage[s + 1]):
+                put(v, n, _least(v, ptr, child, n))
+        elif kind[s] == SUMS:
+            for n in range(stage[s], stage[s + 1]):
+                put(v, n, _hard_maximum(v, ptr, child, own, n))
+        elif kind[s] == NEGATIONS:
+            for n in range(stage[s], stage[s + 1]):
+                put(v, n, _complement(v, child[ptr[n]], one, step))
+        else:
+            for n in range(middle[s], stage[s + 1]):
+                put(v, n, _at_start(v, own, n))
+            moving = True
+            while moving:  # each pass uses what it has already raised
+                moving = False
+                for n in range(stage[s], middle[s]):
+                    put(v, n, _least(v, ptr, child, n))
+                for n in range(middle[s], stage[s + 1]):
+                    for p in range(ptr[n], ptr[n + 1]):
+                        if stage[s] <= child[p] < middle[s]:
+                            put(v, child[p], _least(v, ptr, child, child[p]))
+                    after, before = _hard_maximum(v, ptr, child, own, n), row(v, n)
+                    put(v, n, after)
+                    moving |= lanes_sum(where_equal(after, before, row_of(v, 0.0), 1.0)) > 0
+
+
+@inlined
+def _ranked_minimum(v: Array, rank: Array, ptr: Array, child: Array, n: int) -> None:
+    least = _least(v, ptr, child, n)
+    deepest = row_of(v, 0.0)
+    for p in range(ptr[n], ptr[n + 1]):
+        here = where_equal(row(v, child[p]), least, row(rank, child[p]), 0.0)
+        deepest = where_above(here, deepest, here, deepest)
+    put(v, n, least)
+    put(rank, n, deepest)
+
+
+@inlined
+def _ranked_maximum(v: Array, rank: Array, ptr: Array, child: Array, own: Array, n: int) -> Rows:
+    """Fill both rows of a maximum, and say in which lanes they changed."""
+    greatest, mine = _greatest(v, ptr, child, n), _at_start(v, own, n)
+    nearest = row_of(v, _FAR)
+    for p in range(ptr[n], ptr[n + 1]):
+        here = where_equal(row(v, child[p]), greatest, row(rank, child[p]), _FAR)
+        nearest = where_above(nearest, here, here, nearest)
+    value = where_above(mine, greatest, mine, greatest)
+    last, nearest = row_of(v, float(LAST)), nearest + 1.0
+    at_tie = where_above(nearest, last, last, nearest)
+    nearest = where_equal(mine, greatest, at_tie, where_above(mine, greatest, last, nearest))
+    same = where_equal(value, row(v, n), row_of(v, 0.0), 1.0)
+    same = where_equal(nearest, row(rank, n), same, 1.0)
+    put(v, n, value)
+    put(rank, n, nearest)
+    return same
+
+
+@compiled
+def hard_ranked(v: Array, rank: Array, circuit: Arrays, one: float, step: float) -> None:
+    """Fill the rows of all nodes, and their ranks; the ranks of the inputs come as 0."""
+    ptr, child, own, stage, kind, middle = circuit[:6]
+    for s in range(len(kind)):
+        if kind[s] == PRODUCTS:
+            for n in range(stage[s], stage[s + 1]):
+                _ranked_minimum(v, rank, ptr, child, n)
+        elif kind[s] == SUMS:
+            for n in range(stage[s], stage[s + 1]):
+                _ranked_maximum(v, rank, ptr, child, own, n)
+        elif kind[s] == NEGATIONS:
+            for n in range(stage[s], stage[s + 1]):
+                put(v, n, _complement(v, child[ptr[n]], one, step))
+                put(rank, n, row_of(v, 0.0))
+        else:
+            for n in range(middle[s], stage[s + 1]):
+                put(v, n, _at_start(v, own, n))
+                put(rank, n, row_of(v, float(LAST)))
+            moving = True
+            while moving:
+                moving = False
+                for n in range(stage[s], middle[s]):
+                    _ranked_minimum(v, rank, ptr, child, n)
+                for n in range(middle[s], stage[s + 1]):
+                    for p in range(ptr[n], ptr[n + 1]):
+                        if stage[s] <= child[p] < middle[s]:
+                            _ranked_minimum(v, rank, ptr, child, child[p])
+                    moving |= lanes_sum(_ranked_maximum(v, rank, ptr, child, own, n)) > 0
+
+
+@compiled
+def hard_backward(v: Array, rank: Array, g: Array, circuit: Arrays) -> None:
+    """Pass the gradient of every node on to its children, down to the inputs."""
+    ptr, child, own, stage, kind, middle = circuit[:6]
+    for s in range(len(kind) - 1, -1, -1):
+        if kind[s] == CYCLE:
+            for lane in range(TILE):
+                _cycle_backward(v, rank, g, circuit, stage[s], middle[s], stage[s + 1], lane)
+            continue
+        for n in range(stage[s + 1] - 1, stage[s] - 1, -1):
+            value, given, count = row(v, n), row(g, n), row_of(v, 0.0)
+            if kind[s] == NEGATIONS:
+                put(g, child[ptr[n]], row(g, child[ptr[n]]) - given)
+                continue
+            if kind[s] == PRODUCTS:
+                for p in range(ptr[n], ptr[n + 1]):
+                    count = count + where_equal(row(v, child[p]), value, row_of(v, 1.0), 0.0)
+                part = given / count
+                for p in range(ptr[n], ptr[n + 1]):
+                    c = child[p]
+                    put(g, c, row(g, c) + where_equal(row(v, c), value, part, 0.0))
+                continue
+            if own[n] >= 0:
+                itself = where_equal(row(rank, n), float(LAST), given, 0.0)
+                put(g, own[n], row(g, own[n]) + itself)
+                given = given - itself
+            near = row(rank, n) - 1.0
+            for p in range(ptr[n], ptr[n + 1]):
+                c = child[p]
+                tied = where_equal(row(v, c), value, row_of(v, 1.0), 0.0)
+                count = count + where_equal(row(rank, c), near, tied, 0.0)
+            part = given / where_above(count, 0.5, count, row_of(v, 1.0))
+            for p in range(ptr[n], ptr[n + 1]):
+                c = child[p]
+                tied = where_equal(row(v, c), value, part, 0.0)
+                put(g, c, row(g, c) + where_equal(row(rank, c), near, tied, 0.0))
+
+
+@compiled
+def _cycle_backward(
+    v: Array, rank: Array, g: Array, circuit: Arrays, start: int, middle: int, stop: int, lane: int
+) -> None:
+    """Do the same inside a cycle, where a gradient goes from each rank to lower ones."""
+    ptr, child, own = circuit[:3]
+    order = np.argsort(rank[middle:stop, lane])
+    for x in range(len(order) - 1, -1, -1):
+        n = middle + order[x]
+        given = g[n, lane]
+        if given == 0:
+            continue
+        value, near = v[n, lane], rank[n, lane] - 1
+        if rank[n, lane] == LAST:
+            g[own[n], lane] += given
+            continue
+        count = 0
+        for p in range(ptr[n], ptr[n + 1]):
+            count += v[child[p], lane] == value and rank[child[p], lane] == near
+        for p in range(ptr[n], ptr[n + 1]):
+            c = child[p]
+            if v[c, lane] != value or rank[c, lane] != near:
+                continue
+            if c < start or c >= middle:
+                g[c, lane] += given / count
+                continue
+            tied = 0
+            for q in range(ptr[c], ptr[c + 1]):
+                tied += v[child[q], lane] == value
+            for q in range(ptr[c], ptr[c + 1]):
+                if v[child[q], lane] == value:
+                    g[child[q], lane] += given / count / tied
+
+
+# ---- Smooth minima and maxima
+
+
+@inlined
+def _smooth_minimum(v: Array, ptr: Array, child: Array, n: int, T: float) -> Rows:
+    least = _least(v, ptr, child, n)
+    total = row_of(v, 0.0)
+    for p in range(ptr[n], ptr[n + 1]):
+        total = total + exp_minus_abs((row(v, child[p]) - least) / T)
+    return least - log(total) * T
+
+
+@inlined
+def _smooth_maximum(v: Array, ptr: Array, child: Array, own: Array, n: int, T: float) -> Rows:
+    if own[n] < 0 and ptr[n + 1] == ptr[n] + 1:
+        return row(v, child[ptr[n]])
+    greatest, mine = _greatest(v, ptr, child, n), _at_start(v, own, n)
+    greatest = where_above(mine, greatest, mine, greatest)
+    total = row_of(v, 0.0)
+    if own[n] >= 0:
+        total = exp_minus_abs((greatest - mine) / T)
+    for p in range(ptr[n], ptr[n + 1]):
+        total = total + exp_minus_abs((greatest - row(v, child[p])) / T)
+    return greatest + log(total) * T
+
+
+@compiled
+def smooth(v: Array, steps: Array, circuit: Arrays, T: float, one: float, step: float) -> None:
+    """Fill the rows of all nodes; `steps` gets a row for each cycle, the steps it took."""
+    ptr, child, own, stage, kind, middle = circuit[:6]
+    cycle = 0
+    for s in range(len(kind)):
+        if kind[s] == PRODUCTS:
+            for n in range(stage[s], stage[s + 1]):
+                put(v, n, _smooth_minimum(v, ptr, child, n, T))
+        elif kind[s] == SUMS:
+            for n in range(stage[s], stage[s + 1]):
+                put(v, n, _smooth_maximum(v, ptr, child, own, n, T))
+        elif kind[s] == NEGATIONS:
+            for n in range(stage[s], stage[s + 1]):
+                put(v, n, _complement(v, child[ptr[n]], one, step))
+        else:
+            _count_steps(v, steps, cycle, circuit, stage[s], middle[s], stage[s + 1])
+            for n in range(middle[s], stage[s + 1]):
+                put(v, n, _at_start(v, own, n))
+            most = int(np.max(steps[cycle]))
+            fresh = np.empty((stage[s + 1] - middle[s], TILE), v.dtype)
+            for t in range(most):
+                _sweep(v, fresh, steps, cycle, t, circuit, stage[s], middle[s], T)
+            cycle += 1
+
+
+@compiled
+def _sweep(
+    v: Array,
+    fresh: Array,
+    steps: Array,
+    cycle: int,
+    t: int,
+    circuit: Arrays,
+    start: int,
+    middle: int,
+    T: float,
+) -> None:
+    """Take one step of a cycle, in the lanes that take that many."""
+    ptr, child, own = circuit[:3]
+    for n in range(start, middle):
+        put(v, n, _smooth_minimum(v, ptr, child, n, T))
+    for n in range(len(fresh)):
+        put(fresh, n, _smooth_maximum(v, ptr, child, own, middle + n, T))
+    for n in range(len(fresh)):
+        put(
+            v,
+            middle + n,
+            where_above(row(steps, cycle), t + 0.5, row(fresh, n), row(v, middle + n)),
+        )
+
+
+@compiled
+def _count_steps(
+    v: Array, steps: Array, cycle: int, circuit: Arrays, start: int, middle: int, stop: int
+) -> None:
+    """Count the steps after which the hard closure rests in each lane."""
+    ptr, child, own = circuit[:3]
+    fresh = np.empty((stop - middle, TILE), v.dtype)
+    for n in range(middle, stop):
+        put(v, n, _at_start(v, own, n))
+    taken, t = row_of(v, 0.0), 0
+    while True:
+        t += 1
+        moved = row_of(v, 0.0)
+        for n in range(start, middle):
+            put(v, n, _least(v, ptr, child, n))
+        for n in range(middle, stop):
+            after = _hard_maximum(v, ptr, child, own, n)
+            moved = where_equal(after, row(v, n), moved, 1.0)
+            put(fresh, n - middle, after)
+        if lanes_sum(moved) == 0:
+            break
+        taken = where_above(moved, 0.5, row_of(v, float(t)), taken)
+        for n in range(middle, stop):
+            put(v, n, row(fresh, n - middle))
+    put(steps, cycle, taken)
+
+
+@compiled
+def smooth_backward(v: Array, steps: Array, g: Array, circuit: Arrays, T: float) -> None:
+    """Pass the gradient of every node on to its children, down to the inputs.
+
+    The rows of nodes on a cycle are written to on the way.
+    """
+    ptr, child, own, stage, kind, middle = circuit[:6]
+    cycle = len(steps)
+    for s in range(len(kind) - 1, -1, -1):
+        if kind[s] == CYCLE:
+            cycle -= 1
+            _sweeps_backward(v, steps, cycle, g, circuit, stage[s], middle[s], stage[s + 1], T)
+            continue
+        for n in range(stage[s + 1] - 1, stage[s] - 1, -1):
+            value, given = row(v, n), row(g, n)
+            if kind[s] == NEGATIONS:
+                put(g, child[ptr[n]], row(g, child[ptr[n]]) - given)
+                continue
+            if own[n] < 0 and ptr[n + 1] == ptr[n] + 1:
+                put(g, child[ptr[n]], row(g, child[ptr[n]]) + given)
+                continue
+            for p in range(ptr[n], ptr[n + 1]):
+                c = child[p]
+                # The distance to the result is the exponent of the child's share, either way.
+                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
+            if own[n] >= 0:
+                c = own[n]
+                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
+
+
+@compiled
+def _sweeps_backward(
+    v: Array,
+    steps: Array,
+    cycle: int,
+    g: Array,
+    circuit: Arrays,
+    start: int,
+    middle: int,
+    stop: int,
+    T: float,
+) -> None:
+    ptr, child, own = circuit[:3]
+    count, most = stop - middle, int(np.max(steps[cycle]))
+    history = np.empty((most + 1, count, TILE), v.dtype)
+    fresh = np.empty((count, TILE), v.dtype)
+    for n in range(middle, stop):
+        put(v, n, _at_start(v, own, n))
+    history[0] = v[middle:stop]
+    for t in range(most):
+        _sweep(v, fresh, steps, cycle, t, circuit, start, middle, T)
+        history[t + 1] = v[middle:stop]
+    for t in range(most - 1, -1, -1):
+        v[middle:stop] = history[t]
+        for n in range(start, middle):
+            put(v, n, _smooth_minimum(v, ptr, child, n, T))
+            put(g, n, row_of(v, 0.0))
+        result = history[t + 1]
+        # What belongs to the step's result moves to `fresh`; what a lane at rest has stays.
+        for n in range(middle, stop):
+            here = row(g, n)
+            put(fresh, n - middle, where_above(row(steps, cycle), t + 0.5, here, 0.0))
+            put(g, n, where_above(row(steps, cycle), t + 0.5, row_of(v, 0.0), here))
+        for n in range(middle, stop):
+            value, given = row(result, n - middle), row(fresh, n - middle)
+            for p in range(ptr[n], ptr[n + 1]):
+                c = child[p]
+                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
+            if own[n] >= 0:
+                c = own[n]
+                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
+        for n in range(start, middle):
+            value, given = row(v, n), row(g, n)
+            for p in range(ptr[n], ptr[n + 1]):
+                c = child[p]
+                put(g, c, row(g, c) + given * exp_minus_abs((row(v, c) - value) / T))
+    for n in range(middle, stop):
+        if own[n] >= 0:
+            put(g, own[n], row(g, own[n]) + row(g, n))
+        put(g, n, row_of(v, 0.0))
+
+
+# ---- Sums and products of probabilities
+
+
+@inlined
+def _product(v: Array, start: int, stop: int, part: Array) -> Rows:
+    product = row_of(v, 1.0) if start == stop else row(v, part[start])
+    for p in range(start + 1, stop):
+        product = product * row(v, part[p])
+    return product
+
+
+@compiled
+def real(v: Array, c: Arrays, inputs: int) -> None:
+    """Fill the rows of all nodes of a tile, whose input rows are given."""
+    term_ptr, part_ptr, part, kind, own = c[6], c[7], c[1], c[8], c[2]
+    for n in range(inputs, len(kind)):
+        total = row(v, own[n]) if own[n] >= 0 else row_of(v, 0.0)
+        if kind[n] == NOT:
+            total = row_of(v, 1.0) - row(v, part[part_ptr[term_ptr[n]]])
+            total = where_above(total, row_of(v, 0.0), total, 0.0)
+        elif kind[n] == INDEPENDENT:
+            for j in range(term_ptr[n], term_ptr[n + 1]):
+                product = _product(v, part_ptr[j], part_ptr[j + 1], part)
+                # No difference of numbers near 1 for a small result.
+                total = fma(product, row_of(v, 1.0) - total, total)
+        else:
+            for j in range(term_ptr[n], term_ptr[n + 1]):
+                total = total + _product(v, part_ptr[j], part_ptr[j + 1], part)
+        put(v, n, total)
+
+
+@compiled
+def fill_tiles(first: int, last: int, c: Arrays, inputs: int, values: Array) -> None:
+    """Fill the rows of all nodes of some tiles, whose input rows are given."""
+    for t in range(first, last):
+        real(values[t], c, inputs)
+
+
+@inlined
+def _add_to(g: Array, n: int, a: Rows, b: Rows) -> None:
+    put(g, n, fma(a, b, row(g, n)))
+
+
+@inlined
+def _product_gradient(
+    v: Array, g: Array, start: int, stop: int, part: Array, above: Rows, before: Array
+) -> None:
+    """Add the gradient of one term to the rows of its parts; `above` is that of the product."""
+    size = stop - start
+    if size == 1:
+        put(g, part[start], row(g, part[start]) + above)
+    elif size == 2:
+        a, b = part[start], part[start + 1]
+        _add_to(g, a, above, row(v, b))
+        _add_to(g, b, above, row(v, a))
+    elif size == 3:
+        a, b, c = part[start], part[start + 1], part[start + 2]
+        x, y, z = row(v, a), row(v, b), row(v, c)
+        rest = above * z
+        _add_to(g, a, rest, y)
+        _add_to(g, b, rest, x)
+        _add_to(g, c, above, x * y)
+    elif size > 3:
+        product = row(v, part[start])
+        for p in range(start + 1, stop):
+            put(before, p - start, product)
+            product = product * row(v, part[p])
+        after = above
+        for p in range(stop - 1, start, -1):
+            _add_to(g, part[p], after, row(before, p - start))
+            after = after * row(v, part[p])
+        put(g, part[start], row(g, part[start]) + after)
+
+
+@compiled
+def gradient_tiles(
+    first: int, last: int, c: Arrays, inputs: int, values: Array, grads: Array
+) -> None:
+    """Add to the rows of `grads`, which come with the gradient of the outputs."""
+    term_ptr, part_ptr, part, kind, own = c[6], c[7], c[1], c[8], c[2]
+    widest, most = 1, 1
+    for j in range(len(part_ptr) - 1):
+        widest = max(widest, part_ptr[j + 1] - part_ptr[j])
+    for n in range(inputs, len(kind)):
+        if kind[n] == INDEPENDENT:
+            most = max(most, term_ptr[n + 1] - term_ptr[n])
+    before = np.empty((widest, TILE))  # products of the parts before each one of a term
+    none = np.empty((most, TILE))  # 1 - term, for each term of a node
+    others = np.empty((most, TILE))  # products of 1 - term over the other terms
+    for t in range(first, last):
+        v, g = values[t], grads[t]
+        for n in range(len(kind) - 1, inputs - 1, -1):
+            one, end = term_ptr[n], term_ptr[n + 1]
+            above = row(g, n)
+            if kind[n] == NOT:
+                child = part[part_ptr[one]]
+                put(g, child, row(g, child) - above)
+                continue
+            if kind[n] == SUM:
+                if own[n] >= 0:
+                    put(g, own[n], row(g, own[n]) + above)
+                for j in range(one, end):
+                    _product_gradient(v, g, part_ptr[j], part_ptr[j + 1], part, above, before)
+                continue
+            after = row_of(v, 1.0)
+            for j in range(one, end):
+                left = row_of(v, 1.0) - _product(v, part_ptr[j], part_ptr[j + 1], part)
+                put(none, j - one, left)
+                put(others, j - one, after)
+                after = after * left
+            after = above
+            for j in range(end - 1, one - 1, -1):
+                slope = row(others, j - one) * after
+                after = after * row(none, j - one)
+                _product_gradient(v, g, part_ptr[j], part_ptr[j + 1], part, slope, before)
+
+
+# ---- A batch: tiles of examples, divided among threads
+
+#: Edges times examples below which a second thread costs more than it brings.
+_WORTH_A_THREAD = 1 << 17
+
+
+@compiled
+def close_tiles(
+    first: int, last: int, keep: bool, c: Arrays, nodes: Array, x: Array, kept: Array, extra: Array,
+    out: Array, T: float, one: float, step: float,
+) -> None:  # fmt: skip
+    """Run minima and maxima on some tiles; without `keep` they share one of `kept` and `extra`."""
+    for tile in range(first, last):
+        v, more = kept[tile if keep else 0], extra[tile if keep else 0]
+        load(x, tile * TILE, v)
+        if T > 0:
+            smooth(v, more, c, T, one, step)
+        elif keep:
+            more[: x.shape[1]] = 0
+            hard_ranked(v, more, c, one, step)
+        else:
+            hard(v, c, one, step)
+        read(v, nodes, out, tile * TILE)
+
+
+@compiled
+def close_tiles_backward(
+    first: int, last: int, c: Arrays, nodes: Array, every: Array, grad: Array, kept: Array,
+    extra: Array, out: Array, T: float,
+) -> None:  # fmt: skip
+    """Pass the gradients of the outputs on to the inputs, for minima and maxima."""
+    g = np.empty(kept.shape[1:], kept.dtype)
+    for tile in range(first, last):
+        add(grad, nodes, tile * TILE, g)
+        if T > 0:
+            # Steps on a cycle are taken again, which writes to its rows.
+            v = kept[tile].copy() if extra.shape[1] else kept[tile]
+            smooth_backward(v, extra[tile], g, c, T)
+        else:
+            hard_backward(kept[tile], extra[tile], g, c)
+        read(g, every, out, tile * TILE)
+
+
+@compiled
+def real_tiles(
+    first: int, last: int, keep: bool, c: Arrays, nodes: Array, x: Array, kept: Array, out: Array
+) -> None:
+    """Run sums and products on some tiles."""
+    for tile in range(first, last):
+        v = kept[tile if keep else 0]
+        load(x, tile * TILE, v)
+        real(v, c, x.shape[1])
+        read(v, nodes, out, tile * TILE)
+
+
+@compiled
+def real_tiles_backward(
+    first: int, last: int, c: Arrays, nodes: Array, every: Array, grad: Array, kept: Array,
+    grads: Array, out: Array,
+) -> None:  # fmt: skip
+    """Pass the gradients of the outputs on to the inputs, for sums and products."""
+    for tile in range(first, last):
+        add(grad, nodes, tile * TILE, grads[tile])
+    gradient_tiles(first, last, c, len(every), kept, grads)
+    for tile in range(first, last):
+        read(grads[tile], every, out, tile * TILE)
+
+
+def tiles(batch: int) -> tuple[int, int]:
+    """Return how many tiles a batch has, and how many examples a tile."""
+    return -(-batch // TILE), TILE
+
+
+class Prepared(NamedTuple):
+    """The arrays of a circuit as the kernels take them."""
+
+    arrays: tuple[Array, ...]
+    outputs: Array
+    constants: tuple[Array, Array] | None  # which outputs are FALSE, and which are TRUE
+    cycles: int
+
+
+def prepare(arrays: Sequence[Array]) -> Prepared:
+    """Return the arrays of a circuit as the kernels take them."""
+    *rows, outputs = arrays
+    constants = (outputs == FALSE, outputs == TRUE) if (outputs < 0).any() else None
+    return Prepared(tuple(rows), outputs, constants, int((rows[4] == CYCLE).sum()))
+
+
+def run(circuit: Prepared, semiring: Semiring, x: Array, *, keep: bool) -> tuple[Array, ...]:
+    """Return the outputs (B, O), and what `back` needs: the nodes, and their ranks or steps.
+
+    Args:
+        circuit: what `prepare` returned.
+        semiring: any but that of logarithms.
+        x: the inputs (B, I), in float32 or float64.
+        keep: whether a gradient will be asked for.
+    """
+    c, outputs, constants, cycles = circuit
+    T, count, size = semiring.temperature, -(-len(x) // TILE), len(c[8])
+    out = np.zeros((len(x), len(outputs)), x.dtype)
+    if constants is not None:
+        out[:, constants[0]], out[:, constants[1]] = semiring.false, semiring.true
+    is_real = semiring.name == "real"
+    more = 0 if is_real else cycles if T > 0 else size if keep else 0
+    kept = np.empty((count if keep else 0, size, TILE), x.dtype)
+    extra = np.empty((len(kept), more, TILE), x.dtype)
+
+    def work(first: int, last: int) -> None:
+        room, spare = kept, extra
+        if not keep:
+            room, spare = np.empty((1, size, TILE), x.dtype), np.empty((1, more, TILE), x.dtype)
+        if is_real:
+            real_tiles(first, last, keep, c, outputs, x, room, out)
+        else:
+            close_tiles(first, last, keep, c, outputs, x, room, spare, out, T, semiring.one,
+                        semiring.step(x.dtype))  # fmt: skip
+
+    share_tiles(work, count, len(c[1]))
+    return out, kept, extra
+
+
+def back(
+    circuit: Prepared, semiring: Semiring, kept: Array, extra: Array, grad: Array, inputs: int
+) -> Array:
+    """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
+    c, outputs, _, _ = circuit
+    out = np.empty((len(grad), inputs), grad.dtype)
+    every = np.arange(inputs, dtype=outputs.dtype)
+    is_real = semiring.name == "real"
+    grads = np.empty(kept.shape if is_real else 0, kept.dtype)
+
+    def work(first: int, last: int) -> None:
+        if is_real:
+            real_tiles_backward(first, last, c, outputs, every, grad, kept, grads, out)
+        else:
+            close_tiles_backward(first, last, c, outputs, every, grad, kept, extra, out,
+                                 semiring.temperature)  # fmt: skip
+
+    share_tiles(work, len(kept), 2 * len(c[1]))
+    return out
+
+
+def share_tiles(work: Callable[[int, int], None], count: int, edges: int) -> None:
+    """Call `work(first, last)` so that every tile is done, on as many threads as torch may use."""
+    worth = edges * count * TILE >= _WORTH_A_THREAD
+    share_parts(work, count, torch.get_num_threads() if worth else 1)
+
+
+# ---- Between values and log-odds, with the slopes of `log_odds` and `probability`
+
+
+@compiled
+def load_columns(x: Array, how: int, eps: float, first: int, out: Array) -> bool:
+    """Fill columns from `first` on; return whether all are values in [0, 1], or log-odds."""
+    fine = True
+    for b in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            value = x[b, i]
+            if how == KEEP_LOG_ODDS:
+                fine &= not math.isnan(value)
+                value = min(max(value, -1e6), 1e6)
+            else:
+                fine &= 0.0 <= value <= 1.0
+            if how == TO_LOG_ODDS:
+                held = min(max(value, 1e-17), 1.0 - 0.5 * eps)
+                value = math.log(held) - math.log1p(-held)
+            out[b, first + i] = value
+    return fine
+
+
+@compiled
+def read_probabilities(odds: Array, hard: bool, eps: float, out: Array) -> None:
+    """Fill `out` with probabilities; if hard, those of positive log-odds are above one half."""
+    for b in range(odds.shape[0]):
+        for o in range(odds.shape[1]):
+            small = 1.0 / (1.0 + math.exp(abs(odds[b, o])))
+            out[b, o] = 1.0 - small if odds[b, o] > 0 else small
+            if hard and odds[b, o] > 0 and out[b, o] <= 0.5:
+                out[b, o] += 0.5 * eps
+
+
+@compiled
+def probability_slope(odds: Array, grad: Array, out: Array) -> None:
+    """Fill `out` with the gradient of log-odds, from that of their probabilities."""
+    for b in range(odds.shape[0]):
+        for o in range(odds.shape[1]):
+            small = 1.0 / (1.0 + math.exp(abs(odds[b, o])))
+            out[b, o] = grad[b, o] * small * (1.0 - small)
+
+
+@compiled
+def log_odds_slope(values: Array, eps: float, grad: Array) -> None:
+    """Turn the gradient of log-odds into that of their values."""
+    for b in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            held = min(max(values[b, i], 1e-17), 1.0 - 0.5 * eps)
+            grad[b, i] = grad[b, i] / held + grad[b, i] / (1.0 - held)
+
+
+# ---- The inputs of a sum-product pass: probabilities, log-odds or scores of a softmax
+
+# Each of these fills the rows `node[c]` from the columns c of `x` (B, columns) and returns whether
+# every number is one that it can use; the lanes beyond the last example are filled too. Where
+# `none[c]` is not negative, that row is for the complement of a fact.
+
+
+@inlined
+def _take_columns(x: Array, example: int, column: int, room: Array) -> None:
+    """Fill the rows of `room` from columns of up to 16 examples, the others with zeros."""
+    count = min(TILE, x.shape[0] - example)
+    if count < TILE:
+        room[:] = 0.0
+    for lane in range(count):
+        for i in range(room.shape[0]):
+            room[i, lane] = x[example + lane, column + i]
+
+
+@inlined
+def _give_columns(room: Array, out: Array, example: int, column: int) -> bool:
+    """Return the inverse of `_take_columns`; returns whether a number is not zero."""
+    moves = False
+    for lane in range(min(TILE, out.shape[0] - example)):
+        for i in range(room.shape[0]):
+            out[example + lane, column + i] = room[i, lane]
+            moves |= room[i, lane] != 0.0
+    return moves
+
+
+@compiled
+def load_values(
+    x: Array, width: int, node: Array, none: Array, values: Array, tolerance: float, least: float
+) -> bool:
+    """Return probabilities as they are; with a `width` above 1, this many columns sum to one.
+
+    The complement of a fact is at least `least`.
+    """
+    room = np.empty((width, TILE))
+    worst = 0.0
+    for t in range(values.shape[0]):
+        v = values[t]
+        outside = row_of(v, 0.0)
+        for column in range(0, x.shape[1], width):
+            _take_columns(x, t * TILE, column, room)
+            total = row_of(v, 0.0)
+            for i in range(width):
+                p = row(room, i)
+                outside = outside + where_above(row_of(v, 0.0), p, row_of(v, 1.0), 0.0)
+                outside = outside + where_above(p, row_of(v, 1.0), row_of(v, 1.0), p * 0.0)
+                total = total + p
+                put(v, node[column + i], p)
+                if none[column + i] >= 0:
+                    rest = row_of(v, 1.0) - p
+                    put(v, none[column + i], where_above(rest, row_of(v, least), rest, least))
+            if width > 1:
+                put(room, 0, total)
+                for lane in range(min(TILE, x.shape[0] - t * TILE)):
+                    worst = max(worst, abs(room[0, lane] - 1.0))
+        if lanes_sum(outside) != 0.0:
+            return False
+    return worst <= tolerance
+
+
+@compiled
+def load_log_odds(x: Array, node: Array, none: Array, values: Array) -> bool:
+    """Return the probabilities of log-odds."""
+    room = np.empty((x.shape[1], TILE))
+    for t in range(values.shape[0]):
+        v = values[t]
+        _take_columns(x, t * TILE, 0, room)
+        infinite = row_of(v, 0.0)
+        for i in range(x.shape[1]):
+            odds = row(room, i)
+            infinite = fma(odds, row_of(v, 0.0), infinite)
+            unlikely = exp_minus_abs(odds)
+            likely = row_of(v, 1.0) / (row_of(v, 1.0) + unlikely)
+            put(v, node[i], where_above(odds, row_of(v, 0.0), likely, unlikely * likely))
+            if none[i] >= 0:
+                put(v, none[i], where_above(odds, row_of(v, 0.0), unlikely * likely, likely))
+        if lanes_sum(infinite) != 0.0:
+            return False
+    return True
+
+
+@compiled
+def load_scores(x: Array, width: int, node: Array, values: Array) -> bool:
+    """Return the softmax of each `width` columns."""
+    room = np.empty((width, TILE))
+    for t in range(values.shape[0]):
+        v = values[t]
+        infinite = row_of(v, 0.0)
+        for column in range(0, x.shape[1], width):
+            _take_columns(x, t * TILE, column, room)
+            top = row(room, 0)
+            for i in range(1, width):
+                score = row(room, i)
+                top = where_above(score, top, score, top)
+            total = row_of(v, 0.0)
+            for i in range(width):
+                score = row(room, i)
+                infinite = fma(score, row_of(v, 0.0), infinite)
+                weight = exp_minus_abs(top - score)
+                put(room, i, weight)
+                total = total + weight
+            share = row_of(v, 1.0) / total
+            for i in range(width):
+                put(v, node[column + i], row(room, i) * share)
+        if lanes_sum(infinite) != 0.0:
+            return False
+    return True
+
+
+# ---- Gradients of inputs
+
+# Each of these fills `out` (B, columns) and returns whether a number in it is not zero.
+
+
+@inlined
+def _fact_gradient(g: Array, node: int, none: int) -> Rows:
+    return row(g, node) if none < 0 else row(g, node) - row(g, none)
+
+
+@compiled
+def value_gradient(grads: Array, node: Array, none: Array, out: Array) -> bool:
+    """Return the gradient of probabilities, (B, columns)."""
+    room = np.empty((out.shape[1], TILE))
+    moves = False
+    for t in range(grads.shape[0]):
+        for i in range(out.shape[1]):
+            put(room, i, _fact_gradient(grads[t], node[i], none[i]))
+        moves |= _give_columns(room, out, t * TILE, 0)
+    return moves
+
+
+@compiled
+def log_odds_gradient(x: Array, grads: Array, node: Array, none: Array, out: Array) -> bool:
+    """Return the gradient of log-odds, (B, columns)."""
+    room = np.empty((out.shape[1], TILE))
+    moves = False
+    for t in range(grads.shape[0]):
+        g = grads[t]
+        _take_columns(x, t * TILE, 0, room)
+        for i in range(out.shape[1]):
+            unlikely = exp_minus_abs(row(room, i))
+            likely = row_of(g, 1.0) / (row_of(g, 1.0) + unlikely)
+            slope = _fact_gradient(g, node[i], none[i])
+            put(room, i, slope * unlikely * likely * likely)
+        moves |= _give_columns(room, out, t * TILE, 0)
+    return moves
+
+
+@compiled
+def score_gradient(values: Array, grads: Array, width: int, node: Array, out: Array) -> bool:
+    """Return the gradient of the scores of each `width` columns, (B, columns)."""
+    room = np.empty((width, TILE))
+    moves = False
+    for t in range(grads.shape[0]):
+        v, g = values[t], grads[t]
+        for column in range(0, out.shape[1], width):
+            # Relative to the likeliest value: then no digits cancel where that is almost certain.
+            top, slope = row(v, node[column]), row(g, node[column])
+            for i in range(1, width):
+                p = row(v, node[column + i])
+                slope = where_above(p, top, row(g, node[column + i]), slope)
+                top = where_above(p, top, p, top)
+            mean = row_of(v, 0.0)
+            for i in range(width):
+                n = node[column + i]
+                mean = fma(row(v, n), row(g, n) - slope, mean)
+            for i in range(width):
+                n = node[column + i]
+                put(room, i, row(v, n) * (row(g, n) - slope - mean))
+            moves |= _give_columns(room, out, t * TILE, column)
+    return moves
+
+
+# ---- The outputs of a sum-product pass: probabilities, logarithms or log-odds
+
+
+@compiled
+def read_outputs(values: Array, node: Array, complement: Array, kind: Array, out: Array) -> int:
+    """Fill `out` (B, O); return FILLED, NEED_LOGARITHMS or NEED_COMPLEMENTS.
+
+    A negative `node` is certain or impossible; its column is left as it is. A negative
+    `complement` is not computed.
+    """
+    small, saturated = False, False
+    for example in range(out.shape[0]):
+        v = values[example // TILE]
+        lane = example % TILE
+        for o in range(len(node)):
+            if node[o] < 0:
+                continue
+            p = v[node[o], lane]
+            if kind[o] == VALUE:
+                out[example, o] = min(max(p, 0.0), 1.0)
+            elif p < SMALLEST:
+                small = True
+            elif kind[o] == LOG:
+                out[example, o] = math.log(p)
+            elif 1.0 - p >= LEAST_COMPLEMENT:
+                out[example, o] = math.log(p) - math.log(1.0 - p)
+            elif complement[o] < 0:
+                saturated = True
+            else:
+                q = v[complement[o], lane]
+                small |= q < SMALLEST
+                out[example, o] = math.log1p(-q) - math.log(max(q, SMALLEST))
+    if small:
+        return NEED_LOGARITHMS
+    return NEED_COMPLEMENTS if saturated else FILLED
+
+
+@compiled
+def output_gradient(
+    values: Array, node: Array, complement: Array, kind: Array, grad_out: Array, grads: Array
+) -> None:
+    """Fill `grads` with the gradient of the outputs (B, O) at the rows of their nodes."""
+    grads[:] = 0.0
+    for example in range(grad_out.shape[0]):
+        v, g = values[example // TILE], grads[example // TILE]
+        lane = example % TILE
+        for o in range(len(node)):
+            if node[o] < 0:
+                continue
+            slope = float(grad_out[example, o])
+            n = node[o]
+            if kind[o] != VALUE:
+                p = v[n, lane]
+                if kind[o] == LOG_ODDS and 1.0 - p < LEAST_COMPLEMENT:
+                    n = complement[o]
+                    p, slope = v[n, lane], -slope
+                slope /= p
+                if kind[o] == LOG_ODDS:
+                    slope /= 1.0 - p
+            g[n, lane] += slope

@@ -1,0 +1,312 @@
+"""Running circuits: through a kernel where there is one, otherwise in plain torch.
+
+Kernels share one contract. `run(arrays, semiring, inputs, keep=…)` returns the outputs and what the
+backward pass needs, and `back(arrays, semiring, kept, extra, grad, inputs)` the gradient of the
+inputs. A derivative of a gradient, and the transforms of `torch.func`, are left to plain torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from latentgamma.engine import reference
+from latentgamma.engine.circuit import NOT, Circuit
+from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH, Semiring
+from latentgamma.engine.tensors import are_plain, has_triton
+
+#: Compiled code where there is some, or plain torch.
+KernelChoice: TypeAlias = Literal["auto", "reference"]
+
+
+@cache
+def kernels_on(device: str) -> Any:
+    """Return the module that runs circuits on this kind of device, or None."""
+    if device == "cpu":
+        from latentgamma.engine import cpu
+
+        return cpu
+    if device == "cuda" and has_triton():
+        from latentgamma.engine import cuda
+
+        return cuda
+    return None
+
+
+def _has_kernel(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> bool:
+    """Return whether compiled code can run: not under torch.func or in forward mode."""
+    if semiring.name == "log" or not are_plain(inputs) or kernels_on(inputs.device.type) is None:
+        return False
+    if semiring.name == "real" or inputs.is_cuda:
+        return not circuit.cycles and not (semiring.name == "real" and inputs.is_cuda)
+    return True
+
+
+@lru_cache(maxsize=16)
+def _arrays_on(circuit: Circuit, device: torch.device) -> Sequence[Tensor]:
+    with torch.inference_mode(False):  # these may be needed for a gradient later
+        return tuple(torch.from_numpy(array).to(device) for array in circuit.arrays)
+
+
+def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = False) -> Tensor:
+    """Return the outputs (B, O) of a batch of inputs (B, I), differentiable.
+
+    Args:
+        circuit: between which inputs and outputs.
+        semiring: what sums, products and negations are.
+        inputs: float32 or float64, on the scale of the semiring.
+        plain: whether to do without compiled code.
+    """
+    if plain or not _has_kernel(circuit, semiring, inputs):
+        return reference.run(circuit, semiring, inputs)
+    if torch.is_grad_enabled() and inputs.requires_grad:
+        found: Tensor = _Compiled.apply(circuit, semiring, inputs)  # type: ignore[no-untyped-call]
+        return found
+    return _run_kernel(circuit, semiring, inputs, keep=False)[0]
+
+
+def _run_kernel(
+    circuit: Circuit, semiring: Semiring, inputs: Tensor, *, keep: bool
+) -> tuple[Tensor, Any, Any]:
+    if inputs.is_cuda:
+        arrays = _arrays_on(circuit, inputs.device)
+        found: tuple[Tensor, Tensor, Tensor] = kernels_on("cuda").run(
+            arrays, semiring, inputs, keep=keep, cuts=circuit.cuts
+        )
+        return found
+    out, *kept = kernels_on("cpu").run(circuit.prepared, semiring, _array(inputs), keep=keep)
+    return torch.from_numpy(out), *kept
+
+
+def _back_kernel(circuit: Circuit, semiring: Semiring, kept: Sequence[Any], grad: Tensor) -> Tensor:
+    if grad.is_cuda:
+        arrays = _arrays_on(circuit, grad.device)
+        found: Tensor = kernels_on("cuda").back(
+            arrays, semiring, *kept, grad, circuit.inputs, cuts=circuit.cuts
+        )
+        return found
+    slope = kernels_on("cpu").back(circuit.prepared, semiring, *kept, _array(grad), circuit.inputs)
+    return torch.from_numpy(slope)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().contiguous().numpy()
+    return array
+
+
+class _Compiled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
+        out, *ctx.kept = _run_kernel(circuit, semiring, inputs, keep=True)
+        ctx.circuit, ctx.semiring = circuit, semiring
+        ctx.save_for_backward(inputs)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
+            (x,) = ctx.saved_tensors
+            return None, None, _plain_gradient(ctx.circuit, ctx.semiring, x, grad)
+        return None, None, _back_kernel(ctx.circuit, ctx.semiring, ctx.kept, grad)
+
+
+def _plain_gradient(circuit: Circuit, semiring: Semiring, x: Tensor, grad: Tensor) -> Tensor | None:
+    """Return the gradient of the inputs in plain torch, to be differentiated again."""
+    with torch.enable_grad():
+        out = reference.run(circuit, semiring, x)
+        (slope,) = torch.autograd.grad(out, x, grad, create_graph=True, allow_unused=True)
+    return slope
+
+
+# ---- The min/max closure as a module, which a compiler takes as one opaque operation
+
+
+@final
+class MinMax(nn.Module):
+    """The min/max closure that a circuit computes, from a batch of inputs to a batch of outputs.
+
+    `not a` is the complement of the value of a: −x of log-odds x, and 1 − p of a value p. What is
+    above one half has a complement below it. What is at one half or below, and so counts as false,
+    has a complement above it, also where rounding would give one half.
+
+    >>> from latentgamma import parse
+    >>> from latentgamma.engine.circuit import compile_circuit
+    >>> closed = MinMax(compile_circuit(parse("c :- a, b. c :- d."), [1, 2, 3], [0]))
+    >>> closed(torch.tensor([[0.9, 0.6, 0.2]]), 0.0)
+    tensor([[0.6000]])
+    >>> program = parse("fly :- bird, not penguin.")
+    >>> closed = MinMax(compile_circuit(program, [1, 2], [0]))
+    >>> closed(torch.tensor([[3.0, -2.0], [3.0, 2.0]]), 0.0)
+    tensor([[ 2.],
+            [-2.]])
+    """
+
+    def __init__(self, circuit: Circuit, *, kernel: KernelChoice = "auto") -> None:
+        super().__init__()
+        self.circuit = circuit
+        self.kernel = kernel
+        self._cycles, self._cuts = circuit.cycles, circuit.cuts
+        self._has_negation = bool((circuit.kind == NOT).any())
+        self._count = len(circuit.arrays)
+        for n, array in enumerate(circuit.arrays):
+            self.register_buffer(f"array_{n}", torch.from_numpy(array.copy()), persistent=False)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        temperature: Tensor | float,
+        *,
+        hard: bool | None = None,
+        values: bool = False,
+        plain: bool = False,
+    ) -> Tensor:
+        """Return the outputs (B, O) of a batch of inputs (B, I).
+
+        Args:
+            inputs: log-odds, or values.
+            temperature: of the smooth minima and maxima; 0 for hard ones.
+            hard: whether the temperature is 0, where it is a tensor that must not be read.
+            values: whether the inputs are values between 0 and 1, which must be hard.
+            plain: whether to do without compiled code this time.
+
+        Returns:
+            The outputs on the scale of the inputs.
+        """
+        if hard is None:
+            hard = float(temperature) == 0
+        semiring = (GODEL if values else GODEL_ODDS) if hard else SMOOTH
+        wide = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
+        # A compiler could not follow plain torch.
+        known = not self._cycles or inputs.device.type == "cpu"
+        if torch.compiler.is_compiling() and inputs.device.type in ("cpu", "cuda") and known:
+            arrays = [getattr(self, f"array_{n}") for n in range(self._count)]
+            T = torch.as_tensor(temperature, dtype=torch.float64)
+            keep = torch.is_grad_enabled() and inputs.requires_grad
+            out: Tensor = minmax(wide, arrays, T, hard, values, keep, self._cycles, self._cuts)[0]
+        else:
+            if not hard:
+                semiring = replace(semiring, temperature=float(temperature))
+            out = run(self.circuit, semiring, wide, plain=plain or self.kernel == "reference")
+        if out.dtype == inputs.dtype:
+            return out
+        rounded = out.to(inputs.dtype)
+        if self._has_negation:  # what is above one half stays so
+            half = semiring.one / 2
+            lost = (out > half) & (rounded <= half)
+            rounded = torch.where(lost, rounded + semiring.step(inputs.dtype), rounded)
+        return rounded
+
+    def extra_repr(self) -> str:
+        """Return the line that `print(module)` shows."""
+        c = self.circuit
+        return (
+            f"inputs={c.inputs}, outputs={len(c.outputs)}, nodes={c.nodes}, "
+            f"edges={len(c.parts.indices)}"
+        )
+
+
+def _semiring(temperature: Tensor, hard: bool, values: bool) -> Semiring:
+    if hard:
+        return GODEL if values else GODEL_ODDS
+    return replace(SMOOTH, temperature=float(temperature))
+
+
+@torch.library.custom_op("latentgamma::minmax", mutates_args=())
+def minmax(
+    inputs: Tensor,
+    arrays: Sequence[Tensor],
+    temperature: Tensor,
+    hard: bool,
+    values: bool,
+    keep: bool,
+    cycles: int,
+    cuts: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
+    semiring = _semiring(temperature, hard, values)
+    kernels = kernels_on(inputs.device.type)
+    if inputs.is_cuda:
+        return kernels.run(arrays, semiring, inputs, keep=keep, cuts=cuts)  # type: ignore[no-any-return]
+    circuit = kernels.prepare([array.numpy() for array in arrays])
+    out, kept, extra = kernels.run(circuit, semiring, _array(inputs), keep=keep)
+    return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
+
+
+@minmax.register_fake
+def _(
+    inputs: Tensor,
+    arrays: Sequence[Tensor],
+    temperature: Tensor,
+    hard: bool,
+    values: bool,
+    keep: bool,
+    cycles: int,
+    cuts: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, nodes = inputs.shape[0], arrays[0].shape[0] - 1
+    tiles, tile = kernels_on(inputs.device.type).tiles(batch)
+    tiles = tiles if keep else 0
+    more = (nodes if keep else 0) if hard else cycles
+    return (
+        inputs.new_empty(batch, arrays[-1].shape[0]),
+        inputs.new_empty(tiles, nodes, tile),
+        inputs.new_empty(tiles, more, tile),
+    )
+
+
+@torch.library.custom_op("latentgamma::minmax_backward", mutates_args=())
+def minmax_backward(
+    grad: Tensor,
+    arrays: Sequence[Tensor],
+    temperature: Tensor,
+    hard: bool,
+    kept: Tensor,
+    extra: Tensor,
+    inputs: int,
+    cuts: Sequence[int],
+) -> Tensor:
+    """Return the gradient of the inputs."""
+    semiring = _semiring(temperature, hard, values=False)
+    kernels = kernels_on(grad.device.type)
+    if grad.is_cuda:
+        return kernels.back(arrays, semiring, kept, extra, grad, inputs, cuts=cuts)  # type: ignore[no-any-return]
+    circuit = kernels.prepare([array.numpy() for array in arrays])
+    given = (kept.numpy(), extra.numpy(), _array(grad))
+    return torch.from_numpy(kernels.back(circuit, semiring, *given, inputs))
+
+
+@minmax_backward.register_fake
+def _(
+    grad: Tensor,
+    arrays: Sequence[Tensor],
+    temperature: Tensor,
+    hard: bool,
+    kept: Tensor,
+    extra: Tensor,
+    inputs: int,
+    cuts: Sequence[int],
+) -> Tensor:
+    return grad.new_empty(grad.shape[0], inputs)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, arrays, temperature, ctx.hard, _, _, _, ctx.cuts = inputs
+    ctx.save_for_backward(x, temperature, output[1], output[2], *arrays)
+
+
+def _backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
+    x, temperature, kept, extra, *arrays = ctx.saved_tensors
+    slope = minmax_backward(
+        grad.contiguous(), arrays, temperature, ctx.hard, kept, extra, x.shape[1], ctx.cuts
+    )
+    # torch takes an empty list for one of tensors.
+    return slope, [None] * len(arrays), None, None, None, None, None, None if ctx.cuts else []
+
+
+minmax.register_autograd(_backward, setup_context=_keep_for_backward)

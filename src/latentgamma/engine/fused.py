@@ -1,0 +1,324 @@
+"""A sum-product pass from the tensors of a network to log-odds, in one step with its gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentgamma.engine.circuit import Circuit, Integers
+from latentgamma.engine.exactness import SumProduct
+from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, has_triton
+
+# The softmax or sigmoid of the inputs, the pass, and the logarithm of the outputs are compiled code
+# on tiles of examples. Everything else (other devices, infinite scores, probabilities so small that
+# they need the log domain) is left to plain torch.
+
+#: What is read of an output: its probability, the logarithm of it, or its log-odds.
+VALUE, LOG, LOG_ODDS = 0, 1, 2
+#: Probabilities below this are computed again in the log domain: factors may have underflowed.
+SMALLEST = 1e-200
+#: Whether outputs were read: yes; some need the log domain; some need the node of their negation.
+FILLED, NEED_LOGARITHMS, NEED_COMPLEMENTS = 0, 1, 2
+
+#: What becomes of inputs: they stay values, become log-odds, or are log-odds.
+KEEP_VALUES, TO_LOG_ODDS, KEEP_LOG_ODDS = 0, 1, 2
+
+#: Called where a gradient arrives and that of the inputs is zero.
+Watch = Callable[[], None]
+
+
+class InputColumns(NamedTuple):
+    """The columns of one tensor of inputs: their rows, and how many columns form a group."""
+
+    row: np.ndarray  # (columns,)
+    none: np.ndarray  # (columns,) the rows of complements, -1 where there is none
+    width: int  # 1 for independent facts
+
+
+class ConstantInputs(NamedTuple):
+    """Independent facts that are the same in every example."""
+
+    row: np.ndarray
+    none: np.ndarray  # the rows of complements, -1 where there is none
+    value: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class FusedPass:
+    """The rows of the inputs and outputs of a pass.
+
+    Args:
+        circuit: what the pass computes.
+        complements: the nodes of the negations of the outputs, FALSE, TRUE or UNKNOWN.
+        groups: the columns of each tensor of inputs.
+        constants: inputs that are the same in every example.
+        rows: the number of rows: one for each node, and for each input that no rule uses.
+        logarithms: LOG or LOG_ODDS for each output: what is read of it if not its value.
+        shape: the shape of the outputs of one example.
+        with_complements: makes the same pass with nodes for the negations of the outputs; None
+            where this is it.
+    """
+
+    circuit: Circuit
+    complements: Integers
+    groups: tuple[InputColumns, ...]
+    constants: ConstantInputs
+    rows: int
+    logarithms: np.ndarray
+    shape: tuple[int, ...]
+    with_complements: Callable[[], FusedPass] | None
+
+    def kind(self, logits: bool) -> np.ndarray:
+        """Return VALUE, LOG or LOG_ODDS for each output."""
+        return self.logarithms if logits else np.full_like(self.logarithms, VALUE)
+
+    @cached_property
+    def _complemented(self) -> FusedPass | None:
+        return None if self.with_complements is None else self.with_complements()
+
+    @cached_property
+    def negations(self) -> np.ndarray:
+        """The outputs whose log-odds are read of their node and of that of their negation."""
+        return np.flatnonzero((self.logarithms == LOG_ODDS) & (self.complements >= 0))
+
+    def _runs_on_cuda(self, logits: bool) -> bool:
+        """Return whether a kernel for CUDA devices has all that is read."""
+        odds = self.logarithms[self.circuit.outputs >= 0] == LOG_ODDS
+        known = not logits or len(self.negations) == odds.sum()
+        return known and not self.circuit.kind.any() and has_triton()
+
+    def run(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        from_logits: bool,
+        logits: bool,
+        tolerance: float,
+        again: Callable[..., Tensor],
+        watch: Watch | None = None,
+    ) -> Tensor | None:
+        """Return the outputs (B, *shape), or None where plain torch has to compute them.
+
+        Args:
+            tensors: the inputs, each (B, *shape), all float32 or all float64.
+            from_logits: whether the inputs are log-odds and scores.
+            logits: whether logarithms are read of the outputs.
+            tolerance: how far from one the values of a group may sum up.
+            again: computes the same from the tensors in a way that can be differentiated twice.
+            watch: called in the backward pass if it finds nothing but zeros.
+        """
+        if tensors[0].is_cuda:
+            plan = self._complemented if logits and (self.logarithms == LOG_ODDS).any() else self
+            if plan is None or not plan._runs_on_cuda(logits):
+                return None
+            from latentgamma.engine.cuda import run_on_cuda
+
+            return run_on_cuda(
+                plan, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance,
+                again=again,
+            )  # fmt: skip
+        from latentgamma.engine import cpu as kernels
+        from latentgamma.engine.simd import TILE
+
+        kind, outputs = self.kind(logits), self.circuit.outputs
+        c, inputs = self.circuit.prepared.arrays, self.circuit.inputs
+        given = [array_of(tensor) for tensor in tensors]
+        batch = len(given[0])
+        values = np.empty((-(-batch // TILE), self.rows, TILE))
+        if len(self.constants.row):
+            values[:, self.constants.row] = self.constants.value[:, None]
+            some = self.constants.none >= 0
+            values[:, self.constants.none[some]] = 1 - self.constants.value[some, None]
+        for x, (row, none, width) in zip(given, self.groups, strict=True):
+            if not from_logits:
+                least = ROUNDED_COMPLEMENT if logits else 0.0
+                fine = kernels.load_values(x, width, row, none, values, tolerance, least)
+            elif width > 1:
+                fine = kernels.load_scores(x, width, row, values)
+            else:
+                fine = kernels.load_log_odds(x, row, none, values)
+            if not fine:
+                return None
+
+        def share(work: Callable[..., None], *tiles: np.ndarray) -> None:
+            run = partial(_on_tiles, work, c, inputs, tiles)
+            kernels.share_tiles(run, len(values), len(self.circuit.parts.indices))
+
+        share(kernels.fill_tiles, values)
+        out = np.empty((batch, len(kind)), given[0].dtype)
+        if self._fixed is not None:
+            out[:, self._fixed] = constant_outputs(
+                outputs[self._fixed], kind[self._fixed], out.dtype
+            )
+        read = kernels.read_outputs(values, outputs, self.complements, kind, out)
+        if read == NEED_COMPLEMENTS and self._complemented is not None:
+            return self._complemented.run(
+                tensors, from_logits=from_logits, logits=logits, tolerance=tolerance,
+                again=again, watch=watch,
+            )  # fmt: skip
+        if read != FILLED:
+            return None
+        result = torch.from_numpy(out.reshape(batch, *self.shape))
+        wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
+        if not wanted or not torch.is_grad_enabled():
+            return result
+
+        def gradients(grad_out: Tensor) -> list[Tensor]:
+            grads = np.empty(values.shape)
+            above = array_of(grad_out)
+            kernels.output_gradient(values, outputs, self.complements, kind, above, grads)
+            share(kernels.gradient_tiles, values, grads)
+            found, moves = [], False
+            for n in wanted:
+                row, none, width = self.groups[n]
+                slope = np.empty_like(given[n])
+                if not from_logits:
+                    moves |= kernels.value_gradient(grads, row, none, slope)
+                elif width > 1:
+                    moves |= kernels.score_gradient(values, grads, width, row, slope)
+                else:
+                    moves |= kernels.log_odds_gradient(given[n], grads, row, none, slope)
+                found.append(torch.from_numpy(slope))
+            if watch is not None and not moves and above.any():
+                watch()
+            return found
+
+        return differentiable(result, gradients, again, tensors)
+
+    @cached_property
+    def _fixed(self) -> np.ndarray | None:
+        """Which outputs are the same on every input; None if there is no such output."""
+        fixed: np.ndarray = self.circuit.outputs < 0
+        return fixed if fixed.any() else None
+
+
+def _on_tiles(
+    work: Callable[..., None], c: Any, inputs: int, tiles: Any, first: int, last: int
+) -> None:
+    work(first, last, c, inputs, *tiles)
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """Return a tensor (B, *shape) as an array (B, columns)."""
+    array: np.ndarray = tensor.detach().numpy() if tensor.requires_grad else tensor.numpy()
+    array = array if array.ndim == 2 else array.reshape(len(array), math.prod(array.shape[1:]))
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def differentiable(
+    result: Tensor,
+    gradients: Callable[[Tensor], list[Tensor]],
+    again: Callable[[Sequence[Tensor]], Tensor],
+    tensors: Sequence[Tensor],
+) -> Tensor:
+    """Return a result that was computed from tensors, with its gradient.
+
+    Args:
+        result: what code outside of torch has computed.
+        gradients: from the gradient of the result to those of the tensors that require one.
+        again: computes the same from the tensors in torch, for second derivatives.
+        tensors: the inputs.
+    """
+    return _Fused.apply(result, gradients, again, *tensors)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Fused(torch.autograd.Function):
+    """A result that is computed already, with a function for the gradients of some tensors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        result: Tensor,
+        gradients: Callable[[Tensor], list[Tensor]],
+        again: Callable[..., Tensor],
+        *tensors: Tensor,
+    ) -> Tensor:
+        # The result leads to ctx: keeping it there would be a cycle that only gc.collect() frees.
+        ctx.gradients, ctx.again = gradients, again
+        ctx.save_for_backward(*tensors)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
+        wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
+        found: Sequence[Tensor | None]
+        if torch.is_grad_enabled():  # create_graph=True: the gradient is to be differentiated
+            out = ctx.again(tensors).reshape(grad_out.shape)
+            found = torch.autograd.grad(out, wanted, grad_out, create_graph=True, allow_unused=True)
+        else:
+            parts = ctx.gradients(grad_out)
+            found = [part.reshape(t.shape) for part, t in zip(parts, wanted, strict=True)]
+        slopes = iter(found)
+        return None, None, None, *(next(slopes) if need else None for need in needed)
+
+
+def constant_outputs(outputs: np.ndarray, kind: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return what is read of outputs that are FALSE or TRUE."""
+    most = min(1e30, float(np.finfo(dtype).max) / 2)
+    ends = {  # by kind: FALSE, TRUE
+        VALUE: (0.0, 1.0),
+        LOG: (-np.inf, 0.0),
+        LOG_ODDS: (-most, most),
+    }
+    return np.array([ends[int(k)][-1 - int(n)] for n, k in zip(outputs, kind, strict=True)])
+
+
+def fuse_pass(
+    passed: SumProduct,
+    places: Sequence[np.ndarray],
+    widths: Sequence[int],
+    constants: tuple[np.ndarray, np.ndarray],
+    logarithms: np.ndarray,
+    shape: tuple[int, ...],
+    with_complements: Callable[[], FusedPass] | None,
+) -> FusedPass:
+    """Return the pass with a row for each input.
+
+    Args:
+        passed: What the pass computes.
+        places: The places of the columns of each tensor among the atoms of the variables.
+        widths: How many columns of a tensor form a group; 1 for independent facts.
+        constants: The places of inputs that are the same in every example, and their values.
+        logarithms: LOG or LOG_ODDS for each output.
+        shape: The shape of the outputs of one example.
+        with_complements: Makes the same pass with nodes for the negations of the outputs.
+    """
+    row: dict[int, int] = {}
+    none: dict[int, int] = {}
+    for n, (place, negated) in enumerate(
+        zip(passed.input_places.tolist(), passed.input_negated.tolist(), strict=True)
+    ):
+        (none if negated else row)[place] = n
+    rows = passed.circuit.nodes
+    for place in np.concatenate([*places, constants[0]]).tolist():
+        if place not in row:
+            row[place] = rows
+            rows += 1
+
+    def rows_of(some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        listed = some.tolist()
+        return (
+            np.array([row[place] for place in listed], np.int32),
+            np.array([none.get(place, -1) for place in listed], np.int32),
+        )
+
+    return FusedPass(
+        passed.circuit,
+        passed.complements,
+        tuple(
+            InputColumns(*rows_of(some), width) for some, width in zip(places, widths, strict=True)
+        ),
+        ConstantInputs(*rows_of(constants[0]), constants[1]),
+        rows,
+        logarithms,
+        shape,
+        with_complements,
+    )
