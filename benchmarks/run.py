@@ -42,6 +42,8 @@ BENCHMARKS = {
     "distributed": ("distributed", "rows", "several processes, the cost model, tables on Ray"),
     "decide": ("decide", "rows", "one decision and a million, beside plain Python and clingo"),
     "datasets": ("datasets", "rows", "programs written by other people"),
+    "requirements": ("requirements", "rows", "outputs that satisfy requirements, beside PiShield"),
+    "hierarchies": ("requirements", "hierarchies", "AU(PRC) by the recipe of C-HMCNN"),
 }
 
 
@@ -50,6 +52,7 @@ def main() -> int:
     parser.add_argument("name", choices=sorted(BENCHMARKS))
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
+    parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
     given = parser.parse_args()
     # Before numpy, numba and torch look at them.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -59,7 +62,8 @@ def main() -> int:
         # In another process: here nothing is imported but what a benchmark itself imports.
         subprocess.run([sys.executable, "-m", "latentgamma", "compile"], check=True)
     module, function, _ = BENCHMARKS[given.name]
-    rows = getattr(importlib.import_module(module), function)()
+    folder = [] if given.data is None else [given.data]
+    rows = getattr(importlib.import_module(module), function)(*folder)
     print(table(rows))
     if given.json:
         found = {"about": about(given.name, given.threads), "rows": rows}

@@ -426,6 +426,26 @@ def test_layers_are_modules(tmp_path: Path) -> None:
     assert lg.Requirements is Requirements
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("training", [True, False])
+def test_transforms_of_torch(training: bool) -> None:
+    req = Requirements.from_text(DRIVING)
+    layer = req.layer(method="exact").train(training)
+    x = torch.randn(6, len(req.labels), dtype=torch.float64, generator=torch.manual_seed(0))
+    expected = layer(x)
+    assert torch.allclose(torch.compile(layer, backend="aot_eager")(x), expected)
+    assert torch.allclose(torch.export.export(layer, (x,)).module()(x), expected)
+    assert torch.allclose(torch.func.vmap(lambda row: layer(row[None])[0])(x), expected)
+    whole = torch.func.jacrev(layer)(x[0])
+    for i in range(len(req.labels)):
+        given = x[0].clone().requires_grad_()
+        (slope,) = torch.autograd.grad(layer(given)[i], given)
+        assert torch.allclose(whole[i], slope)
+    if training:
+        given = x[:2].clone().requires_grad_()
+        assert torch.autograd.gradgradcheck(layer, given)
+
+
 def test_no_requirements_change_nothing() -> None:
     x = torch.randn(3, 2)
     for text in ("", "a or not a\nb or not b"):

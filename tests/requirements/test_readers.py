@@ -6,11 +6,12 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import latentgamma as lg
 from latentgamma import Requirements
 from latentgamma.errors import ArgumentError, DataError, FactsError, ParseError, ProgramError
-from random_requirements import DRIVING, random_requirements
+from random_requirements import DRIVING, random_requirements, worlds
 
 PETS = ":- cat, dog.\ncat ; dog :- pet.\n-wild :- pet."
 
@@ -86,6 +87,9 @@ def test_hierarchies_from_edges_graphs_files(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
     path.write_text("".join(f"{a},{b}\n" for a, b in edges))
     assert Requirements.from_edges(path) == req
+    path.write_text("parent,child\n" + "".join(f"{b},{a}\n" for a, b in edges))
+    assert Requirements.from_edges(path) == req
+    assert Requirements.load(path).lines.tolist() == [2, 3, 4]
     assert set(Requirements.from_networkx(nx.DiGraph(edges)).labels) == set(req.labels)
     with pytest.raises(ArgumentError, match="edges are pairs"):
         Requirements.from_edges([("a", "b", "c")])
@@ -209,3 +213,25 @@ def test_mistakes_in_arguments() -> None:
         Requirements.from_text("a :- b.").layer("ab")
     with pytest.raises(IndexError, match="requirement 3 of 1"):
         Requirements.from_text("a :- b.")[3]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_reports_are_true_of_all_models(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    req = random_requirements(np.random.default_rng(seed), 6)
+    models, found = worlds(req), req.report()
+    assert found.satisfiable == (len(models) > 0)
+    if found.conflict:
+        assert len(worlds(req.subset(found.conflict))) == 0
+        smaller = [found.conflict[:k] + found.conflict[k + 1 :] for k in range(len(found.conflict))]
+        assert all(len(worlds(req.subset(chosen))) for chosen in smaller)
+        return
+    for names, value in ((found.always_true, 1), (found.always_false, 0)):
+        same = [req.labels[i] for i in range(len(req.labels)) if (models[:, i] == value).all()]
+        assert [name for name in same if name not in found.free] == list(names)
+    kept = [c for c in range(len(req)) if c not in found.redundant]
+    assert torch.equal(worlds(req.subset(kept)), models)
+    for c in kept:
+        assert len(worlds(req.subset([k for k in kept if k != c]))) > len(models)
+    monkeypatch.setattr("latentgamma.requirements.report._MOST_COMPARED", 0)
+    quick = [c for c in range(len(req)) if c not in req.report().redundant]
+    assert torch.equal(worlds(req.subset(quick)), models)

@@ -33,6 +33,7 @@ def compile_all(args: argparse.Namespace) -> int:
         _run_logic()
         _run_operator()
         _run_layers()
+        _run_requirements()
     finally:
         compilation.forced = None
         compilation.on_compile.remove(compiled.append)
@@ -99,3 +100,14 @@ def _run_layers() -> None:
                     program, groups, ["h", "i"], semantics="probability", from_logits=logits
                 )
                 layer(given if logits else given / 1.5, logits=logits).sum().backward()
+
+
+def _run_requirements() -> None:
+    import torch
+
+    import latentgamma as lg
+
+    layer = lg.Requirements.from_text(":- a, b. c ; d :- a.").layer()
+    given = torch.zeros(2, 4, requires_grad=True)
+    (layer(given).sum() + layer.loss(given, torch.zeros(2, 4))).backward()
+    layer.eval()(given.detach())

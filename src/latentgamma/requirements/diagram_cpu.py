@@ -5,6 +5,7 @@ A row holds one node, branch or label for all examples of a tile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -365,7 +366,7 @@ def _best_of_tiles(
             _store(h, odds, tile)
 
 
-def _run(kernel: Any, structure: tuple[Tensor, ...], batch: int, before: Any, after: Any) -> None:
+def _run(kernel: Any, structure: Sequence[Tensor], batch: int, before: Any, after: Any) -> None:
     """Run a kernel over all tiles, on the threads of torch."""
     arrays = [part.numpy() for part in structure]
     tiles = -(-batch // TILE)
@@ -376,7 +377,7 @@ def _run(kernel: Any, structure: tuple[Tensor, ...], batch: int, before: Any, af
     )
 
 
-def marginals(x: Tensor, structure: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+def marginals(x: Tensor, structure: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L) of log-odds (B, L)."""
     B, L = x.shape
     out = np.zeros(B), np.empty((B, L)), np.empty((B, L))
@@ -384,7 +385,7 @@ def marginals(x: Tensor, structure: tuple[Tensor, ...]) -> tuple[Tensor, Tensor,
     return torch.from_numpy(out[0]), torch.from_numpy(out[1]), torch.from_numpy(out[2])
 
 
-def marginals_backward(x: Tensor, grad: Tensor, structure: tuple[Tensor, ...]) -> Tensor:
+def marginals_backward(x: Tensor, grad: Tensor, structure: Sequence[Tensor]) -> Tensor:
     """Return the gradient of the inputs of `marginals` from that of the log-odds."""
     out = np.empty(x.shape)
     given = [x.detach().contiguous().numpy(), grad.detach().contiguous().numpy()]
@@ -392,7 +393,7 @@ def marginals_backward(x: Tensor, grad: Tensor, structure: tuple[Tensor, ...]) -
     return torch.from_numpy(out)
 
 
-def best(x: Tensor, structure: tuple[Tensor, ...], *, scores: bool) -> tuple[Tensor, Tensor]:
+def best(x: Tensor, structure: Sequence[Tensor], *, scores: bool) -> tuple[Tensor, Tensor]:
     """Return the max-marginals (B, L), if they are asked for, and the best model (B, L)."""
     B, L = x.shape
     out = np.empty((B if scores else 0, L)), np.zeros((B, L), np.bool_)

@@ -11,13 +11,12 @@ defined here, in plain torch: any device, every transform of torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from latentgamma.engine.tensors import are_plain
 from latentgamma.requirements.diagram import Diagram
@@ -57,35 +56,32 @@ class DiagramPasses(nn.Module):
         arrays = {name: getattr(self, name).cpu().numpy().copy() for name in _STRUCTURE}
         return Diagram(self.labels, level_ptr=np.asarray(self._levels, np.int32), **arrays)
 
-    def _structure(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, name) for name in _STRUCTURE)
+    def _structure(self) -> list[Tensor]:
+        return [getattr(self, name) for name in _STRUCTURE]
 
     def _fast(self, x: Tensor) -> bool:
-        return self.compiled and x.device.type == "cpu" and are_plain(x)
-
-    def _marginals(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = _Marginals.apply(x, self._structure())  # type: ignore[no-untyped-call]
-        return found
+        """Whether the compiled loops can run: not under torch.func or in forward mode."""
+        if not self.compiled or x.device.type != "cpu":
+            return False
+        return torch.compiler.is_compiling() or are_plain(x)
 
     def log_partition(self, x: Tensor) -> Tensor:
         """Return log P(C) of independent labels with these log-odds. (B, L) -> (B,)."""
         wide = _wide(x)
-        if self._fast(wide) and not torch.compiler.is_compiling():
-            return self._marginals(wide)[0].to(x.dtype)
-        return self._sum(_log_probabilities(wide)).to(x.dtype)
+        if self._fast(wide):
+            found: tuple[Tensor, ...] = diagram_marginals(wide, self._structure(), self._levels)
+        else:
+            found = self._sums(wide)
+        return found[0].to(x.dtype)
 
     def marginals(self, x: Tensor) -> Tensor:
         """Return the log-odds of P(a | C) for every label. (B, L) -> (B, L)."""
         wide = _wide(x)
-        if self._fast(wide) and not torch.compiler.is_compiling():
-            return self._marginals(wide)[1].to(x.dtype)
-        with torch.enable_grad():
-            w = _log_probabilities(wide)
-            w = w if w.requires_grad else w.requires_grad_()
-            keep = x.requires_grad
-            (p,) = torch.autograd.grad(self._sum(w).sum(), w, create_graph=keep)
-        p = p.clamp(min=_LEAST).log()
-        return (p[..., 1] - p[..., 0]).to(x.dtype)
+        if self._fast(wide):
+            found: tuple[Tensor, ...] = diagram_marginals(wide, self._structure(), self._levels)
+        else:
+            found = self._sums(wide)
+        return found[2].to(x.dtype)
 
     def best(self, x: Tensor, *, scores: bool = True) -> tuple[Tensor, Tensor]:
         """Return the max-marginals and the best model of log-odds. (B, L) -> (B, L), (B, L).
@@ -96,9 +92,7 @@ class DiagramPasses(nn.Module):
         wide = _wide(x)
         needs_grad = scores and torch.is_grad_enabled() and x.requires_grad
         if self._fast(wide) and not needs_grad:
-            from latentgamma.requirements import diagram_cpu
-
-            odds, model = diagram_cpu.best(wide, self._structure(), scores=scores)
+            odds, model = diagram_best(wide.detach(), self._structure(), scores)
         else:
             odds, model = self._best(wide)
         return (_with_sign(odds, model, x.dtype) if scores else odds), model
@@ -126,15 +120,34 @@ class DiagramPasses(nn.Module):
         total = w[:, label].flatten(1).index_add(1, row, v[:, child])
         return torch.where(self.open[b].bool(), total, never).reshape(len(w), -1, 2)
 
-    def _sum(self, w: Tensor) -> Tensor:
-        """Return log P(C) from the log-probabilities of both signs, (B, L, 2)."""
-        free_value = torch.logsumexp(w, -1)
-        v = w.new_zeros(w.shape[0], 0)
-        for b, row, child, free_row, free in self._branches():
+    def _sums(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L)."""
+        B, L = x.shape
+        w = torch.stack([nn.functional.logsigmoid(-x), nn.functional.logsigmoid(x)], -1)
+        v = x.new_zeros(B, 0)
+        levels, shares = list(self._branches()), []
+        for b, row, child, _, _ in levels:  # up: the log-probability of each node
             total = self._totals(w, v, b, row, child, -torch.inf)
-            total = total.flatten(1).index_add(1, free_row, free_value[:, free])
-            v = torch.cat([v, torch.logsumexp(total.reshape(len(w), -1, 2), -1)], 1)
-        return v[:, self.root.long()].sum(1)
+            value = torch.logsumexp(total, -1)
+            shares.append((total - value[..., None]).exp().flatten(1))
+            v = torch.cat([v, value], 1)
+        # Down: the probability of each node given C, of each decided sign, and of being free.
+        flow = torch.zeros_like(v).index_fill(1, self.root.long(), 1.0)
+        sign, free_flow = x.new_zeros(B, 2 * L), x.new_zeros(B, L)
+        for (b, row, child, free_row, free), share in zip(
+            reversed(levels), reversed(shares), strict=True
+        ):
+            nodes = slice(b.start // 2, b.stop // 2)
+            through = flow[:, nodes].repeat_interleave(2, 1) * share  # (B, 2n)
+            place = (
+                2 * self.label[nodes].long()[:, None] + torch.arange(2, device=x.device)
+            ).flatten()
+            sign = sign.index_add(1, place, through)
+            flow = flow.index_add(1, child, through[:, row])
+            free_flow = free_flow.index_add(1, free, through[:, free_row])
+        p = sign.reshape(B, L, 2) + free_flow[..., None] * w.exp()
+        logs = p.clamp(min=_LEAST).log()
+        return v[:, self.root.long()].sum(1), p[..., 1], logs[..., 1] - logs[..., 0]
 
     def _best(self, x: Tensor) -> tuple[Tensor, Tensor]:
         B, L = x.shape
@@ -193,10 +206,6 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.float64).clamp(-_LARGEST, _LARGEST)
 
 
-def _log_probabilities(x: Tensor) -> Tensor:
-    return torch.stack([nn.functional.logsigmoid(-x), nn.functional.logsigmoid(x)], -1)
-
-
 def _with_sign(odds: Tensor, model: Tensor, dtype: torch.dtype) -> Tensor:
     """Return scores in a dtype, none of them 0 or infinite, with the signs of the model."""
     kind = torch.finfo(dtype)
@@ -207,27 +216,83 @@ def _with_sign(odds: Tensor, model: Tensor, dtype: torch.dtype) -> Tensor:
     return given + (held - given).detach() if given.requires_grad else held
 
 
-class _Marginals(torch.autograd.Function):
-    """log P(C) and the log-odds of P(a | C), by compiled loops."""
+# ---- The compiled loops as operations of torch, which torch.compile and torch.export know
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, structure: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        from latentgamma.requirements import diagram_cpu
 
-        total, share, odds = diagram_cpu.marginals(x, structure)
-        ctx.save_for_backward(x, share)
-        ctx.structure = structure
-        return total, odds
+@torch.library.custom_op("latentgamma::diagram_marginals", mutates_args=())
+def diagram_marginals(
+    x: Tensor, structure: Sequence[Tensor], levels: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L)."""
+    from latentgamma.requirements import diagram_cpu
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_total: Tensor | None, grad_odds: Tensor | None) -> Any:
-        from latentgamma.requirements import diagram_cpu
+    return diagram_cpu.marginals(x, structure)
 
-        x, share = ctx.saved_tensors
-        slope = torch.zeros_like(x)
-        if grad_total is not None:  # P(a | C) = σ(h_a) + ∂ log P(C) / ∂h_a
-            slope += grad_total[:, None] * (share - torch.sigmoid(x))
-        if grad_odds is not None and bool(grad_odds.any()):
-            slope += diagram_cpu.marginals_backward(x, grad_odds, ctx.structure)
-        return slope, None
+
+@diagram_marginals.register_fake
+def _(
+    x: Tensor, structure: Sequence[Tensor], levels: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape[0]), torch.empty_like(x), torch.empty_like(x)
+
+
+@torch.library.custom_op("latentgamma::diagram_marginals_backward", mutates_args=())
+def diagram_marginals_backward(x: Tensor, grad: Tensor, structure: Sequence[Tensor]) -> Tensor:
+    """Return the gradient of the inputs from that of the log-odds of P(a | C)."""
+    from latentgamma.requirements import diagram_cpu
+
+    return diagram_cpu.marginals_backward(x, grad, structure)
+
+
+@diagram_marginals_backward.register_fake
+def _(x: Tensor, grad: Tensor, structure: Sequence[Tensor]) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("latentgamma::diagram_best", mutates_args=())
+def diagram_best(x: Tensor, structure: Sequence[Tensor], scores: bool) -> tuple[Tensor, Tensor]:
+    """Return the max-marginals, none if they are not asked for, and the best model, (B, L) each."""
+    from latentgamma.requirements import diagram_cpu
+
+    return diagram_cpu.best(x, structure, scores=scores)
+
+
+@diagram_best.register_fake
+def _(x: Tensor, structure: Sequence[Tensor], scores: bool) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape if scores else (0, x.shape[1])), torch.empty_like(
+        x, dtype=torch.bool
+    )
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, structure, ctx.levels = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, output[1], *structure)
+
+
+def _backward(
+    ctx: Any, total: Tensor | None, share: Tensor | None, odds: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    x, p, *structure = ctx.saved_tensors
+    none = [None] * len(structure), None
+    again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    if share is not None or again:  # in plain torch, which can be differentiated once more
+        arrays = {name: part.numpy() for name, part in zip(_STRUCTURE, structure, strict=True)}
+        diagram = Diagram(x.shape[1], level_ptr=np.asarray(ctx.levels, np.int32), **arrays)
+        with torch.enable_grad():
+            found = DiagramPasses(diagram, compiled=False)._sums(x)
+            pairs = [
+                (f, g) for f, g in zip(found, (total, share, odds), strict=True) if g is not None
+            ]
+            value = sum(((f * g).sum() for f, g in pairs), x.new_zeros(()))
+            (slope,) = torch.autograd.grad(value, x, create_graph=again)
+        return slope, *none  # type: ignore[return-value]
+    slope = torch.zeros_like(x)
+    if total is not None:  # P(a | C) = σ(h_a) + ∂ log P(C) / ∂h_a
+        slope = slope + total[:, None] * (p - torch.sigmoid(x))
+    if odds is not None:
+        slope = slope + diagram_marginals_backward(x, odds.contiguous(), structure)
+    return slope, *none  # type: ignore[return-value]
+
+
+diagram_marginals.register_autograd(_backward, setup_context=_keep_for_backward)

@@ -253,7 +253,7 @@ def _numbered(labels: Sequence[str] | int | None, least: int, prefix: str) -> li
 def read_edges(edges: Any, order: EdgeOrder) -> ClauseList:
     """Return 'a child implies its parent' for pairs, or for the lines of a CSV or TSV file."""
     one_of("order", order, ("child parent", "parent child"))
-    path, pairs = "<edges>", edges
+    path, pairs, first = "<edges>", edges, 1
     if isinstance(edges, (str, os.PathLike)):
         text, path = source_text(edges, is_text="\n" in os.fsdecode(edges))
         dialect = "\t" if "\t" in text.partition("\n")[0] else ","
@@ -262,9 +262,13 @@ def read_edges(edges: Any, order: EdgeOrder) -> ClauseList:
             for row in csv.reader(text.splitlines(), delimiter=dialect)
             if row
         ]
+        head = [cell.lower() for cell in pairs[0]] if pairs else []
+        if sorted(head) == ["child", "parent"]:
+            order = "child parent" if head[0] == "child" else "parent child"
+            pairs, first = pairs[1:], 2
     found = ClauseList(path)
     try:
-        for number, pair in enumerate(pairs, 1):
+        for number, pair in enumerate(pairs, first):
             child, parent = pair if order == "child parent" else reversed(pair)
             found.add([found.label(str(parent))], [found.label(str(child))], number)
     except (TypeError, ValueError):

@@ -183,7 +183,8 @@ class Requirements(Displayed, Immutable):
         animal :- dog.
 
         Args:
-            edges: pairs of names, or the path of a CSV or TSV file of two columns.
+            edges: pairs of names, or the path of a CSV or TSV file of two columns; a first line
+                `child,parent` or `parent,child` says the order.
             order: "child parent" or "parent child": which comes first in a pair.
             labels: as in `from_text`.
 
@@ -538,6 +539,9 @@ class Requirements(Displayed, Immutable):
 
     def report(self) -> Report:
         r"""Return what is wrong with the requirements, or superfluous: needs `python-sat`.
+
+        Beyond 5,000 requirements, one is called redundant only if it follows from those before it
+        by unit propagation.
 
         >>> print(Requirements.from_text("a :- b.\nb :- c.\na :- c.\n:- d.").report())
         4 labels, 4 requirements, satisfiable
