@@ -505,6 +505,7 @@ def _data_parallel_makers() -> dict[str, Callable[[], nn.Module]]:
     }
     for form in ("sparse", "dense"):
         made[form] = partial(random_model, PROGRAMS["random"], form=form, seed=14)
+    made["kernel"] = partial(random_model, lg.generators.chain(80), form="sparse", seed=14)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import threading
@@ -255,7 +256,7 @@ def read(
     raw, gain, gate = _raw(rows, parameters)
     kind = np.float32 if dtype == torch.float32 else np.float64
     sizes = (rows.R, rows.R, len(bodies.member), rows.R, len(heads.member))
-    offset = _array(parameters.offset).astype(kind)
+    offset = _memory(parameters.offset).astype(kind)
     out = CoefficientArrays._make([*(np.empty(size, kind) for size in sizes), offset])
     limits = _limits(parameters.threshold.dtype)
 
@@ -325,10 +326,22 @@ def _views(rows: LiteralRows, parameters: Parameters) -> RuleParameters:
     cached = rows.kernel_form.get("cpu parameters")
     if cached is not None and cached[0] == key:  # type: ignore[index]
         return cached[1]  # type: ignore[index,no-any-return]
-    views = RuleParameters(*(_array(x) for x in parameters[:7]))
+    views = RuleParameters(*map(_memory, parameters[:7]))
     if all(x.is_contiguous() for x in parameters[:7]):  # otherwise they are copies
         rows.kernel_form["cpu parameters"] = key, views
     return views
+
+
+def _memory(tensor: Tensor) -> Array:
+    """Return the values of a parameter: a view that does not keep FSDP from freeing its memory.
+
+    It is valid as long as a tensor has this memory.
+    """
+    if not tensor.is_contiguous() or not tensor.numel():
+        return np.ascontiguousarray(tensor.detach().clone().numpy())
+    kind = "float32" if tensor.dtype == torch.float32 else "float64"
+    memory: Any = (ctypes.c_byte * tensor.nbytes).from_address(tensor.data_ptr())
+    return np.frombuffer(memory, kind).reshape(tensor.shape)
 
 
 def _softplus(x: float) -> float:
