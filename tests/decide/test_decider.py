@@ -248,7 +248,8 @@ def test_requirements_are_reported_with_their_facts() -> None:
         ({"age": [3]}, r"^'age' is \[3\]"),
         ({"country": 49}, r"^'country' is 49 \(int\), but the rules compare it with texts"),
         ({"guardian": "yes"}, "^'guardian' is 'yes'; a fact is true or false"),
-        ({"guardian": 0.5}, "^'guardian' is 0.5"),
+        ({"guardian": 1.5}, "^'guardian' is 1.5"),
+        ({"guardian": -1}, "^'guardian' is -1"),
         ([1, 2], "^a request is a dictionary, a dataclass or a row, not list"),
         (None, "^a request is a dictionary"),
     ],
@@ -340,6 +341,39 @@ def test_files(tmp_path: Path) -> None:
     for name in ("bad.parquet", "bad.csv", "less.csv", "none.csv", "x.xls"):
         with pytest.raises(DataError):
             list(decider.many(tmp_path / name))  # type: ignore[arg-type]
+
+
+def test_uncertain_facts_give_probabilities() -> None:
+    decider = lg.Decider(
+        "ok :- 2 { a; b; not c; x > 1 }. both :- ok, a. both :- a, b.", ["ok", "both"]
+    )
+    soft = {"a": 0.3, "b": 0.8, "c": 0.4}
+    decision = decider({**soft, "x": 3})
+    expected = dict.fromkeys(decider.questions, 0.0)
+    for world in product([False, True], repeat=3):
+        chance = 1.0
+        for (_, p), true in zip(soft.items(), world, strict=True):
+            chance *= p if true else 1 - p
+        answers = decider({**dict(zip(soft, world, strict=True)), "x": 3}).answers
+        for name, answer in answers.items():
+            expected[name] += chance * answer
+    assert decision.probability == pytest.approx(expected)
+    assert decision.answers == decider({"b": True, "x": 3}).answers  # above one half is true
+    assert decider({"a": 1.0, "b": 0}).probability is None
+    assert json.loads(decision.to_json())["probability"] == pytest.approx(expected)
+    wide = lg.Decider("p :- " + ", ".join(f"f{n}" for n in range(30)) + ".", "p")
+    with pytest.raises(DataError, match="30 uncertain facts"):
+        _ = wide({f"f{n}": 0.5 for n in range(30)}).probability
+
+
+def test_a_grounded_program_decides() -> None:
+    program = lg.datalog.ground(
+        "% @rule P\nmay(X) :- member(X), not banned(X).  member(a). member(b). #external banned(X) : member(X)."
+    )
+    decider = lg.Decider(program, ["may(a)", "may(b)"])
+    decision = decider({"banned(a)": True})
+    assert decision.answers == {"may(a)": False, "may(b)": True}
+    assert "by P, line 2 with X=b" in str(decision.proof["may(b)"])
 
 
 def test_a_single_decision_imports_neither_torch_nor_numba() -> None:

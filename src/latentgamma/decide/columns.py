@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._text import shortened
 from latentgamma.errors import DataError, ProgramError
 from latentgamma.program.conditions import Condition, column_value, is_missing, wrong_kind
-from latentgamma.program.names import Constant, constant_text, quote
+from latentgamma.program.names import Constant
 
 # From here on whole numbers are compared as floating-point numbers, as in whole columns.
 _LARGE = 2**53
+_INFINITE = float("inf")
+# Constants of a column that are compared one after another; more are searched.
+_MOST_COMPARED = 6
 
 
 class Column:
@@ -80,6 +84,8 @@ class Column:
         points, masks = self.points, self.masks
 
         def checked(value: Any) -> int:
+            if type(value) is int and not self.text and -_LARGE < value < _LARGE:
+                return masks[bisect_left(points, value) + bisect_right(points, value)]
             region = self.region(value)
             return self.missing if region is None else masks[region]
 
@@ -95,13 +101,12 @@ class Column:
         if self.text:
             return checked
 
-        def read_number(value: Any) -> int:
-            kind = type(value)
-            if (kind is float or kind is int) and -_LARGE < value < _LARGE:  # not NaN
+        def find_number(value: Any) -> int:
+            if type(value) is float and -_INFINITE <= value <= _INFINITE:  # not NaN
                 return masks[bisect_left(points, value) + bisect_right(points, value)]
             return checked(value)
 
-        return read_number
+        return find_number
 
     def region(self, value: Any) -> int | None:
         """Return the region of a value; None if it is missing."""
@@ -118,19 +123,56 @@ class Column:
         return column_value(self.name, value, text=self.text)
 
 
+def compile_columns(columns: Iterable[Column]) -> Callable[[Mapping[str, Any]], int]:
+    """Return the function from a request to the bits of all conditions that hold.
+
+    It is one straight piece of code: for each column the value, and comparisons with its constants.
+    Only numbers are written into the code; names and readers are passed to it.
+    """
+    lines = ["def read(request):", "    get, state = request.get, 0"]
+    scope: dict[str, Any] = {}
+    for n, column in enumerate(columns):
+        scope[f"name{n}"], scope[f"read{n}"] = column.name, column.reader()
+        lines.append(f"    value = get(name{n})")
+        if column.text is False and len(column.points) <= _MOST_COMPARED:
+            lines.append("    if type(value) is float:")
+            for place, point in enumerate(column.points):
+                word = "elif" if place else "if"
+                lines.append(
+                    f"        {word} value < {point!r}: state |= {column.masks[2 * place]}"
+                )
+                lines.append(
+                    f"        elif value == {point!r}: state |= {column.masks[2 * place + 1]}"
+                )
+            lines.append(f"        elif value > {column.points[-1]!r}: state |= {column.masks[-1]}")
+            lines.append(f"        else: state |= {column.missing}")  # NaN
+            lines.append(f"    elif value is not None: state |= read{n}(value)")
+        else:
+            lines.append(f"    if value is not None: state |= read{n}(value)")
+        if column.missing:
+            lines.append(f"    else: state |= {column.missing}")
+    lines.append("    return state")
+    lines[0] = f"def read(request, {', '.join(f'{name}={name}' for name in scope)}):"
+    exec("\n".join(lines), scope)
+    read: Callable[[Mapping[str, Any]], int] = scope["read"]
+    return read
+
+
 def fact_value(name: str, value: Any) -> bool:
-    """Return whether a request states a fact; a missing value does not.
+    """Return whether a request states a fact: true, 1 or a probability above one half.
 
     Raises:
-        DataError: if it is neither true nor false.
+        DataError: if it is neither true nor false, nor a number from 0 to 1.
     """
     if value is True or value is False or value is None:
         return value is True
-    if is_missing(value):
-        return False
-    if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, float)) and value in (0, 1)):
-        return bool(value)
-    raise DataError(f"{name!r} is {value!r}; a fact is true or false")
+    if isinstance(value, (bool, np.bool_)) or is_missing(value):
+        return bool(value) and not is_missing(value)
+    if isinstance(value, (int, float, np.integer, np.floating)) and 0 <= value <= 1:
+        return bool(value > 0.5)
+    raise DataError(
+        f"{name!r} is {shortened(repr(value))}; a fact is true or false, or a probability"
+    )
 
 
 def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:
@@ -164,7 +206,11 @@ def from_text(column: Column | None, name: str, text: str) -> Any:
     if column is None:
         known = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
         if cell.lower() not in known:
-            raise DataError(f"{name!r} is {cell!r}; a fact is true or false")
+            try:
+                return float(cell)
+            except ValueError:
+                shown = shortened(repr(cell))
+                raise DataError(f"{name!r} is {shown}; a fact is true or false") from None
         return known[cell.lower()]
     if column.text or column.text is None:
         return cell
@@ -172,13 +218,3 @@ def from_text(column: Column | None, name: str, text: str) -> Any:
         return float(cell) if any(c in cell for c in ".eEnN") else int(cell)
     except ValueError:
         raise wrong_kind(name, cell, text=False) from None
-
-
-def value_text(name: str, value: Any) -> str:
-    """Return what a value is, as a proof shows it: 'age is 17'."""
-    if is_missing(value):
-        return f"{quote(name)} is missing"
-    shown = constant_text(value) if isinstance(value, (str, int, float)) else str(value)
-    if isinstance(value, bool):
-        shown = "true" if value else "false"
-    return f"{quote(name)} is {shown}"

@@ -17,20 +17,30 @@ import numpy.typing as npt
 
 from latentgamma._arguments import one_of
 from latentgamma._text import listing
-from latentgamma.decide.columns import Column, fact_column, fact_value, value_text
+from latentgamma.decide.columns import Column, compile_columns, fact_column, fact_value
 from latentgamma.decide.requests import check_columns, read_requests
 from latentgamma.errors import DataError, ProgramError
-from latentgamma.logic.proof import Derivation, absent_leaves, atoms_needed, derivation, proof_step
+from latentgamma.logic.proof import (
+    Absent,
+    Derivation,
+    ProofStep,
+    absent_leaves,
+    derivation,
+    proof_step,
+)
 from latentgamma.logic.why_not import why_not
-from latentgamma.program.conditions import condition_masks, is_missing
+from latentgamma.program.conditions import condition_masks, is_missing, value_text
+from latentgamma.program.counting import counts_of
 from latentgamma.program.facts import atom_index
 from latentgamma.program.graph import rule_order, rules_deriving
-from latentgamma.program.names import constant_text, quote, split_count
+from latentgamma.program.names import constant_text, quote
 from latentgamma.program.program import Program, require_program
 
 #: Requests that are tried, in the search for the smallest change, before the search gives up.
 _MOST_TRIED = 20_000
 
+# Facts with probabilities, over all of whose worlds the questions are summed.
+_MOST_UNCERTAIN = 20
 # Rows whose conditions are evaluated together, a multiple of 64: their values stay in the cache.
 _CHUNK = 1 << 15
 
@@ -72,6 +82,11 @@ SCHEMA: dict[str, Any] = {
             "description": "SHA-256 of the program, the questions and the request",
             "type": "string",
             "pattern": "^[0-9a-f]{64}$",
+        },
+        "probability": {
+            "description": "for each question its probability, if facts have probabilities",
+            "type": "object",
+            "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1},
         },
         "proof": {
             "description": "for each question that follows its proof, premises first",
@@ -215,34 +230,55 @@ class Decision:
         return {name: self._proof(name) for name, answer in self.answers.items() if answer}
 
     def _proof(self, question: str) -> Derivation:
-        program = self._decider.program
-        state, given = (_bits(bits, program.M) for bits in (self._state, self._given))
+        decider, program = self._decider, self._decider.program
+        goal = program.index[question]
         if program.origin is not None:
-            found = derivation(program, given, question)
+            found = derivation(program, _bits(self._given, program.M), goal)
             assert found is not None
             return found
-        reasons = np.full(program.M, -1, np.int32)
-        order = np.where(given, 0, -1)
-        depth = [0] * program.M
-        for n, (new, rule) in enumerate(self._fired, 1):
-            body = program.literals_of(rule.number).tolist()
-            level = 1 + max((depth[b] for b in body if b >= 0), default=0)
+        wanted, used = 1 << goal, []
+        for new, rule in reversed(self._fired):
+            if new & wanted:
+                used.append((new & wanted, rule))
+                wanted |= rule.positive
+        steps = [self._given_step(i) for i in _positions(wanted & self._given)]
+        reasons = _Reasons()
+        for bits, rule in reversed(used):
             for head in rule.head_atoms:
-                if new >> head & 1:
-                    reasons[head], order[head], depth[head] = rule.number, n, level
-        goal = program.index[question]
-        atoms = [i for i in atoms_needed(program, reasons, goal) if not program.auxiliary[i]]
-        steps = tuple(
-            self._with_value(proof_step(program, reasons, i))
-            for i in sorted(atoms, key=lambda i: (order[i], i))
-        )
-        leaves = absent_leaves(program, steps, state)
-        facts = program.names(given) if leaves else frozenset()
-        return Derivation(program, question, depth[goal], steps, leaves, facts)
+                if bits >> head & 1:
+                    reasons[head] = rule.number
+                    if head not in decider._hidden:
+                        steps.append(self._step(reasons, head))
+        depth: dict[str, int] = {}
+        for step in steps:
+            below = max([depth[name] for name in step.premises], default=0)
+            derived = step.rule is not None or step.needed is not None
+            depth[step.atom] = below + derived
+        leaves: tuple[Absent, ...] = ()
+        facts: frozenset[str] = frozenset()
+        if any(step.negated for step in steps):
+            leaves = absent_leaves(program, steps, _bits(self._state, program.M))
+            facts = frozenset([program.atoms[i] for i in _positions(self._given)])
+        return Derivation(program, question, depth[question], tuple(steps), leaves, facts)
 
-    def _with_value(self, step: Any) -> Any:
-        value = self._value(step.atom) if step.rule is None else ""
-        return dataclasses.replace(step, value=value) if value else step
+    def _given_step(self, atom: int) -> ProofStep:
+        name = self._decider.program.atoms[atom]
+        condition = self._decider.program.conditions.get(name)
+        if condition is None:
+            return ProofStep(name, None, ())
+        return ProofStep(
+            name, None, (), value=(condition.column, self.request.get(condition.column))
+        )
+
+    def _step(self, reasons: _Reasons, atom: int) -> ProofStep:
+        decider, rule = self._decider, reasons[atom]
+        if atom in decider._counts:
+            return proof_step(decider.program, reasons, atom)
+        # The step of a rule is the same in every proof.
+        step = decider._steps.get((rule, atom))
+        if step is None:
+            step = decider._steps[rule, atom] = proof_step(decider.program, reasons, atom)
+        return step
 
     @cached_property
     def missing(self) -> dict[str, tuple[Change, ...] | None]:
@@ -253,6 +289,18 @@ class Decision:
         """
         false = [name for name, answer in self.answers.items() if not answer]
         return {name: self._decider._smallest_change(self, name) for name in false}
+
+    @cached_property
+    def probability(self) -> dict[str, float] | None:
+        """For each question its probability, if the request gives facts with probabilities.
+
+        The facts are independent, and the sum over all their worlds is exact. None if every fact is
+        certain.
+
+        Raises:
+            DataError: if the questions depend on more than 20 uncertain facts.
+        """
+        return self._decider._probability(self)
 
     @cached_property
     def digest(self) -> str:
@@ -280,6 +328,8 @@ class Decision:
             ],
             "digest": self.digest,
         }
+        if self.probability is not None:
+            found["probability"] = self.probability
         if proof:
             found["proof"] = {name: tree.to_dict() for name, tree in self.proof.items()}
         if missing:
@@ -315,6 +365,13 @@ class Decision:
         return "\n".join([*parts, *map(str, self.violated)])
 
 
+class _Reasons(dict[int, int]):
+    """The rule that derives each atom; −1 for an atom that is given."""
+
+    def __missing__(self, atom: int) -> int:
+        return -1
+
+
 class _Rule(NamedTuple):
     """A rule as masks of bits, one for each atom."""
 
@@ -330,7 +387,8 @@ class Decider:
 
     A request says what the values of columns are, which the conditions of the program compare, and
     which facts hold. What it does not say is missing: every comparison with a missing value is
-    false, and so is a fact.
+    false, and so is a fact. A fact may have a probability; it then counts as true above one half,
+    and `Decision.probability` has the probability of each answer.
 
     >>> decider = Decider('''
     ...     % @rule R1: Art. 3
@@ -387,15 +445,14 @@ class Decider:
         self._required = sum(1 << program.index[name] for name in program.requirements)
         self.columns = self._find_columns()
         self._plan = self._prepare({*goals, *map(program.index.get, program.requirements)})
+        self._hidden = frozenset(np.flatnonzero(program.auxiliary).tolist())
+        self._counts = frozenset(counts_of(program))
+        self._steps: dict[tuple[int, int], ProofStep] = {}
         self._rule_names = [self._rule_name(j) for j in range(program.R)]
         self.facts = self._find_facts()
-        self._inputs: dict[str, Any] = {
-            **{name: column.reader() for name, column in self.columns.items()},
-            **{name: _FactInput(name, 1 << program.index[name]) for name in self.facts},
-        }
-        self._absent = {
-            name: column.missing for name, column in self.columns.items() if column.missing
-        }
+        self._fact_bits = {name: 1 << program.index[name] for name in self.facts}
+        self._read_columns = compile_columns(self.columns.values())
+        self._read_fact = {name: _FactInput(name, bit) for name, bit in self._fact_bits.items()}
         self.needed_names = self._find_needed()
         self._refuse_impossible()
 
@@ -432,8 +489,8 @@ class Decider:
         special = {*program.conditions, *program.requirements}
         return tuple(
             name
-            for name, hidden in zip(program.atoms, program.auxiliary.tolist(), strict=True)
-            if not hidden and name not in special and split_count(name) is None
+            for i, name in enumerate(program.atoms)
+            if name not in special and i not in self._hidden and i not in self._counts
         )
 
     def _rule_name(self, rule: int) -> str:
@@ -442,8 +499,7 @@ class Decider:
         if label is not None:
             return label.id
         head = int(program.heads_of(rule)[0])
-        hidden = program.auxiliary[head] or split_count(program.atoms[head]) is not None
-        return "" if hidden else f"rule {rule}"
+        return "" if head in self._hidden | self._counts else f"rule {rule}"
 
     def _prepare(self, goals: set[Any]) -> list[tuple[bool, list[_Rule]]]:
         """Return blocks of rules in an order in which they are applied, once or until nothing changes."""
@@ -525,26 +581,24 @@ class Decider:
         return Decision(answers, request, self, given, state, fired)
 
     def _read(self, request: Mapping[str, Any]) -> int:
-        inputs = self._inputs
-        state = 0
-        absent = self._absent
-        for name, value in request.items():
-            read = inputs.get(name)
-            if read is not None:
-                state |= read(value)
-            elif not self._ignore:
-                raise self._unknown(request)
-        if absent:
-            for name, bits in absent.items():
-                if name not in request:
-                    state |= bits
+        state = self._read_columns(request)
+        if not request.keys() <= self.columns.keys():
+            for name, value in request.items():
+                read = self._read_fact.get(name)
+                if read is not None:
+                    state |= read(value)
+                elif not self._ignore and name not in self.columns:
+                    raise self._unknown(request)
         return state
 
     def _unknown(self, request: Mapping[str, Any]) -> DataError:
-        names = [name for name in request if name not in self._inputs]
+        known = [*self.columns, *self.facts]
+        names = [
+            name for name in request if name not in self.columns and name not in self._fact_bits
+        ]
         if not all(isinstance(name, str) for name in names):
             return DataError(f"the names of a request are texts, not {names[0]!r}")
-        near = difflib.get_close_matches(names[0], [*self._inputs], n=1)
+        near = difflib.get_close_matches(names[0], known, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         return DataError(
             f"the request has {names[0]!r}, which is neither a column nor a fact of the program{hint}"
@@ -567,6 +621,43 @@ class Decider:
                 if not cyclic or not changed:
                     break
         return state, fired
+
+    # ---- Facts with probabilities
+
+    def _probability(self, decision: Decision) -> dict[str, float] | None:
+        program = self.program
+        soft = {
+            name: float(value)
+            for name, value in decision.request.items()
+            if isinstance(value, (float, np.floating)) and 0 < value < 1 and name in self._fact_bits
+        }
+        if not soft:
+            return None
+        soft = {name: p for name, p in soft.items() if self._relevant & self._fact_bits[name]}
+        if len(soft) > _MOST_UNCERTAIN:
+            raise DataError(
+                f"the questions depend on {len(soft)} uncertain facts; up to {_MOST_UNCERTAIN} can be "
+                "summed over; use lg.Layer(semantics='probability')"
+            )
+        worlds = np.arange(1 << len(soft))
+        chance = np.ones(len(worlds))
+        given = _bits(decision._given, program.M)
+        planes: dict[int, npt.NDArray[np.uint64]] = {
+            i: _packed(np.ones(len(worlds), np.bool_)) for i in np.flatnonzero(given).tolist()
+        }
+        for n, (name, p) in enumerate(soft.items()):
+            true = (worlds >> n & 1).astype(np.bool_)
+            chance *= np.where(true, p, 1 - p)
+            planes[program.index[name]] = _packed(true)
+        _close_planes(self, planes, len(worlds))
+        zero = np.zeros(-(-len(worlds) // 64), np.uint64)
+        return {
+            name: min(
+                1.0,
+                float(chance[_unpacked(planes.get(program.index[name], zero), len(worlds))].sum()),
+            )
+            for name in self.questions
+        }
 
     # ---- The smallest change
 
@@ -771,7 +862,13 @@ def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[int]:
 
 
 def _positions(bits: int) -> list[int]:
-    return [i for i, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+    """Return the places of the bits that are 1, rising."""
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found
 
 
 def _bits(value: int, count: int) -> npt.NDArray[np.bool_]:
@@ -847,7 +944,7 @@ class Decisions:
             if len(mask) != N:
                 raise DataError(f"the column {name!r} has {len(mask)} rows, but the first has {N}")
             self._planes[program.index[name]] = _packed(mask)
-        self._fired = self._close()
+        self._fired = _close_planes(decider, self._planes, N)
         self.answers = {name: self._column(program.index[name]) for name in decider.questions}
         self.violated = {
             (
@@ -860,34 +957,14 @@ class Decisions:
         return bool(self._decider._relevant >> self._decider.program.index[name] & 1)
 
     def _plane(self, atom: int) -> npt.NDArray[np.uint64]:
-        if atom not in self._planes:
-            self._planes[atom] = np.zeros(-(-self._rows // 64), np.uint64)
-        return self._planes[atom]
+        return (
+            self._planes[atom]
+            if atom in self._planes
+            else np.zeros(-(-self._rows // 64), np.uint64)
+        )
 
     def _column(self, atom: int) -> npt.NDArray[np.bool_]:
         return _unpacked(self._plane(atom), self._rows)
-
-    def _close(self) -> list[tuple[int, int, npt.NDArray[np.uint64]]]:
-        """Apply the rules to all rows; return rule, head and the rows in which it was first."""
-        program = self._decider.program
-        fired = []
-        for cyclic, rules in self._decider._plan:
-            while True:
-                changed = False
-                for rule in rules:
-                    literals = program.literals_of(rule.number).tolist()
-                    fires = np.full(-(-self._rows // 64), ~np.uint64(0))
-                    for b in literals:
-                        fires &= self._plane(b) if b >= 0 else ~self._plane(~b)
-                    for head in rule.head_atoms:
-                        new = fires & ~self._plane(head)
-                        if new.any():
-                            self._planes[head] = self._planes[head] | new
-                            fired.append((rule.number, head, new))
-                            changed = True
-                if not cyclic or not changed:
-                    break
-        return fired
 
     @cached_property
     def rules(self) -> list[tuple[str, ...]]:
@@ -942,6 +1019,32 @@ class Decisions:
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {int(rows.sum()):,}" for name, rows in self.answers.items())
         return f"Decisions({self._rows:,} rows, {counts})"
+
+
+def _close_planes(
+    decider: Decider, planes: dict[int, npt.NDArray[np.uint64]], rows: int
+) -> list[tuple[int, int, npt.NDArray[np.uint64]]]:
+    """Apply the rules to all rows; return rule, head and the rows in which it was first."""
+    program = decider.program
+    zero = np.zeros(-(-rows // 64), np.uint64)
+    fired = []
+    for cyclic, rules in decider._plan:
+        while True:
+            changed = False
+            for rule in rules:
+                fires = ~zero
+                for b in program.literals_of(rule.number).tolist():
+                    fires &= planes.get(b, zero) if b >= 0 else ~planes.get(~b, zero)
+                for head in rule.head_atoms:
+                    before = planes.get(head, zero)
+                    new = fires & ~before
+                    if new.any():
+                        planes[head] = before | new
+                        fired.append((rule.number, head, new))
+                        changed = True
+            if not cyclic or not changed:
+                break
+    return fired
 
 
 def _column_names(table: Any) -> set[str]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from latentgamma._display import Display, Displayed, caption, tree
 from latentgamma._text import listing, quantity
 from latentgamma.logic.closure import Closure, closure, closure_of_mask
+from latentgamma.program.conditions import value_text
 from latentgamma.program.facts import Facts, Mask, atom_index, fact_mask
 from latentgamma.program.graph import Csr, rules_deriving
 from latentgamma.program.names import quote, split_count
@@ -164,8 +165,8 @@ class ProofStep:
     label: Label | None = None
     #: For a count, how many of its literals are needed: its premises and negated atoms.
     needed: int | None = None
-    #: For a condition of a request, what the value is: 'age is 17'.
-    value: str = ""
+    #: For a condition of a request, the column and its value.
+    value: tuple[str, Any] | None = None
 
     @property
     def note(self) -> str:
@@ -177,7 +178,9 @@ class ProofStep:
             return f"by {self.origin}"
         if self.label is not None:
             return str(self.label)
-        return self.value or "given" if self.rule is None else f"rule {self.rule}"
+        if self.value is not None:
+            return value_text(*self.value)
+        return "given" if self.rule is None else f"rule {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -712,7 +715,7 @@ def _step_values(step: ProofStep) -> dict[str, Any]:
         "rule": step.rule,
         "premises": list(step.premises),
         **({"needed": step.needed} if step.needed is not None else {}),
-        **({"value": step.value} if step.value else {}),
+        **({"value": value_text(*step.value)} if step.value else {}),
         **({"negated": list(step.negated)} if step.negated else {}),
         **({"origin": str(step.origin)} if step.origin else {}),
         **label_values(step.label),

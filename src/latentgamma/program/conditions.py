@@ -19,7 +19,9 @@ from latentgamma.program.names import (
     Constant,
     Operand,
     condition_text,
+    constant_text,
     plain_number,
+    quote,
     split_condition,
 )
 
@@ -156,6 +158,20 @@ def is_missing(value: object) -> bool:
     if type(value).__name__ in {"NAType", "NaTType"}:
         return True
     return _is_number(value) and value != value  # noqa: PLR0124 - NaN
+
+
+def value_text(column: str, value: object) -> str:
+    """Return what a value is, as a proof shows it.
+
+    >>> value_text("age", 17), value_text("country", None)
+    ('age is 17', 'country is missing')
+    """
+    if is_missing(value):
+        return f"{quote(column)} is missing"
+    if isinstance(value, (bool, np.bool_)):
+        return f"{quote(column)} is {'true' if value else 'false'}"
+    shown = constant_text(value) if isinstance(value, (str, int, float)) else str(value)
+    return f"{quote(column)} is {shown}"
 
 
 def column_value(column: str, value: object, *, text: bool) -> float | str:
