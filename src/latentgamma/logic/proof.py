@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -624,6 +624,9 @@ def derivations(program: Program, facts: Facts = ()) -> Derivations:
 
 # ---- Proofs
 
+#: For each atom the rule that derives it, −1 if it is given.
+Reasons: TypeAlias = "npt.NDArray[Any] | Mapping[int, int]"
+
 
 def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[int]:
     """Return the atoms of the proof that the reasons make up."""
@@ -638,7 +641,7 @@ def atoms_needed(program: Program, reasons: npt.NDArray[Any], goal: int) -> set[
     return needed
 
 
-def counted_literals(program: Program, reasons: npt.NDArray[Any], count: int) -> list[int]:
+def counted_literals(program: Program, reasons: Reasons, count: int) -> list[int]:
     """Return the literals by which a derived count holds, atoms before negations."""
     found: set[int] = set()
     stack = [count]
@@ -651,7 +654,7 @@ def counted_literals(program: Program, reasons: npt.NDArray[Any], count: int) ->
     return sorted(found, key=lambda i: (i < 0, abs(i)))
 
 
-def proof_step(program: Program, reasons: npt.NDArray[Any], atom: int) -> ProofStep:
+def proof_step(program: Program, reasons: Reasons, atom: int) -> ProofStep:
     """Return the step of one atom, derived by the rule that is its reason, or given (−1)."""
     names = program.atoms
     rule = int(reasons[atom])
