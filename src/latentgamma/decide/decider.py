@@ -160,7 +160,12 @@ class Change:
 
 
 class Violation(NamedTuple):
-    """A requirement that does not hold: its label or number, its text, and the facts of its body."""
+    """A requirement that does not hold: its label or number, its text, and the facts of its body.
+
+    >>> decider = Decider("adult :- age >= 18. :- adult, school.", "adult")
+    >>> print(*decider({"age": 20, "school": True}).violated)
+    rule 1 is violated: :- adult, school. (adult, school)
+    """
 
     rule: str
     requirement: str
@@ -173,6 +178,12 @@ class Violation(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Decision:
     """What follows from one request; proofs and smallest changes are computed when they are read.
+
+    >>> decision = Decider("minor :- age < 18.", "minor")({"age": 17})
+    >>> print(decision)
+    minor: yes
+    minor  (rule 0)
+    └─ age < 18  (age is 17)
 
     Attributes:
         answers: for each question whether it follows.

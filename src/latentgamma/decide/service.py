@@ -30,11 +30,19 @@ def application(
     /healthz` says that the service runs and the digest of its program, and `GET /openapi.json`
     describes all of this. A bad request gives a JSON object with an `error`.
 
+    >>> from latentgamma import Decider
+    >>> service = application(Decider("minor :- age < 18.", "minor"))
+    >>> [route.path for route in service.routes]
+    ['/decide', '/explain', '/healthz', '/openapi.json']
+
     Args:
         decider: what decides.
         max_bytes: the size of the largest body that is read.
         max_requests: the length of the longest list of requests.
         seconds: the time after which an explanation is given up.
+
+    Returns:
+        The application, which `uvicorn.run` serves.
 
     Raises:
         ProgramError: if Starlette is not installed.

@@ -23,6 +23,12 @@ _NINETY_FIVE = 1.959964
 class RuleStatistics(NamedTuple):
     """What the training rows say about one rule; a rule of a list counts the rows that reach it.
 
+    >>> from latentgamma import RuleClassifier
+    >>> ages = {"age": list(range(40))}
+    >>> classifier = RuleClassifier().fit(ages, [age < 18 for age in range(40)])
+    >>> classifier.class_rules_[0].statistics[0].precision
+    1.0
+
     Attributes:
         rule: the number of the rule, from 1 on; 0 for the rows that no rule covers.
         body: its literals, as text.
@@ -49,6 +55,12 @@ class RuleStatistics(NamedTuple):
 @dataclass(frozen=True)
 class ClassRules:
     """The rules of one class.
+
+    >>> from latentgamma import RuleClassifier
+    >>> ages = {"age": list(range(40))}
+    >>> classifier = RuleClassifier().fit(ages, [age < 18 for age in range(40)])
+    >>> [str(literal) for body in classifier.class_rules_[0].bodies for literal in body]
+    ['age < 18']
 
     Attributes:
         head: the atom that they derive.
