@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latentgamma.engine.circuit import Circuit, Integers
 from latentgamma.engine.exactness import SumProduct
+from latentgamma.engine.execute import kernels_on
 from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, has_triton
 
 # The softmax or sigmoid of the inputs, the pass, and the logarithm of the outputs are compiled code
@@ -77,7 +78,11 @@ class FusedPass:
 
     def kind(self, logits: bool) -> np.ndarray:
         """Return VALUE, LOG or LOG_ODDS for each output."""
-        return self.logarithms if logits else np.full_like(self.logarithms, VALUE)
+        return self.logarithms if logits else self._values
+
+    @cached_property
+    def _values(self) -> np.ndarray:
+        return np.full_like(self.logarithms, VALUE)
 
     @cached_property
     def _complemented(self) -> FusedPass | None:
@@ -124,14 +129,12 @@ class FusedPass:
                 plan, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance,
                 again=again,
             )  # fmt: skip
-        from latentgamma.engine import cpu as kernels
-        from latentgamma.engine.simd import TILE
-
+        kernels = kernels_on("cpu")
         kind, outputs = self.kind(logits), self.circuit.outputs
         c, inputs = self.circuit.prepared.arrays, self.circuit.inputs
         given = [array_of(tensor) for tensor in tensors]
         batch = len(given[0])
-        values = np.empty((-(-batch // TILE), self.rows, TILE))
+        values = np.empty((kernels.tiles(batch)[0], self.rows, kernels.TILE))
         if len(self.constants.row):
             values[:, self.constants.row] = self.constants.value[:, None]
             some = self.constants.none >= 0
@@ -148,8 +151,9 @@ class FusedPass:
                 return None
 
         def share(work: Callable[..., None], *tiles: np.ndarray) -> None:
-            run = partial(_on_tiles, work, c, inputs, tiles)
-            kernels.share_tiles(run, len(values), len(self.circuit.parts.indices))
+            kernels.share_tiles(
+                lambda first, last: work(first, last, c, inputs, *tiles), len(values), len(c[1])
+            )
 
         share(kernels.fill_tiles, values)
         out = np.empty((batch, len(kind)), given[0].dtype)
@@ -197,12 +201,6 @@ class FusedPass:
         """Which outputs are the same on every input; None if there is no such output."""
         fixed: np.ndarray = self.circuit.outputs < 0
         return fixed if fixed.any() else None
-
-
-def _on_tiles(
-    work: Callable[..., None], c: Any, inputs: int, tiles: Any, first: int, last: int
-) -> None:
-    work(first, last, c, inputs, *tiles)
 
 
 def array_of(tensor: Tensor) -> np.ndarray:

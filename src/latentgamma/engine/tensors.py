@@ -28,6 +28,16 @@ def hold(values: Tensor, low: float | None = None, high: float | None = None) ->
     return values + (values.clamp(low, high) - values).detach()
 
 
+def held_log(values: Tensor, least: float | None = None) -> Tensor:
+    """Return the logarithm, that of `least` with a finite slope where a value is smaller.
+
+    Args:
+        values: Numbers from 0 on.
+        least: By default the least normal number.
+    """
+    return hold(values, torch.finfo(values.dtype).tiny if least is None else least).log()
+
+
 def log_complement(logs: Tensor, most: float = -_TINY) -> Tensor:
     """Return log(1 - exp(x)), accurate for x near 0 and for very negative x.
 

@@ -26,6 +26,7 @@ from latentgamma.engine.tensors import (
     LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
     are_plain,
+    held_log,
     hold,
     log_odds_of_log,
 )
@@ -501,8 +502,8 @@ class ProbabilitySemantics(Semantics):
             logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
         else:
             kind = torch.float64 if facts.dtype == torch.float64 else torch.float32
-            logs = _log(given, torch.finfo(kind).tiny)
-            rest = _log(1 - given, ROUNDED_COMPLEMENT)
+            logs = held_log(given, torch.finfo(kind).tiny)
+            rest = held_log(1 - given, ROUNDED_COMPLEMENT)
         if self._evidence is None:
             found = self.methods.log_probabilities(
                 logs,
@@ -513,7 +514,7 @@ class ProbabilitySemantics(Semantics):
             odds = self.methods.log_odds(found, logs, rest)
         elif self.by_differences or not self.methods.exact:
             value = self._probabilities(given, hard=hard, from_logits=from_logits)
-            found = _log(value, torch.finfo(torch.float64).tiny)
+            found = held_log(value, torch.finfo(torch.float64).tiny)
             odds = log_odds_of_log(found)
         else:
             if not from_logits:  # the logarithms do not say which values are zero
@@ -642,11 +643,6 @@ class ProbabilitySemantics(Semantics):
     def __getstate__(self) -> dict[str, object]:
         # A generator can neither be copied nor pickled.
         return {**self.__dict__, "_generators": {}}
-
-
-def _log(values: Tensor, least: float) -> Tensor:
-    """Return the logarithm, with that of `least` and a finite slope where a value is smaller."""
-    return hold(values, least).log()
 
 
 # ---- What an answer says about the inputs: their posterior, and the most likely proofs

@@ -22,7 +22,7 @@ from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.certify import Certificate, certify
 from latentgamma.certificate.constants import ClosedForm, Constants, HeadSharing, certified_strata
 from latentgamma.certificate.parts import Places
-from latentgamma.engine.tensors import ZeroGradientWatch, values_can_be_read
+from latentgamma.engine.tensors import ZeroGradientWatch, hold, values_can_be_read
 from latentgamma.errors import CertificateError, ModelError, StateError
 from latentgamma.operator.kernels.interface import Parameters, RecordedRuns, is_worth_a_kernel
 from latentgamma.operator.rules import (
@@ -1079,7 +1079,7 @@ class LatentGamma(nn.Module):
 
 def _inside(state: Tensor) -> Tensor:
     """Return the state clamped a little inside (0, 1), with the gradient that it had."""
-    return state + (state.clamp(_INSIDE, 1 - _INSIDE) - state).detach()
+    return hold(state, _INSIDE, 1 - _INSIDE)
 
 
 def require_definite_model(model: object, function: str) -> None:

@@ -18,7 +18,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 from latentgamma.engine.circuit import compile_circuit
 from latentgamma.engine.execute import KernelChoice, MinMax
-from latentgamma.engine.tensors import are_plain, can_be_rerun
+from latentgamma.engine.tensors import are_plain, can_be_rerun, held_log
 from latentgamma.errors import ModelError
 from latentgamma.operator.kernels.interface import (
     MOST_VALUES,
@@ -357,18 +357,13 @@ def log_odds_after(
         kind: the gate.
         gate: β.
     """
-    rest = torch.log(_clamp_keeping_slope(1 - state))  # log(1 − s_t)
-    terms = [torch.log(_clamp_keeping_slope(state))]
+    rest = held_log(1 - state)  # log(1 − s_t)
+    terms = [held_log(state)]
     for phi in evidence:
         share, remainder = _log_share(kind, gate.to(phi.dtype), phi)
         terms.append(rest + share)
         rest = rest + remainder
     return torch.logsumexp(torch.stack(terms), 0) - rest
-
-
-def _clamp_keeping_slope(values: Tensor) -> Tensor:
-    """Return the values, at least the least normal number, with the slope that they had."""
-    return values + (values.clamp(min=torch.finfo(values.dtype).tiny) - values).detach()
 
 
 def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
@@ -379,7 +374,7 @@ def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tenso
         # exp(−1/x²); below 1e-3 that is 0 in every dtype.
         x = torch.clamp(gate * phi, min=1e-3)
         opened = -1 / (x * x)
-        closed = torch.log(_clamp_keeping_slope(-torch.expm1(opened)))
+        closed = held_log(-torch.expm1(opened))
     through = logsigmoid(phi)
     return opened + through, torch.logaddexp(logsigmoid(-phi), through + closed)
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from latentgamma.certificate.certify import Certificate
-from latentgamma.operator.kernels.interface import LEAST_SIZE, has_triton, make_literal_rows
+from latentgamma.engine.tensors import has_triton
+from latentgamma.operator.kernels.interface import LEAST_SIZE, make_literal_rows
 from latentgamma.operator.rules import Literals, SparseRules
 from latentgamma.program.program import Program
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import threading
 from collections import OrderedDict
@@ -15,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from latentgamma.engine.tensors import are_plain
+from latentgamma.engine.tensors import are_plain, has_triton
 from latentgamma.operator.rules import AbstractRules, Literals, SparseRules, StepParameters
 from latentgamma.operator.rules import bump as bump_gate
 from latentgamma.program.compilation import paused_collector
@@ -686,12 +685,6 @@ def _cpu_kernel() -> Kernel:
     with paused_collector():
         from latentgamma.operator.kernels import cpu_launch
     return cpu_launch
-
-
-@cache
-def has_triton() -> bool:
-    """Return whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
 
 
 @cache
