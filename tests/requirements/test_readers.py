@@ -27,7 +27,15 @@ def test_text_that_is_written_is_read_back(seed: int) -> None:
 
 
 def test_forms_of_text_say_the_same() -> None:
-    forms = ("b :- a, not c.", "b or not a or c", "b ; c :- a", "-a ; b ; c.  % comment", "b|-a|c")
+    forms = (
+        "a, not c => b",
+        "a -> b ; c.",
+        "b :- a, not c.",
+        "b or not a or c",
+        "b ; c :- a",
+        "-a ; b ; c.  % comment",
+        "b|-a|c",
+    )
     found = [Requirements.from_text(form, labels=["a", "b", "c"]) for form in forms]
     assert all(one == found[0] for one in found)
 
@@ -44,6 +52,9 @@ def test_names_with_capitals_and_quotes() -> None:
         ("a, b :- c.", r":2:2: write ';' between labels"),
         ("a :- ", r":2:6: expected a label, but the line ends"),
         ("a b", r":2:3: expected '.' or the end of the line, but found 'b'"),
+        ("Hot drinks :- tea.", r":2:5: .*a label with spaces is written in quotes"),
+        ("a, b", r":2:2: write ';' between labels"),
+        ("requirements.txt", r":2:14: expected a space after '.'; the name of a file"),
         ("; a", r":2:1: expected a label, but found ';'"),
         ("a :- 'x", r":2:6: this quote is not closed"),
         ("a :- b & c.", r":2:8: expected a label, but found '&'"),
@@ -83,12 +94,14 @@ def test_hierarchies_from_edges_graphs_files(tmp_path: Path) -> None:
     edges = [("cat", "pet"), ("dog", "pet"), ("pet", "animal")]
     req = Requirements.from_edges(edges)
     assert str(req) == "pet :- cat.\npet :- dog.\nanimal :- pet."
-    assert Requirements.from_edges([(b, a) for a, b in edges], order="parent child") == req
+    assert req.labels == ("cat", "pet", "dog", "animal")
+    turned = [(b, a) for a, b in edges]
+    assert Requirements.from_edges(turned, order="parent child", labels=req.labels) == req
     path = tmp_path / "edges.csv"
     path.write_text("".join(f"{a},{b}\n" for a, b in edges))
     assert Requirements.from_edges(path) == req
     path.write_text("parent,child\n" + "".join(f"{b},{a}\n" for a, b in edges))
-    assert Requirements.from_edges(path) == req
+    assert Requirements.from_edges(path, labels=req.labels) == req
     assert Requirements.load(path).lines.tolist() == [2, 3, 4]
     assert set(Requirements.from_networkx(nx.DiGraph(edges)).labels) == set(req.labels)
     with pytest.raises(ArgumentError, match="edges are pairs"):

@@ -89,7 +89,6 @@ class RequirementsLayer(nn.Module):
         self._all_decided = list(decided) == list(range(len(requirements.labels)))
         if rules is not None:
             self.closure = _closure(rules.program, rules.inputs, rules.outputs)
-            self._loss_closure = self.closure
             if method == "closure" and not rules.program.definite:
                 self._loss_closure = _closure_with_complements(rules.program)
 
@@ -264,16 +263,16 @@ class RequirementsLayer(nn.Module):
 
     def _credited(self, rows: Tensor, true: Tensor) -> Tensor:
         """Return the scores of true labels from true ones, and those of false labels from false."""
-        assert self._loss_closure is not None
+        assert self.closure is not None
         rows = finite_log_odds(rows)
         # Twice the batch in one call: first for the true labels, then for the false ones.
         given = torch.cat([rows.masked_fill(~true, -_CERTAIN), rows.masked_fill(true, _CERTAIN)])
-        if self._loss_closure is not self.closure:
-            assert self.closure is not None
+        closure = self._loss_closure or self.closure
+        if closure is not self.closure:
             other = -self._closed(self.closure, rows, hard=False)
             others = [other.masked_fill(true, -_CERTAIN), other.masked_fill(~true, _CERTAIN)]
             given = torch.cat([given, torch.cat(others)], 1)
-        of_true, of_false = self._closed(self._loss_closure, given, hard=False).chunk(2)
+        of_true, of_false = self._closed(closure, given, hard=False).chunk(2)
         scores = torch.where(true, of_true, of_false)
         # Labels that break a requirement leave nothing to charge: their own log-odds count.
         return torch.where(scores.abs() >= _CERTAIN, rows, scores)
@@ -288,7 +287,7 @@ class RequirementsLayer(nn.Module):
 
         >>> from latentgamma import Requirements
         >>> print(Requirements.from_text(":- cat, dog.").layer().certificate())
-        1 of 1 requirement hold for every input (NaN is refused)
+        1 of 1 requirement holds for every input (NaN is refused)
         proved: each answer is a path of the diagram, and no path breaks a requirement
         every answer that satisfies them can come out
         """

@@ -80,7 +80,9 @@ def _lines(text: str) -> Iterator[tuple[int, int, str]]:
 
 # ---- Rule text: `:- cat, dog.`, `cat ; dog :- pet.`, `-wild :- pet.`, `a or not b`
 
-_token = re.compile(r"(?P<blank>[ \t]+)|(?P<comment>[%#].*)|(?P<mark>:-|<-|[;,.|\-])")
+_token = re.compile(r"(?P<blank>[ \t]+)|(?P<comment>[%#].*)|(?P<mark>:-|<-|=>|->|[;,.|\-])")
+#: How a mark is called that has several forms.
+_MARKS = {"<-": ":-", "|": ";", "->": "=>"}
 _word = re.compile(r"\w+")
 
 
@@ -110,7 +112,7 @@ class _LineReader:
         if self.at >= self.end:
             self.kind = "end"
         elif match:
-            self.kind, self.at = match["mark"].replace("<-", ":-").replace("|", ";"), match.end()
+            self.kind, self.at = _MARKS.get(match["mark"], match["mark"]), match.end()
         else:
             self._read_name()
 
@@ -133,6 +135,8 @@ class _LineReader:
         shown = self.text[self.start : self.at] or self.text[self.start : self.start + 1]
         seen = f"found '{shown}'" if self.start < self.end else "the line ends"
         problem = f"expected {what}, but {seen}"
+        if self.kind == "name" and what != "a label":
+            problem += "; a label with spaces is written in quotes, and 'and' as ','"
         return error_at(self.text, self.start, problem, self.found.path)
 
     def _literal(self) -> int:
@@ -156,16 +160,26 @@ class _LineReader:
     def statement(self, line: int) -> None:
         """Read one requirement, up to its '.' or the end of the line."""
         heads = [] if self.kind == ":-" else self._literals(";", "or")
-        if self.kind == "," and heads:
-            problem = "write ';' between labels of which one must hold, and ',' after ':-' only"
-            raise error_at(self.text, self.start, problem, self.found.path)
+        comma = self.start if self.kind == "," else -1
+        if comma >= 0:  # `a, b => c`, or a mistake
+            self.advance()
+            heads += self._literals(",")
         body: list[int] = []
-        if self.kind == ":-":
+        if self.kind == "=>" and (comma >= 0 or len(heads) == 1):
+            self.advance()
+            heads, body, comma = self._literals(";", "or"), heads, -1
+        elif self.kind == ":-":
             self.advance()
             body = self._literals(",")
+        if comma >= 0:
+            problem = "write ';' between labels of which one must hold, and ',' after ':-' only"
+            raise error_at(self.text, comma, problem, self.found.path)
         if self.kind not in (".", "end"):
             raise self._expected("'.' or the end of the line")
         if self.kind == ".":
+            if self.at < self.end and self.text[self.at] not in " \t%#":
+                problem = "expected a space after '.'; the name of a file goes to Requirements.load"
+                raise error_at(self.text, self.at, problem, self.found.path)
             self.advance()
         self.found.add(heads, body, line)
 
@@ -269,8 +283,11 @@ def read_edges(edges: Any, order: EdgeOrder) -> ClauseList:
     found = ClauseList(path)
     try:
         for number, pair in enumerate(pairs, first):
-            child, parent = pair if order == "child parent" else reversed(pair)
-            found.add([found.label(str(parent))], [found.label(str(child))], number)
+            first_end, second_end = (found.label(str(name)) for name in pair)
+            child, parent = (
+                (first_end, second_end) if order == "child parent" else (second_end, first_end)
+            )
+            found.add([parent], [child], number)
     except (TypeError, ValueError):
         raise ArgumentError(
             "edges are pairs of names, such as [('cat', 'animal')], or a CSV file of two columns"

@@ -93,8 +93,8 @@ class Requirements(Displayed, Immutable):
         """Return the requirements of a text.
 
         `:- a, b.` forbids both; `a ; b :- c.` asks for one of two if c; `-a :- b.` forbids a if b;
-        `a or not b` is a clause. `not` and `-` both negate, `%` and `#` start a comment, and the
-        end of a line ends a requirement as '.' does.
+        `a or not b` is a clause, and `a, b => c` the same as `c :- a, b.` `not` and `-` both negate,
+        `%` and `#` start a comment, and the end of a line ends a requirement as '.' does.
 
         >>> print(Requirements.from_text("bird or not penguin"))
         bird ; -penguin.
