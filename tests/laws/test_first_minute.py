@@ -26,9 +26,12 @@ def printed(folder: Path, *arguments: str) -> str:
 def test_the_first_snippet_of_the_readme(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (snippet, *_) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    lines = printed(
-        tmp_path, "-c", f"{snippet}\nfor names in model.names(state): print(*sorted(names))"
-    ).splitlines()
+    model = """
+model = lg.oracle(program)
+for names in model.names(model(model.state([facts, ["swims"]]))):
+    print(*sorted(names))
+"""
+    lines = printed(tmp_path, "-c", snippet + model).splitlines()
     every = "bird black_and_white eats_fish has_feathers lays_eggs penguin swims"
     assert lines[:4] == [
         "0  has_feathers, swims, black_and_white",
