@@ -61,18 +61,23 @@ def _blocks(program: Program) -> list[_Block]:
 
 
 def close_with_numpy(program: Program, planes: Planes) -> None:
-    """Close the fact sets in bit planes in place; the planes are contiguous."""
+    """Close the fact sets in bit planes in place."""
     rows = list(planes)
     buffer = np.empty(planes.shape[1], np.uint64)
     every = np.full(planes.shape[1], ~np.uint64(0))
+    bitwise_or = np.bitwise_or
     for block in program.cached(_blocks):
         if block.cyclic:
             _close_cycle(block, rows, buffer)
             continue
         for body, heads in block.rules:
-            true = _all_true(rows, body, buffer) if body else every
+            if len(body) == 1:  # without a call: most of the time is Python's
+                true = rows[body[0]]
+            else:
+                true = _all_true(rows, body, buffer) if body else every
             for h in heads:
-                np.bitwise_or(rows[h], true, rows[h])
+                row = rows[h]
+                bitwise_or(row, true, row)
 
 
 def _close_cycle(block: _Block, rows: list[Planes], buffer: Planes) -> None:
@@ -210,10 +215,10 @@ def close_planes(program: Program, planes: Planes, threads: int, out: Planes | N
         return out
     W = planes.shape[1]
     if not worth_compiling(program.size * (1 + W // _NUMPY_WORDS)):
+        if out is not planes:
+            out[:] = planes
         for start in range(0, W, _NUMPY_WORDS):
-            part = np.array(planes[:, start : start + _NUMPY_WORDS], order="C")
-            close_with_numpy(program, part)
-            out[:, start : start + _NUMPY_WORDS] = part
+            close_with_numpy(program, out[:, start : start + _NUMPY_WORDS])
         return out
     schedule = program.cached(_schedule)
     target = out
