@@ -10,6 +10,7 @@ import pytest
 import mutation
 
 
+@pytest.mark.slow
 def test_every_module_with_code_has_test_files() -> None:
     without = [
         name

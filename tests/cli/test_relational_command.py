@@ -125,6 +125,7 @@ def test_files_that_cannot_be_used_are_named(learn, folder, name, text, message)
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_resumes_with_the_same_result(tmp_path: Path, monkeypatch) -> None:
     one = tasks.task("length", 3)
     expected = lg.relational.fit(one.background, one.positive)

@@ -333,6 +333,7 @@ def test_long_chains_of_negation() -> None:
 # ---------------------------------------------------------------- the operator and its certificate
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(texts())
 def test_every_ground_program_is_certified_and_exact(parts) -> None:
@@ -350,6 +351,7 @@ def test_every_ground_program_is_certified_and_exact(parts) -> None:
             assert torch.equal(model(state, steps) > 0.5, expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(texts(), st.floats(0.0, 0.12))
 def test_soft_inputs_within_the_tolerance_do_not_matter(parts, tolerance: float) -> None:
@@ -371,6 +373,7 @@ def test_soft_inputs_within_the_tolerance_do_not_matter(parts, tolerance: float)
 LAYERS = lg.parse("b :- a. d :- c, not b. e :- d, not f. f :- b, not c. g :- not e, not d.")
 
 
+@pytest.mark.slow
 def test_the_strata_hand_on_what_their_certificate_says() -> None:
     """The bounds between strata, on every fact set, at both ends of the window."""
     model = lg.oracle(LAYERS)

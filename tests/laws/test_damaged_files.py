@@ -188,6 +188,7 @@ def learned(path: Path) -> tuple[object, ...]:
     return result.program, dict(result.unexplained), result.training_accuracy
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_a_flipped_bit_is_refused_or_ends_the_same(tmp_path: Path) -> None:
     path = tmp_path / "fit.learning"
     learned(path)

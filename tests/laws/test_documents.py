@@ -143,6 +143,7 @@ def test_a_dead_link_makes_the_build_fail(tmp_path: Path, text: str, correct: bo
     assert (done.returncode == 0) == correct, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_documentation_is_built_without_a_warning_and_loads_nothing(tmp_path: Path) -> None:
     done = build_documentation("-d", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -211,6 +212,7 @@ def test_an_exported_class_has_an_example(name: str, found: type) -> None:
     assert ">>>" in (found.__doc__ or ""), name
 
 
+@pytest.mark.slow
 def test_examples_that_take_long_are_right(tmp_path: Path, monkeypatch) -> None:
     results, timing = small_validation.small()
     monkeypatch.chdir(tmp_path)

@@ -142,6 +142,7 @@ def edges(delta: float) -> list[float]:
     return [0.0, 0.5 - delta, 0.5 + delta, 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("delta", [0.01, 0.05, 0.3])
 def test_gamma_thresholds_to_the_closure_outside_the_tolerance(gate: str, delta: float) -> None:

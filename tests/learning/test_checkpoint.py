@@ -94,6 +94,7 @@ lg.fit(*examples(**data), checkpoint=sys.argv[3], progress=progress, **options)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["symbolic", "gradient"])
 def test_a_killed_process_loses_only_the_piece_it_was_at(tmp_path, case):
     path = tmp_path / "fit.learning"

@@ -110,6 +110,7 @@ def test_tensors_and_probabilities_are_taken():
     assert any("of the inputs lie between 0 and 1, and were rounded" in n for n in result.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["symbolic", "gradient"])
 def test_probabilities_say_more_than_what_they_round_to(method):
     # A network that sees a faint sign of each atom, and knows how often the atom follows.

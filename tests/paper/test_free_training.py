@@ -22,6 +22,7 @@ def test_free_training_fits_and_is_not_aligned():
     assert lg.learning.alignment(found.model, PROGRAM).precision == 1.0
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_model():
     closed = lg.closures(PROGRAM, STATES[:40])
     one, same, other = (

@@ -62,6 +62,7 @@ def terminal(results: Validation, width: int = 132) -> str:
 # ------------------------------------------------------------------ the page
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_from_anywhere() -> None:
     text = report.render_html(*small())
     assert not re.search(r"https?:|//[a-z]", text)
@@ -289,6 +290,7 @@ def test_files_come_back_as_they_were(tmp_path: Path) -> None:
     assert report.load(files["results.json"]) == (results, None)
 
 
+@pytest.mark.slow
 def test_report_draws_the_same_page_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

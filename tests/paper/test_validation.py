@@ -42,6 +42,7 @@ def test_results_go_to_json_and_back() -> None:
     assert str(timing.wall) not in text
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_results_bit_for_bit_whatever_else_is_run() -> None:
     # g1 alone against g1 beside g2: other jobs, other workers, the same numbers.
     alone, _ = validation.run_validation(("g1",))

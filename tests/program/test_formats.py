@@ -70,6 +70,7 @@ def test_an_empty_file_is_the_empty_program(suffix: str, data: bytes) -> None:
     assert read(gzip.compress(data), f"{suffix}.gz") == Program.from_rules([])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_large_bodies_come_back(suffix: str) -> None:
     atoms = [f"b{i}" for i in range(100_000)]

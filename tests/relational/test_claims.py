@@ -228,7 +228,7 @@ class Clock:
     "options",
     [
         {},
-        {"invent": 1},
+        pytest.param({"invent": 1}, marks=pytest.mark.slow),
         pytest.param({"invent": 2}, marks=pytest.mark.slow),
         {"method": "gradient"},
         {"noise": 0.1},

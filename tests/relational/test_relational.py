@@ -367,6 +367,7 @@ def test_search_and_gradient_agree(name: str) -> None:
     assert by_gradient.bits >= by_search.bits - 1e-6
 
 
+@pytest.mark.slow
 def test_two_results_agree_or_say_where_they_differ() -> None:
     facts = {"likes": [("a", "b"), ("c", "d")], "knows": [("a", "b"), ("c", "d"), ("e", "f")]}
     examples = [("invites", "a", "b"), ("invites", "c", "d")]
@@ -531,6 +532,7 @@ def test_wrong_graphs_are_refused(call, message: str) -> None:
         call(lg.relational.mine_chains)
 
 
+@pytest.mark.slow
 def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -> None:
     """The numbers of a choice belong to the candidates that it was made of."""
     one = tasks.task("connectedness", 1)
