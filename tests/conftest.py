@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import small_validation
+from latentgamma.cli.main import main
 
 # For relational_tasks. Last on the path: other modules of the benchmarks have plain names.
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
@@ -53,3 +55,16 @@ def _fixed_seeds() -> None:
 def folder_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         small_validation.shared_folder = tmp_path_factory.getbasetemp().parent
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    """Run a command here; returns the output and the errors, after a check of the exit code."""
+
+    def call(*args: object, code: int = 0) -> tuple[str, str]:
+        got = main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        assert got == code, (out, err)
+        return out, err
+
+    return call
