@@ -223,6 +223,11 @@ def test_every_kind_of_request() -> None:
     table = decider.many(frame).table()  # type: ignore[union-attr]
     assert table["rules"] == [("rule 0",), ()]
     assert table["violated"] == [(), ()]
+    changes = decider.many(frame).table(missing=True)["missing"]  # type: ignore[union-attr]
+    assert changes == [
+        {},
+        {"blocked": ["age < 18 (age is 30: more than 12 short)", "not guardian"]},
+    ]
 
 
 def test_requirements_are_reported_with_their_facts() -> None:

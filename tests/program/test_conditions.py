@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import latentgamma as lg
 from latentgamma import Program, closure, parse
 from latentgamma.datalog.ground import read
 from latentgamma.errors import DataError, ParseError, ProgramError
@@ -123,12 +125,20 @@ def test_what_is_not_a_condition_is_shown_in_its_place(text: str, place: str, pr
 
 
 def test_comparisons_of_rules_with_variables_stay_those_of_clingo() -> None:
-    program = parse("p(X) :- q(X), X < 2, c = c.  q(1).  q(2).")
+    program = parse("p(X) :- q(X), X < 2.  q(1).  q(2).")
     assert program.conditions == {}
     assert program.facts == {"p(1)", "q(1)", "q(2)"}
     assert parse("a :- c = X, q(X).  q(c).").facts == {"a", "q(c)"}
     quoted = parse("p(X) :- 'age < 18', q(X, 'x = 1').  #external 'age < 18'.  q(1,'x = 1').")
     assert "p(1)" in closure(quoted, ["age < 18"]).atoms
+
+
+def test_what_looks_like_a_condition_among_rules_with_variables_is_warned_of() -> None:
+    with pytest.warns(lg.datalog.GroundingWarning, match=r":1:10: 'age < 18' compares two const"):
+        parse("minor :- age < 18.  p(X) :- q(X).  q(1).")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parse("#const n = 3.  a :- n < 4.  p(X) :- q(X), X < n, 3 < 4.  q(1).")
 
 
 @pytest.mark.parametrize("at", range(0, 400, 57))

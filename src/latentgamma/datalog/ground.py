@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program import files
 from latentgamma.program.files import read_text
 from latentgamma.program.graph import NotStratifiedError
-from latentgamma.program.names import quote
+from latentgamma.program.names import is_word, quote
 from latentgamma.program.program import Program
 from latentgamma.program.rule_text import (
     ConditionError,
@@ -318,6 +318,11 @@ def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
         if len(several) > 1:
             forms = " and ".join(f"{name}/{arity}" for arity in sorted(several))
             _say(f"{source.path}: {forms} are different predicates; is an argument missing?")
+    for literal in _compared_constants(source):
+        problem = (
+            f"'{literal}' compares two constants; only rules without variables compare columns"
+        )
+        _say(str(source.error_of(literal, problem)))
     for said in output.messages:
         for line, column, problem, what in _remark.findall(said):
             if "does not occur in any rule head" in problem:
@@ -332,6 +337,20 @@ def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
             else:
                 problem = f"{problem}: {what}"
             _say(str(source.error(int(line), int(column), problem)))
+
+
+def _compared_constants(source: Source) -> Iterator[Any]:
+    """Yield the comparisons of a name with a constant, which a reader may take for a condition."""
+    for rule in source.rules:
+        for literal in rule.body if rule.ast_type.name == "Rule" else ():
+            if literal.ast_type.name != "Literal" or literal.atom.ast_type.name != "Comparison":
+                continue
+            term = literal.atom.term
+            kinds = {node.ast_type.name for node in walk(literal)}
+            if "Variable" in kinds or term.ast_type.name not in {"SymbolicTerm", "Function"}:
+                continue
+            if is_word(decode_name(str(term))) and str(term) not in source.constants:
+                yield literal
 
 
 def _say(message: str) -> None:

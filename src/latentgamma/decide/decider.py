@@ -1009,13 +1009,30 @@ class Decisions:
         assert len(texts) == len(kinds)
         return [texts[k] for k in inverse.tolist()]
 
-    def table(self) -> dict[str, Any]:
-        """Return a column for each question, the rules, and the violated requirements of each row."""
-        violated = [
-            tuple(name for name, rows in self.violated.items() if rows[n])
-            for n in range(self._rows if self.violated else 0)
-        ] or [()] * self._rows
-        return {**self.answers, "rules": self.rules, "violated": violated}
+    def table(self, *, missing: bool = False) -> dict[str, Any]:
+        """Return columns: one for each question, `rules`, `violated`, and perhaps `missing`.
+
+        Args:
+            missing: with the smallest change of each row in which a question does not follow, as
+                texts by question. It is searched row by row.
+        """
+        names = list(self.violated)
+        rows = zip(*(column.tolist() for column in self.violated.values()), strict=True)
+        violated = [tuple(n for n, true in zip(names, row, strict=True) if true) for row in rows]
+        found: dict[str, Any] = {
+            **self.answers,
+            "rules": self.rules,
+            "violated": violated if names else [()] * self._rows,
+        }
+        if missing:
+            found["missing"] = [
+                {
+                    name: None if changes is None else list(map(str, changes))
+                    for name, changes in self[n].missing.items()
+                }
+                for n in range(self._rows)
+            ]
+        return found
 
     def __len__(self) -> int:
         return self._rows
