@@ -44,6 +44,7 @@ BENCHMARKS = {
     "datasets": ("datasets", "rows", "programs written by other people"),
     "requirements": ("requirements", "rows", "outputs that satisfy requirements, beside PiShield"),
     "hierarchies": ("requirements", "hierarchies", "AU(PRC) by the recipe of C-HMCNN"),
+    "tables": ("tables", "rows", "rules from ordinary tables, beside other learners"),
 }
 
 
@@ -53,7 +54,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
     parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
+    parser.add_argument("--seeds", type=int, help="the number of seeds, for tables")
     given = parser.parse_args()
+    if given.seeds is not None and given.name != "tables":
+        parser.error("--seeds is only for tables")
     # Before numpy, numba and torch look at them.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[variable] = str(given.threads)
@@ -63,7 +67,8 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "latentgamma", "compile"], check=True)
     module, function, _ = BENCHMARKS[given.name]
     folder = [] if given.data is None else [given.data]
-    rows = getattr(importlib.import_module(module), function)(*folder)
+    seeds = {} if given.seeds is None else {"seeds": given.seeds}
+    rows = getattr(importlib.import_module(module), function)(*folder, **seeds)
     print(table(rows))
     if given.json:
         found = {"about": about(given.name, given.threads), "rows": rows}

@@ -346,3 +346,50 @@ def test_messages_and_notes_name_options_of_the_command_line(learn, tmp_path):
     assert "to take them raise --max-body" in out
     for args in (("--kind", "models", "--heads", "a"), ("--delimiter", "::"), ("--ignore", "q")):
         assert "=" not in learn(table, *args, code=2)[1]
+
+
+# ---- Rules for the classes of an ordinary table
+
+LOANS = "income,home,default\n" + "".join(
+    f"{20_000 + 500 * i},{'own' if i % 3 else 'rent'},{'yes' if i < 22 else 'no'}\n"
+    for i in range(60)
+)
+
+
+def test_a_label_column_gives_rules_for_its_classes(learn, tmp_path) -> None:
+    Path("loans.csv").write_text(LOANS)
+    out, _ = learn("loans.csv", "--label", "default")
+    assert "default :- income < 31000." in out
+    out, _ = learn("loans.csv", "--label", "default", "--json")
+    assert json.loads(out)["program"] == "default :- income < 31000."
+    for name in ("rules.lp", "rules.json", "rules.sql", "rules.py", "rules.svg"):
+        learn("loans.csv", "--label", "default", "--plot" if name.endswith("svg") else "-o", name)
+    assert str(lg.load("rules.lp")) == str(lg.load("rules.json")) == "default :- income < 31000."
+    assert 'WHEN "income" < 31000 THEN' in Path("rules.sql").read_text()
+    space: dict = {}
+    exec(Path("rules.py").read_text(), space)
+    assert space["p_0"]({"income": 20_000}) > 0.9 > 0.1 > space["p_0"]({"income": 40_000})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--label", "defalt"), "does not have: 'defalt' (did you mean 'default'?)"),
+        (("--label", "default", "--kind", "closures"), "--kind has no meaning with --label"),
+        (("--label", "default", "-o", "rules.txt"), "rules.txt"),
+        (("--form", "points"), "--form is only for --label"),
+    ],
+)
+def test_a_wrong_use_of_label_is_refused(learn, arguments, message) -> None:
+    Path("loans.csv").write_text(LOANS)
+    _, err = learn("loans.csv", *arguments, code=2)
+    assert message in err
+
+
+def test_noise_gives_no_rules_and_exit_code_1(learn) -> None:
+    rng = np.random.default_rng(0)
+    cells = rng.normal(size=(100, 3)).round(2)
+    rows = [f"{a},{b},{'yes' if c > 0 else 'no'}" for a, b, c in cells]
+    Path("noise.csv").write_text("\n".join(["a,b,label", *rows, ""]))
+    out, _ = learn("noise.csv", "--label", "label", code=1)
+    assert "no rule pays for itself; the nearest is" in out

@@ -49,6 +49,8 @@ Kind: TypeAlias = OneOf["number", "boolean", "category", "date"]
 #: Thresholds of a numeric column, and of one whose thresholds are refined.
 _CUTS = 12
 _FINE_CUTS = 63
+#: Rows that quantiles are taken from.
+_MOST_RANKED = 200_000
 #: How far a threshold may move to a shorter decimal, in steps between quantiles.
 _LEEWAY = 0.25
 #: Values of a category that conditions name; each is in at least this many rows.
@@ -385,23 +387,8 @@ def literals_of(columns: Sequence[Column], weights: Floats) -> TableLiterals:
         codes[:, c], literals, note = _bins(column, weights)
         notes += note
         found += [(c, literal, inside) for literal, inside in literals]
-    rows: dict[bytes, int] = {}
-    kept: list[tuple[int, Literal, Mask]] = []
-    same: dict[int, list[Literal]] = {}
-    heavy = weights > 0
-    for c, literal, inside in found:
-        mask = inside[codes[heavy, c]]
-        if mask.all() or not mask.any():
-            continue
-        key = np.packbits(mask).tobytes()
-        if key in rows:
-            same.setdefault(rows[key], []).append(literal)
-            continue
-        rows[key] = len(kept)
-        kept.append((c, literal, inside))
-    del rows
-    places = np.array([c for c, _, _ in kept], np.int64)
-    inside = np.array([row for _, _, row in kept], np.bool_).reshape(-1, MOST_BINS)
+    kept, same = _different_literals(codes, found, weights)
+    places, inside = _places_and_bins(codes, kept)
     used, count = np.unique(places, return_counts=True)
     options = dict(zip(used.tolist(), count.tolist(), strict=True))
     bits = np.array([math.log2(len(used)) + math.log2(options[c]) for c in places.tolist()])
@@ -409,6 +396,44 @@ def literals_of(columns: Sequence[Column], weights: Floats) -> TableLiterals:
     table = Literals(codes, places, inside, bits, names)
     table.finer = _Refiner(table, columns, weights)
     return TableLiterals(columns, table, tuple(notes), same)
+
+
+_Found: TypeAlias = list[tuple[int, Literal, Mask]]
+
+
+def _different_literals(
+    codes: npt.NDArray[np.uint8], found: _Found, weights: Floats
+) -> tuple[_Found, dict[int, list[Literal]]]:
+    """Return literals that hold in some rows but not in all, and those that equal one of them.
+
+    Literals are compared by two sums of random numbers over their rows, which are exact.
+    """
+    places, inside = _places_and_bins(codes, found)
+    rows = np.flatnonzero(weights > 0)
+    marks = np.random.default_rng(0).integers(1, 1 << 31, (len(codes), 2)).astype(np.float64)
+    sums = Literals(codes, places, inside, np.zeros(len(found))).sums([rows], marks)[0]
+    every = marks[rows].sum(0).tolist()
+    kept: _Found = []
+    same: dict[int, list[Literal]] = {}
+    first: dict[tuple[float, float], int] = {}
+    for one, (a, b) in zip(found, sums.tolist(), strict=True):
+        if [a, b] in ([0.0, 0.0], every):
+            continue
+        if (a, b) in first:
+            same.setdefault(first[a, b], []).append(one[1])
+        else:
+            first[a, b] = len(kept)
+            kept.append(one)
+    return kept, same
+
+
+def _places_and_bins(
+    codes: npt.NDArray[np.uint8], found: _Found
+) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Return the column of each literal, and the bins in which it holds. (m,), (m, bins)."""
+    inside = np.array([row for _, _, row in found], np.bool_).reshape(-1, MOST_BINS)
+    used = np.ascontiguousarray(inside[:, : int(codes.max(initial=0)) + 1])
+    return np.array([c for c, _, _ in found], np.int64), used
 
 
 _Bins: TypeAlias = tuple[npt.NDArray[np.uint8], list[tuple[Literal, Mask]], list[str]]
@@ -485,7 +510,9 @@ def _below(values: npt.NDArray[Any], cuts: Sequence[Any]) -> npt.NDArray[np.int6
 
 def _cuts(column: Column, weights: Floats, most: int) -> list[Any]:
     """Return thresholds near the quantiles, each as short as it can be written."""
-    known = ~column.missing & (weights > 0)
+    known = np.flatnonzero(~column.missing & (weights > 0))
+    if len(known) > _MOST_RANKED:
+        known = known[:: -(-len(known) // _MOST_RANKED)]
     given = column.values[known]
     values, places = np.unique(
         given if column.kind == "number" else given.astype("U"), return_inverse=True

@@ -237,14 +237,17 @@ class RuleClassifier(Displayed):
         return exact or learned
 
     def _note_copies(self, table: TableLiterals, labels: Mask) -> None:
-        for j in range(table.literals.m):
-            rows = table.literals.holds(j)
-            for column in labels.T:
-                if (rows == column).all():
-                    name = table.columns[int(table.literals.column[j])].name
-                    self.notes_.append(
-                        f"column {name!r} alone decides every row: is it a copy of the label?"
-                    )
+        """Note columns of which one condition is the label, or its opposite."""
+        literals = table.literals
+        for column in labels.T:
+            found = literals.sums([np.arange(literals.n)], _sides(column, np.ones(literals.n)))[0]
+            positives, n = float(column.sum()), literals.n
+            same = (found == [positives, 0.0]).all(1) | (found == [0.0, n - positives]).all(1)
+            for c in dict.fromkeys(literals.column[same].tolist()):
+                self.notes_.append(
+                    f"column {table.columns[c].name!r} alone decides every row: is it a copy of "
+                    f"the label?"
+                )
 
     def _exact_where_possible(
         self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,

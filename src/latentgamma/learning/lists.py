@@ -35,6 +35,8 @@ LEAST_COVER = 5.0
 #: Rounds in which every rule is reconsidered.
 _ROUNDS = 3
 _MOST_RULES = 64
+#: Rows on which pairs of literals are screened at least.
+_FEWEST_SAMPLED = 2_000
 #: Bits that say whether a rule raises the rate of positives over that of all rows, or lowers it.
 #: People read rules for a class more easily than rules against it.
 _RAISES, _LOWERS = math.log2(4 / 3), 2.0
@@ -70,6 +72,7 @@ class ListSearch:
         self.literals, self.weights, self.max_body = literals, weights, max_body
         self.only_raise = False
         self._covered: dict[Body, Mask] = {}
+        self._best: dict[tuple[frozenset[Body], bool], Found | None] = {}
         total = weights.sum(0)
         self.base = float(total[0] / max(total.sum(), 1e-300))
 
@@ -104,7 +107,7 @@ class ListSearch:
 
     # ---- One rule
 
-    def best_rule(self, open_rows: Mask, skip: frozenset[Body] = frozenset()) -> Found | None:
+    def best_rule(self, open_rows: Mask) -> Found | None:
         """Return the rule that saves most among these rows, whether or not it saves anything."""
         rows = np.flatnonzero(open_rows)
         total = self.weights[rows].sum(0)
@@ -112,11 +115,14 @@ class ListSearch:
         best: Found | None = None
         for size in range(1, self.max_body + 1):
             candidates = _Candidates(self, tuple(total.tolist()))
-            if size == 2 and self.literals.pairs_are_cheap:
+            sample = self.literals.rows_for_pairs
+            if size == 2 and len(rows) <= sample:
                 candidates.add_pairs(rows)
             else:
                 candidates.add_longer(beam)
-            chosen = candidates.choose(skip)
+            if size == 2 and len(rows) > sample >= _FEWEST_SAMPLED:
+                candidates.add_promising_pairs(rows, rows[:: -(-len(rows) // sample)])
+            chosen = candidates.choose()
             if not chosen:
                 break
             if best is None or chosen[0].saved > best.saved:
@@ -173,13 +179,18 @@ class ListSearch:
         return open_rows
 
     def _append(self, rules: list[Body]) -> None:
-        open_rows = self._open(rules)
         while len(rules) < _MOST_RULES:
-            found = self.best_rule(open_rows)
+            found = self._next(rules)
             if found is None or found.saved <= 0:
                 break
             rules.append(found.body)
-            open_rows = open_rows & ~self.covered(found.body)
+
+    def _next(self, rules: Sequence[Body]) -> Found | None:
+        """Return the best rule for the rows that no rule covers."""
+        key = frozenset(rules), self.only_raise
+        if key not in self._best:
+            self._best[key] = self.best_rule(self._open(rules))
+        return self._best[key]
 
     def _changes(self, rules: list[Body]) -> Iterator[list[Body]]:
         """Yield lists with one change; the rules may be replaced while this runs."""
@@ -190,7 +201,7 @@ class ListSearch:
         for i in range(len(rules)):
             if i >= len(rules):
                 return
-            found = self.best_rule(self._open(rules[:i]))
+            found = self._next(rules[:i])
             if found is not None and found.body != rules[i]:
                 yield [*rules[:i], found.body, *rules[i + 1 :]]
                 yield [*rules[:i], found.body, *rules[i:]]
@@ -261,7 +272,16 @@ class _Candidates:
         self.literal.append(second)
         self.bits.append(body_bits([0.0, 0.0]) + lits.bits[first] + lits.bits[second])
 
-    def choose(self, skip: frozenset[Body]) -> list[Found]:
+    def add_promising_pairs(self, rows: Rows, sample: Rows) -> None:
+        """Add the pairs that are best on a sample of the rows."""
+        weights = self.search.weights
+        there = _Candidates(self.search, tuple(weights[sample].sum(0).tolist()))
+        there.add_pairs(sample)
+        for one in there.choose():
+            inside = self.search._rows_of(one.body, (), rows)
+            self._add(one.body[:1], weights[inside].sum(0)[None], np.array(one.body[1:]))
+
+    def choose(self) -> list[Found]:
         """Return the rules to carry on, the one that saves most first."""
         counts = np.concatenate(self.counts)
         if not len(counts):
@@ -285,7 +305,7 @@ class _Candidates:
                     break
                 a, b = counts[i].tolist()
                 body = tuple(sorted({*self.parents[parent[i]], int(literal[i])}))
-                if (a, b) in seen or body in skip:
+                if (a, b) in seen:
                     continue
                 seen.add((a, b))
                 chosen.setdefault(body, Found(body, float(saved[i]), a, b))

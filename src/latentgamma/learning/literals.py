@@ -31,7 +31,7 @@ MOST_BINS = 64
 #: Literals beyond which pairs are not scored all at once.
 _MOST_IN_PAIRS = 2500
 #: Cells of joint histograms that scoring all pairs may visit.
-_PAIR_COST = 4e8
+_PAIR_COST = 5e7
 
 
 class Literal(NamedTuple):
@@ -63,7 +63,7 @@ class Literals:
     Attributes:
         codes: the bin of each cell. (n, d)
         column: the column of each literal. (m,)
-        inside: whether a literal holds in a bin of its column. (m, MOST_BINS)
+        inside: whether a literal holds in a bin of its column. (m, bins)
         bits: the description length of each literal: which column, and which of its literals. (m,)
         names: what each literal says.
         finer: proposes literals that the bins cannot tell apart.
@@ -143,9 +143,9 @@ class Literals:
         return found
 
     @property
-    def pairs_are_cheap(self) -> bool:
-        """Whether all pairs of literals can be scored at once."""
-        return self.m <= _MOST_IN_PAIRS and self.n * self.codes.shape[1] ** 2 / 2 <= _PAIR_COST
+    def rows_for_pairs(self) -> int:
+        """The number of rows on which all pairs of literals can be scored."""
+        return int(_PAIR_COST / max(1, self.codes.shape[1] ** 2 / 2)) * (self.m <= _MOST_IN_PAIRS)
 
     def pairs(self, rows: Rows, weights: Floats, least: float) -> tuple[Rows, Rows, Floats]:
         """Return pairs of literals, and the sums of two weights over the rows in which both hold.
