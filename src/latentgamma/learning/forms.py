@@ -24,6 +24,8 @@ Name: TypeAlias = OneOf["nothing", "rules", "points"]
 FORMS: tuple[Name, ...] = ("nothing", "rules", "points")
 
 _FOLDS = 5
+#: With fewer rows, cross-validation is repeated with other folds.
+_FEW_ROWS, _REPEATS = 1000, 3
 #: Standard errors by which a form with fewer literals may be worse than the best.
 _TOLERANCE = 0.25
 #: Standard errors by which a form must beat nothing if its bits do not pay for it.
@@ -140,8 +142,8 @@ def learn_form(
     progress("rules", 0, steps)
     search = ListSearch(literals, weights, max_body)
     listed = make_list(search, search.learn()) if "rules" in forms else nothing
-    if "points" not in forms or (listed.bodies and all(0 in counts for counts in listed.counts)):
-        # A list that pays for itself and is never wrong needs no comparison.
+    exact = literals.two_valued and listed.bodies and all(0 in group for group in listed.counts)
+    if "points" not in forms or exact:  # rules that are never wrong need no comparison
         nearest = None if listed.bodies else search.best_rule(np.ones(literals.n, np.bool_))
         return Learned(listed if listed.bodies else nothing, nearest=nearest)
     pays = bool(listed.bodies) or _strict_points(literals, weights)
@@ -215,18 +217,20 @@ def _cross_validate(
     literals: Literals, weights: Floats, max_body: int, forms: Sequence[Name], seed: int,
     progress: Callable[[int], None],
 ) -> list[_Held]:  # fmt: skip
-    part, totals, folds = _folds(literals, weights, seed)
     held = [_Held(name, [], [], []) for name in FORMS if name == "nothing" or name in forms]
-    for fold, test in enumerate(folds):
-        progress(fold)
-        train = totals - test
-        for one in held:
-            form = _form(one.name, part, train, max_body)
-            p = form.probability([part.covered(body) for body in form.bodies], part.n)
-            p = np.clip(p, _LEAST, 1 - _LEAST)
-            one.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
-            one.weights.append(test)
-            one.sizes.append(form.literals)
+    repeats = _REPEATS if weights.sum() < _FEW_ROWS else 1
+    for repeat in range(repeats):
+        part, totals, folds = _folds(literals, weights, seed + repeat)
+        for fold, test in enumerate(folds):
+            progress((repeat * _FOLDS + fold) // repeats)
+            train = totals - test
+            for one in held:
+                form = _form(one.name, part, train, max_body)
+                p = form.probability([part.covered(body) for body in form.bodies], part.n)
+                p = np.clip(p, _LEAST, 1 - _LEAST)
+                one.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
+                one.weights.append(test)
+                one.sizes.append(form.literals)
     return held
 
 
@@ -291,4 +295,5 @@ def _excess(one: _Held, best: _Held) -> float:
     count = sum(w.sum() for w in one.weights)
     mean = sum((d * w).sum() for d, w in parts) / count
     variance = sum(((d - mean) ** 2 * w).sum() for d, w in parts) / count
-    return float(mean / max(np.sqrt(variance / count), 1e-12))
+    rows = count * _FOLDS / len(parts)  # repeats are not more rows
+    return float(mean / max(np.sqrt(variance / rows), 1e-12))

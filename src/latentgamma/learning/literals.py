@@ -88,6 +88,11 @@ class Literals:
         """The number of literals that are searched."""
         return len(self.column)
 
+    @property
+    def two_valued(self) -> bool:
+        """Whether every column has two bins at most."""
+        return bool(self.inside.shape[1] <= 2)
+
     def cost(self, literal: int) -> float:
         """Return the bits of a literal."""
         return self.extra[literal][1] if literal in self.extra else float(self.bits[literal])
