@@ -87,6 +87,7 @@ def _run_layers() -> None:
     import latentgamma as lg
 
     program, inputs = lg.parse(_RULES), ["a", "d", "f"]
+    passed = lg.parse("g :- a, d. h :- g. i :- f.")  # by a sum-product pass
     for dtype in (torch.float32, torch.float64):
         given = torch.full((2, 3), 0.5, dtype=dtype, requires_grad=True)
         layer = lg.Layer(program, inputs, ["h", "i"])
@@ -97,9 +98,11 @@ def _run_layers() -> None:
         for groups in (inputs, lg.Categorical(inputs)):
             for logits in (False, True):
                 layer = lg.Layer(
-                    program, groups, ["h", "i"], semantics="probability", from_logits=logits
+                    passed, groups, ["h", "i"], semantics="probability", from_logits=logits
                 )
-                layer(given if logits else given / 1.5, logits=logits).sum().backward()
+                for kind in (dtype, torch.bfloat16):
+                    scores = (given if logits else given / 1.5).to(kind)
+                    layer(scores, logits=logits).sum().backward()
 
 
 def _run_requirements() -> None:
