@@ -281,6 +281,8 @@ def test_bad_deciders() -> None:
         lg.Decider("a :- b.", [])
     with pytest.raises(ArgumentError, match="unknown must be one of 'refuse', 'ignore'"):
         lg.Decider("a :- b.", "a", unknown="drop")
+    with pytest.raises(ProgramError, match="too many for a decider"):
+        lg.Decider(lg.generators.chain(40_000), "a39999")
     with pytest.raises(DataError, match="the table has no column 'age'"):
         lg.Decider("a :- age < 18.", "a").many({"x": [1]})
     with pytest.raises(DataError, match="row 1: 'age' is 'x'"):

@@ -39,6 +39,8 @@ from latentgamma.program.program import Program, require_program
 #: Requests that are tried, in the search for the smallest change, before the search gives up.
 _MOST_TRIED = 20_000
 
+# Rules times atoms: each rule has a few numbers with a bit for each atom.
+_MOST_BITS = 10**9
 # Facts with probabilities, over all of whose worlds the questions are summed.
 _MOST_UNCERTAIN = 20
 # Rows whose conditions are evaluated together, a multiple of 64: their values stay in the cache.
@@ -432,8 +434,8 @@ class Decider:
         digest: the SHA-256 of the program and the questions.
 
     Raises:
-        ProgramError: if a rule derives a condition, a name is that of a column and of an atom, or a
-            requirement is violated by every request.
+        ProgramError: if a rule derives a condition, a name is that of a column and of an atom, a
+            requirement is violated by every request, or the program is too large.
         FactsError: if the program does not have such an atom.
     """
 
@@ -528,6 +530,11 @@ class Decider:
                     } - relevant
                     relevant |= fresh
                     stack += fresh
+        if len(needed) * program.M > _MOST_BITS:
+            raise ProgramError(
+                f"the questions depend on {len(needed):,} rules of a program with {program.M:,} atoms, "
+                "too many for a decider; use lg.closure or lg.closures"
+            )
         self._relevant = sum(1 << i for i in relevant)
         blocks: list[tuple[bool, list[_Rule]]] = []
         for stratum in program.strata:

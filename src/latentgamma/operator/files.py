@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -30,7 +31,7 @@ from latentgamma.operator.model import (
     require_whole_model,
 )
 from latentgamma.operator.rules import AbstractRules, DenseRules, GateKind, Literals, SparseRules
-from latentgamma.program.program import Program, atoms_of_literals
+from latentgamma.program.program import Label, Program, atoms_of_literals, checked_labels
 
 _FORMAT = "latentgamma-model"
 #: Version 1 had no digest, no kernel among the options and no digest of the program.
@@ -324,20 +325,37 @@ def _program_tensors(program: Program) -> Tensors:
     }
     if not program.definite:
         arrays["body_negated"] = program.body_literals < 0
+    if program.labels:
+        rows = [[j, label.id, label.citation] for j, label in enumerate(program.labels) if label]
+        arrays["labels"] = np.frombuffer(json.dumps(rows).encode(), np.uint8)
     return {f"program.{key}": torch.from_numpy(np.array(array)) for key, array in arrays.items()}
 
 
 def _program(tensors: Tensors, M: int | None, *, negation: bool = False) -> Program:
     keys = ["body_indptr", "body_indices", "head_indptr", "head_indices"]
-    part = _arrays(tensors, *keys, *["body_negated"] * negation)
+    labels = ["labels"] * ("program.labels" in tensors)
+    part = _arrays(tensors, *keys, *["body_negated"] * negation, *labels)
     try:
-        return Program.from_arrays(
+        program = Program.from_arrays(
             part["body_indptr"], part["body_indices"], part["head_indices"], part["head_indptr"],
             body_negated=part.get("body_negated"),
             atoms=_atoms(part, len(part["name_ends"]) if M is None else M),
         )  # fmt: skip
+        return replace(program, labels=_labels(part["labels"], program.R)) if labels else program
     except ProgramError as error:
         raise ModelError(f"the program does not fit: {error}") from None
+
+
+def _labels(data: npt.NDArray[Any], R: int) -> tuple[Label | None, ...]:
+    try:
+        found = {j: Label(*names) for j, *names in json.loads(data.tobytes())}
+    except (ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, ProgramError):
+            raise
+        raise ModelError("the labels of the rules cannot be read") from None
+    if not all(type(j) is int and 0 <= j < R for j in found):
+        raise ModelError("the labels of the rules cannot be read")
+    return checked_labels([found.get(j) for j in range(R)])
 
 
 def _arrays(tensors: Tensors, *keys: str) -> dict[str, npt.NDArray[Any]]:
