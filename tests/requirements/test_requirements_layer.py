@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import latentgamma as lg
 from latentgamma import Requirements
+from latentgamma.engine.diagram_torch import DiagramPasses
 from latentgamma.errors import (
     ArgumentError,
     CertificateError,
@@ -20,7 +21,6 @@ from latentgamma.errors import (
     ProgramError,
     StateError,
 )
-from latentgamma.requirements.diagram_torch import DiagramPasses
 from latentgamma.requirements.layer import RequirementsLayer
 from latentgamma.requirements.report import signed_clauses
 from random_requirements import DRIVING, log_share, marginals, random_requirements, worlds

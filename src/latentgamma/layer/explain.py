@@ -754,7 +754,10 @@ class ProbabilityExplainer:
         if not self.inputs.layer.program.definite:
             remarks = ["no proof is shown, since the program has negation"]
         if not self.exact:
-            remarks.append("no change is stated, since it is an estimate from sampled worlds")
+            reason = "it is an estimate from sampled worlds"
+            if self.rules.diagram is not None:
+                reason = "a decision diagram has the probabilities given the evidence alone"
+            remarks.append(f"no change is stated, since {reason}")
             return _Found(proof, title, remarks=tuple(remarks))
         alone = self._alone(output, is_true)
         if not alone:

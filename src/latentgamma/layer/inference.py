@@ -31,6 +31,11 @@ from latentgamma.engine.tensors import (
     log_odds_of_log,
 )
 from latentgamma.errors import ModelError, StateError
+from latentgamma.layer.evidence_diagram import (
+    EvidenceDiagram,
+    evidence_diagram,
+    input_log_odds,
+)
 from latentgamma.layer.explain import Explainer, Inputs, ProbabilityExplainer
 from latentgamma.layer.groups import Group, group_tolerance
 from latentgamma.layer.plan import Plan, probability_plan
@@ -330,6 +335,7 @@ class ProbabilitySemantics(Semantics):
         self.inference = inference
         self.variables: Variables = check_variables(program, [*facts, *constants], rows)
         self._evidence: Conditioning | None = None
+        self.diagram: EvidenceDiagram | None = None
         read = [atom for group in outputs for atom in group.atoms.tolist()]
         plan = partial(
             choose_methods,
@@ -343,6 +349,10 @@ class ProbabilitySemantics(Semantics):
                 plan, program, read, evidence, inference.method
             )
             self._plan_negations = partial(plan_negations, plan, program, read, evidence)
+            if not self.methods.exact and inference.method == "auto":
+                self.diagram = evidence_diagram(
+                    program, self.variables, read, evidence, true.tolist()
+                )
         else:
             self.methods = plan(program, outputs=read)
         self._never = self._never_true(outputs) if self._evidence is None else None
@@ -460,6 +470,8 @@ class ProbabilitySemantics(Semantics):
 
     def guarantee(self) -> tuple[bool, str]:
         """Return whether the outputs are exact, and how they are computed."""
+        if self.diagram is not None:
+            return True, str(self.diagram)
         text = str(self.methods)
         if self.by_differences:
             text += "\ndifferences of these divided by that of the evidence: so is their rounding"
@@ -512,6 +524,9 @@ class ProbabilitySemantics(Semantics):
                 log_complements=rest,
             )
             odds = self.methods.log_odds(found, logs, rest)
+        elif self.diagram is not None:
+            odds = self.diagram(self._diagram_inputs(given, from_logits=from_logits))
+            found = nn.functional.logsigmoid(odds)
         elif self.by_differences or not self.methods.exact:
             value = self._probabilities(given, hard=hard, from_logits=from_logits)
             found = held_log(value, torch.finfo(torch.float64).tiny)
@@ -533,6 +548,9 @@ class ProbabilitySemantics(Semantics):
         return facts[:, self._order].double()
 
     def _probabilities(self, given: Tensor, *, hard: bool, from_logits: bool) -> Tensor:
+        if self.diagram is not None:
+            odds: Tensor = self.diagram(self._diagram_inputs(given, from_logits=from_logits))
+            return torch.sigmoid(odds)
         # In float32 an atom with log-odds of 20 would be certain.
         values = torch.sigmoid(given) if from_logits else given
         if self._evidence is not None:
@@ -547,6 +565,14 @@ class ProbabilitySemantics(Semantics):
             found = self._evidence.condition(found, sampled=0 in self.methods.sampled)
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
         return hold(found, 0, 1)
+
+    def _diagram_inputs(self, given: Tensor, *, from_logits: bool) -> Tensor:
+        """Return log-odds of facts and log-probabilities of the atoms of groups, (B, I)."""
+        facts = len(self.variables.facts)
+        if not from_logits:
+            return input_log_odds(self._normalised(given), facts)
+        logs = self._log_normalised(nn.functional.logsigmoid(given))
+        return torch.cat([given[:, :facts], logs[:, facts:]], 1)
 
     def _given_evidence(
         self, evidence: Conditioning, logs: Tensor, rest: Tensor
@@ -599,12 +625,12 @@ class ProbabilitySemantics(Semantics):
     @property
     def runs_outside_torch(self) -> bool:
         """Whether other code than that of torch computes an output."""
-        return bool(self.methods.passed or self.methods.sampled)
+        return self.diagram is None and bool(self.methods.passed or self.methods.sampled)
 
     @property
     def by_differences(self) -> bool:
         """Whether the outputs are differences of probabilities, divided by another one."""
-        return self._evidence is not None and self._evidence.by_differences
+        return self.diagram is None and self._evidence is not None and self._evidence.by_differences
 
     @property
     def has_evidence(self) -> bool:

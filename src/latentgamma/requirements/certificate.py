@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from latentgamma._display import Display, Displayed
 from latentgamma._text import listing, quantity
+from latentgamma.engine.diagram import Diagram, as_clauses, broken_clauses, structure_problem
 from latentgamma.errors import CertificateError, LatentGammaError
-from latentgamma.requirements.diagram import Diagram, as_clauses, broken_clauses, structure_problem
 from latentgamma.requirements.programs import LabelProgram
 from latentgamma.requirements.report import sat_solver, signed_clauses
 from latentgamma.requirements.requirements import Requirements

@@ -14,6 +14,8 @@ from torch.nn import functional
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Display, Displayed
 from latentgamma._text import listing, quantity
+from latentgamma.engine.diagram import compile_diagram, describe
+from latentgamma.engine.diagram_torch import DiagramPasses
 from latentgamma.engine.tensors import finite_log_odds, values_can_be_read
 from latentgamma.errors import ArgumentError, ProgramError, StateError
 from latentgamma.layer.semantics import GodelSemantics
@@ -23,8 +25,6 @@ from latentgamma.requirements.certificate import (
     certify_diagram,
     certify_program,
 )
-from latentgamma.requirements.diagram import compile_diagram, describe
-from latentgamma.requirements.diagram_torch import DiagramPasses
 from latentgamma.requirements.programs import LabelProgram, clamping_program, rule_program
 from latentgamma.requirements.report import conflict, signed_clauses
 from latentgamma.requirements.requirements import Method, Requirements

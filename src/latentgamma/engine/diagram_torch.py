@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from latentgamma.engine.diagram import Diagram
 from latentgamma.engine.tensors import are_plain
-from latentgamma.requirements.diagram import Diagram
 
 #: Log-odds beyond this count as this, so that sums and differences of them exist.
 _LARGEST = 1e30
@@ -224,7 +224,7 @@ def diagram_marginals(
     x: Tensor, structure: Sequence[Tensor], levels: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L)."""
-    from latentgamma.requirements import diagram_cpu
+    from latentgamma.engine import diagram_cpu
 
     return diagram_cpu.marginals(x, structure)
 
@@ -239,7 +239,7 @@ def _(
 @torch.library.custom_op("latentgamma::diagram_marginals_backward", mutates_args=())
 def diagram_marginals_backward(x: Tensor, grad: Tensor, structure: Sequence[Tensor]) -> Tensor:
     """Return the gradient of the inputs from that of the log-odds of P(a | C)."""
-    from latentgamma.requirements import diagram_cpu
+    from latentgamma.engine import diagram_cpu
 
     return diagram_cpu.marginals_backward(x, grad, structure)
 
@@ -252,7 +252,7 @@ def _(x: Tensor, grad: Tensor, structure: Sequence[Tensor]) -> Tensor:
 @torch.library.custom_op("latentgamma::diagram_best", mutates_args=())
 def diagram_best(x: Tensor, structure: Sequence[Tensor], scores: bool) -> tuple[Tensor, Tensor]:
     """Return the max-marginals, none if they are not asked for, and the best model, (B, L) each."""
-    from latentgamma.requirements import diagram_cpu
+    from latentgamma.engine import diagram_cpu
 
     return diagram_cpu.best(x, structure, scores=scores)
 

@@ -1,0 +1,218 @@
+"""Probabilities given evidence from a decision diagram, where worlds are too many for a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import torch
+from torch import Tensor, nn
+
+from latentgamma._text import quantity
+from latentgamma.engine.diagram import Clause, Diagram, compile_diagram
+from latentgamma.engine.diagram_torch import DiagramPasses
+from latentgamma.engine.exactness import RelevantRules, Variables, relevant_rules
+from latentgamma.engine.tensors import log_odds
+from latentgamma.errors import ProgramError, StateError
+from latentgamma.program.program import Program
+
+#: The most edges of a diagram.
+_BUDGET = 200_000
+#: The log-odds of what is certain, and a log-probability of the evidence that says it is impossible.
+_CERTAIN, _IMPOSSIBLE = 1e30, -1e25
+
+
+class _Clauses:
+    """The rules as clauses over inputs and derived atoms, with the evidence filled in."""
+
+    def __init__(self, rules: RelevantRules, evidence: Mapping[int, bool]) -> None:
+        self.rules, self.evidence = rules, evidence
+        self.clauses: list[Clause] = []
+        self.variable: dict[int, int] = {}  # of a derived atom a: a; of an input i: −1 − i
+        self.size = 0
+        for atom, bodies in rules.bodies.items():
+            self._define(atom, [[self._literal(x) for x in body] for body in bodies])
+        for atom, value in evidence.items():
+            if atom not in rules.bodies or atom in self.variable:
+                x = self._literal(atom)
+                self.clauses.append((x if value else -x,))
+
+    def new(self) -> int:
+        """Return a variable that is true exactly if a definition says so."""
+        self.size += 1
+        return self.size
+
+    def of(self, key: int) -> int:
+        """Return the variable of a derived atom, or of an input i as −1 − i."""
+        if key not in self.variable:
+            self.variable[key] = self.new()
+        return self.variable[key]
+
+    def key(self, atom: int) -> int:
+        """Return what stands for an atom: itself if rules derive it, or else its input."""
+        return atom if atom in self.rules.bodies or atom < 0 else -1 - atom
+
+    def _literal(self, literal: int) -> int:
+        x = self.of(self.key(self.rules.atom_of(literal)))
+        return -x if self.rules.is_negated(literal) else x
+
+    def _define(self, atom: int, bodies: list[list[int]]) -> None:
+        if self.evidence.get(atom) is False:
+            self.clauses += [tuple(-x for x in body) for body in bodies]
+            return
+        head = self.of(atom)
+        causes = []
+        for body in bodies:
+            self.clauses.append((head, *(-x for x in body)))
+            cause = body[0]
+            if len(body) != 1:
+                cause = self.new()
+                self.clauses += [(-cause, x) for x in body]
+                self.clauses.append((cause, *(-x for x in body)))
+            causes.append(cause)
+        self.clauses.append((-head, *causes))
+
+
+def _acyclic(rules: RelevantRules) -> bool:
+    done: set[int] = set()
+    for start in rules.bodies:
+        stack, path = [(start, False)], set()
+        while stack:
+            atom, leaving = stack.pop()
+            if leaving:
+                path.discard(atom)
+                done.add(atom)
+            elif atom in path:
+                return False
+            elif atom not in done and atom in rules.bodies:
+                path.add(atom)
+                stack.append((atom, True))
+                parts = {rules.atom_of(x) for body in rules.bodies[atom] for x in body}
+                if parts & path:
+                    return False
+                stack += [(part, False) for part in parts]
+    return True
+
+
+class EvidenceDiagram(nn.Module):
+    """The probability of each output given evidence, exact: marginals of a decision diagram.
+
+    Derived atoms are labels of the diagram with log-odds 0: each is decided by the inputs, so that
+    the factor of one half cancels. So does that of the false atoms of a group.
+    """
+
+    def __init__(
+        self, diagram: Diagram, columns: Sequence[int], outputs: Sequence[tuple[int, float]]
+    ) -> None:
+        super().__init__()
+        self.passes = DiagramPasses(diagram)
+        places = [i for i, column in enumerate(columns) if column >= 0]
+        self._size = len(columns)
+        self.register_buffer("_places", torch.tensor(places, dtype=torch.long), persistent=False)
+        taken = [column for column in columns if column >= 0]
+        self.register_buffer("_columns", torch.tensor(taken, dtype=torch.long), persistent=False)
+        # Outputs: labels of the diagram, then inputs in no clause, then what is the same always.
+        index = torch.tensor([place for place, _ in outputs], dtype=torch.long)
+        fixed = torch.tensor([value for _, value in outputs], dtype=torch.float64)
+        self.register_buffer("_outputs", index, persistent=False)
+        self.register_buffer("_fixed", fixed, persistent=False)
+
+    _places: Tensor
+    _columns: Tensor
+    _outputs: Tensor
+    _fixed: Tensor
+
+    def __str__(self) -> str:
+        diagram = self.passes.diagram
+        nodes, edges = quantity(diagram.nodes, "node"), quantity(diagram.edges, "edge")
+        return f"a decision diagram of all worlds that agree with the evidence: {nodes}, {edges}"
+
+    def forward(self, odds: Tensor) -> Tensor:
+        """Return the log-odds of the outputs (B, O) given the evidence.
+
+        Args:
+            odds: of the inputs in the order of the variables, (B, I): the log-odds of facts, and
+                the log-probabilities of the atoms of groups.
+
+        Raises:
+            StateError: if the evidence has probability zero in an example.
+        """
+        x = odds.new_zeros(len(odds), self._size).index_copy(
+            1, self._places, odds.index_select(1, self._columns)
+        )
+        zero = self.passes.log_partition(x.detach()) < _IMPOSSIBLE
+        if bool(zero.any()):
+            raise StateError(
+                f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
+            )
+        every = torch.cat([self.passes.marginals(x), odds], 1)
+        found = every.index_select(1, self._outputs)
+        return torch.where(self._fixed == 0, found, self._fixed)
+
+
+def evidence_diagram(
+    program: Program,
+    variables: Variables,
+    outputs: Sequence[int],
+    evidence: Mapping[int, bool],
+    true: Sequence[int],
+) -> EvidenceDiagram | None:
+    """Return the diagram of everything that agrees with the evidence, or None if there is none.
+
+    There is none for programs in which atoms depend on themselves, beyond the budget of edges,
+    and where nothing agrees with the evidence.
+    """
+    rules = relevant_rules(program, variables, [*outputs, *evidence], true)
+    known = {atom: value for atom, value in evidence.items() if not rules.certain[atom]}
+    fed = set(variables.atoms.tolist())
+    if any(rules.certain[atom] and not value for atom, value in evidence.items()):
+        return None
+    if any(atom not in rules.bodies and atom not in fed for atom in known) or not _acyclic(rules):
+        return None
+    found = _Clauses(rules, known)
+    for group in variables.groups:
+        members = [found.of(-1 - atom) for atom in group]
+        found.clauses.append(tuple(members))
+        found.clauses += [(-a, -b) for a, b in combinations(members, 2)]
+    mentioned = sorted({abs(x) for clause in found.clauses for x in clause})
+    number = {variable: i + 1 for i, variable in enumerate(mentioned)}
+    placed = [tuple(number[abs(x)] * (1 if x > 0 else -1) for x in c) for c in found.clauses]
+    try:
+        diagram = compile_diagram(placed, len(mentioned), _BUDGET)
+    except ProgramError:
+        return None
+    if diagram is None:
+        return None
+    column_of = {int(atom): n for n, atom in enumerate(variables.atoms)}
+    label = {key: number[x] - 1 for key, x in found.variable.items() if x in number}
+    columns = [-1] * len(mentioned)
+    for key, place in label.items():
+        if key < 0:
+            columns[place] = column_of[-1 - key]
+    read: list[tuple[int, float]] = []
+    for atom in outputs:
+        key = found.key(atom)
+        if rules.certain[atom] or atom in known:
+            read.append((0, _CERTAIN if known.get(atom, True) else -_CERTAIN))
+        elif key in label:
+            read.append((label[key], 0.0))
+        elif key < 0 and -1 - key in fed:
+            read.append((len(mentioned) + column_of[-1 - key], 0.0))
+        else:
+            read.append((0, -_CERTAIN))
+    return EvidenceDiagram(diagram, columns, read)
+
+
+def input_log_odds(values: Tensor, facts: int) -> Tensor:
+    """Return the log-odds of facts and the log-probabilities of the atoms of groups, (B, I).
+
+    Args:
+        values: the probabilities in the order of the variables, (B, I); those of a group have
+            the sum one.
+        facts: how many of them are facts.
+    """
+    first, rest = values[:, :facts], values[:, facts:]
+    certain = torch.where(first <= 0, -_CERTAIN, torch.where(first >= 1, _CERTAIN, 0.0))
+    logs = (rest + (rest.clamp(min=1e-300) - rest).detach()).log()
+    logs = logs + torch.where(rest <= 0, -_CERTAIN, 0.0).detach()
+    return torch.cat([log_odds(first) + certain.detach(), logs], 1)
