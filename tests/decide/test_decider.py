@@ -309,6 +309,22 @@ def test_decisions_follow_their_schema_and_have_a_digest() -> None:
             jsonschema.validate(broken, lg.decide.SCHEMA)
 
 
+def test_a_decision_does_not_change_with_its_request() -> None:
+    decider = lg.Decider("a :- age < 18.", "a", unknown="ignore")
+    request = {"age": 17, "id": object()}
+    decision = decider(request)
+    request["age"] = 30
+    assert decision.request["age"] == 17
+    assert "age is 17" in str(decision.proof["a"])
+    # The same values have the same digest, whatever else the request has.
+    same = [{"age": 17.0}, {"age": np.int8(17), "id": 3}, {"age": np.float64(17), "x": None}]
+    assert {decider(other).digest for other in same} == {decision.digest}
+    assert decider({"age": 17.5}).digest != decision.digest
+    asked = lg.Decider("a :- x is missing.", "a")
+    for value in (10**400, [1], {"y": 2}, float("inf"), "\ud800"):
+        assert json.loads(asked({"x": value}).to_json(missing=True))["answers"] == {"a": False}
+
+
 def test_files(tmp_path: Path) -> None:
     decider = lg.Decider("a :- age < 18, country = de, not guardian.", "a")
     text = "id,age,country,guardian\n1,17,de,false\n2,x,de,no\n3,17,de,1\n4,,de,\n\n5,17\n6,1.5e1, de ,0\n"

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +34,7 @@ from latentgamma.program.conditions import condition_masks, is_missing, value_te
 from latentgamma.program.counting import counts_of
 from latentgamma.program.facts import atom_index
 from latentgamma.program.graph import rule_order, rules_deriving
-from latentgamma.program.names import constant_text, quote
+from latentgamma.program.names import constant_text, plain_number, quote
 from latentgamma.program.program import Program, require_program
 
 #: Requests that are tried, in the search for the smallest change, before the search gives up.
@@ -318,10 +319,15 @@ class Decision:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the program, the questions and the request, as hexadecimal digits."""
-        request = {name: _plain(value) for name, value in self.request.items()}
-        known = {name: value for name, value in sorted(request.items()) if value is not None}
+        decider = self._decider
+        values = {
+            name: _plain(value)
+            for name, value in self.request.items()
+            if name in decider.columns or name in decider._fact_bits
+        }
+        known = {name: value for name, value in sorted(values.items()) if value is not None}
         text = json.dumps(known, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(f"{self._decider.digest}\n{text}".encode()).hexdigest()
+        return hashlib.sha256(f"{decider.digest}\n{text}".encode()).hexdigest()
 
     def to_dict(self, *, proof: bool = False, missing: bool = False) -> dict[str, Any]:
         """Return the decision as plain values; `lg.decide.SCHEMA` is their JSON schema.
@@ -591,8 +597,8 @@ class Decider:
         Raises:
             DataError: if it has a name that the program does not have, or a value of a wrong kind.
         """
-        if type(request) is not dict:
-            request = _as_mapping(request)
+        # A copy: the decision must not change when the caller changes the request.
+        request = dict(request if type(request) is dict else _as_mapping(request))
         given = self._read(request)
         state, fired = self._close(given)
         answers = {name: state & bit != 0 for name, bit in self._question_bits}
@@ -915,10 +921,10 @@ def _plain(value: Any) -> Any:
         return None
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, (str, bool, int)):
+    if isinstance(value, (str, bool)):
         return value
-    if isinstance(value, float):
-        return value if abs(value) != float("inf") else str(value)
+    if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:
+        return plain_number(value)
     return str(value)
 
 

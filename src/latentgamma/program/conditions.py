@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -160,7 +161,7 @@ def is_missing(value: object) -> bool:
     return _is_number(value) and value != value  # noqa: PLR0124 - NaN
 
 
-def value_text(column: str, value: object) -> str:
+def value_text(column: str, value: Any) -> str:
     """Return what a value is, as a proof shows it.
 
     >>> value_text("age", 17), value_text("country", None)
@@ -170,8 +171,10 @@ def value_text(column: str, value: object) -> str:
         return f"{quote(column)} is missing"
     if isinstance(value, (bool, np.bool_)):
         return f"{quote(column)} is {'true' if value else 'false'}"
-    shown = constant_text(value) if isinstance(value, (str, int, float)) else str(value)
-    return f"{quote(column)} is {shown}"
+    number = isinstance(value, (int, float))
+    if isinstance(value, str) or (number and abs(value) <= sys.float_info.max):
+        return f"{quote(column)} is {constant_text(value)}"
+    return f"{quote(column)} is {shortened(str(value))}"
 
 
 def column_value(column: str, value: object, *, text: bool) -> float | str:
