@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from torch import Tensor
 from latentgamma.engine.circuit import FALSE, PRODUCTS
 from latentgamma.engine.fused import LOG, VALUE, FusedPass, constant_outputs, differentiable
 from latentgamma.engine.reference import Semiring
-from latentgamma.engine.tensors import ROUNDED_COMPLEMENT
+from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, kept_with_owner
 
 # ---- The min/max closure as Triton kernels: each program runs all nodes for a block of examples
 # Examples do not depend on each other, so one launch does a whole batch, and the nodes follow one
@@ -405,8 +403,6 @@ def run_examples_with_gradient(x, work, out, bad, ones, grad, group_start, group
 
 # ---- Runs a sum-product pass on a CUDA device: one launch forward and one backward, or one for both
 
-Result = TypeVar("Result")
-
 # Numbers in a tile, and the most rules along one side of it.
 _TILE = 1024
 _MOST_RULES = 128
@@ -598,21 +594,7 @@ class _Launch(NamedTuple):
         return slope
 
 
-def _once_per_plan(make: Callable[..., Result]) -> Callable[..., Result]:
-    """Keep what is made of a plan as long as the plan: a CUDA graph of the caller may read it."""
-    kept: WeakKeyDictionary[FusedPass, dict[Hashable, Result]] = WeakKeyDictionary()
-
-    @wraps(make)
-    def get(plan: FusedPass, *key: Hashable) -> Result:
-        of_plan = kept.setdefault(plan, {})
-        if key not in of_plan:
-            of_plan[key] = make(plan, *key)
-        return of_plan[key]
-
-    return get
-
-
-@_once_per_plan
+@kept_with_owner
 def _reads(plan: FusedPass, device: torch.device, logits: bool) -> _Reads:
     kind, outputs = plan.kind(logits), plan.circuit.outputs
     read = np.full(len(outputs) + len(plan.negations), LOG if logits else VALUE, np.int32)
@@ -629,14 +611,14 @@ def _reads(plan: FusedPass, device: torch.device, logits: bool) -> _Reads:
         )
 
 
-@_once_per_plan
+@kept_with_owner
 def _constants(plan: FusedPass, device: torch.device, dtype: torch.dtype, odds: bool) -> Tensor:
     """Return the values, or log-odds, of inputs that are the same in every example. (1, n)."""
     p = torch.from_numpy(plan.constants.value)
     return (torch.logit(p) if odds else p)[None].to(device, dtype)
 
 
-@_once_per_plan
+@kept_with_owner
 def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
     """Return the arrays of a pass on a device.
 

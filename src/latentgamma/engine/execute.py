@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from latentgamma.engine import reference
 from latentgamma.engine.circuit import NOT, Circuit
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH, Semiring
-from latentgamma.engine.tensors import are_plain, has_triton
+from latentgamma.engine.tensors import are_plain, has_triton, kept_with_owner
 
 #: Compiled code where there is some, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
@@ -48,10 +48,9 @@ def _has_kernel(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> bool:
     return True
 
 
-@lru_cache(maxsize=16)
+@kept_with_owner
 def _arrays_on(circuit: Circuit, device: torch.device) -> Sequence[Tensor]:
-    with torch.inference_mode(False):  # these may be needed for a gradient later
-        return tuple(torch.from_numpy(array).to(device) for array in circuit.arrays)
+    return tuple(torch.from_numpy(array).to(device) for array in circuit.arrays)
 
 
 def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = False) -> Tensor:

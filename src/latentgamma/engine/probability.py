@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any
 
@@ -26,7 +26,12 @@ from latentgamma.engine.exactness import (
 from latentgamma.engine.execute import run
 from latentgamma.engine.fused import SMALLEST
 from latentgamma.engine.reference import LOG, REAL
-from latentgamma.engine.tensors import LEAST_COMPLEMENT, log_complement, log_odds_of_log
+from latentgamma.engine.tensors import (
+    LEAST_COMPLEMENT,
+    kept_with_owner,
+    log_complement,
+    log_odds_of_log,
+)
 from latentgamma.errors import ModelError
 from latentgamma.logic.closure import closure_of_mask
 from latentgamma.logic.closures import closures
@@ -752,12 +757,11 @@ def _pass_inputs(passed: SumProduct, values: Tensor, complements: Tensor | None)
     return torch.where(negated, rest, given)
 
 
-@lru_cache(maxsize=16)
+@kept_with_owner
 def _inputs_on(passed: SumProduct, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the places of the inputs of a pass, and which of them are negated."""
-    with torch.inference_mode(False):  # these may be needed for a gradient later
-        places = torch.from_numpy(passed.input_places.astype(np.int64)).to(device)
-        return places, torch.from_numpy(passed.input_negated).to(device)
+    places = torch.from_numpy(passed.input_places.astype(np.int64)).to(device)
+    return places, torch.from_numpy(passed.input_negated).to(device)
 
 
 def choose_methods(

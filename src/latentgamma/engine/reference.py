@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from latentgamma.engine.circuit import CYCLE, INDEPENDENT, NEGATIONS, NOT, PRODUCTS, SUMS, Circuit
-from latentgamma.engine.tensors import CERTAIN, hold, log_complement, values_can_be_read
+from latentgamma.engine.tensors import (
+    CERTAIN,
+    hold,
+    kept_with_owner,
+    log_complement,
+    values_can_be_read,
+)
 from latentgamma.errors import ModelError
 
 # ---- The semirings
@@ -104,7 +110,7 @@ def _table(ptr: np.ndarray, flat: np.ndarray, padding: int) -> np.ndarray:
     return table
 
 
-@lru_cache(maxsize=16)
+@kept_with_owner
 def _stages(circuit: Circuit, device: torch.device) -> list[tuple[int, list[_Nodes]]]:
     """Return the kinds of the stages and their nodes; those of a cycle in two parts."""
     found = []
@@ -132,12 +138,11 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
     return torch.cat((values, *ends), 1)[:, output_columns(circuit, values.device)]
 
 
-@lru_cache(maxsize=16)
+@kept_with_owner
 def output_columns(circuit: Circuit, device: torch.device) -> Tensor:
     """Return the columns of the outputs among the nodes, then FALSE, then TRUE."""
     columns = np.where(circuit.outputs < 0, circuit.nodes - 1 - circuit.outputs, circuit.outputs)
-    with torch.inference_mode(False):
-        return torch.from_numpy(columns.astype(np.int64)).to(device)
+    return torch.from_numpy(columns.astype(np.int64)).to(device)
 
 
 def node_values(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import math
 import warnings
-from collections.abc import Callable
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Hashable
+from functools import cache, wraps
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -56,6 +57,27 @@ def log_odds_of_log(logs: Tensor) -> Tensor:
     """Return log p - log(1 - p) from log p, finite and with a finite slope where p is 0 or 1."""
     logs = logs.nan_to_num(torch.nan, neginf=-1e30)
     return logs - log_complement(logs, -ROUNDED_COMPLEMENT)
+
+
+Result = TypeVar("Result")
+
+
+def kept_with_owner(make: Callable[..., Result]) -> Callable[..., Result]:
+    """Keep what a function makes of an object as long as the object lives.
+
+    A CUDA graph of the caller may read tensors made in this way.
+    """
+    kept: WeakKeyDictionary[Any, dict[Hashable, Result]] = WeakKeyDictionary()
+
+    @wraps(make)
+    def get(owner: Any, *key: Hashable) -> Result:
+        of_owner = kept.setdefault(owner, {})
+        if key not in of_owner:
+            with torch.inference_mode(False):  # these may be needed for a gradient later
+                of_owner[key] = make(owner, *key)
+        return of_owner[key]
+
+    return get
 
 
 @cache
