@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentgamma.errors import ModelError
+from latentgamma.program.counting import atom_titles
 from latentgamma.program.facts import Facts, fact_mask
 from latentgamma.program.program import Program, Rule, require_program
 
@@ -57,7 +58,7 @@ def render(
         )
     places = program.index
     data = {
-        "atoms": list(program.atoms),
+        "atoms": atom_titles(program),
         "rules": [
             {
                 "heads": sorted(places[name] for name in rule.heads),
