@@ -315,6 +315,13 @@ def test_the_rule_table_counts_rows():
     assert "log-loss in cross-validation" in text
 
 
+def test_rules_are_features_for_other_models():
+    X, y = planted(0)
+    classifier = lg.RuleClassifier()
+    assert (classifier.fit_transform(X, y)[:, 0] == (X[:, 0] & ~X[:, 1])).all()
+    assert classifier.get_feature_names_out().tolist() == ["x0, not x1"]
+
+
 def test_a_row_is_explained_with_its_values():
     X, y = mixed()
     listed = lg.RuleClassifier(form="rules").fit({"age": np.arange(200.0)}, np.arange(200) >= 60)

@@ -22,6 +22,7 @@ from latentgamma.learning.class_rules import PYTHON_HEADER, ClassRules, RuleStat
 from latentgamma.learning.columns import (
     Column,
     TableLiterals,
+    covered,
     holds,
     literals_of,
     read_columns,
@@ -414,6 +415,68 @@ class RuleClassifier(Displayed):
             return (p > 0.5).astype(np.int64)
         return np.asarray(self.classes_[(p * self._costs).argmax(1)])
 
+    def transform(self, X: Any) -> Mask:
+        """Return which rules apply to each row, as features for another model.
+
+        Args:
+            X: a table with the columns of `fit`.
+
+        Returns:
+            A column for each rule, or term of a points score, of each class. (n, rules)
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+            DataError: the columns are other ones than in `fit`.
+        """
+        columns = self._read(X)
+        n = len(next(iter(columns.values())).values)
+        bodies = [body for one in self.class_rules_ for body in one.bodies]
+        found = np.zeros((n, len(bodies)), np.bool_)
+        for i, body in enumerate(bodies):
+            found[:, i] = covered(body, columns, n)
+        return found
+
+    def fit_transform(self, X: Any, y: Any, sample_weight: Any = None) -> Mask:
+        """Learn rules, and return which of them apply to each row.
+
+        Args:
+            X: as in `fit`.
+            y: as in `fit`.
+            sample_weight: as in `fit`.
+
+        Returns:
+            What `transform(X)` returns.
+
+        Raises:
+            DataError: as in `fit`.
+            ArgumentError: as in `fit`.
+        """
+        return self.fit(X, y, sample_weight).transform(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """Return the names of the columns of `transform`: the rules.
+
+        Args:
+            input_features: without effect; scikit-learn passes it.
+
+        Returns:
+            The text of each rule, with its class where there are several.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+        """
+        del input_features
+        self._fitted()
+        several = len(self.class_rules_) > 1
+        return np.array(
+            [
+                f"{f'{one.head}: ' if several else ''}{', '.join(map(str, body))}"
+                for one in self.class_rules_
+                for body in one.bodies
+            ],
+            object,
+        )
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the fraction of rows that are predicted right.
 
@@ -729,6 +792,7 @@ class RuleClassifier(Displayed):
             estimator_type="classifier",
             target_tags=tags.TargetTags(required=True, multi_output=True),
             classifier_tags=tags.ClassifierTags(),
+            transformer_tags=tags.TransformerTags(preserves_dtype=[]),
             input_tags=tags.InputTags(sparse=True, allow_nan=True, string=True, categorical=True),
         )
 
