@@ -256,6 +256,9 @@ def structure_problem(diagram: Diagram) -> str | None:
         if len(values) and (values.min() < 0 or values.max() >= limit):
             return "the diagram refers to what is not there"
     below = [0] * N
+    if len(d.level_ptr) < 1 or d.level_ptr[0] != 0 or d.level_ptr[-1] != N:
+        return "the levels do not hold all nodes"
+    first = d.level_ptr[np.searchsorted(d.level_ptr, np.arange(N), "right") - 1]  # of its level
     for n in range(N):
         sets = []
         for b in (2 * n, 2 * n + 1):
@@ -264,7 +267,7 @@ def structure_problem(diagram: Diagram) -> str | None:
             union = 1 << int(d.label[n])
             parts = [1 << x for x in d.free[d.free_ptr[b] : d.free_ptr[b + 1]].tolist()]
             for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist():
-                if c >= n:
+                if c >= first[n]:
                     return f"node {n} has a child that does not come before it"
                 parts.append(below[c])
             for part in parts:

@@ -47,6 +47,12 @@ class DiagramPasses(nn.Module):
             value = torch.from_numpy(getattr(diagram, name).copy())
             self.register_buffer(name, value, persistent=False)
         self._levels = diagram.level_ptr.tolist()
+        # Where the children and the free labels of each level lie, so that nothing waits for a GPU.
+        ends = 2 * diagram.level_ptr
+        self._cuts = [
+            [ptr[ends[s : s + 2]].tolist() for ptr in (diagram.child_ptr, diagram.free_ptr)]
+            for s in range(len(ends) - 1)
+        ]
         self.labels = diagram.labels
         self.compiled = compiled
 
@@ -101,15 +107,18 @@ class DiagramPasses(nn.Module):
 
     def _branches(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
         """Yield for each level its nodes, and pairs (branch in the level, child or free label)."""
-        for start, stop in zip(self._levels[:-1], self._levels[1:], strict=True):
+        spans = list(zip(self._levels[:-1], self._levels[1:], strict=True))
+        for (start, stop), cuts in zip(spans, self._cuts, strict=True):
             b = slice(2 * start, 2 * stop)
+            branch = torch.arange(2 * (stop - start), device=self.label.device)
             pairs = []
-            for ptr, flat in ((self.child_ptr, self.child), (self.free_ptr, self.free)):
-                ends = ptr[2 * start : 2 * stop + 1].long()
-                row = torch.repeat_interleave(
-                    torch.arange(2 * (stop - start), device=ends.device), ends.diff()
-                )
-                pairs += [row, flat[ends[0] : ends[-1]].long()]
+            for ptr, flat, (first, last) in (
+                (self.child_ptr, self.child, cuts[0]),
+                (self.free_ptr, self.free, cuts[1]),
+            ):
+                sizes = ptr[2 * start : 2 * stop + 1].long().diff()
+                row = torch.repeat_interleave(branch, sizes, output_size=last - first)
+                pairs += [row, flat[first:last].long()]
             yield b, pairs[0], pairs[1], pairs[2], pairs[3]
 
     def _totals(
