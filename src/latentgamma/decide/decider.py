@@ -25,7 +25,7 @@ from latentgamma.logic.proof import (
     Absent,
     Derivation,
     ProofStep,
-    absent_leaves,
+    absent_leaf,
     derivation,
     proof_step,
 )
@@ -40,6 +40,8 @@ from latentgamma.program.program import Program, require_program
 #: Requests that are tried, in the search for the smallest change, before the search gives up.
 _MOST_TRIED = 20_000
 
+# Explanations of absent atoms that are kept for other requests.
+_MOST_KEPT = 10_000
 # Rules times atoms: each rule has a few numbers with a bit for each atom.
 _MOST_BITS = 10**9
 # Facts with probabilities, over all of whose worlds the questions are summed.
@@ -268,12 +270,26 @@ class Decision:
             below = max([depth[name] for name in step.premises], default=0)
             derived = step.rule is not None or step.needed is not None
             depth[step.atom] = below + derived
-        leaves: tuple[Absent, ...] = ()
+        absent = dict.fromkeys([name for step in steps for name in step.negated])
+        leaves = tuple([self._leaf(name) for name in absent])
         facts: frozenset[str] = frozenset()
-        if any(step.negated for step in steps):
-            leaves = absent_leaves(program, steps, _bits(self._state, program.M))
+        if leaves:
             facts = frozenset([program.atoms[i] for i in _positions(self._given)])
         return Derivation(program, question, depth[question], tuple(steps), leaves, facts)
+
+    def _leaf(self, name: str) -> Absent:
+        """Return why an atom does not follow; it depends on the literals of its rules alone."""
+        decider, program = self._decider, self._decider.program
+        atom = program.index[name]
+        if atom not in decider._leaf_bits:
+            decider._leaf_bits[atom] = decider._literals_below(atom)
+        key = atom, self._state & decider._leaf_bits[atom]
+        leaf = decider._leaves.get(key)
+        if leaf is None:
+            leaf = absent_leaf(program, _bits(self._state, program.M), name)
+            if len(decider._leaves) < _MOST_KEPT:
+                decider._leaves[key] = leaf
+        return leaf
 
     def _given_step(self, atom: int) -> ProofStep:
         name = self._decider.program.atoms[atom]
@@ -465,8 +481,10 @@ class Decider:
         self.columns = self._find_columns()
         self._plan = self._prepare({*goals, *map(program.index.get, program.requirements)})
         self._hidden = frozenset(np.flatnonzero(program.auxiliary).tolist())
-        self._counts = frozenset(counts_of(program))
+        self._counts = counts_of(program)
         self._steps: dict[tuple[int, int], ProofStep] = {}
+        self._leaves: dict[tuple[int, int], Absent] = {}
+        self._leaf_bits: dict[int, int] = {}
         self._rule_names = [self._rule_name(j) for j in range(program.R)]
         self.facts = self._find_facts()
         self._fact_bits = {name: 1 << program.index[name] for name in self.facts}
@@ -474,6 +492,19 @@ class Decider:
         self._read_fact = {name: _FactInput(name, bit) for name, bit in self._fact_bits.items()}
         self.needed_names = self._find_needed()
         self._refuse_impossible()
+
+    def _literals_below(self, atom: int) -> int:
+        """Return the bits of the atoms in the rules for an atom, or in a count."""
+        program = self.program
+        if atom in self._counts:
+            _, atoms, negated = self._counts[atom]
+            return sum(1 << program.index[name] for name in {*atoms, *negated})
+        ends, rules = rules_deriving(program)
+        bits = 0
+        for rule in rules[ends[atom] : ends[atom + 1]].tolist():
+            for b in program.literals_of(rule).tolist():
+                bits |= 1 << (b if b >= 0 else ~b)
+        return bits
 
     def _find_needed(self) -> tuple[str, ...]:
         """Return the columns and the facts that a table must have."""
@@ -518,7 +549,7 @@ class Decider:
         if label is not None:
             return label.id
         head = int(program.heads_of(rule)[0])
-        return "" if head in self._hidden | self._counts else f"rule {rule}"
+        return "" if head in self._hidden or head in self._counts else f"rule {rule}"
 
     def _prepare(self, goals: set[Any]) -> list[tuple[bool, list[_Rule]]]:
         """Return blocks of rules in an order in which they are applied, once or until nothing changes."""

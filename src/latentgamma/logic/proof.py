@@ -677,10 +677,11 @@ def proof_step(program: Program, reasons: Reasons, atom: int) -> ProofStep:
 def absent_leaves(program: Program, steps: Iterable[ProofStep], state: Mask) -> tuple[Absent, ...]:
     """Return why each negated atom of the steps does not follow."""
     names = dict.fromkeys(name for step in steps for name in step.negated)
-    return tuple(_absent(program, state, name) for name in names)
+    return tuple(absent_leaf(program, state, name) for name in names)
 
 
-def _absent(program: Program, state: Mask, name: str) -> Absent:
+def absent_leaf(program: Program, state: Mask, name: str) -> Absent:
+    """Return why an atom does not follow, where `state` is what does."""
     goal = program.index.get(name)
     blocked = () if goal is None else blocked_rules(program, state, goal)
     if blocked or program.origin is None:
