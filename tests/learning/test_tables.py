@@ -266,6 +266,10 @@ def test_program_python_and_sql_say_what_the_classifier_says(form):
             facts[:, i] = X[program.atoms[i]]
     derived = lg.closures(program, facts)[:, program.index["y"]]
     assert (derived == classifier.predict(X)).all()
+    decider = lg.Decider(program, ["y"])
+    for i in range(0, 200, 7):
+        request = {name: values[i].item() for name, values in X.items()}
+        assert decider(request).answers["y"] == derived[i]
     # So do the function and the query.
     space: dict = {}
     exec(classifier.to_python(), space)

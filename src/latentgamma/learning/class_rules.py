@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,7 +140,8 @@ class ClassRules:
                     body_atoms += self.bodies[i]
                 else:
                     against.append(auxiliary.get(i, self.bodies[i][0].name))
-            yield _rule(self.head, body_atoms, against)
+            if not _contradictory(body_atoms):
+                yield _rule(self.head, body_atoms, against)
 
     def _auxiliary(self, i: int) -> str:
         return f"exception({quote_argument(self.head)},{i + 1})"
@@ -312,6 +314,18 @@ def _rule(head: str, body: Sequence[Literal], against: Sequence[str] = ()) -> Ru
     positive = frozenset(literal.name for literal in body if not literal.negated)
     negated = {literal.name for literal in body if literal.negated}
     return Rule((head,), positive, frozenset({*negated, *against}))
+
+
+def _contradictory(body: Sequence[Literal]) -> bool:
+    """Return whether no value of some column meets two of these conditions."""
+    conditions = [literal.condition for literal in body if literal.condition is not None]
+    for one, other in itertools.permutations(conditions, 2):
+        if one.column == other.column and (
+            (one.op == other.op == "=" and one.value != other.value)
+            or (one.op == "<" and other.op == ">=" and one.value <= other.value)  # type: ignore[operator]
+        ):
+            return True
+    return False
 
 
 def _smallest_sets(points: Sequence[int], needed: float) -> Iterator[tuple[int, ...]]:
