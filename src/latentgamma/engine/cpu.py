@@ -132,96 +132,68 @@ def _hard_maximum(v: Array, ptr: Array, child: Array, own: Array, n: int) -> Row
     return where_above(mine, greatest, mine, greatest)
 
 
+@inlined
+def _minimum(v: Array, rank: Array, ptr: Array, child: Array, n: int) -> None:
+    """Fill the row of a minimum, and that of its rank if there are ranks."""
+    least = _least(v, ptr, child, n)
+    if len(rank):
+        deepest = row_of(v, 0.0)
+        for p in range(ptr[n], ptr[n + 1]):
+            here = where_equal(row(v, child[p]), least, row(rank, child[p]), 0.0)
+            deepest = where_above(here, deepest, here, deepest)
+        put(rank, n, deepest)
+    put(v, n, least)
+
+
+@inlined
+def _maximum(v: Array, rank: Array, ptr: Array, child: Array, own: Array, n: int) -> Rows:
+    """Fill the row of a maximum and of its rank; return 1 in the lanes that changed."""
+    greatest, mine = _greatest(v, ptr, child, n), _at_start(v, own, n)
+    value = where_above(mine, greatest, mine, greatest)
+    changed = where_equal(value, row(v, n), row_of(v, 0.0), 1.0)
+    if len(rank):
+        nearest = row_of(v, _FAR)
+        for p in range(ptr[n], ptr[n + 1]):
+            here = where_equal(row(v, child[p]), greatest, row(rank, child[p]), _FAR)
+            nearest = where_above(nearest, here, here, nearest)
+        last, nearest = row_of(v, float(LAST)), nearest + 1.0
+        at_tie = where_above(nearest, last, last, nearest)
+        nearest = where_equal(mine, greatest, at_tie, where_above(mine, greatest, last, nearest))
+        changed = where_equal(nearest, row(rank, n), changed, 1.0)
+        put(rank, n, nearest)
+    put(v, n, value)
+    return changed
+
+
 @compiled
-def hard(v: Array, circuit: Arrays, one: float, step: float) -> None:
-    """Fill the rows of all nodes."""
+def hard(v: Array, rank: Array, circuit: Arrays, one: float, step: float) -> None:
+    """Fill the rows of all nodes, and their ranks unless `rank` is empty; those of inputs are 0."""
     ptr, child, own, stage, kind, middle = circuit[:6]
     for s in range(len(kind)):
         if kind[s] == PRODUCTS:
             for n in range(stage[s], stage[s + 1]):
-                put(v, n, _least(v, ptr, child, n))
+                _minimum(v, rank, ptr, child, n)
         elif kind[s] == SUMS:
             for n in range(stage[s], stage[s + 1]):
-                put(v, n, _hard_maximum(v, ptr, child, own, n))
+                _maximum(v, rank, ptr, child, own, n)
         elif kind[s] == NEGATIONS:
             for n in range(stage[s], stage[s + 1]):
                 put(v, n, _complement(v, child[ptr[n]], one, step))
+            rank[stage[s] : stage[s + 1]] = 0
         else:
             for n in range(middle[s], stage[s + 1]):
                 put(v, n, _at_start(v, own, n))
+            rank[middle[s] : stage[s + 1]] = LAST
             moving = True
             while moving:  # each pass uses what it has already raised
                 moving = False
                 for n in range(stage[s], middle[s]):
-                    put(v, n, _least(v, ptr, child, n))
+                    _minimum(v, rank, ptr, child, n)
                 for n in range(middle[s], stage[s + 1]):
                     for p in range(ptr[n], ptr[n + 1]):
                         if stage[s] <= child[p] < middle[s]:
-                            put(v, child[p], _least(v, ptr, child, child[p]))
-                    after, before = _hard_maximum(v, ptr, child, own, n), row(v, n)
-                    put(v, n, after)
-                    moving |= lanes_sum(where_equal(after, before, row_of(v, 0.0), 1.0)) > 0
-
-
-@inlined
-def _ranked_minimum(v: Array, rank: Array, ptr: Array, child: Array, n: int) -> None:
-    least = _least(v, ptr, child, n)
-    deepest = row_of(v, 0.0)
-    for p in range(ptr[n], ptr[n + 1]):
-        here = where_equal(row(v, child[p]), least, row(rank, child[p]), 0.0)
-        deepest = where_above(here, deepest, here, deepest)
-    put(v, n, least)
-    put(rank, n, deepest)
-
-
-@inlined
-def _ranked_maximum(v: Array, rank: Array, ptr: Array, child: Array, own: Array, n: int) -> Rows:
-    """Fill both rows of a maximum, and say in which lanes they changed."""
-    greatest, mine = _greatest(v, ptr, child, n), _at_start(v, own, n)
-    nearest = row_of(v, _FAR)
-    for p in range(ptr[n], ptr[n + 1]):
-        here = where_equal(row(v, child[p]), greatest, row(rank, child[p]), _FAR)
-        nearest = where_above(nearest, here, here, nearest)
-    value = where_above(mine, greatest, mine, greatest)
-    last, nearest = row_of(v, float(LAST)), nearest + 1.0
-    at_tie = where_above(nearest, last, last, nearest)
-    nearest = where_equal(mine, greatest, at_tie, where_above(mine, greatest, last, nearest))
-    same = where_equal(value, row(v, n), row_of(v, 0.0), 1.0)
-    same = where_equal(nearest, row(rank, n), same, 1.0)
-    put(v, n, value)
-    put(rank, n, nearest)
-    return same
-
-
-@compiled
-def hard_ranked(v: Array, rank: Array, circuit: Arrays, one: float, step: float) -> None:
-    """Fill the rows of all nodes, and their ranks; the ranks of the inputs come as 0."""
-    ptr, child, own, stage, kind, middle = circuit[:6]
-    for s in range(len(kind)):
-        if kind[s] == PRODUCTS:
-            for n in range(stage[s], stage[s + 1]):
-                _ranked_minimum(v, rank, ptr, child, n)
-        elif kind[s] == SUMS:
-            for n in range(stage[s], stage[s + 1]):
-                _ranked_maximum(v, rank, ptr, child, own, n)
-        elif kind[s] == NEGATIONS:
-            for n in range(stage[s], stage[s + 1]):
-                put(v, n, _complement(v, child[ptr[n]], one, step))
-                put(rank, n, row_of(v, 0.0))
-        else:
-            for n in range(middle[s], stage[s + 1]):
-                put(v, n, _at_start(v, own, n))
-                put(rank, n, row_of(v, float(LAST)))
-            moving = True
-            while moving:
-                moving = False
-                for n in range(stage[s], middle[s]):
-                    _ranked_minimum(v, rank, ptr, child, n)
-                for n in range(middle[s], stage[s + 1]):
-                    for p in range(ptr[n], ptr[n + 1]):
-                        if stage[s] <= child[p] < middle[s]:
-                            _ranked_minimum(v, rank, ptr, child, child[p])
-                    moving |= lanes_sum(_ranked_maximum(v, rank, ptr, child, own, n)) > 0
+                            _minimum(v, rank, ptr, child, child[p])
+                    moving |= lanes_sum(_maximum(v, rank, ptr, child, own, n)) > 0
 
 
 @compiled
@@ -617,11 +589,9 @@ def close_tiles(
         load(x, tile * TILE, v)
         if T > 0:
             smooth(v, more, c, T, one, step)
-        elif keep:
-            more[: x.shape[1]] = 0
-            hard_ranked(v, more, c, one, step)
         else:
-            hard(v, c, one, step)
+            more[: x.shape[1]] = 0
+            hard(v, more, c, one, step)
         read(v, nodes, out, tile * TILE)
 
 
