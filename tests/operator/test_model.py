@@ -514,6 +514,8 @@ def test_a_new_kind_of_gate_is_never_taken_for_a_sigmoid(monkeypatch: pytest.Mon
         model(model.state([program.atoms[0]]), 1)
     with pytest.raises(ModelError, match="not implemented for the gate 'new'"):
         lg.certify(model, program)
+    with pytest.raises(lg.errors.ArgumentError, match=r"\bgate\b"):
+        lg.Constants.certified(program, gate="new")
 
 
 # ------------------------------------------------------------------------ T_P on batches

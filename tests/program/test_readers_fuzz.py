@@ -78,10 +78,11 @@ def test_mutated_texts(suffix: str, data: st.DataObject) -> None:
         assert read_compiled(mutant) == program
     if program is not None:  # what was read can be written, and comes back
         assert read(dumps(program, ".lp").encode()) == program
-        assert read(dumps(program, ".cnf").encode(), ".cnf") == program
+        if program.definite:
+            assert read(dumps(program, ".cnf").encode(), ".cnf") == program
 
 
-@pytest.mark.parametrize("suffix", [".lp", ".cnf", ".json"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.one_of(st.binary(max_size=80), st.text(max_size=40).map(str.encode)))
 @settings(max_examples=100, deadline=None)
 def test_arbitrary_bytes(suffix: str, data: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._arguments import real_number
+from latentgamma._arguments import one_of, real_number
 from latentgamma.certificate.bounds import GateNumbers, LiteralWeights, RowNumbers, sigmoid
 from latentgamma.certificate.certify import Certificate, window
 from latentgamma.certificate.ends import reproduces, worst_cases
@@ -21,8 +21,10 @@ from latentgamma.program.program import Program, require_definite, require_progr
 
 # ---- Constants of the closed form
 
-#: The gate of the operator.
+#: The gate of the operator: how a step turns evidence into the part of the way to go.
 Gate: TypeAlias = Literal["sigmoid", "bump"]
+#: The gates that certificates, log-odds and compiled kernels know.
+PROVED_GATES = ("sigmoid", "bump")
 
 # The search for the softest constants multiplies the hardness by the first number while 1 is not
 # enough, and gives up above the second.
@@ -167,11 +169,12 @@ class Constants:
             The constants; their hardness is the least one up to 0.02.
 
         Raises:
-            ArgumentError: if the horizon is not a number of steps.
+            ArgumentError: if the horizon is not a number of steps, or nothing is proved about the gate.
             CertificateError: if the dtype cannot give such a window.
             ProgramError: if this is not a definite program.
         """
         require_horizon(horizon)
+        one_of("gate", gate, PROVED_GATES)
         program = require_definite(program, "Constants.certified")
         return cls.softest(program, max(horizon, depth_bound(program)), dtype=dtype, gate=gate)
 
@@ -449,6 +452,7 @@ def certified_strata(
     Raises:
         CertificateError: if no constants of the closed form reach so far.
     """
+    one_of("gate", gate, PROVED_GATES)
     if program.definite:
         return [Constants.certified(program, horizon, dtype=dtype, gate=gate)]
     chosen: dict[tuple[int, ...], Constants] = {}

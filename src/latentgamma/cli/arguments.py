@@ -18,6 +18,7 @@ from latentgamma.cli.commands import UsageError
 from latentgamma.cli.compile import compile_all
 from latentgamma.cli.console import write_output
 from latentgamma.learning.options import Kind
+from latentgamma.program.files import SUFFIXES
 
 # ---- Completion scripts for bash, zsh and fish, generated from the argument parser
 
@@ -243,7 +244,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rules", metavar="RULES", help="a file of rules, or - for standard input")
     parser.add_argument(
-        "--format", choices=("lp", "cnf", "json"),
+        "--format", choices=[suffix[1:] for suffix in SUFFIXES],
         help="the format of RULES; by default from its suffix, and lp for standard input",
     )  # fmt: skip
     ground.add_options(parser)

@@ -608,8 +608,8 @@ def read_program(args: argparse.Namespace, *, ground_anyway: bool = False) -> Pr
         name = args.rules.lower().removesuffix(".gz")
         if Path(args.rules).is_file() and not name.endswith(SUFFIXES):
             raise UsageError(
-                f"{args.rules!r}: the suffix does not tell the format; pass --format lp, cnf or "
-                f"json, or rename the file to end in {', '.join(SUFFIXES)}"
+                f"{args.rules!r}: the suffix does not tell the format; pass --format, or "
+                f"rename the file to end in {', '.join(SUFFIXES)}"
             )
         return lg.load(args.rules)
 

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from latentgamma._text import file_problem
-from latentgamma.certificate.constants import Constants, require_horizon
+from latentgamma.certificate.constants import Constants, Gate, require_horizon
 from latentgamma.distributed.collectives import Ranks, even_ranges, ranks_of
 from latentgamma.distributed.shards import ShardedRules, divide_atoms
 from latentgamma.errors import ArgumentError, ModelError, ParseError, ProgramError
 from latentgamma.operator.model import LatentGamma
-from latentgamma.operator.rules import AbstractRules, GateKind, SparseRules
+from latentgamma.operator.rules import AbstractRules, SparseRules
 from latentgamma.program.files import is_rule_text
 from latentgamma.program.program import Program, require_definite
 from latentgamma.program.rule_text import read_rule_bytes
@@ -270,7 +270,7 @@ def oracle(
     shard: ProgramShard,
     constants: Constants | None = None,
     *,
-    gate: GateKind = "sigmoid",
+    gate: Gate = "sigmoid",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     horizon: float = 10**6,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, real_number, wrong
 from latentgamma.certificate.certify import Certificate
+from latentgamma.certificate.constants import Gate
 from latentgamma.engine.execute import KernelChoice
 from latentgamma.engine.probability import LikelyProof
 from latentgamma.engine.tensors import ZeroGradientWatch, finite_log_odds
@@ -37,7 +38,6 @@ from latentgamma.layer.semantics import (
     Semantics,
 )
 from latentgamma.operator.model import program_digest, refuse_other_program
-from latentgamma.operator.rules import GateKind
 from latentgamma.program.facts import (
     Facts,
     atom_index,
@@ -118,7 +118,7 @@ class Layer(nn.Module):
         inference: Inference | None = None,
         evidence: Mapping[str, bool] | None = None,
         tolerance: float | None = None,
-        gate: GateKind | None = None,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__()
         require_program(program, "Layer")
@@ -185,7 +185,7 @@ class Layer(nn.Module):
                 read,
                 true,
                 kernel=kernel,
-                gate=one_of("gate", gate or "sigmoid", get_args(GateKind)),
+                gate=one_of("gate", gate or "sigmoid", get_args(Gate)),
                 delta=delta,
             )
         else:
@@ -372,9 +372,7 @@ class Layer(nn.Module):
         """
         return self.rules.certificate
 
-    def certified(
-        self, *, tolerance: float = DEFAULT_TOLERANCE, gate: GateKind = "sigmoid"
-    ) -> Layer:
+    def certified(self, *, tolerance: float = DEFAULT_TOLERANCE, gate: Gate = "sigmoid") -> Layer:
         """Return this `"godel"` or `"gamma"` layer with the semantics "gamma", and its certificate.
 
         Its outputs are above one half where those of this layer in `eval()` are, whenever every

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from latentgamma.certificate.certify import Certificate, certify, tolerance
-from latentgamma.certificate.constants import Constants
+from latentgamma.certificate.constants import Constants, Gate
 from latentgamma.engine.circuit import compile_circuit
 from latentgamma.engine.execute import KernelChoice, MinMax, kernels_on
 from latentgamma.engine.fused import (
@@ -35,7 +35,6 @@ from latentgamma.layer.explain import Explainer, Inputs, ThresholdExplainer
 from latentgamma.layer.groups import check_values
 from latentgamma.layer.plan import Plan, circuit_plan
 from latentgamma.operator.model import LatentGamma, oracle
-from latentgamma.operator.rules import GateKind
 from latentgamma.operator.until_closed import CertificateCache
 from latentgamma.program.program import Program
 
@@ -284,7 +283,7 @@ class GammaSemantics(Semantics):
         true: npt.NDArray[np.int64],
         *,
         kernel: KernelChoice,
-        gate: GateKind,
+        gate: Gate,
         delta: float,
     ) -> None:
         super().__init__()

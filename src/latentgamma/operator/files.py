@@ -22,6 +22,7 @@ from torch import Tensor
 from latentgamma._arguments import one_of
 from latentgamma._atomic_write import atomic_write
 from latentgamma._text import file_problem
+from latentgamma.certificate.constants import Gate
 from latentgamma.errors import ArgumentError, ModelError, ProgramError
 from latentgamma.operator.model import (
     STATE_DTYPES,
@@ -30,7 +31,7 @@ from latentgamma.operator.model import (
     LatentGamma,
     require_whole_model,
 )
-from latentgamma.operator.rules import AbstractRules, DenseRules, GateKind, Literals, SparseRules
+from latentgamma.operator.rules import AbstractRules, DenseRules, Literals, SparseRules
 from latentgamma.program.program import Label, Program, atoms_of_literals, checked_labels
 
 _FORMAT = "latentgamma-model"
@@ -156,7 +157,7 @@ def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     try:
         one_of("form", options["form"], _FORMS)
-        one_of("gate", options["gate"], get_args(GateKind))
+        one_of("gate", options["gate"], get_args(Gate))
         one_of("gradient", options["gradient"], get_args(Gradient))
         one_of("kernel", options["kernel"], get_args(KernelChoice))
         one_of("dtype", options["dtype"], _DTYPES)

@@ -20,19 +20,19 @@ from latentgamma._arguments import one_of, usable_device, whole_number, wrong
 from latentgamma._display import Display, Displayed, caption, heat_table, number
 from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.certify import Certificate, certify
-from latentgamma.certificate.constants import ClosedForm, Constants, HeadSharing, certified_strata
+from latentgamma.certificate.constants import (
+    PROVED_GATES,
+    ClosedForm,
+    Constants,
+    Gate,
+    HeadSharing,
+    certified_strata,
+)
 from latentgamma.certificate.parts import Places
 from latentgamma.engine.tensors import ZeroGradientWatch, hold, values_can_be_read
 from latentgamma.errors import CertificateError, ModelError, StateError
 from latentgamma.operator.kernels.interface import Parameters, RecordedRuns, is_worth_a_kernel
-from latentgamma.operator.rules import (
-    KNOWN_GATES,
-    AbstractRules,
-    GateKind,
-    SparseRules,
-    StepParameters,
-    is_bump,
-)
+from latentgamma.operator.rules import AbstractRules, SparseRules, StepParameters, is_bump
 from latentgamma.operator.run import (
     MEMORIES,
     FixedParameters,
@@ -343,7 +343,7 @@ class LatentGamma(nn.Module):
         gain: Tensor,
         offset: Tensor,
         gate: Tensor,
-        gate_kind: GateKind = "sigmoid",
+        gate_kind: Gate = "sigmoid",
         gradient: Gradient = "exact",
         kernel: KernelChoice = "auto",
         program: Program | None = None,
@@ -357,7 +357,7 @@ class LatentGamma(nn.Module):
         check_shape("gain", gain, ())
         check_shape("offset", offset, (rules.M,))
         check_shape("gate", gate, ())
-        self.gate_kind: GateKind = one_of("gate_kind", gate_kind, get_args(GateKind))
+        self.gate_kind: Gate = one_of("gate_kind", gate_kind, get_args(Gate))
         self.definite = True
         self._M = rules.M
         self.kernel = kernel
@@ -842,7 +842,7 @@ class LatentGamma(nn.Module):
             return None
         if not isinstance(rules, SparseRules) or not is_worth_a_kernel(rules):
             return None
-        if self.kernel == "reference" or self.gate_kind not in KNOWN_GATES:
+        if self.kernel == "reference" or self.gate_kind not in PROVED_GATES:
             return None
         certificates, values = self._certificates_and_values()
         known = certificates.kept(self._certificate_key(program, dtype))
@@ -1115,7 +1115,7 @@ def oracle(
     constants: Constants | None = None,
     *,
     form: Form = "auto",
-    gate: GateKind = "sigmoid",
+    gate: Gate = "sigmoid",
     gradient: Gradient = "exact",
     head_sharing: HeadSharing = "equal",
     kernel: KernelChoice = "auto",
@@ -1156,7 +1156,7 @@ def oracle(
     require_program(program, "oracle")
     one_of("form", form, get_args(Form))
     one_of("head_sharing", head_sharing, get_args(HeadSharing))
-    one_of("gate", gate, get_args(GateKind))
+    one_of("gate", gate, get_args(Gate))
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype not in STATE_DTYPES:
         raise wrong("dtype", "torch.float64, float32, float16 or bfloat16", dtype)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from latentgamma.certificate.constants import DENSE_UP_TO
+from latentgamma.certificate.constants import DENSE_UP_TO, PROVED_GATES, Gate
 from latentgamma.errors import ModelError
 from latentgamma.program.program import Program, require_definite
 
@@ -249,10 +249,6 @@ def add_sorted(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
 # The legend, in the paper's letters: η body logits, ψ head logits, b threshold, τ sharpness,
 # ρ confidence, τ_nor gain, θ offset, β gate, s state, a activation, φ evidence.
 
-#: The kind of gate: how a step turns evidence into the part of the way to go. β is a parameter.
-GateKind: TypeAlias = Literal["sigmoid", "bump"]
-#: The gates that certificates, log-odds and compiled kernels know.
-KNOWN_GATES = ("sigmoid", "bump")
 # Below this, exp(−1/x²) and all its derivatives underflow; as a floor it keeps 1/x² finite.
 _UNDERFLOWS = 1e-3
 
@@ -273,21 +269,24 @@ def route(rules: AbstractRules, parameters: StepParameters, firing: Tensor) -> T
     return rules.route(firing, parameters.weights) - parameters.offset.to(firing.dtype)
 
 
-def gate(kind: GateKind, sharpness: Tensor, evidence: Tensor) -> Tensor:
+def gate(kind: Gate, sharpness: Tensor, evidence: Tensor) -> Tensor:
     """Compute stage 4, g_i Γ_i: the part of the way to one that each atom goes. (…, M)."""
     scaled = sharpness.to(evidence.dtype) * evidence
     opening = bump(scaled) if is_bump(kind) else torch.sigmoid(scaled)
     return opening * torch.sigmoid(evidence)
 
 
-def is_bump(kind: GateKind) -> bool:
+def is_bump(kind: Gate) -> bool:
     """Return whether the gate is the bump, for code that computes or bounds these two kinds alone.
 
     Raises:
         ModelError: the gate is of another kind, which the caller would take for a sigmoid.
     """
-    if kind not in KNOWN_GATES:
-        raise ModelError(f"this is not implemented for the gate {kind!r}")
+    if kind not in PROVED_GATES:
+        raise ModelError(
+            f"this is not implemented for the gate {kind!r}, only for {' and '.join(PROVED_GATES)}; a "
+            f"model with that gate runs for a given number of steps, without a certificate"
+        )
     return kind == "bump"
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 
+from latentgamma.certificate.constants import PROVED_GATES, Gate
 from latentgamma.engine.circuit import compile_circuit
 from latentgamma.engine.execute import KernelChoice, MinMax
 from latentgamma.engine.tensors import are_plain, can_be_rerun, held_log
@@ -35,9 +36,7 @@ from latentgamma.operator.kernels.interface import (
     matrix_states,
 )
 from latentgamma.operator.rules import (
-    KNOWN_GATES,
     AbstractRules,
-    GateKind,
     Literals,
     SparseRules,
     StepParameters,
@@ -346,9 +345,7 @@ def _program_of(literals: Literals, M: int, R: int) -> Program:
 # 1e-30 or rounds to one.
 
 
-def log_odds_after(
-    state: Tensor, evidence: Sequence[Tensor], kind: GateKind, gate: Tensor
-) -> Tensor:
+def log_odds_after(state: Tensor, evidence: Sequence[Tensor], kind: Gate, gate: Tensor) -> Tensor:
     """Return log(s_T / (1 − s_T)) of a run that starts at a state. (…, M).
 
     Args:
@@ -366,7 +363,7 @@ def log_odds_after(
     return torch.logsumexp(torch.stack(terms), 0) - rest
 
 
-def _log_share(kind: GateKind, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+def _log_share(kind: Gate, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
     """Log u and log(1 − u) of u = g Γ."""
     if not is_bump(kind):
         opened, closed = logsigmoid(gate * phi), logsigmoid(-gate * phi)
@@ -418,7 +415,7 @@ class Runner:
     """
 
     rules: AbstractRules
-    gate_kind: GateKind
+    gate_kind: Gate
     model: Any
     fixed: FixedParameters | None
     use_kernels: bool
@@ -455,7 +452,7 @@ class Runner:
 
     def prepare(self, dtype: torch.dtype) -> StepParameters | Coefficients:
         """Return what `step` takes for states of this dtype: coefficients if the rules are small."""
-        if not self.rules.small or self.gate_kind not in KNOWN_GATES:
+        if not self.rules.small or self.gate_kind not in PROVED_GATES:
             return self.step_parameters()
         wide = torch.promote_types(dtype, torch.float32)
 
@@ -577,7 +574,7 @@ class Runner:
         """Return the parameters for a kernel, or None where plain torch has to run the steps."""
         if not self.use_kernels or memory == "all" or steps == 0:
             return None
-        return self.raw_parameters() if self.gate_kind in KNOWN_GATES else None
+        return self.raw_parameters() if self.gate_kind in PROVED_GATES else None
 
     def _fused(
         self,
