@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -486,7 +485,7 @@ class Runner:
             return matrix_evidence(given, 1 - state, self._product)
         return route(self.rules, given, fire(given, match(self.rules, given, state)))
 
-    @cached_property
+    @property
     def _product(self) -> Callable[[Tensor, Tensor], Tensor]:
         return exact_product(self.model.offset.device.type)
 
