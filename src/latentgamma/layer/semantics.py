@@ -35,7 +35,7 @@ from latentgamma.layer.explain import Explainer, Inputs, ThresholdExplainer
 from latentgamma.layer.groups import check_values
 from latentgamma.layer.plan import Plan, circuit_plan
 from latentgamma.operator.model import LatentGamma, oracle
-from latentgamma.operator.until_closed import CertificateCache
+from latentgamma.operator.until_closed import ValueCache
 from latentgamma.program.program import Program
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class GammaSemantics(Semantics):
         )
         # On the host, where `.half()` does not round them.
         self._soft = [parameter.detach().cpu().clone() for parameter in self.annealed.parameters()]
-        self._certificates = CertificateCache()
+        self._certificates = ValueCache()
         # Half of what the operator tolerates leaves a window that is wide open.
         held = 0.5 * tolerance(self.model, program)
         if held <= 0:

@@ -116,9 +116,6 @@ def _bytes(tensor: Tensor) -> bytes | None:
     return string_at(place, tensor.nbytes) if place else None
 
 
-CertificateCache = ValueCache
-
-
 def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return all values: on the CPU as they are, elsewhere as one flat tensor for each dtype.
 
