@@ -11,6 +11,7 @@ import torch
 from mpmath import mp, mpf
 
 import latentgamma as lg
+from latentgamma.engine.tensors import log_complement
 from latentgamma.engine import exactness
 
 FACTS = [f"f{i}" for i in range(4)]
@@ -270,3 +271,11 @@ def test_negations_that_need_a_difference_are_tables_within_the_budget(
     torch.testing.assert_close(odds, torch.tensor([40.0, 700.0]).double())
     (slope,) = torch.autograd.grad(odds.sum(), x)
     torch.testing.assert_close(slope, torch.ones(2, 2).double())
+
+
+def test_the_logarithm_of_a_complement_is_finite_where_rounding_went_above_one() -> None:
+    logs = torch.tensor([1e-15, 1e-17, 1e-300, 0.0, -1e-300], dtype=torch.float64)
+    found = log_complement(logs.requires_grad_())
+    (slope,) = torch.autograd.grad(found.sum(), logs)
+    assert found.isfinite().all()
+    assert slope.isfinite().all()

@@ -26,7 +26,8 @@ _TINY = torch.finfo(torch.float64).tiny
 
 def hold(values: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
     """Return the values held inside an interval, with the slope one also outside of it."""
-    return values + (values.clamp(low, high) - values).detach()
+    # In this order: a value just above `high` must not be rounded to a number beyond it.
+    return values.detach().clamp(low, high) + (values - values.detach())
 
 
 def held_log(values: Tensor, least: float | None = None) -> Tensor:
