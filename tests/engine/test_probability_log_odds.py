@@ -11,8 +11,8 @@ import torch
 from mpmath import mp, mpf
 
 import latentgamma as lg
-from latentgamma.engine.tensors import log_complement
 from latentgamma.engine import exactness
+from latentgamma.engine.tensors import log_complement
 
 FACTS = [f"f{i}" for i in range(4)]
 GROUPS = [["g0", "g1", "g2"], ["h0", "h1"]]
