@@ -410,3 +410,24 @@ print(sorted({"torch", "numba", "clingo", "pandas", "starlette"} & set(sys.modul
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_request_cannot_state_what_is_asked() -> None:
+    text = "approve :- income >= 30000."
+    with pytest.raises(lg.errors.DataError, match="'approve', which is what the rules are asked"):
+        lg.Decider(text, "approve")({"approve": True, "income": 1})
+    lenient = lg.Decider(text, "approve", unknown="ignore")
+    assert not lenient({"approve": True, "income": 1}).answers["approve"]
+    table = {"approve": [True, False], "income": [1, 40_000]}
+    assert [d.answers["approve"] for d in lg.Decider(text, "approve").many(table)] == [False, True]
+
+
+def test_whole_numbers_that_floats_round_are_refused_in_rules() -> None:
+    with pytest.raises(lg.ParseError, match="write it as a text"):
+        lg.parse("a :- account = 9007199254740993.")
+    assert lg.Decider('a :- account = "9007199254740993".', "a")({"account": "9007199254740993"})
+
+
+def test_questions_are_names() -> None:
+    with pytest.raises(lg.errors.ArgumentError, match="questions"):
+        lg.Decider("a :- b.", None)  # type: ignore[arg-type]

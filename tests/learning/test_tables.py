@@ -420,3 +420,9 @@ def test_scikit_learn_accepts_the_classifier():
     results = checks.check_estimator(lg.RuleClassifier(), on_fail=None, on_skip=None)
     failed = [one["check_name"] for one in results if one["status"] not in ("passed", "skipped")]
     assert not failed
+
+
+@pytest.mark.parametrize("column", [[[1]] * 20, [10**400] * 20, 5, "text"])
+def test_columns_of_other_things_are_refused_in_one_line(column: object) -> None:
+    with pytest.raises(lg.errors.DataError, match="column 'a'"):
+        lg.RuleClassifier().fit({"a": column}, [0, 1] * 10)

@@ -453,3 +453,24 @@ def test_no_requirements_change_nothing() -> None:
             layer = Requirements.from_text(text, labels=["a", "b"]).layer(method=method).eval()
             assert torch.equal(layer(x), x)
             assert layer.certificate().holds
+
+
+@pytest.mark.parametrize("method", ["closure", "strata"])
+def test_a_changed_closure_has_no_certificate(method: str) -> None:
+    hierarchy = lg.Requirements.from_edges([("a", "b"), ("b", "c")])
+    layer = hierarchy.layer(["a", "b", "c"], method=method)
+    assert layer.certificate().holds
+    changed = [array for array in layer.closure.closure.circuit.arrays if array.size]
+    array = changed[-1]
+    array.setflags(write=True)
+    array.flat[0] += 1
+    assert not layer.certificate().holds
+
+
+def test_the_probability_of_labels_that_break_a_requirement_is_refused() -> None:
+    layer = lg.Requirements.from_text(":- cat, dog.").layer(["cat", "dog"])
+    allowed, broken = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    assert layer.loss(torch.zeros(1, 2), allowed) > 0
+    with pytest.raises(lg.errors.StateError, match="row 1: line 1  :- cat, dog"):
+        layer.loss(torch.zeros(2, 2), broken)
+    layer.loss(torch.zeros(2, 2), broken, kind="bce")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._arguments import one_of
+from latentgamma._arguments import one_of, wrong
 from latentgamma._text import listing
 from latentgamma.decide.columns import Column, compile_columns, fact_column, fact_value
 from latentgamma.decide.requests import check_columns, read_requests
@@ -451,7 +451,7 @@ class Decider:
         program: the program.
         questions: the names of the atoms that are asked for.
         columns: the columns that conditions compare, by name.
-        facts: the atoms that a request can state.
+        facts: the atoms that a request can state; not a question that rules derive.
         needed_names: the columns and the facts that the questions depend on and no rule derives.
         digest: the SHA-256 of the program and the questions.
 
@@ -470,6 +470,8 @@ class Decider:
             program = parse(program)
         self.program = require_program(program, "Decider")
         self._ignore = one_of("unknown", unknown, ("refuse", "ignore")) == "ignore"
+        if not isinstance(questions, Iterable):
+            raise wrong("questions", "one name or several", questions)
         asked = [questions] if isinstance(questions, str) else list(questions)
         if not asked:
             raise ProgramError("a decider needs at least one question")
@@ -536,7 +538,9 @@ class Decider:
 
     def _find_facts(self) -> tuple[str, ...]:
         program = self.program
-        special = {*program.conditions, *program.requirements}
+        # A request cannot state what is asked, unless no rule says when it follows.
+        asked = {name for name in self.questions if program.rules_per_head[program.index[name]]}
+        special = {*program.conditions, *program.requirements, *asked}
         return tuple(
             name
             for i, name in enumerate(program.atoms)
@@ -653,6 +657,8 @@ class Decider:
         ]
         if not all(isinstance(name, str) for name in names):
             return DataError(f"the names of a request are texts, not {names[0]!r}")
+        if names[0] in self.questions:
+            return DataError(f"the request states {names[0]!r}, which is what the rules are asked")
         near = difflib.get_close_matches(names[0], known, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         return DataError(

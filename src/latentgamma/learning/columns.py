@@ -210,6 +210,10 @@ def _column(name: str, values: Any, what: str) -> Column:
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     elif not isinstance(values, np.ndarray):
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise DataError(
+                f"{where}: a column is a list of values, one for each row, not {values!r}"
+            )
         listed = list(values)
         values = np.empty(len(listed), object)
         values[:] = listed
@@ -250,7 +254,11 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
         return Column(name, "number", np.full(len(values), np.nan))
     if len(kinds) > 1 or None in kinds:
         common = max(filter(None, kinds), key=list(map(_kind, known)).count, default=None)
-        row = next(i for i, v in enumerate(values) if not missing[i] and _kind(v) != common)
+        row = next(
+            i
+            for i, v in enumerate(values)
+            if not missing[i] and (_kind(v) is None or _kind(v) != common)
+        )
         odd = type(values[row]).__name__
         expected = f"all other values are {common}s" if common else "it is no number or text"
         raise DataError(
@@ -265,7 +273,10 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
         values = np.where(values == True, "true", "false").astype(object)  # noqa: E712 - with None
     if kind == "number":
         numbers = np.full(len(values), np.nan)
-        numbers[~missing] = known.astype(np.float64)
+        try:
+            numbers[~missing] = known.astype(np.float64)
+        except OverflowError:
+            raise DataError(f"{where}: a number is too large") from None
         return _numbers(name, numbers, where)
     if kind == "date":
         dates = np.array([None if m else v for m, v in zip(missing, values, strict=True)])

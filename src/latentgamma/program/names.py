@@ -323,6 +323,11 @@ def _read_constant(text: str, at: int) -> tuple[Constant, int]:
         value = float(number[0])
         if value in (float("inf"), float("-inf")):
             raise UnreadableName(at, "this number is too large")
+        if abs(value) >= _LARGEST_INT and number[0].lstrip("+-").isdigit():
+            raise UnreadableName(
+                at,
+                "this whole number is too large to be compared exactly; write it as a text, in quotes",
+            )
         return plain_number(value), number.end()
     if text[at : at + 1] in {"'", '"'}:
         return _read_quoted(text, at)

@@ -72,6 +72,11 @@ def _certificate(
     return RequirementsCertificate(len(req), len(req) - len(bad), broken, proof, complete)
 
 
+def refused_certificate(req: Requirements, reason: str) -> RequirementsCertificate:
+    """Return a certificate that does not hold, for this reason."""
+    return _certificate(req, list(range(len(req))), reason)
+
+
 def certify_diagram(
     req: Requirements, diagram: Diagram, decided: dict[int, int]
 ) -> RequirementsCertificate:
@@ -85,12 +90,12 @@ def certify_diagram(
     everything = list(range(len(req)))
     problem = structure_problem(diagram)
     if problem is not None:
-        return _certificate(req, everything, f"the diagram is damaged: {problem}")
+        return refused_certificate(req, f"the diagram is damaged: {problem}")
     clauses = signed_clauses(req)
     trivial = [any(-x in clause for x in clause) for clause in clauses]
     checked = [c for c in everything if not trivial[c]]
     if any(abs(x) - 1 not in decided for c in checked for x in clauses[c]):
-        return _certificate(req, everything, "the diagram does not decide all labels")
+        return refused_certificate(req, "the diagram does not decide all labels")
     placed = [
         tuple((decided[abs(x) - 1] + 1) * (1 if x > 0 else -1) for x in clauses[c]) for c in checked
     ]

@@ -24,6 +24,7 @@ from latentgamma.requirements.certificate import (
     RequirementsCertificate,
     certify_diagram,
     certify_program,
+    refused_certificate,
 )
 from latentgamma.requirements.programs import LabelProgram, clamping_program, rule_program
 from latentgamma.requirements.report import conflict, signed_clauses
@@ -192,6 +193,22 @@ class RequirementsLayer(nn.Module):
 
     # ---- Losses
 
+    def _require_allowed(self, true: Tensor) -> None:
+        """Refuse true labels that break a requirement: their P(y | C) is 0. (B, labels)."""
+        req, device = self.requirements, true.device
+        size = np.diff(req.indptr)
+        clause = torch.as_tensor(np.repeat(np.arange(len(req)), size), device=device)
+        literal = torch.tensor(req.literals, dtype=torch.long, device=device)
+        met = (true[:, torch.where(literal < 0, ~literal, literal)] > 0.5) == (literal >= 0)
+        count = torch.zeros(len(true), len(req), dtype=torch.int32, device=device)
+        broken = count.index_add(1, clause, met.int()) == 0
+        if bool(broken.any()):
+            row, c = (int(i) for i in broken.nonzero()[0])
+            raise StateError(
+                f"y breaks a requirement in row {row}: {req.place(c)}  {req[c]}; its probability "
+                f'under the requirements is 0. Correct it, or use kind="bce"'
+            )
+
     def loss(
         self,
         logits: Tensor,
@@ -223,6 +240,9 @@ class RequirementsLayer(nn.Module):
 
         Returns:
             The loss.
+
+        Raises:
+            StateError: if a shape is wrong, or y breaks a requirement where P(y | C) is asked for.
         """
         kinds = _LOSSES[self.method]
         kind = one_of("kind", kinds[0] if kind is None else kind, get_args(LossKind))
@@ -237,6 +257,8 @@ class RequirementsLayer(nn.Module):
             shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise StateError(f"y has the shape of the logits, {tuple(logits.shape)}, not {shape}")
         true = y.reshape(rows.shape)
+        if kind == "conditional" and values_can_be_read(true):
+            self._require_allowed(true)
         if kind == "max-constraint":
             scores = self._credited(rows, true > 0.5)
         elif kind == "scores":
@@ -295,7 +317,23 @@ class RequirementsLayer(nn.Module):
             decided = {label: i for i, label in enumerate(self.decided.tolist())}
             return certify_diagram(self.requirements, self.passes.diagram, decided)
         assert self.rules is not None
+        if not self._runs_its_rules():
+            return refused_certificate(
+                self.requirements, "the layer was changed: it runs other rules"
+            )
         return certify_program(self.requirements, self.rules)
+
+    def _runs_its_rules(self) -> bool:
+        """Return whether what runs is what the rules compile to."""
+        assert self.rules is not None
+        assert self.closure is not None
+        rules = self.rules
+        own, new = self.closure, _closure(rules.program, rules.inputs, rules.outputs)
+        arrays = zip(own.closure.circuit.arrays, new.closure.circuit.arrays, strict=True)
+        buffers = zip(own.buffers(), new.buffers(), strict=True)
+        return all(np.array_equal(a, b) for a, b in arrays) and all(
+            torch.equal(a.cpu(), b.cpu()) for a, b in buffers
+        )
 
     def explain(self, example: Tensor) -> Changes:
         """Return which labels of one example were changed, by which requirement, at what cost.
