@@ -31,7 +31,7 @@ def test_everything_that_must_hold_does() -> None:
     assert results.holds
     assert [phase for phase, _ in timing.phases] == list("ABCDEFG")
     assert 0 < sum(wall for _, wall in timing.phases) <= timing.wall
-    assert 0 < timing.peak_memory < 2e9
+    assert timing.peak_memory > 0  # of the process, other tests included
 
 
 def test_results_go_to_json_and_back() -> None:

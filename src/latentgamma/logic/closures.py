@@ -151,6 +151,7 @@ def closures(
     array([[ True,  True,  True],
            [ True, False,  True],
            [False, False, False]])
+    >>> from latentgamma.logic import pack
     >>> closures(program, pack([[0, 1, 0], [1, 0, 0], [0, 0, 0]]), packed=True)
     array([[3],
            [1],
