@@ -1,18 +1,14 @@
 """Requirements on outputs: driving scenes, rules of CCN, hierarchies; beside PiShield and C-HMCNN.
 
-`python benchmarks/run.py requirements --data FOLDER` and `… hierarchies --data FOLDER`: the folder has
-`roadr/requirements_dimacs.txt`, `ccn/*_constraints.txt` and `hmc/*.arff.gz`; without it, generated
-requirements are used. PiShield is compared with if it is installed. `ms` is the median of many calls
-on one thread.
+`python benchmarks/run.py requirements --data FOLDER`: the folder has `roadr/requirements_dimacs.txt`,
+`ccn/*_constraints.txt` and `hmc/*.arff.gz`; without it, generated requirements are used. PiShield is
+compared with if it is installed. `ms` is the median of many calls on one thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import latentgamma as lg
 
@@ -285,136 +281,3 @@ def descendants(req: lg.Requirements) -> Tensor:
             below[a] = torch.maximum(below[a], below[b])
         if below.sum() == before:
             return below
-
-
-# ------------------------------------------------------------------------ training on hierarchies
-
-#: The recipe of C-HMCNN: hidden width, epochs, and the rate; and their published AU(PRC).
-RECIPES = {
-    "cellcycle_FUN": (500, 106, 1e-4, 0.255),
-    "derisi_FUN": (500, 67, 1e-4, 0.195),
-    "eisen_FUN": (500, 110, 1e-4, 0.306),
-    "gasch1_FUN": (1000, 42, 1e-4, 0.286),
-    "spo_FUN": (250, 115, 1e-4, 0.215),
-    "cellcycle_GO": (1000, 62, 1e-4, 0.413),
-    "eisen_GO": (500, 123, 1e-4, 0.455),
-    "gasch1_GO": (500, 122, 1e-4, 0.436),
-    "Diatoms": (2000, 474, 1e-5, 0.758),
-    "Enron_corr": (1000, 133, 1e-5, 0.756),
-    "ImCLEF07A": (1000, 592, 1e-5, 0.956),
-}
-
-
-GO_ROOTS = {"GO0003674", "GO0005575", "GO0008150"}
-
-
-def hierarchies(data: Path | None = None) -> list[Row]:
-    """AU(PRC) by C-HMCNN's recipe, with our layer and loss; the sets of $SETS, by default one."""
-    if data is None:
-        sys.exit("hierarchies needs --data FOLDER with hmc/*.arff.gz")
-    torch.set_num_threads(1)
-    names = os.environ.get("SETS", "cellcycle_FUN").split(",")
-    seeds = range(int(os.environ.get("SEEDS", "1")))
-    return [trained(data / "hmc", name, seed) for name in names for seed in seeds]
-
-
-def read_split(
-    folder: Path, name: str, parts: tuple[str, ...]
-) -> tuple[list[list[str]], list[str]]:
-    """The rows and the kinds of the attributes of the files of a data set."""
-    cells: list[list[str]] = []
-    kinds: list[str] = []
-    for part in parts:
-        text = gzip.decompress((folder / f"{name}{part}.arff.gz").read_bytes()).decode()
-        head, _, body = text.partition("@DATA" if "@DATA" in text else "@data")
-        kinds = [
-            line.split(None, 2)[2]
-            for line in head.splitlines()
-            if line.lower().startswith("@attribute")
-        ]
-        cells += [line.split(",") for line in body.splitlines() if line.strip()]
-    return cells, kinds
-
-
-def features(cells: list[list[str]], kinds: list[str]) -> np.ndarray[Any, Any]:
-    """Numbers as they are, names as one column each, gaps as NaN."""
-    columns = []
-    for i, kind in enumerate(kinds[:-1]):
-        values = [row[i].strip() for row in cells]
-        if kind.startswith("{"):
-            names = [name.strip() for name in kind.strip("{} ").split(",")]
-            columns += [[float(value == name) for value in values] for name in names]
-        else:
-            columns.append([float("nan") if value == "?" else float(value) for value in values])
-    return np.array(columns).T
-
-
-def label_rows(cells: list[list[str]], req: lg.Requirements) -> np.ndarray[Any, Any]:
-    """0 and 1 of the classes that are listed, and of all above them."""
-    parents: dict[int, list[int]] = {}
-    for c in range(len(req)):
-        clause = req.clause(c).tolist()
-        parents.setdefault(~min(clause), []).append(max(clause))
-    Y = np.zeros((len(cells), len(req.labels)), np.bool_)
-    for row, line in zip(Y, cells, strict=True):
-        stack = [
-            req.index[name.strip()] for name in line[-1].split("@") if name.strip() in req.index
-        ]
-        while stack:
-            i = stack.pop()
-            if not row[i]:
-                row[i] = True
-                stack += parents.get(i, [])
-    return Y
-
-
-def trained(folder: Path, name: str, seed: int) -> Row:
-    """Train three layers as C-HMCNN does, and measure on the test set."""
-    split = (".train", ".valid") if (folder / f"{name}.train.arff.gz").exists() else None
-    training = split or next(
-        (part,)
-        for part in ("_trainvalid", "_train", "_Train")
-        if (folder / f"{name}{part}.arff.gz").exists()
-    )
-    testing = ".test" if split else "_Test" if "Train" in training[0] else "_test"
-    req = lg.Requirements.from_arff(folder / f"{name}{training[0]}.arff.gz")
-    train_cells, kinds = read_split(folder, name, training)
-    test_cells, _ = read_split(folder, name, (testing,))
-    X, Xt = features(train_cells, kinds), features(test_cells, kinds)
-    mean = np.nanmean(X, 0)
-    X, Xt = np.where(np.isnan(X), mean, X), np.where(np.isnan(Xt), mean, Xt)
-    scale = X.std(0)
-    X, Xt = ((part - X.mean(0)) / np.where(scale > 0, scale, 1) for part in (X, Xt))
-    Y, Yt = label_rows(train_cells, req), label_rows(test_cells, req)
-    width, epochs, rate, published = RECIPES[name]
-    torch.manual_seed(seed)
-    net = nn.Sequential(
-        nn.Linear(X.shape[1], width), nn.ReLU(), nn.Dropout(0.7),
-        nn.Linear(width, width), nn.ReLU(), nn.Dropout(0.7), nn.Linear(width, len(req.labels)),
-    )  # fmt: skip
-    average = torch.optim.swa_utils.AveragedModel(
-        net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9995)
-    )
-    layer = req.layer()
-    optimizer = torch.optim.Adam(net.parameters(), rate, weight_decay=1e-5)
-    Xs, Ys = torch.from_numpy(X).float(), torch.from_numpy(Y)
-    # As C-HMCNN does: the roots of GO do not count, the first level of a tree does.
-    roots = [i for i, name in enumerate(req.labels) if name in GO_ROOTS]
-    start = time.perf_counter()
-    for _ in range(epochs):
-        net.train()
-        for some in torch.randperm(len(Xs)).split(4):
-            optimizer.zero_grad()
-            layer.loss(net(Xs[some]), Ys[some]).backward()
-            optimizer.step()
-            average.update_parameters(net)
-    seconds = time.perf_counter() - start
-    out: Row = {"part": "AU(PRC)", "set": name, "seed": seed, "published": published}
-    layer.eval()
-    for who, model in (("ours", net), ("averaged", average)):
-        model.eval()
-        with torch.no_grad():
-            scores = layer(model(torch.from_numpy(Xt).float()))
-        out[who] = round(lg.average_precision(Yt, scores, leave_out=roots), 4)
-        out["violations"] = broken(req, scores > 0)
-    return out | {"seconds an epoch": round(seconds / epochs, 2)}

@@ -43,7 +43,7 @@ BENCHMARKS = {
     "decide": ("decide", "rows", "one decision and a million, beside plain Python and clingo"),
     "datasets": ("datasets", "rows", "programs written by other people"),
     "requirements": ("requirements", "rows", "outputs that satisfy requirements, beside PiShield"),
-    "hierarchies": ("requirements", "hierarchies", "AU(PRC) by the recipe of C-HMCNN"),
+    "hierarchies": ("hierarchies", "rows", "AU(PRC) by the recipe of C-HMCNN"),
     "tables": ("tables", "rows", "rules from ordinary tables, beside other learners"),
 }
 
@@ -55,9 +55,11 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
     parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
     parser.add_argument("--seeds", type=int, help="the number of seeds, for tables")
+    parser.add_argument("--sets", help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies")
     given = parser.parse_args()
-    if given.seeds is not None and given.name != "tables":
-        parser.error("--seeds is only for tables")
+    for option, name in (("seeds", "tables"), ("sets", "hierarchies")):
+        if getattr(given, option) is not None and given.name != name:
+            parser.error(f"--{option} is only for {name}")
     # Before numpy, numba and torch look at them.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[variable] = str(given.threads)
@@ -67,8 +69,9 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "latentgamma", "compile"], check=True)
     module, function, _ = BENCHMARKS[given.name]
     folder = [] if given.data is None else [given.data]
-    seeds = {} if given.seeds is None else {"seeds": given.seeds}
-    rows = getattr(importlib.import_module(module), function)(*folder, **seeds)
+    options = {"seeds": given.seeds, "sets": given.sets}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    rows = getattr(importlib.import_module(module), function)(*folder, **chosen)
     print(table(rows))
     if given.json:
         found = {"about": about(given.name, given.threads), "rows": rows}
