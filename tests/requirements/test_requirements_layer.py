@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import latentgamma as lg
 from latentgamma import Requirements
+from latentgamma.engine.diagram import structure_problem
 from latentgamma.engine.diagram_torch import DiagramPasses
 from latentgamma.errors import (
     ArgumentError,
@@ -225,34 +226,65 @@ def test_nan_and_wrong_shapes_are_refused() -> None:
 # ---- Certificates are proofs: what is damaged is refused
 
 
-def test_damaged_diagrams_are_refused() -> None:
-    req = Requirements.from_text(DRIVING)
-    refused = changed = 0
+def answers_of(passes: DiagramPasses) -> set[int]:
+    """All answers that the branches of a diagram allow, as bits."""
+    d = passes.diagram
+    found: list[set[int]] = []
+
+    def products(parts: list[set[int]]) -> set[int]:
+        out = {0}
+        for part in parts:
+            out = {a | b for a in out for b in part}
+        return out
+
+    for n in range(d.nodes):
+        here: set[int] = set()
+        for k in (0, 1):
+            b = 2 * n + k
+            free = d.free[d.free_ptr[b] : d.free_ptr[b + 1]].tolist()
+            below = [found[c] for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist()]
+            if d.open[b]:
+                here |= products([{k << int(d.label[n])}, *({0, 1 << i} for i in free), *below])
+        found.append(here)
+    return products([found[r] for r in d.root.tolist()])
+
+
+def test_a_certificate_holds_exactly_if_the_diagram_has_all_allowed_answers_and_no_other() -> None:
     rng = np.random.default_rng(0)
-    for trial in range(120):
-        layer = req.layer(method="exact").eval()
+    lost = broken = intact = 0
+    for seed in range(150):
+        req, models = satisfiable(seed, 7)
+        layer = req.layer(method="exact")
         passes = layer.passes
         assert isinstance(passes, DiagramPasses)
-        name = ("label", "open", "child", "free", "root")[trial % 5]
-        buffer = getattr(passes, name)
-        at = int(rng.integers(len(buffer)))
-        limit = {"label": passes.labels, "open": 2, "free": passes.labels}.get(
-            name, len(passes.label)
-        )
-        new = int(rng.integers(limit))
-        changed += new != int(buffer[at])
-        buffer[at] = new
-        certificate = layer.certificate()
-        if certificate.holds and certificate.complete:
-            passes.compiled = False
-            x = example_logits(len(req.labels), trial)
-            assert len(req.check(layer.decide(x))) == 0
-        else:
-            refused += 1
+        if not len(layer.decided):
+            continue
+        used = torch.unique(models[:, layer.decided], dim=0).long()
+        right = set((used << torch.arange(used.shape[1])).sum(1).tolist())
+        assert layer.certificate().require().complete
+        for name in ("open", "label", "child", "free", "root"):
+            buffer = getattr(passes, name)
+            if not len(buffer):
+                continue
+            at = int(rng.integers(len(buffer)))
+            limit = {"label": passes.labels, "open": 2, "free": passes.labels}
+            before = int(buffer[at])
+            buffer[at] = int(rng.integers(limit.get(name, len(passes.label))))
+            certificate = layer.certificate()
+            if structure_problem(passes.diagram) is None:
+                found = answers_of(passes)
+                assert certificate.holds == (found == right)
+                broken += bool(found - right)
+                lost += found < right
+                intact += found == right
+                assert (certificate.proved == certificate.requirements) == (found <= right)
             if not certificate.holds:
                 with pytest.raises(CertificateError):
                     certificate.require()
-    assert refused > 0.9 * changed
+            else:
+                certificate.require()
+            buffer[at] = before
+    assert min(lost, broken, intact) > 10
 
 
 def test_damaged_rules_are_refused() -> None:

@@ -87,8 +87,7 @@ def compile_diagram(clauses: Iterable[Clause], labels: int, budget: int) -> Diag
     Raises:
         ProgramError: if no assignment satisfies the clauses.
     """
-    given = {tuple(sorted(set(clause))) for clause in clauses}
-    given = {clause for clause in given if not any(-x in clause for x in clause)}
+    given = _without_tautologies(clauses)
     known: dict[frozenset[Clause], int] = {}  # the node of a part; −1 if nothing satisfies it
     nodes: list[_Node] = []
     expanded: dict[frozenset[Clause], tuple[int, list[list[frozenset[Clause]] | None]]] = {}
@@ -128,6 +127,12 @@ def compile_diagram(clauses: Iterable[Clause], labels: int, budget: int) -> Diag
     if -1 in roots:
         raise ProgramError("no assignment of the labels satisfies the requirements")
     return _numbered(nodes, roots, labels, budget)
+
+
+def _without_tautologies(clauses: Iterable[Clause]) -> set[Clause]:
+    """Return the different clauses, each sorted, without those that always hold."""
+    given = {tuple(sorted(set(clause))) for clause in clauses}
+    return {clause for clause in given if not any(-x in clause for x in clause)}
 
 
 def _choose(part: frozenset[Clause]) -> int:
@@ -314,23 +319,63 @@ def broken_clauses(diagram: Diagram, clauses: Sequence[Clause]) -> list[int]:
     return np.flatnonzero(bits).tolist()
 
 
-def as_clauses(diagram: Diagram, first: int) -> tuple[list[list[int]], list[int]]:
-    """Return clauses that define a variable for each node, from `first` on, and the roots.
+def is_complete(diagram: Diagram, clauses: Iterable[Clause]) -> bool:
+    """Return whether it is proved that every model of the clauses is a choice of branches.
 
-    A node's variable is true exactly if the labels follow one of its branches.
+    Each node is visited with the clauses that are left where it is reached. What is left at a
+    branch that does not exist must be unsatisfiable. The structure must have no problem.
     """
     d = diagram
-    out: list[list[int]] = []
+    below = [0] * d.nodes  # the labels that each node decides, as bits
     for n in range(d.nodes):
-        node, label = first + n, int(d.label[n]) + 1
+        b = 2 * n if d.open[2 * n] else 2 * n + 1
+        below[n] = 1 << int(d.label[n])
+        for i in d.free[d.free_ptr[b] : d.free_ptr[b + 1]].tolist():
+            below[n] |= 1 << i
+        for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist():
+            below[n] |= below[c]
+    seen: set[tuple[int, frozenset[Clause]]] = set()
+    stack: list[tuple[int, frozenset[Clause]]] = []
+    known: dict[frozenset[Clause], bool] = {}
+
+    def visit(children: list[int], left: Iterable[Clause]) -> None:
+        # A clause over the labels of two children, or over free ones, is left out: without it there
+        # are more models, so that the proof can only fail.
+        masks = [(sum(1 << (abs(x) - 1) for x in clause), clause) for clause in left]
+        for c in children:
+            own = frozenset(clause for mask, clause in masks if not mask & ~below[c])
+            if (c, own) not in seen:
+                seen.add((c, own))
+                stack.append((c, own))
+
+    visit(d.root.tolist(), _without_tautologies(clauses))
+    while stack:
+        n, part = stack.pop()
+        label = int(d.label[n]) + 1
         for b, literal in ((2 * n, -label), (2 * n + 1, label)):
-            if not d.open[b]:
-                out.append([-node, -literal])
+            left = _assign(part, literal)
+            if left is None:
                 continue
-            below = [first + c for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist()]
-            out += [[-node, -literal, c] for c in below]
-            out.append([node, -literal, *(-c for c in below)])
-    return out, [first + r for r in d.root.tolist()]
+            if d.open[b]:
+                visit(d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist(), left)
+            elif _satisfiable(frozenset(left), known):
+                return False
+    return True
+
+
+def _satisfiable(clauses: frozenset[Clause], known: dict[frozenset[Clause], bool]) -> bool:
+    """Return whether an assignment satisfies the clauses; `known` has what was found before."""
+    left: Iterable[Clause] | None = clauses
+    while left and (unit := next((clause[0] for clause in left if len(clause) == 1), 0)):
+        left = _assign(left, unit)
+    if not left:
+        return left is not None
+    part = frozenset(left)
+    if part not in known:
+        variable = _choose(part)
+        branches = (_assign(part, literal) for literal in (variable, -variable))
+        known[part] = any(b is not None and _satisfiable(frozenset(b), known) for b in branches)
+    return known[part]
 
 
 def describe(diagram: Diagram) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from latentgamma._display import Display, Displayed
 from latentgamma._text import listing, quantity
-from latentgamma.engine.diagram import Diagram, as_clauses, broken_clauses, structure_problem
+from latentgamma.engine.diagram import Diagram, broken_clauses, is_complete, structure_problem
 from latentgamma.errors import CertificateError, LatentGammaError
 from latentgamma.requirements.programs import LabelProgram
 from latentgamma.requirements.report import sat_solver, signed_clauses
@@ -27,7 +27,9 @@ class RequirementsCertificate(Displayed):
         proved: the number of those that hold for every input.
         broken: those that were not proved, as text with their places.
         proof: how it was proved, or why it could not be.
-        complete: whether every allowed answer can come out; None if that was not checked.
+        complete: of "exact", whether it was proved that every allowed answer can come out, and
+            so that `decide` returns the most likely of all of them; None for the other methods,
+            which do not claim it.
     """
 
     requirements: int
@@ -38,8 +40,11 @@ class RequirementsCertificate(Displayed):
 
     @property
     def holds(self) -> bool:
-        """Whether every requirement was proved."""
-        return self.proved == self.requirements and not self.broken
+        """Whether everything was proved that the method claims.
+
+        That is every requirement, and of "exact" also that no allowed answer is lost.
+        """
+        return self.proved == self.requirements and not self.broken and self.complete is not False
 
     def require(self) -> RequirementsCertificate:
         """Return the certificate, or raise a `CertificateError` if it does not hold."""
@@ -54,9 +59,10 @@ class RequirementsCertificate(Displayed):
         lines += [f"not proved: {listing(list(self.broken), 5)}"] if self.broken else []
         if self.complete is not None:
             lines.append(
-                "every answer that satisfies them can come out"
+                "proved: no allowed answer is lost, so each answer is the most likely one"
                 if self.complete
-                else "some answers that satisfy them cannot come out"
+                else "not proved: that no allowed answer is lost; the answer may not be the most "
+                "likely one"
             )
         return "\n".join(lines)
 
@@ -101,13 +107,7 @@ def certify_diagram(
     ]
     bad = [checked[i] for i in broken_clauses(diagram, placed)]
     proof = "proved: each answer is a path of the diagram, and no path breaks a requirement"
-    definition, roots = as_clauses(diagram, diagram.labels + 1)
-    try:
-        with sat_solver([*map(list, placed), *definition, [-root for root in roots]]) as solver:
-            complete = None if bad else not solver.solve()
-    except LatentGammaError:  # no solver is installed
-        complete = None
-    return _certificate(req, bad, proof, complete)
+    return _certificate(req, bad, proof, is_complete(diagram, placed))
 
 
 def certify_program(req: Requirements, rules: LabelProgram) -> RequirementsCertificate:

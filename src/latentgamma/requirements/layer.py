@@ -304,6 +304,7 @@ class RequirementsLayer(nn.Module):
     def certificate(self) -> RequirementsCertificate:
         """Return a proof that no input gives an answer that breaks a requirement.
 
+        Of "exact" it is also a proof that `decide` returns the most likely of all allowed answers.
         It is a proof of the diagram or of the rules as the layer has them now. "strata" needs
         `python-sat` for it.
 
@@ -311,7 +312,7 @@ class RequirementsLayer(nn.Module):
         >>> print(Requirements.from_text(":- cat, dog.").layer().certificate())
         1 of 1 requirement holds for every input (NaN is refused)
         proved: each answer is a path of the diagram, and no path breaks a requirement
-        every answer that satisfies them can come out
+        proved: no allowed answer is lost, so each answer is the most likely one
         """
         if self.passes is not None:
             decided = {label: i for i, label in enumerate(self.decided.tolist())}
