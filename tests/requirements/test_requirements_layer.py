@@ -22,6 +22,7 @@ from latentgamma.errors import (
     ProgramError,
     StateError,
 )
+from latentgamma.program import compilation
 from latentgamma.requirements.layer import RequirementsLayer
 from latentgamma.requirements.report import signed_clauses
 from random_requirements import DRIVING, log_share, marginals, random_requirements, worlds
@@ -155,6 +156,51 @@ def test_unsatisfiable_requirements_are_refused(seed: int) -> None:
     for method in METHODS:
         with pytest.raises(ProgramError, match="no assignment of the labels satisfies"):
             req.layer(method=method)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_minimum_cut_is_the_most_likely_answer_of_a_hierarchy(seed: int, monkeypatch) -> None:
+    rng = np.random.default_rng(seed)
+    for trial in range(8):
+        n = int(rng.integers(1, 10))
+        lines = [
+            f"c{b} :- c{a}." for a in range(n) for b in range(n) if a != b and rng.random() < 0.2
+        ]
+        lines += [f"c{rng.integers(n)}."] * (trial == 0)  # a label that is always true
+        req = Requirements.from_text("\n".join(lines), labels=[f"c{i}" for i in range(n)])
+        layer, models = req.layer(), worlds(req)
+        assert layer.method == "closure"
+        x = example_logits(n, 3 * seed + trial % 3, 12)
+        found = layer.decide(x, most_likely=True)
+        totals = x @ models.T
+        best = totals.amax(1)
+        assert torch.allclose((x * found).sum(1), best)
+        fewest = torch.where(totals > best[:, None] - 1e-9, models.sum(1), n + 1).amin(1)
+        assert torch.equal(found.sum(1), fewest.long())
+        assert len(req.check(found)) == 0
+        monkeypatch.setattr(compilation, "forced", trial % 2 == 0)
+        assert torch.equal(layer.decide(x, most_likely=True), found)
+        monkeypatch.setattr(compilation, "forced", None)
+        for dtype in DTYPES:
+            hostile = layer.decide(hostile_logits(n, dtype, trial, 20), most_likely=True)
+            assert len(req.check(hostile)) == 0
+
+
+def test_the_most_likely_answer_of_other_rules_is_refused() -> None:
+    x = torch.zeros(1, 3)
+    for text, method in (
+        ("c :- a, b.", "closure"),
+        ("c :- a.\nb.", "strata"),
+        ("c :- not a, b.", "auto"),
+    ):
+        layer = Requirements.from_text(text, labels=list("abc")).layer(method=method)
+        with pytest.raises(ArgumentError, match="most_likely=True needs a hierarchy"):
+            layer.decide(x, most_likely=True)
+    exact = Requirements.from_text(":- a, b.").layer()
+    x = torch.tensor([[1.0, 2.0]])
+    assert torch.equal(exact.decide(x, most_likely=True), exact.decide(x))
+    with pytest.raises(ProgramError, match=r"decide\(logits, most_likely=True\)"):
+        Requirements.from_edges([("a", "b"), ("b", "c")]).layer(method="exact", budget=2)
 
 
 # ---- No violations, whatever comes in

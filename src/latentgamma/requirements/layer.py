@@ -26,6 +26,7 @@ from latentgamma.requirements.certificate import (
     certify_program,
     refused_certificate,
 )
+from latentgamma.requirements.minimum_cut import is_hierarchy, most_likely_answers
 from latentgamma.requirements.programs import LabelProgram, clamping_program, rule_program
 from latentgamma.requirements.report import conflict, signed_clauses
 from latentgamma.requirements.requirements import Method, Requirements
@@ -122,24 +123,43 @@ class RequirementsLayer(nn.Module):
             out = self._put_back(rows, scores)
         return out.reshape(logits.shape)
 
-    def decide(self, logits: Tensor, thresholds: Tensor | Sequence[float] | None = None) -> Tensor:
+    def decide(
+        self,
+        logits: Tensor,
+        thresholds: Tensor | Sequence[float] | None = None,
+        *,
+        most_likely: bool = False,
+    ) -> Tensor:
         """Return an answer that satisfies every requirement. (…, labels) -> Boolean (…, labels).
 
         "exact" gives the most likely answer of all that are allowed; where several are, the one
-        with fewer labels is preferred.
+        with fewer labels is preferred. "closure" adds to the labels above 0 what follows from
+        them: a confident child outvotes any number of doubtful parents.
+
+        >>> from latentgamma import Requirements
+        >>> layer = Requirements.from_edges([("cat", "animal")]).layer(["cat", "animal"])
+        >>> unsure = torch.tensor([0.5, -2.0])
+        >>> layer.decide(unsure), layer.decide(unsure, most_likely=True)
+        (tensor([True, True]), tensor([False, False]))
 
         Args:
             logits: the log-odds of the labels.
             thresholds: log-odds above which each label counts as true, one for each or for all; by
                 default 0. They are subtracted first, so the answer satisfies the requirements
                 whatever they are. The log-odds of a probability p are `torch.logit(p)`.
+            most_likely: whether "closure" also gives the most likely allowed answer, of a hierarchy
+                of any size: by a minimum cut for each example, on the CPU.
 
         Returns:
             True and False.
 
         Raises:
             StateError: if a shape is wrong, or there is a NaN.
+            ArgumentError: if the most likely answer is asked for, and the method is "strata", or
+                "closure" of rules that are not a hierarchy.
         """
+        if most_likely and self.passes is None:
+            self._require_hierarchy()
         rows = self._rows(logits.detach() if isinstance(logits, Tensor) else logits)
         if thresholds is not None:
             limit = torch.as_tensor(thresholds, dtype=rows.dtype, device=rows.device)
@@ -151,12 +171,25 @@ class RequirementsLayer(nn.Module):
             rows = self._rows(rows - limit)
         with torch.no_grad():
             if self.closure is not None:
+                if most_likely:
+                    assert self.rules is not None
+                    found = most_likely_answers(self.rules.program, rows.double().cpu().numpy())
+                    # A cut is closed; what is proved of the closure holds of it in this way too.
+                    rows = torch.from_numpy(found).to(rows) - 0.5
                 out = self._closed(self.closure, rows, hard=True) > 0
             else:
                 assert self.passes is not None
                 _, model = self.passes.best(self._taken(rows), scores=False)
                 out = self._put_back(rows > 0, model)
         return out.reshape(logits.shape)
+
+    def _require_hierarchy(self) -> None:
+        rules = self.rules
+        if self.method != "closure" or rules is None or not is_hierarchy(rules.program):
+            raise ArgumentError(
+                "most_likely=True needs a hierarchy, where every requirement is `parent :- child.`; "
+                'for other requirements use method="exact"'
+            )
 
     def change(self, logits: Tensor) -> Tensor:
         """Return which labels the requirements change. (…, labels) -> Boolean (…, labels)."""
@@ -465,7 +498,7 @@ def _built(
         if method == "exact":
             raise ProgramError(
                 f"the decision diagram would need more than {quantity(budget, 'edge')}; raise "
-                'budget=, or use method="strata"'
+                'budget=, or use method="strata"' + _hierarchy_hint(req)
             )
     places = range(len(req.labels)) if order is None else _places(req, order)
     found = clamping_program(req, list(places), budget)
@@ -475,6 +508,13 @@ def _built(
             "another order="
         )
     return RequirementsLayer(req, "strata", rules=found)
+
+
+def _hierarchy_hint(req: Requirements) -> str:
+    rules = rule_program(req)
+    if rules is None or not is_hierarchy(rules.program):
+        return ""
+    return '; of this hierarchy, decide(logits, most_likely=True) of method="closure" is the same answer'
 
 
 def _places(req: Requirements, order: Sequence[str]) -> list[int]:
