@@ -50,8 +50,8 @@ _LEAST_LOG = -1e30
 class WorldTable:
     """Which outputs hold in which world of some variables.
 
-    `places[v]` are the places of a variable's values among all input atoms; an independent fact
-    has one, and its second value is that it is false. `holds` has one row per world, in the
+    `places[v]` are the places of a variable's values among all input atoms, side by side; an
+    independent fact has one, and its second value is that it is false. `holds` has one row per world, in the
     order of `itertools.product`, and one column per output.
     """
 
@@ -69,14 +69,25 @@ class WorldTable:
             inputs: Probabilities of all input atoms, shape (B, inputs).
             complements: One minus these, where it is known to more digits.
         """
-        weight = inputs.new_ones(len(inputs), 1, dtype=torch.float64)  # (B, worlds so far)
-        for places in self.places:
-            value = inputs[:, list(places)].double()
-            if len(places) == 1:
-                none = 1 - value if complements is None else complements[:, list(places)]
-                value = torch.cat((value, none), 1)
-            weight = (weight[:, :, None] * value[:, None, :]).flatten(1)
-        return weight @ self.holds.to(inputs.device)
+        values = inputs.double()
+        rest = 1 - values if complements is None else complements.double()
+        return self._weights(values, rest, torch.mul, 1.0) @ self.holds.to(inputs.device)
+
+    def _weights(
+        self,
+        values: Tensor,
+        complements: Tensor,
+        combine: Callable[[Tensor, Tensor], Tensor],
+        start: float,
+    ) -> Tensor:
+        """Return the weight of each world, (B, worlds), from the weights of the variables' values."""
+        pairs = torch.stack((values, complements), 2)
+        weight = values.new_full((len(values), 1), start)  # (B, worlds so far)
+        for first, *others in self.places:
+            fact = not others
+            value = pairs.select(1, first) if fact else values[:, first : others[-1] + 1]
+            weight = combine(weight.unsqueeze(2), value.unsqueeze(1)).flatten(1)
+        return weight
 
     def log_probabilities(self, log_inputs: Tensor, log_complements: Tensor) -> Tensor:
         """Return the log-probability of each output, shape (B, outputs), in float64.
@@ -85,12 +96,7 @@ class WorldTable:
             log_inputs: Log-probabilities of all input atoms, shape (B, inputs).
             log_complements: The logarithm of one minus their probabilities.
         """
-        logs = log_inputs.new_zeros(len(log_inputs), 1, dtype=torch.float64)  # (B, worlds so far)
-        for places in self.places:
-            value = log_inputs[:, list(places)].double()
-            if len(places) == 1:
-                value = torch.cat((value, log_complements[:, list(places)].double()), 1)
-            logs = (logs[:, :, None] + value[:, None, :]).flatten(1)
+        logs = self._weights(log_inputs.double(), log_complements.double(), torch.add, 0.0)
         holds = self.holds.to(logs.device) > 0
         columns = [logs[:, column].clamp(min=_LEAST_LOG) for column in holds.unbind(1)]
         impossible = logs.new_full((len(logs),), -torch.inf)
@@ -583,7 +589,7 @@ class ProbabilityMethods:
                 self.program, self.variables, atoms, inputs, worlds, generator, self.true
             )
             parts.append((self.sampled, estimate))
-        return _in_order(parts)
+        return parts[0][1] if len(parts) == 1 else _in_order(parts)
 
     def estimate(
         self,

@@ -364,6 +364,7 @@ class ProbabilitySemantics(Semantics):
             self._fused = self._fuse(groups, constants, outputs, with_complements=again)
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
+        self._reordered = order.tolist() != sorted(order.tolist())
         self.register_buffer("_order", order, persistent=False)
         self._generators: dict[torch.device, torch.Generator] = {}
 
@@ -545,7 +546,7 @@ class ProbabilitySemantics(Semantics):
                 "a sum-product pass and sampled worlds have no transforms of torch.func and no "
                 'forward-mode derivatives; lg.Inference(method="table") has'
             )
-        return facts[:, self._order].double()
+        return (facts[:, self._order] if self._reordered else facts).double()
 
     def _probabilities(self, given: Tensor, *, hard: bool, from_logits: bool) -> Tensor:
         if self.diagram is not None:
