@@ -33,7 +33,7 @@ format: $(VENV)/.installed
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plot]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,plot]'
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.run

@@ -1,5 +1,6 @@
 """What every test starts from."""
 
+import importlib.util
 import os
 import random
 import signal
@@ -9,11 +10,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
-import small_validation
 from latentgamma.cli.main import main
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+class _SkipWithoutTorch:
+    """Skips every test, or every file of tests, that imports torch where it is not installed."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "torch":
+            pytest.skip("torch is not installed", allow_module_level=True)
+
+
+if not HAS_TORCH:
+    sys.meta_path.insert(0, _SkipWithoutTorch)  # type: ignore[arg-type]
 
 # For relational_tasks. Last on the path: other modules of the benchmarks have plain names.
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
@@ -33,7 +47,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread_each() -> None:
     """Tests run side by side, and their tensors are small: threads would only get in the way."""
-    torch.set_num_threads(1)
+    if HAS_TORCH:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +65,17 @@ def _fixed_seeds() -> None:
     """A test that draws without a generator of its own draws the same numbers on every run."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
-    torch.manual_seed(0)
+    if HAS_TORCH:
+        import torch
+
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def folder_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if HAS_TORCH and "PYTEST_XDIST_WORKER" in os.environ:
+        import small_validation
+
         small_validation.shared_folder = tmp_path_factory.getbasetemp().parent
 
 

@@ -43,9 +43,16 @@ def attach(package: str, path: str) -> tuple[Callable[[str], Any], Callable[[], 
         if name.startswith("__") or name not in modules():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = modules()[name]
-        if module == package:
-            return importlib.import_module(f"{package}.{name}")
-        value = getattr(importlib.import_module(module), name)
+        try:
+            if module == package:
+                return importlib.import_module(f"{package}.{name}")
+            value = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            from latentgamma.errors import MissingPackageError
+
+            raise MissingPackageError(f"{package}.{name} needs PyTorch", "torch") from None
         setattr(sys.modules[package], name, value)  # the next look-up finds it at once
         return value
 

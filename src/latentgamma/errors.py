@@ -11,7 +11,8 @@ Bad input raises; a numerical failure is data (a certificate with a status).
     ├── DataError (ValueError)          observations or requests that cannot be used
     ├── ArgumentError (ValueError)      an argument of another kind, or outside its range
     ├── CertificateError (RuntimeError) a certificate that was required and does not hold
-    └── DistributedError (RuntimeError) a process of a distributed run stopped or does not answer
+    ├── DistributedError (RuntimeError) a process of a distributed run stopped or does not answer
+    └── MissingPackageError (ImportError) an optional package that is not installed
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "DistributedError",
     "FactsError",
     "LatentGammaError",
+    "MissingPackageError",
     "ModelError",
     "ParseError",
     "ProgramError",
@@ -106,6 +108,17 @@ class CertificateError(LatentGammaError, RuntimeError):
 
 class DistributedError(LatentGammaError, RuntimeError):
     """A process of a distributed run has stopped or does not answer."""
+
+
+class MissingPackageError(LatentGammaError, ImportError):
+    """An optional package is not installed; the message says how to install it.
+
+    >>> print(MissingPackageError("rules with variables need clingo", "datalog"))
+    rules with variables need clingo, which is not installed: pip install 'latentgamma[datalog]'
+    """
+
+    def __init__(self, need: str, extra: str) -> None:
+        super().__init__(f"{need}, which is not installed: pip install 'latentgamma[{extra}]'")
 
 
 # Beyond this many names a fuzzy look-up would take longer than a person waits.

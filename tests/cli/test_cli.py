@@ -446,7 +446,7 @@ def test_every_command_draws(cli, tmp_path, args):
 def test_without_matplotlib_the_remedy_is_named(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     _, err = cli("closure", ANIMALS, "--plot", tmp_path / "picture.png", code=2)
-    assert "pip install matplotlib" in err
+    assert "pip install 'latentgamma[plot]'" in err
 
 
 # ------------------------------------------------------------------ bad input

@@ -82,7 +82,8 @@ def test_decisions_over_http(address: str) -> None:
         ("POST", "/decide", b'{"age": ' + b"9" * 5000 + b"}", 400),
         ("POST", "/decide", b'{"age": ' + b"9" * 400 + b"}", 400),
         ("POST", "/decide", b'{"age": 1e999}', 200),
-        ("POST", "/decide", b"[" * 9000 + b"]" * 9000, 400),
+        # From Python 3.13 on, json reads this: a list with one request, which is refused in it.
+        ("POST", "/decide", b"[" * 9000 + b"]" * 9000, 400 if sys.version_info < (3, 13) else 200),
         ("POST", "/decide", b'{"age":' * 2400 + b"1" + b"}" * 2400, 400),
         ("POST", "/decide", b" " * 30_000, 413),
         ("POST", "/explain", b"[" + b"{}," * 60 + b"{}]", 413),

@@ -367,7 +367,7 @@ def _die_once(mark: Path) -> str:
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(lg.errors.ArgumentError, match="pip install ray pyarrow"):
+    with pytest.raises(lg.errors.MissingPackageError, match="RayExecutor needs ray"):
         RayExecutor()
     with pytest.raises(lg.errors.ArgumentError, match="not both"):
         RayExecutor(2, address="auto")

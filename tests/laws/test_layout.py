@@ -87,6 +87,34 @@ def test_symbolic_work_needs_no_heavy_import() -> None:
     assert not heavy & loaded_after(SYMBOLS)
 
 
+def test_without_torch_a_model_says_what_to_install() -> None:
+    code = (
+        SYMBOLS
+        + """
+import sys
+sys.modules['torch'] = None
+for name in ('Layer', 'oracle', 'extract', 'shortcuts'):
+    try:
+        getattr(lg, name)
+        raise SystemExit(name)
+    except lg.errors.MissingPackageError as error:
+        assert str(error) == (
+            f"latentgamma.{name} needs PyTorch, which is not installed: "
+            "pip install 'latentgamma[torch]'"
+        )
+import contextlib, io
+from latentgamma.cli.main import main
+with contextlib.redirect_stderr(io.StringIO()) as told:
+    assert main(['run', 'examples/animals.lp', '--steps', '3']) == 2
+assert told.getvalue() == (
+    "latentgamma: this command needs PyTorch, which is not installed: "
+    "pip install 'latentgamma[torch]'\\n"
+), told.getvalue()
+"""
+    )
+    loaded_after(code)
+
+
 def test_such_an_import_would_be_seen() -> None:
     assert "torch" in loaded_after(SYMBOLS + "\nlg.oracle(program)")
 

@@ -372,7 +372,7 @@ def test_without_pyarrow_the_remedy_is_named(tmp_path, monkeypatch):
     table = tmp_path / "seen.parquet"
     table.write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(lg.errors.DataError, match="pip install pyarrow"):
+    with pytest.raises(lg.errors.MissingPackageError, match="Parquet files need pyarrow"):
         lg.fit(table)
 
 

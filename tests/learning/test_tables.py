@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -278,7 +279,7 @@ def test_program_python_and_sql_say_what_the_classifier_says(form):
     assert space["p_0"]({}) == pytest.approx(
         classifier.predict_proba({"age": [None], "home": [None], "late": [None]})[0, 1]
     )
-    with sqlite3.connect(":memory:") as base:
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
         base.create_function("EXP", 1, math.exp)
         base.execute("CREATE TABLE data (age REAL, home TEXT, late BOOLEAN)")
         cells = [(None if math.isnan(r["age"]) else r["age"], r["home"], r["late"]) for r in rows]

@@ -44,7 +44,14 @@ def script() -> NoReturn:
 
 def import_torch() -> None:
     """Import torch; meanwhile Ctrl-C ends the process at once."""
-    _import_whole("torch")
+    try:
+        _import_whole("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from latentgamma.errors import MissingPackageError
+
+        raise MissingPackageError("this command needs PyTorch", "torch") from None
 
 
 def _import_whole(name: str) -> None:
@@ -56,7 +63,10 @@ def _import_whole(name: str) -> None:
     import signal
     import threading
 
-    if name in sys.modules or threading.current_thread() is not threading.main_thread():
+    if (
+        sys.modules.get(name) is not None
+        or threading.current_thread() is not threading.main_thread()
+    ):
         return
     before = signal.signal(signal.SIGINT, lambda *_: os._exit(_fail("interrupted", INTERRUPTED)))
     try:

@@ -29,7 +29,7 @@ from latentgamma.datalog.source import (
     walk,
 )
 from latentgamma.datalog.tables import Table, table_facts
-from latentgamma.errors import ParseError, ProgramError
+from latentgamma.errors import MissingPackageError, ParseError, ProgramError
 from latentgamma.program import files
 from latentgamma.program.files import read_text
 from latentgamma.program.graph import NotStratifiedError
@@ -105,7 +105,8 @@ def ground(
 
     Raises:
         ParseError: if the text is not Datalog; the message shows the place.
-        ProgramError: if grounding exceeds a limit, or clingo is not installed.
+        ProgramError: if grounding exceeds a limit.
+        MissingPackageError: if clingo is not installed.
         DataError: if a table cannot be read.
         ArgumentError: if a limit is not a number from 0 on.
     """
@@ -151,12 +152,9 @@ def ground_text(
 
 
 def require_clingo() -> None:
-    """Raise a ProgramError if clingo is not installed."""
+    """Raise an error if clingo is not installed."""
     if not has_clingo():
-        raise ProgramError(
-            "rules with variables are grounded by clingo, which is not installed; install it with "
-            "'pip install clingo'"
-        )
+        raise MissingPackageError("rules with variables need clingo", "datalog")
 
 
 def has_clingo() -> bool:
@@ -527,8 +525,8 @@ def _ground_text(text: str, path: str, error: ParseError) -> Program:
         raise error
     if not has_clingo():
         raise ParseError(
-            f"{error.problem}; or install clingo, which grounds them here, with "
-            "'pip install clingo'",
+            f"{error.problem}; or install clingo, which grounds them here: "
+            "pip install 'latentgamma[datalog]'",
             source=error.source,
             line=error.line,
             column=error.column,

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from latentgamma._text import shortened
 from latentgamma.datalog.clingo_names import encode_name
 from latentgamma.datalog.source import Signature
-from latentgamma.errors import DataError
+from latentgamma.errors import DataError, MissingPackageError
 from latentgamma.program.rule_text import decode_text
 
 #: The facts of one predicate: a table's path, or one row after another.
@@ -191,9 +191,7 @@ def _parquet(path: str, columns: list[str] | None) -> Iterable[Sequence[Any]]:
     try:
         from pyarrow import ArrowInvalid, parquet
     except ImportError:
-        raise DataError(
-            "Parquet tables need pyarrow; install it with 'pip install pyarrow'"
-        ) from None
+        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
     try:
         table = parquet.read_table(path)
     except ArrowInvalid as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from latentgamma._text import shortened
 from latentgamma.decide.columns import from_text
-from latentgamma.errors import DataError
+from latentgamma.errors import DataError, MissingPackageError
 
 if TYPE_CHECKING:
     from latentgamma.decide.decider import Decider
@@ -152,9 +152,7 @@ def _parquet(decider: Decider, path: str) -> Iterator[Placed]:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise DataError(
-            "Parquet files need pyarrow; install it with 'pip install pyarrow'"
-        ) from None
+        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
     import pyarrow
 
     try:

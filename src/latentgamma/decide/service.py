@@ -9,7 +9,7 @@ from latentgamma._arguments import real_number, whole_number
 from latentgamma._version import __version__
 from latentgamma.decide.decider import SCHEMA, Decider
 from latentgamma.decide.requests import parse_json
-from latentgamma.errors import ArgumentError, DataError, LatentGammaError, ProgramError
+from latentgamma.errors import ArgumentError, DataError, LatentGammaError, MissingPackageError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -45,7 +45,7 @@ def application(
         The application, which `uvicorn.run` serves.
 
     Raises:
-        ProgramError: if Starlette is not installed.
+        MissingPackageError: if Starlette is not installed.
         ArgumentError: if a limit is not a number from 1 on.
     """
     try:
@@ -55,10 +55,7 @@ def application(
         from starlette.responses import Response
         from starlette.routing import Route
     except ImportError:
-        raise ProgramError(
-            "the service needs Starlette and uvicorn; install them with "
-            "'pip install latentgamma[serve]'"
-        ) from None
+        raise MissingPackageError("the service needs Starlette", "serve") from None
     if not isinstance(decider, Decider):
         raise ArgumentError(f"application takes a Decider, not {type(decider).__name__}")
     whole_number("max_bytes", max_bytes, 1)

@@ -24,6 +24,7 @@ from latentgamma.errors import (
     DataError,
     DistributedError,
     LatentGammaError,
+    MissingPackageError,
     unknown_atoms,
 )
 from latentgamma.logic.closures import closures
@@ -376,7 +377,7 @@ def _parts(
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise DataError("reading Parquet needs pyarrow; pip install pyarrow") from None
+        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
     parts: list[_TablePart] = []
 
     def add(source: Path, groups: list[int], rows: int) -> None:
@@ -480,7 +481,7 @@ class RayExecutor(Executor):
         try:
             import ray
         except ImportError:
-            raise ArgumentError("RayExecutor needs ray; pip install ray pyarrow") from None
+            raise MissingPackageError("RayExecutor needs ray", "ray") from None
         self._ray = ray
         self._open: set[Future[Any]] = set()
         self._before: tuple[Any, ...] = ()

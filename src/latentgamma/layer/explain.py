@@ -15,7 +15,7 @@ from torch import Tensor
 from latentgamma.engine.exactness import Variables
 from latentgamma.engine.probability import LikelyProof, likely_proofs
 from latentgamma.engine.tensors import probability
-from latentgamma.errors import ModelError, ProgramError, StateError
+from latentgamma.errors import MissingPackageError, ModelError, StateError
 from latentgamma.layer.groups import UNNAMED, Group, batch_of_one, tensors_of
 from latentgamma.logic.closures import closures
 from latentgamma.logic.proof import Derivation, derivation
@@ -486,7 +486,7 @@ class ThresholdExplainer:
             )
         try:
             changes = self._changes(output, decide, is_true)
-        except ProgramError as error:  # without clingo
+        except MissingPackageError as error:  # without clingo
             return _Found(proof, title, remarks=(*remarks, f"no change is stated: {error}"))
         if changes is None:
             effect = opposite(is_true=is_true, categorical=output.categorical)

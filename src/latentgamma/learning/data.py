@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from latentgamma._arguments import wrong
 from latentgamma._text import file_problem, listing, quantity
-from latentgamma.errors import DataError, unknown_atoms
+from latentgamma.errors import DataError, MissingPackageError, unknown_atoms
 from latentgamma.learning.options import Kind
 from latentgamma.program.facts import Mask
 
@@ -367,10 +367,7 @@ def read_parquet(path: Path) -> Any:
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise DataError(
-            f"{path.name}: reading Parquet needs pyarrow; "
-            f"pip install pyarrow, or save the table as CSV"
-        ) from None
+        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
     try:
         return parquet.read_table(path)
     except Exception as error:  # pyarrow says little of what it raises on a damaged file

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentgamma.errors import ProgramError
+from latentgamma.errors import MissingPackageError
 from latentgamma.logic.closures import closures
 from latentgamma.program.program import Program, Rule, require_program
 
@@ -17,13 +17,13 @@ def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None
     """Return a fact set whose closures differ and an atom in just one of them; or None.
 
     Raises:
-        ProgramError: if clingo is not installed.
+        MissingPackageError: if clingo is not installed.
     """
     try:
         import clingo
     except ImportError:
-        raise ProgramError(
-            "comparing programs with negation needs clingo; install it with 'pip install clingo'"
+        raise MissingPackageError(
+            "comparing programs with negation needs clingo", "datalog"
         ) from None
     names = list(dict.fromkeys((*p.atoms, *q.atoms)))
     control = clingo.Control(["--warn=none"])

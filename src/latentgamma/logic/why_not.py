@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed
-from latentgamma.errors import ProgramError
+from latentgamma.errors import MissingPackageError
 from latentgamma.logic.closure import Closure, closure_of_mask
 from latentgamma.logic.closures import closures
 from latentgamma.logic.planes import unpack
@@ -250,7 +250,7 @@ def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int],
     goal itself only where nothing else helps.
 
     Raises:
-        ProgramError: if clingo is not installed.
+        MissingPackageError: if clingo is not installed.
     """
     derivable = program.rules_per_head > 0
     for may_add in (~derivable, (np.arange(program.M) != goal) & ~program.auxiliary):
@@ -285,14 +285,13 @@ def nearest_facts(
         smallest; None if no change does it.
 
     Raises:
-        ProgramError: if clingo is not installed.
+        MissingPackageError: if clingo is not installed.
     """
     try:
         import clingo
     except ImportError:
-        raise ProgramError(
-            "looking for changes in a program with negation needs clingo; install it with 'pip "
-            "install clingo'"
+        raise MissingPackageError(
+            "looking for changes in a program with negation needs clingo", "datalog"
         ) from None
     relevant, rules = _relevant(program, wanted)
     # Core-guided search: the changes are few among many that could be made.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from latentgamma._atomic_write import atomic_write
-from latentgamma.errors import ArgumentError
+from latentgamma.errors import ArgumentError, MissingPackageError
 from latentgamma.program.names import quote
 
 if TYPE_CHECKING:
@@ -62,10 +62,8 @@ def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, independent of pyplot."""
     try:
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "pictures need matplotlib: pip install matplotlib", name="matplotlib"
-        ) from error
+    except ImportError:
+        raise MissingPackageError("pictures need matplotlib", "plot") from None
     return Figure(figsize=(width, height), dpi=150, facecolor=PAPER)
 
 

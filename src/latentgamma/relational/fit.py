@@ -77,7 +77,7 @@ def fit(
     Raises:
         DataError: the facts or examples cannot be used.
         ArgumentError: an option has a value that it cannot have.
-        ProgramError: clingo is not installed.
+        MissingPackageError: clingo is not installed.
 
     >>> result = fit(
     ...     {"parent": [("ann", "bob"), ("bob", "cid"), ("bob", "dan"), ("eve", "ann")]},

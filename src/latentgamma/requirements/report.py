@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentgamma.errors import LatentGammaError
+from latentgamma.errors import MissingPackageError
 from latentgamma.requirements.requirements import Report
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ def sat_solver(clauses: Any = ()) -> Any:
     try:
         from pysat.solvers import Glucose4
     except ImportError:
-        raise LatentGammaError(
-            "this needs a SAT solver: pip install 'latentgamma[requirements]'"
-        ) from None
+        raise MissingPackageError("this needs python-sat", "requirements") from None
     return Glucose4(bootstrap_with=clauses)
 
 
