@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import latentgamma as lg
 
@@ -123,70 +124,153 @@ def inputs(L: int, count: int, seed: int) -> Iterator[tuple[str, Tensor]]:
     random = torch.randn(count, L, generator=generator)
     yield "random", random * 3
     yield "tied", (random * 2).round()
-    yield "zero", torch.zeros(64, L)
     yield "1e-8", random * 1e-8
     yield "bfloat16", random.bfloat16()
+    yield "float16", (random * 1e-3).half()
     yield "infinite", torch.where(random.abs() > 1, random * torch.inf, random)
     yield "denormal", random * 1e-42
+    kind = torch.finfo(torch.float32)
+    pool = [0.0, -0.0, torch.inf, -torch.inf, kind.tiny, -kind.tiny, kind.max, kind.min, 1.0, -1.0]
+    pick = torch.randint(len(pool), random.shape, generator=generator)
+    mixed = torch.rand(random.shape, generator=generator) < torch.linspace(0, 1, count)[:, None]
+    yield "mixed", torch.where(mixed, torch.tensor(pool)[pick], random)
+    if seed == 0:
+        yield "zero", torch.zeros(64, L)
 
 
-def adversarial(layer: Any, req: lg.Requirements, count: int) -> Tensor:
-    """Inputs moved so that the strongest literal of each clause sinks towards 0."""
-    x = torch.randn(count, len(req.labels), generator=torch.manual_seed(1)).requires_grad_()
+def searched(
+    scores: Callable[[Tensor], Tensor], req: lg.Requirements, x: Tensor, steps: int = 10
+) -> Iterator[Tensor]:
+    """Yield inputs that are moved, by the gradient of the scores, to where clauses break.
+
+    The strongest literal of each clause sinks towards 0: of all clauses, and of the weakest one.
+    """
     sign = torch.from_numpy(np.where(req.literals < 0, -1.0, 1.0)).float()
-    sizes = np.diff(req.indptr).tolist()
-    for _ in range(10):
-        literal = layer(x)[:, req.atoms.tolist()] * sign
-        strongest = torch.stack([part.amax(1) for part in literal.split(sizes, 1)], 1)
-        (slope,) = torch.autograd.grad(strongest.sum(), x)
-        x = (x - 0.2 * slope).detach().requires_grad_()
-    return x.detach()
+    row = torch.from_numpy(np.repeat(np.arange(len(req)), np.diff(req.indptr)))
+    atoms = torch.from_numpy(req.atoms).long()
+    for step in range(steps):
+        x = x.detach().requires_grad_()
+        literal = scores(x)[:, atoms] * sign
+        least = literal.new_full((len(x), len(req)), -torch.inf)
+        strongest = least.scatter_reduce(1, row.expand(len(x), -1), literal, "amax")
+        aim = strongest.sum() if step % 2 == 0 else strongest.amin(1).sum()
+        (slope,) = torch.autograd.grad(aim, x)
+        x = (x - 0.2 * slope).detach()
+        yield x
 
 
 def broken(req: lg.Requirements, answer: Tensor) -> int:
+    """The number of rows that break a requirement."""
     return sum(len(req.check(part).broken_rows) for part in answer.split(100_000))
 
 
-def violations(data: Path | None, count: int = 100_000) -> list[Row]:
-    """Outputs that break a requirement, of as many inputs."""
+class ConstraintModule(nn.Module):
+    """The constraint module of CCN as published, on probabilities, in plain torch.
+
+    A label is the largest of its own output and, for each of its rules, the least of the body:
+    values of labels, and 1 − the value of a label that is negated, stratum by stratum.
+    """
+
+    def __init__(self, req: lg.Requirements) -> None:
+        super().__init__()
+        L = len(req.labels)
+        rules = [(int(c[0]), [int(x) for x in c[1:]]) for c in map(req.clause, range(len(req)))]
+        assert all(head >= 0 for head, _ in rules)
+        # In a clause, `b :- a, not c.` is b, ~a, c: a negative literal is a positive condition.
+        stratum = [0] * L
+        for _ in range(L + 1):
+            for head, body in rules:
+                needed = [stratum[~x] if x < 0 else stratum[x] + 1 for x in body]
+                stratum[head] = max([stratum[head], *needed])
+        assert max(stratum) <= L, "the rules are not stratified"
+        self.strata: list[tuple[Tensor, Tensor]] = []
+        for s in sorted({stratum[head] for head, _ in rules}):
+            chosen = [rule for rule in rules if stratum[rule[0]] == s]
+            width = max(len(body) for _, body in chosen)
+            # Columns: the labels, their complements, and 1 where a body has fewer literals.
+            bodies = [[~x if x < 0 else L + x for x in body] for _, body in chosen]
+            table = [body + [2 * L] * (width - len(body)) for body in bodies]
+            self.strata.append((torch.tensor([head for head, _ in chosen]), torch.tensor(table)))
+
+    def forward(self, p: Tensor) -> Tensor:
+        for heads, table in self.strata:
+            while True:
+                columns = torch.cat([p, 1 - p, torch.ones_like(p[:, :1])], 1)
+                body = columns[:, table.flatten()].view(len(p), *table.shape).amin(2)
+                new = p.scatter_reduce(1, heads.expand(len(p), -1), body, "amax")
+                if torch.equal(new, p):
+                    break
+                p = new
+        return p
+
+
+def violations(data: Path | None, most: int | None = None) -> list[Row]:
+    """Inputs whose scores or decisions break a requirement; by default 10⁶ of each set.
+
+    PiShield and the module of CCN get 4,096 inputs of each kind, as probabilities in float32; in
+    bfloat16 and float16, the sigmoid is of that type. Searched inputs follow each system's own
+    gradient.
+    """
+    most = most or int(os.environ.get("INPUTS", "1000000"))
     sets = {"driving": driving_requirements(data)}
     if data is not None:
         for path in sorted((data / "ccn").glob("*_constraints.txt")):
             sets[path.name.removesuffix("_constraints.txt")] = lg.Requirements.from_rules(path)
-    found = []
-    for name, req in sets.items():
-        layers = {method: req.layer(method=method).eval() for method in ("exact", "strata")}
-        if name != "driving":
-            layers["closure"] = req.layer().eval()
-        shield = pishield_layer(req) if name == "driving" else None
-        sums: Row = {"part": "violations", "requirements": name, "inputs": "all of these kinds"}
-        sums |= {"outputs": 0, **dict.fromkeys(layers, 0)}
-        for kind, x in inputs(len(req.labels), count, 0):
-            row: Row = {
-                "part": "violations",
-                "requirements": name,
-                "inputs": kind,
-                "outputs": len(x),
-            }
-            for method, layer in layers.items():
-                row[method] = broken(req, layer(x) > 0) + broken(req, layer.decide(x))
-            if shield is not None:
-                with torch.no_grad():
-                    some = x[:4096]
-                    outputs = shield(torch.sigmoid(some).float())
-                row["PiShield"] = broken(req, outputs > 0.5)
-                row["of"] = len(some)
-                found.append(row)
-            for key in ("outputs", *layers):
-                sums[key] += row[key]
-        if shield is None:
-            found.append(sums)
-        if name == "driving":
-            x = adversarial(layers["exact"], req, 500)
-            found.append({"part": "violations", "requirements": name, "inputs": "adversarial",
-                          "outputs": len(x), "exact": broken(req, layers["exact"](x) > 0),
-                          "strata": broken(req, layers["strata"](x) > 0)})  # fmt: skip
-    return found
+    only = os.environ.get("SETS", ",".join(sets)).split(",")
+    return [row for name in only for row in violations_of(name, sets[name], most)]
+
+
+def violations_of(name: str, req: lg.Requirements, most: int) -> list[Row]:
+    """One row for each kind of input."""
+    L = len(req.labels)
+    layers = {method: req.layer(method=method).eval() for method in ("exact", "strata")}
+    others: dict[str, Any] = {"PiShield": pishield_layer(req)}
+    if name != "driving":
+        layers["closure"] = req.layer().eval()
+        others["CCN"] = ConstraintModule(req)
+    others = {who: module for who, module in others.items() if module is not None}
+    found: dict[str, Row] = {}  # by kind; each of our layers sees all inputs of a row
+
+    def add(kind: str, given: Tensor, answers: dict[str, list[Tensor]]) -> None:
+        empty = {"part": "violations", "requirements": name, "kind": kind, "inputs": 0}
+        row = found.setdefault(kind, empty | dict.fromkeys(layers, 0))
+        row["inputs"] += len(given) if "exact" in answers else 0
+        for who, of_layer in answers.items():
+            bad = torch.zeros(len(given), dtype=torch.bool)
+            for answer in of_layer:
+                bad[req.check(answer).broken_rows] = True
+            row[who] += int(bad.sum())
+
+    def add_others(kind: str, given: dict[str, Tensor]) -> None:
+        for who, x in given.items():
+            with torch.no_grad():
+                p = others[who](torch.sigmoid(x).float())
+            row = found[kind]
+            row[who] = row.get(who, 0) + broken(req, p > 0.5)
+            row["of"] = row.get("of", 0) + (len(x) if who == next(iter(others)) else 0)
+
+    done, seed, count = 0, 0, min(100_000, most // 8)
+    while done < most:
+        for kind, x in inputs(L, count, seed):
+            add(kind, x, {who: [layer(x) > 0, layer.decide(x)] for who, layer in layers.items()})
+            if seed == 0:
+                add_others(kind, dict.fromkeys(others, x[:4096]))
+            done += len(x)
+        seed += 1
+    start = torch.randn(max(64, most // 100), L, generator=torch.manual_seed(1))
+    for part in start.split(2048):
+        for who, layer in layers.items():
+            for x in searched(layer, req, part):
+                add("searched", x, {who: [layer(x) > 0, layer.decide(x)]})
+    few = torch.randn(400, L, generator=torch.manual_seed(2))
+    for who, module in others.items():
+        # Log-odds of their probabilities, so that all searches have the same aim.
+        def scores(x: Tensor, module: Any = module) -> Tensor:
+            return torch.logit(module(torch.sigmoid(x)), 1e-6)
+
+        for x in searched(scores, req, few):
+            add_others("searched", {who: x})
+    return list(found.values())
 
 
 # ----------------------------------------------------------------------------------- rule sets
