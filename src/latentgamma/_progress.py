@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from html import escape
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+#: What shows how far work is: called with the name of a phase, what is done of it, and all of it.
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 #: The bar changes at most this often, in seconds.
 _SECONDS_BETWEEN = 0.1
@@ -22,7 +26,7 @@ class _Bar(Protocol):
 
 
 class ProgressBar:
-    """A progress bar for the argument `progress` of `fit`, `relational.fit` and `validation`.
+    """A progress bar for the argument `progress` of `fit`, `Requirements.layer` and others.
 
     In a notebook it is drawn below the cell, on a terminal on the standard error; elsewhere nothing
     is shown. It disappears when the work is done.

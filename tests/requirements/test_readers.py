@@ -11,6 +11,7 @@ import torch
 import latentgamma as lg
 from latentgamma import Requirements
 from latentgamma.errors import ArgumentError, DataError, FactsError, ParseError, ProgramError
+from latentgamma.requirements import readers
 from random_requirements import DRIVING, random_requirements, worlds
 
 PETS = ":- cat, dog.\ncat ; dog :- pet.\n-wild :- pet."
@@ -173,6 +174,24 @@ def test_mined_requirements_hold_and_have_support_and_cost() -> None:
     assert str(kept) == ":- c, d."
     with pytest.raises(ArgumentError, match="validation="):
         Requirements.from_labels(Y, support=20, most_cost=1)
+
+
+def test_progress_of_mining_and_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    Y = np.random.default_rng(0).random((100, 4)) < 0.3
+    Y[:, 1] |= Y[:, 0]
+    at_once = Requirements.from_labels(Y, support=5)
+    monkeypatch.setattr(readers, "_MINED_AT_ONCE", 30)
+    calls: list[tuple[str, int, int]] = []
+    mined = Requirements.from_labels(Y, support=5, progress=lambda *call: calls.append(call))
+    assert mined == at_once
+    assert mined.support is not None
+    assert at_once.support is not None
+    assert mined.support.tolist() == at_once.support.tolist()
+    assert [done for _, done, _ in calls] == [30, 60, 90, 100]
+    calls.clear()
+    mined.layer(method="exact", progress=lambda *call: calls.append(call))
+    assert calls
+    assert all(done <= total for _, done, total in calls)
 
 
 @pytest.mark.parametrize("seed", range(20))

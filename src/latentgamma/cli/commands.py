@@ -547,10 +547,12 @@ def check(args: argparse.Namespace) -> int:
     """Print which rows break requirements, or what is wrong with them; return 1 if there is any."""
     from latentgamma.learning.data import read_table
 
-    req = lg.Requirements.load(args.requirements, format=args.format)
+    with working("reading the requirements"):
+        req = lg.Requirements.load(args.requirements, format=args.format)
     screen = Screen()
     if args.labels is None:
-        report = req.report()
+        with working("looking for conflicts and redundant requirements"):
+            report = req.report()
         if args.json:
             names = ("always_true", "always_false", "free")
             screen.json(
@@ -569,8 +571,10 @@ def check(args: argparse.Namespace) -> int:
         else:
             screen.line(str(report))
         return 0 if report.satisfiable else 1
-    table = read_table(Path(args.labels))
-    found = req.check(table.values, table.columns)
+    with working("reading the labels"):
+        table = read_table(Path(args.labels))
+    with working(f"checking {quantity(len(table.values), 'row')}"):
+        found = req.check(table.values, table.columns)
     if args.json:
         screen.json(
             {

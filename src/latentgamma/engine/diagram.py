@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._progress import Progress
 from latentgamma._text import quantity
 from latentgamma.errors import ProgramError
 from latentgamma.program.program import Immutable
@@ -76,13 +77,16 @@ class Diagram(Immutable):
 # ---- The compiler: decide a label, split what is left into independent parts, remember each part
 
 
-def compile_diagram(clauses: Iterable[Clause], labels: int, budget: int) -> Diagram | None:
+def compile_diagram(
+    clauses: Iterable[Clause], labels: int, budget: int, progress: Progress | None = None
+) -> Diagram | None:
     """Return the diagram of clauses of non-zero literals ±(label + 1), or None beyond the budget.
 
     Args:
         clauses: the clauses; every label below `labels` is in one of them.
         labels: the number of labels.
         budget: the largest number of edges.
+        progress: called now and then with a text, the edges so far and the budget.
 
     Raises:
         ProgramError: if no assignment satisfies the clauses.
@@ -120,6 +124,8 @@ def compile_diagram(clauses: Iterable[Clause], labels: int, budget: int) -> Diag
             known[part] = len(nodes)
             mentioned = {abs(literal) - 1 for clause in part for literal in clause}
             nodes.append((variable - 1, children, sum(1 << i for i in mentioned)))
+            if progress is not None:
+                progress("edges of the diagram, within the budget", edges, budget)
             edges += sum(1 + len(b) for b in children if b is not None)
             if edges > budget:
                 return None

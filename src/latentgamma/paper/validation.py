@@ -25,6 +25,7 @@ from torch import Tensor
 from latentgamma import generators
 from latentgamma._arguments import whole_number, wrong
 from latentgamma._checkpoint import Journal
+from latentgamma._progress import Progress
 from latentgamma._version import __version__
 from latentgamma.certificate.certify import certify
 from latentgamma.certificate.constants import Constants, HeadSharing
@@ -138,8 +139,6 @@ KINDS = ("paper", "certified")
 
 _Item = TypeVar("_Item")
 Device = torch.device | str
-#: Called with the phase, the jobs done in it, and the jobs it has.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

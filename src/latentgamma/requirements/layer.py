@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Display, Displayed
+from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
 from latentgamma.engine.diagram import compile_diagram, describe
 from latentgamma.engine.diagram_torch import DiagramPasses
@@ -449,6 +450,7 @@ def build_layer(
     budget: int,
     order: Sequence[str] | None,
     temperature: float,
+    progress: Progress | None = None,
 ) -> RequirementsLayer:
     """Return the layer of requirements over its labels; see `Requirements.layer`."""
     one_of("method", method, get_args(Method))
@@ -457,7 +459,7 @@ def build_layer(
     if order is not None and method != "strata":
         raise ArgumentError('order is for method="strata"')
     try:
-        return _built(req, method, budget, order, T)
+        return _built(req, method, budget, order, T, progress)
     except ProgramError as error:
         if "no assignment" not in str(error):
             raise
@@ -474,7 +476,12 @@ def _conflict(req: Requirements) -> tuple[int, ...]:
 
 
 def _built(
-    req: Requirements, method: Method, budget: int, order: Sequence[str] | None, T: float
+    req: Requirements,
+    method: Method,
+    budget: int,
+    order: Sequence[str] | None,
+    T: float,
+    progress: Progress | None,
 ) -> RequirementsLayer:
     if method in ("auto", "closure"):
         rules = rule_program(req)
@@ -492,7 +499,7 @@ def _built(
         decided = sorted({abs(x) - 1 for c in clauses for x in c})
         place = {label: i + 1 for i, label in enumerate(decided)}
         placed = [tuple(place[abs(x) - 1] * (1 if x > 0 else -1) for x in c) for c in clauses]
-        diagram = compile_diagram(placed, len(decided), budget)
+        diagram = compile_diagram(placed, len(decided), budget, progress)
         if diagram is not None:
             return RequirementsLayer(req, "exact", passes=DiagramPasses(diagram), decided=decided)
         if method == "exact":

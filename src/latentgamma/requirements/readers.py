@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from latentgamma._arguments import one_of
+from latentgamma._progress import Progress
 from latentgamma.errors import ArgumentError, ParseError, ProgramError
 from latentgamma.program.dimacs import read_clauses
 from latentgamma.program.files import decompress
@@ -402,8 +403,15 @@ def read_program_rules(program: Program) -> ClauseList:
 # ---- Mined from a label matrix
 
 
+#: Rows in which pairs of labels are counted at once.
+_MINED_AT_ONCE = 50_000
+
+
 def mine(
-    Y: np.ndarray[Any, np.dtype[np.bool_]], names: Sequence[str], support: int
+    Y: np.ndarray[Any, np.dtype[np.bool_]],
+    names: Sequence[str],
+    support: int,
+    progress: Progress | None = None,
 ) -> tuple[ClauseList, list[int]]:
     """Return implications and exclusions of two labels that no row contradicts, and their support.
 
@@ -411,7 +419,14 @@ def mine(
     rows that would have both if the labels were independent, rounded down.
     """
     found = ClauseList("<mined>", {name: i for i, name in enumerate(names)})
-    together = Y.astype(np.float32).T @ Y.astype(np.float32)
+    together = np.zeros((len(names), len(names)))
+    for start in range(0, len(Y), _MINED_AT_ONCE):
+        part = Y[start : start + _MINED_AT_ONCE].astype(
+            np.float32
+        )  # which counts that many exactly
+        together += part.T @ part
+        if progress is not None:
+            progress("rows mined", start + len(part), len(Y))
     count = np.diagonal(together).copy()
     supported = []
     implied = (together == count[:, None]) & (count[:, None] >= support)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from latentgamma._arguments import one_of, whole_number
 from latentgamma._display import Display, Displayed
+from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
 from latentgamma.errors import ArgumentError, DataError, unknown_atoms
 from latentgamma.logic.planes import pack, unpack
@@ -270,6 +271,7 @@ class Requirements(Displayed, Immutable):
         support: int = 10,
         validation: Any = None,
         most_cost: int | None = None,
+        progress: Progress | None = None,
     ) -> Requirements:
         """Return the implications and exclusions of two labels that a label matrix never breaks.
 
@@ -291,6 +293,7 @@ class Requirements(Displayed, Immutable):
             support: the least number of rows that support a requirement.
             validation: other rows. `cost` is then how many of them break each requirement.
             most_cost: the requirements with a larger cost are left out.
+            progress: shows how far it is, such as `lg.learning.ProgressBar()`.
 
         Returns:
             The requirements, with `support` and `cost`.
@@ -300,7 +303,7 @@ class Requirements(Displayed, Immutable):
         """
         whole_number("support", support, 1)
         rows, names = label_matrix(Y, labels, "Y")
-        found, supported = readers.mine(rows, names, support)
+        found, supported = readers.mine(rows, names, support, progress)
         mined = cls._of(found)
         counts = np.asarray(supported, np.int64)
         cost = None if validation is None else mined.check(validation).per_requirement
@@ -499,6 +502,7 @@ class Requirements(Displayed, Immutable):
         budget: int = 200_000,
         order: Sequence[str] | None = None,
         temperature: float = 0.0,
+        progress: Progress | None = None,
     ) -> RequirementsLayer:
         """Return a module that turns log-odds of labels into log-odds that satisfy everything.
 
@@ -518,6 +522,7 @@ class Requirements(Displayed, Immutable):
             order: of the labels, for "strata": earlier ones are changed less. By default that of
                 `labels`. Scores and decisions depend on it.
             temperature: of the minima and maxima of "closure" in training; 0 is hard.
+            progress: shows how far the diagram is compiled, such as `lg.learning.ProgressBar()`.
 
         Returns:
             The module.
@@ -535,6 +540,7 @@ class Requirements(Displayed, Immutable):
             budget=budget,
             order=order,
             temperature=temperature,
+            progress=progress,
         )
 
     def report(self) -> Report:
