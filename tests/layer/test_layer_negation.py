@@ -169,6 +169,19 @@ def test_a_certified_layer_gives_the_same_answers(dtype: torch.dtype) -> None:
     assert not certified.plan().exact
 
 
+def test_a_gamma_layer_in_another_dtype_runs_the_steps_that_it_needs() -> None:
+    program = random_stratified(36)
+    layer = all_atoms(program, semantics="gamma").eval()
+    steps = layer.rules.steps
+    layer.bfloat16()
+    assert layer.rules.steps > steps
+    assert layer.certificate.holds
+    x = np.array(list(itertools.product([0.0, 1.0], repeat=program.M)))
+    found = layer(torch.from_numpy(x).float()) > 0.5
+    assert np.array_equal(found.numpy(), lg.closures(program, x > 0.5))
+    assert layer.double().rules.steps <= steps
+
+
 def test_a_gamma_layer_is_annealed_to_its_certified_parameters() -> None:
     program = lg.parse("b :- a. d :- c, not b.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -335,24 +335,38 @@ class GammaSemantics(Semantics):
         Raises:
             CertificateError: if there is a window, but the steps of this layer are outside it.
         """
-        ends = torch.tensor([0.5 - self.delta, 0.5 + self.delta], dtype=torch.float64)
-        low, high = self._sharpened(log_odds(ends).to(self.start.device), self.factor).tolist()
-        # The ends of the band as the operator sees them, and some rounding of the odds.
-        held = min(1.01 * max(low, 1 - high), math.nextafter(0.5, 0))
-        model = self.model
-        gates = [part.gate_kind for part in model.parts]
-        found = self._certificates.get(
-            (model.dtype, *gates, model.program, held),
-            [*model.parameters(), *model.buffers()],
-            lambda: certify(model, self._program, tolerance=held),
-            lambda changed: changed,
-        )
+        found = self._certified_now()
         if found.holds and not found.covers(self.steps):
             raise CertificateError(
                 f"this layer runs {self.steps:,} steps, which is outside the window of its operator "
                 f"({found}); make a new layer"
             )
         return found
+
+    def _certified_now(self) -> Certificate:
+        ends = torch.tensor([0.5 - self.delta, 0.5 + self.delta], dtype=torch.float64)
+        low, high = self._sharpened(log_odds(ends).to(self.start.device), self.factor).tolist()
+        # The ends of the band as the operator sees them, and some rounding of the odds.
+        held = min(1.01 * max(low, 1 - high), math.nextafter(0.5, 0))
+        model = self.model
+        gates = [part.gate_kind for part in model.parts]
+        found: Certificate = self._certificates.get(
+            (model.dtype, *gates, model.program, held),
+            [*model.parameters(), *model.buffers()],
+            lambda: certify(model, self._program, tolerance=held),
+            lambda changed: changed,
+        )
+        return found
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        """Convert the tensors; a dtype with fewer digits may need more steps."""
+        before = self.model.dtype
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if self.model.dtype != before:
+            found = self._certified_now()
+            if found.holds:
+                self.steps = int(found.t_min)
+        return self
 
     def plan(self, layer: Layer) -> Plan:
         """Return how the layer computes."""

@@ -23,6 +23,7 @@ from latentgamma.plot.figure import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from torch import Tensor
 
@@ -112,19 +113,31 @@ def changes(
     axes.axvline(0, color=INK, linewidth=1.0, linestyle=(0, (1, 2)))
     least = min((depth[i] for i in rows), default=0)
     axes.set_yticks(
-        places, [shortened(layer.labels[i], 28) + "   " * (depth[i] - least) for i in rows]
+        places, ["     " * (depth[i] - least) + shortened(layer.labels[i], 28) for i in rows]
     )
     axes.set_xlabel("log-odds; a label is true above 0")
     axes.invert_yaxis()
     title = str(explained).split("\n", maxsplit=1)[0]
     axes.set_title(title, loc="left", fontsize=11)
     style_axes(axes)
+    if any(depth[i] > least for i in rows):  # indented, so all begin at the left
+        _align_left(figure, axes)
     axes.legend(loc="best", **LEGEND)
     hidden = len(layer.labels) - len(rows)
     if hidden:
         text = f"{quantity(hidden, 'label')} not shown"
         figure.supxlabel(text, fontsize=SMALL_FONT_SIZE, color=GREY)
     return save_figure(figure, path)
+
+
+def _align_left(figure: Figure, axes: Axes) -> None:
+    """Let the labels of the vertical axis begin below each other."""
+    figure.draw_without_rendering()
+    names = axes.get_yticklabels()
+    width = max(name.get_window_extent().width for name in names) * 72 / figure.dpi
+    for name in names:
+        name.set_horizontalalignment("left")
+    axes.tick_params(axis="y", pad=width + 4)
 
 
 def _tree_order(req: Requirements) -> tuple[list[int], list[int]]:
