@@ -74,22 +74,37 @@ def test_clicking_a_fact_lights_up_what_follows(tmp_path: Path) -> None:
     seen = evaluate(
         lg.explore.render(program, facts=["feathers"]),
         """
-        const lit = () => graph.nodes(".true, .fact").map((node) => node.data("label")).sort();
+        const lit = () => engine.atoms.filter((_, i) => graph.atoms[i].matches(".true, .fact")).sort();
+        const fired = () => new Set(graph.lines.filter((line) => line.node.matches(".on")).map((line) => line.rule)).size;
         const before = lit();
+        const rules = [fired()];
         document.querySelector(`#facts input[data-atom="${engine.atoms.indexOf("swims")}"]`).click();
         const after = lit();
         select(engine.atoms.indexOf("ice"));
         const proof = document.getElementById("atom-detail").textContent;
+        rules.push(fired());
+        const swims = graph.atoms[engine.atoms.indexOf("swims")];
+        const spoken = swims.getAttribute("aria-label");
+        const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key }));
+        swims.focus();
+        press("Enter");
+        rules.push(fired());
+        press("ArrowRight");
+        const next = document.activeElement.getAttribute("aria-label");
+        select(engine.atoms.indexOf("ice"));
         document.getElementById("none").click();
         const repair = document.querySelector(".repair").textContent;
         document.querySelector(".repair").click();
-        return { before, after, proof, repair, repaired: lit() };
+        return { before, after, rules, proof, spoken, next, repair, repaired: lit() };
         """,
         tmp_path,
     )
     assert seen["before"] == ["bird", "feathers"]
     assert seen["after"] == ["bird", "feathers", "ice", "penguin", "swims"]
+    assert seen["rules"] == [1, 3, 1]
     assert "Derived at step 3" in seen["proof"]
+    assert seen["spoken"] == "swims, given fact"
+    assert seen["next"] == "penguin, not derived"
     assert seen["repair"] == "Add swims, feathers" or seen["repair"] == "Add feathers, swims"
     assert "ice" in seen["repaired"]
 
@@ -221,8 +236,7 @@ def test_rules_with_negation_are_drawn_proved_and_repaired(tmp_path: Path) -> No
     seen = evaluate(
         lg.explore.render(program, facts=["bird"]),
         """
-        const name = (node) => node.data("label");
-        const lit = () => graph.nodes(".true, .fact").map(name).sort();
+        const lit = () => engine.atoms.filter((_, i) => graph.atoms[i].matches(".true, .fact")).sort();
         const text = () => document.getElementById("atom-detail").textContent;
         const before = lit();
         select(engine.atoms.indexOf("nest"));
@@ -232,10 +246,11 @@ def test_rules_with_negation_are_drawn_proved_and_repaired(tmp_path: Path) -> No
         const after = lit();
         const repair = document.querySelector(".repair").textContent;
         document.querySelector(".repair").click();
-        const x = (name) => graph.$id(`a${engine.atoms.indexOf(name)}`).position("x");
+        const x = (name) => graph.layout.atoms[engine.atoms.indexOf(name)][0];
+        const count = (selector) => document.querySelectorAll(`#graph ${selector}`).length;
         return { before, proof, calm, after, repair, repaired: lit(),
-                 dashed: graph.edges(".negated").map((e) => [name(e.source()), name(e.target())]).sort(),
-                 solid: graph.edges().length, wrong: graph.nodes(".wrong").length,
+                 dashed: graph.lines.filter((line) => line.node.matches(".negated")).map((line) => line.rule).sort(),
+                 edges: count(".edge"), junctions: count(".junction"), wrong: count(".wrong"),
                  rising: x("penguin") < x("bird") && x("bird") < x("fly") && x("fly") < x("nest"),
                  key: !document.getElementById("negation-key").hidden };
         """,
@@ -248,8 +263,8 @@ def test_rules_with_negation_are_drawn_proved_and_repaired(tmp_path: Path) -> No
     assert seen["after"] == ["bird", "penguin"]
     assert seen["repair"] == "Withdraw penguin"
     assert seen["repaired"] == seen["before"]
-    assert seen["dashed"] == [["penguin", "fly"], ["winter", "nest"]]
-    assert seen["solid"] == 5
+    assert seen["dashed"] == [1, 2]
+    assert (seen["edges"], seen["junctions"]) == (7, 2)
     assert seen["wrong"] == 0
     assert seen["rising"]
     assert seen["key"]
@@ -293,6 +308,39 @@ def test_noise_shows_the_collapse_and_a_learned_model_its_rules(tmp_path: Path) 
     assert "differ from the closure" in seen["noisy"]
     assert seen["rows"] == program.R
     assert seen["width"] <= 500
+
+
+def test_rules_with_variables_are_shown_as_they_were_written() -> None:
+    program = lg.parse(
+        "edge(a,b). edge(b,c). path(X,Y) :- edge(X,Y). path(X,Z) :- path(X,Y), edge(Y,Z)."
+    )
+    page = lg.explore.render(program)
+    assert "path(a,c) :- edge(b,c), path(a,b)." in page
+    assert "line 1 with X=a, Y=b, Z=c" in page
+
+
+def test_notes_are_shown_with_their_rules() -> None:
+    program = lg.parse("b :- a.  c :- b.")
+    assert "support 12" in lg.explore.render(program, notes=["support 12", "support 3"])
+    with pytest.raises(lg.errors.ArgumentError, match="has 1 texts, but the program has 2 rules"):
+        lg.explore.render(program, notes=["support 12"])
+
+
+@needs_browser
+def test_a_large_program_is_drawn_as_a_grid(tmp_path: Path) -> None:
+    program = lg.generators.chain(800)
+    seen = evaluate(
+        lg.explore.render(program, facts=program.roots),
+        """
+        select(7);
+        return { atoms: graph.atoms.length, edges: document.querySelectorAll("#graph .edge").length,
+                 text: document.getElementById("atom-detail").textContent };
+        """,
+        tmp_path,
+    )
+    assert seen["atoms"] == program.M
+    assert seen["edges"] == 2
+    assert "Derived at step" in seen["text"]
 
 
 def test_names_cannot_break_out_of_the_page() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentgamma.errors import ModelError
+from latentgamma.errors import ArgumentError, ModelError
+from latentgamma.logic.proof import complete_program, instance_of
+from latentgamma.plot.program_graph import Point, layered_layout
 from latentgamma.program.counting import atom_titles
 from latentgamma.program.facts import Facts, fact_mask
 from latentgamma.program.program import Program, Rule, require_program
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
 # The page holds the whole program and draws a node per atom: a browser shows this many fluently.
 _MOST_ATOMS = 20_000
 _MOST_LITERALS = 400_000
+# Up to this size rules are drawn in layers with all their lines; beyond it as a grid of atoms.
+_MOST_DRAWN_ATOMS, _MOST_DRAWN_LITERALS = 600, 3_000
+# Pixels in an inch, and in inches: the width of a letter, the row of a box, the gap of layers.
+_PIXELS, _LETTER, _ROW, _GAP = 72.0, 0.105, 0.55, 0.6
+# A longer label is shortened to this many letters, by `shortened` in explorer.js.
+_LONGEST_LABEL = 28
 
 
 def render(
@@ -27,6 +36,7 @@ def render(
     *,
     facts: Facts = (),
     model: LatentGamma | None = None,
+    notes: Sequence[str] = (),
     title: str = "LatentGamma explorer",
 ) -> str:
     """Return the page of a program as one HTML document that needs nothing else.
@@ -36,12 +46,15 @@ def render(
         facts: The facts that are true when the page opens.
         model: A model to run, for example a learned one; by default the closed form. Its
             extracted rules are shown beside those of the program.
+        notes: A note on each rule, for example its evidence: `map(str, result.evidence)` for a
+            result of `lg.fit`.
         title: The title of the page.
 
     Returns:
         The HTML text. It contains its scripts and styles and loads nothing.
 
     Raises:
+        ArgumentError: The notes are not as many as the rules.
         ModelError: The program is too large for a page, or the model has other atoms or strata.
         ProgramError: The first argument is not a program.
 
@@ -56,17 +69,27 @@ def render(
             f"a page shows up to {_MOST_ATOMS} atoms and {_MOST_LITERALS} literals, but this "
             f"program has {program.M} and {program.size}; explore a part of it"
         )
+    if model is None:
+        program, facts = complete_program(program, facts)
+    notes = [str(note) for note in notes] or [""] * program.R
+    if len(notes) != program.R:
+        raise ArgumentError(f"notes has {len(notes)} texts, but the program has {program.R} rules")
     places = program.index
+    titles = atom_titles(program)
+    drawn = program.M <= _MOST_DRAWN_ATOMS and program.size <= _MOST_DRAWN_LITERALS
     data = {
-        "atoms": atom_titles(program),
+        "atoms": titles,
+        "layout": _layout(program, titles) if drawn else None,
         "rules": [
             {
                 "heads": sorted(places[name] for name in rule.heads),
                 "body": sorted(places[name] for name in rule.body),
                 "negated": sorted(places[name] for name in rule.negated),
-                **({"label": str(rule.label)} if rule.label else {}),
+                "label": _place(program, j, named=drawn),
+                "text": str(rule),
+                "note": notes[j],
             }
-            for rule in program.rules
+            for j, rule in enumerate(program.rules)
         ],
         "facts": np.flatnonzero(fact_mask(program, facts)).tolist(),
         **_operator_data(program, model),
@@ -75,7 +98,6 @@ def render(
     parts = {
         "title": html.escape(title),
         "style": (assets / "explorer.css").read_text(encoding="utf-8"),
-        "library": (assets / "cytoscape.min.js").read_text(encoding="utf-8"),
         "engine": (assets / "engine.js").read_text(encoding="utf-8"),
         "script": (assets / "explorer.js").read_text(encoding="utf-8"),
         # "<" would end the script element inside a name such as "</script>".
@@ -85,6 +107,37 @@ def render(
     for name, text in parts.items():
         page = page.replace("{" + name + "}", text)
     return page
+
+
+def _place(program: Program, rule: int, *, named: bool) -> str:
+    """Return where a rule is: its id, the line and substitution it comes from, or its number."""
+    origin = instance_of(program, rule) if named else None
+    return str(origin or program.label(rule) or f"rule {rule}")
+
+
+def _layout(program: Program, titles: Sequence[str]) -> dict[str, Any]:
+    """Return the drawing of `lg.plot.program` in pixels, with y downwards."""
+    widths = [_LETTER * min(len(title), _LONGEST_LABEL) + 0.25 for title in titles]
+    found = layered_layout(program, widths, row=_ROW, gap=_GAP, wrap=True)
+
+    def point(at: Point) -> list[float]:
+        return [round(_PIXELS * at[0], 1), round(_PIXELS * (found.height - at[1]), 1)]
+
+    return {
+        "size": [_PIXELS * found.width, _PIXELS * found.height],
+        "widths": [_PIXELS * width for width in widths],
+        "atoms": [point(at) for at in found.atoms],
+        "junctions": [[j, *point(at)] for j, at in found.junctions.items()],
+        "edges": [
+            {
+                "rule": edge.rule,
+                "points": [point(at) for at in edge.points],
+                "arrow": edge.arrow,
+                "negated": edge.negated,
+            }
+            for edge in found.edges
+        ],
+    }
 
 
 def _operator_data(program: Program, model: LatentGamma | None) -> dict[str, Any]:

@@ -4,7 +4,6 @@
 const engine = new Engine(DATA);
 const byId = (id) => document.getElementById(id);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const LARGE = 1500; // with more edges only those of the selected atom are shown
 
 const view = {
   facts: new Set(DATA.facts),
@@ -13,6 +12,7 @@ const view = {
   playing: 0,
   level: null,
   states: [],
+  proof: new Set(), // the rules of the proof that is shown
 };
 
 // ---------------------------------------------------------------- the graph
@@ -66,75 +66,133 @@ function positions() {
   return at;
 }
 
-function elements() {
+// What is drawn: the layout that Python computed, or a grid of atoms with straight lines.
+function drawing() {
+  if (DATA.layout) return DATA.layout;
   const at = positions();
-  const nodes = engine.atoms.map((name, i) => ({
-    data: { id: `a${i}`, atom: i, label: name.length > 22 ? `${name.slice(0, 21)}…` : name },
-    position: at[i],
-  }));
-  const edges = [];
-  engine.rules.forEach((rule, j) => rule.heads.forEach((head) => {
-    const add = (i, classes) => {
-      if (i !== head) edges.push({ classes, data: { id: `e${j}_${i}_${head}${classes}`, source: `a${i}`, target: `a${head}`, rule: j } });
-    };
-    rule.body.forEach((i) => add(i, ""));
-    rule.negated.forEach((i) => add(i, "negated"));
-  }));
-  return { nodes, edges };
+  const left = Math.min(...at.map((p) => p.x)) - 40;
+  const top = Math.min(...at.map((p) => p.y)) - 30;
+  const atoms = at.map((p) => [p.x - left, p.y - top]);
+  const size = [0, 1].map((axis) => Math.max(...atoms.map((p) => p[axis]), 0) + 40);
+  return { size, widths: engine.atoms.map(() => 60), atoms, junctions: [], edges: [] };
 }
 
-const { nodes, edges } = elements();
-const many = edges.length > LARGE;
-const graph = cytoscape({
-  container: byId("graph"),
-  elements: many ? nodes : [...nodes, ...edges],
-  layout: { name: "preset", fit: true, padding: 30 },
-  minZoom: 0.02,
-  maxZoom: 4,
-  pixelRatio: 1,
-  textureOnViewport: many,
-  hideEdgesOnViewport: edges.length > 400,
-  style: style(),
-});
-
-function style() {
-  const ink = color("ink");
-  return [
-    { selector: "node", style: {
-      label: many ? "" : "data(label)", "font-size": 13, color: ink, "text-valign": "center", shape: many ? "rectangle" : "round-rectangle",
-      width: many ? 60 : 150, height: 26, "background-color": color("false"), "min-zoomed-font-size": 7, "border-width": 0 } },
-    { selector: "node.true", style: { "background-color": color("true") } },
-    { selector: "node.fact", style: { "background-color": color("fact"), color: color("paper") } },
-    { selector: "node.wrong", style: { "border-width": 5, "border-color": color("wrong") } },
-    { selector: "node.selected", style: { "border-width": 5, "border-color": color("focus"), label: "data(label)" } },
-    { selector: "edge", style: {
-      width: 1.5, "line-color": color("line"), "target-arrow-color": color("line"), "target-arrow-shape": "triangle",
-      "curve-style": "straight", "arrow-scale": 0.9 } },
-    { selector: "edge.negated", style: { "line-style": "dashed", "target-arrow-shape": "tee" } },
-    { selector: "edge.proof", style: { width: 3.5, "line-color": color("focus"), "target-arrow-color": color("focus") } },
-  ];
+const SVG = "http://www.w3.org/2000/svg";
+function shape(tag, attributes, parent) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  parent.append(node);
+  return node;
 }
 
-graph.on("tap", "node", (event) => {
-  const atom = event.target.data("atom");
+// A line through points, horizontal at each of them.
+function curve(points) {
+  let path = `M${points[0]}`;
+  for (let n = 1; n < points.length; n++) {
+    const [[x, y], [u, v]] = [points[n - 1], points[n]];
+    path += `C${(x + u) / 2},${y} ${(x + u) / 2},${v} ${u},${v}`;
+  }
+  return path;
+}
+
+const graph = { layout: drawing(), zoom: 1, atoms: [], lines: [] };
+const BOX = 26; // the height of a box
+
+function draw() {
+  const { size: [width, height], widths, atoms, junctions, edges } = graph.layout;
+  graph.svg = shape("svg", { viewBox: `-12 -12 ${width + 24} ${height + 24}`, role: "group", "aria-label": "Atoms and rules" }, byId("graph"));
+  graph.under = shape("g", {}, graph.svg);
+  for (const edge of edges) addLine(edge);
+  for (const [rule, x, y] of junctions) graph.lines.push({ rule, node: shape("circle", { class: "junction", cx: x, cy: y, r: 4 }, graph.svg) });
+  graph.atoms = atoms.map(([x, y], i) => {
+    const node = shape("g", { class: "atom", tabindex: i ? -1 : 0, role: "button", transform: `translate(${x},${y})` }, graph.svg);
+    shape("rect", { x: -widths[i] / 2, y: -BOX / 2, width: widths[i], height: BOX, rx: 7 }, node);
+    if (DATA.layout) shape("text", {}, node).textContent = shortened(engine.atoms[i]);
+    shape("title", {}, node).textContent = engine.atoms[i];
+    node.addEventListener("click", () => choose(i));
+    node.addEventListener("keydown", (event) => keys(event, i));
+    return node;
+  });
+}
+
+function addLine({ rule, points, arrow, negated }) {
+  const classes = negated ? "edge negated" : "edge";
+  graph.lines.push({ rule, node: shape("path", { class: classes, d: curve(points) }, graph.under) });
+  if (!arrow) return;
+  const [x, y] = arrow > 0 ? points[points.length - 1] : points[0];
+  const from = arrow > 0 ? points[points.length - 2] : points[1];
+  const back = from[0] > x ? 8 : -8;
+  graph.lines.push({ rule, node: shape("path", { class: "tip", d: `M${x},${y}l${back},-4v8z` }, graph.svg) });
+}
+
+function shortened(name) {
+  return name.length > 28 ? `${name.slice(0, 13)}…${name.slice(-14)}` : name;
+}
+
+function resize(zoom) {
+  graph.zoom = Math.min(4, Math.max(0.05, zoom));
+  const [width, height] = graph.layout.size;
+  graph.svg.setAttribute("width", (width + 24) * graph.zoom);
+  graph.svg.setAttribute("height", (height + 24) * graph.zoom);
+}
+
+function fit() {
+  const box = byId("graph");
+  const [width, height] = graph.layout.size;
+  return Math.min(box.clientWidth / (width + 26), box.clientHeight / (height + 26));
+}
+
+// Enter and space choose an atom; arrow keys move to the nearest one in their direction.
+function keys(event, i) {
+  if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(i); return; }
+  const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
+  if (!way) return;
+  event.preventDefault();
+  const [x, y] = graph.layout.atoms[i];
+  let best = -1;
+  let least = Infinity;
+  graph.layout.atoms.forEach(([u, v], other) => {
+    const along = (u - x) * way[0] + (v - y) * way[1];
+    const aside = Math.abs((u - x) * way[1]) + Math.abs((v - y) * way[0]);
+    if (along > 1 && along + 3 * aside < least) { least = along + 3 * aside; best = other; }
+  });
+  if (best >= 0) focus(best);
+}
+
+function focus(i) {
+  graph.atoms.forEach((node, other) => { if (node.tabIndex === 0 && other !== i) node.setAttribute("tabindex", -1); });
+  graph.atoms[i].setAttribute("tabindex", 0);
+  graph.atoms[i].focus();
+  graph.atoms[i].scrollIntoView({ block: "center", inline: "center" });
+}
+
+function choose(atom) {
   if (engine.derivers[atom].length === 0) toggle(atom);
   select(atom);
-});
+}
 
-// Change only the classes that differ, so that a toggle redraws once.
+// Change only what differs.
 const shown = new Array(engine.M).fill("");
+const stated = new Set(DATA.rules.filter((rule) => !rule.body.length && !rule.negated.length).flatMap((rule) => rule.heads));
 function paint() {
   const state = view.states[view.step];
   const closed = engine.closure(view.facts, view.step);
-  graph.batch(() => {
-    for (let i = 0; i < engine.M; i++) {
-      const operator = state[i] > 0.5;
-      let name = view.facts.has(i) ? "fact" : operator ? "true" : "";
-      if (operator !== (closed[i] >= 0)) name += " wrong";
-      if (i === view.selected) name += " selected";
-      if (shown[i] !== name) { graph.$id(`a${i}`).classes(name); shown[i] = name; }
-    }
-  });
+  for (let i = 0; i < engine.M; i++) {
+    const operator = state[i] > 0.5;
+    let name = view.facts.has(i) ? "fact" : operator ? (stated.has(i) ? "stated" : "true") : "";
+    if (operator !== (closed[i] >= 0)) name += " wrong";
+    if (i === view.selected) name += " selected";
+    if (shown[i] === name) continue;
+    shown[i] = name;
+    graph.atoms[i].setAttribute("class", `atom ${name}`);
+    const told = view.facts.has(i) ? "given fact" : operator ? "derived" : "not derived";
+    graph.atoms[i].setAttribute("aria-label", `${engine.atoms[i]}, ${told}`);
+  }
+  const fires = engine.rules.map((rule) => rule.body.every((i) => closed[i] >= 0) && rule.negated.every((i) => closed[i] < 0));
+  for (const { rule, node } of graph.lines) {
+    node.classList.toggle("on", fires[rule]);
+    node.classList.toggle("proof", view.proof.has(rule));
+  }
 }
 
 // ---------------------------------------------------------------- facts
@@ -183,12 +241,8 @@ function detail() {
     parent.append(node);
     return node;
   };
-  graph.elements("edge.proof").removeClass("proof");
-  if (many) graph.edges().remove();
-  if (many) {
-    const near = edges.filter((e) => e.data.source === `a${atom}` || e.data.target === `a${atom}`);
-    graph.add(near.slice(0, 400));
-  }
+  view.proof = new Set();
+  if (!DATA.layout) linesOf(atom);
   if (view.level[atom] >= 0) {
     add("p", view.level[atom] === 0 ? "A given fact." : `Derived at step ${view.level[atom]}. Proof:`);
     const list = add("ul", "");
@@ -196,15 +250,12 @@ function detail() {
     const lines = engine.proof(view.level, atom);
     for (const line of lines.slice(0, 200)) {
       const denied = line.rule === -2;
-      const why = denied ? "not derived" : line.rule < 0 ? "fact" : line.repeated ? "shown above" : engine.rules[line.rule].label ?? `rule ${line.rule + 1}`;
+      const why = denied ? "not derived" : line.rule < 0 ? "fact" : line.repeated ? "shown above" : engine.rules[line.rule].label;
       const item = add("li", `${"  ".repeat(line.indent)}${denied ? "not " : ""}${engine.atoms[line.atom]}  (${why})`, list);
       item.style.whiteSpace = "pre-wrap";
     }
     if (lines.length > 200) add("li", `… ${lines.length - 200} more lines`, list);
-    if (!many) {
-      const rules = new Set(lines.map((line) => line.rule));
-      graph.edges().filter((e) => rules.has(e.data("rule"))).addClass("proof");
-    }
+    view.proof = new Set(lines.map((line) => line.rule));
   } else {
     const { sets, smallest } = engine.repairs(view.facts, atom);
     if (!sets.length) {
@@ -223,6 +274,7 @@ function detail() {
       }
     }
   }
+  rulesOf(atom, add);
   const blame = engine.blame(view.facts, atom);
   const inputs = [...blame.keys()].filter((i) => blame[i]).sort((a, b) => Math.abs(blame[b]) - Math.abs(blame[a]));
   if (inputs.length) {
@@ -235,6 +287,36 @@ function detail() {
       bar.style.width = `${Math.round(90 * Math.abs(blame[i]))}px`;
       add("span", `${blame[i].toFixed(2)}  ${engine.atoms[i]}`, row);
     }
+  }
+}
+
+// The rules that derive an atom, with their notes.
+function rulesOf(atom, add) {
+  const rules = engine.derivers[atom].slice(0, 50);
+  if (!rules.length) return;
+  add("p", rules.length === 1 ? "The rule for it:" : "The rules for it:");
+  const list = add("ul", "");
+  list.className = "proof";
+  for (const j of rules) {
+    const { text, label, note } = engine.rules[j];
+    const item = add("li", `${text}  (${label})`, list);
+    if (note) add("div", note, item).className = "note";
+  }
+}
+
+// In a grid of atoms only the lines of the selected one are drawn.
+function linesOf(atom) {
+  graph.under.replaceChildren();
+  graph.lines = [];
+  const at = graph.layout.atoms;
+  const rules = [...new Set([...engine.derivers[atom], ...engine.uses[atom]])].slice(0, 200);
+  for (const j of rules) {
+    const { body, negated, heads } = engine.rules[j];
+    const add = (i, denied) => heads.forEach((head) => {
+      if (i !== head && graph.lines.length < 400) addLine({ rule: j, points: [at[i], at[head]], arrow: 0, negated: denied });
+    });
+    body.forEach((i) => add(i, false));
+    negated.forEach((i) => add(i, true));
   }
 }
 
@@ -345,16 +427,16 @@ byId("sharpness").addEventListener("input", () => { runOperator(); paint(); });
 byId("filter").addEventListener("input", listFacts);
 byId("all").addEventListener("click", () => { engine.roots.forEach((i) => view.facts.add(i)); listFacts(); update(); });
 byId("none").addEventListener("click", () => { view.facts.clear(); listFacts(); update(); });
-byId("fit").addEventListener("click", () => graph.fit(undefined, 30));
-byId("zoom-in").addEventListener("click", () => graph.zoom({ level: graph.zoom() * 1.3, renderedPosition: { x: graph.width() / 2, y: graph.height() / 2 } }));
-byId("zoom-out").addEventListener("click", () => graph.zoom({ level: graph.zoom() / 1.3, renderedPosition: { x: graph.width() / 2, y: graph.height() / 2 } }));
+byId("fit").addEventListener("click", () => resize(fit()));
+byId("zoom-in").addEventListener("click", () => resize(graph.zoom * 1.3));
+byId("zoom-out").addEventListener("click", () => resize(graph.zoom / 1.3));
 byId("search").addEventListener("change", (event) => {
   const atom = engine.atoms.indexOf(event.target.value);
   if (atom < 0) return;
   select(atom);
-  graph.animate({ center: { eles: graph.$id(`a${atom}`) }, zoom: Math.max(graph.zoom(), 0.8), duration: 200 });
+  focus(atom);
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { graph.style(style()); heat(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", heat);
 window.addEventListener("resize", heat);
 for (const name of engine.atoms.slice(0, 5000)) {
   const option = document.createElement("option");
@@ -363,6 +445,8 @@ for (const name of engine.atoms.slice(0, 5000)) {
 }
 byId("negation-key").hidden = engine.definite;
 byId("window-text").textContent = DATA.window.text;
+draw();
+resize(DATA.layout ? Math.min(1.6, Math.max(0.9, fit())) : fit()); // labels stay readable; the rest is scrolled to
 listFacts();
 learned();
 update();
