@@ -43,6 +43,7 @@ BENCHMARKS = {
     "decide": ("decide", "rows", "one decision and a million, beside plain Python and clingo"),
     "datasets": ("datasets", "rows", "programs written by other people"),
     "requirements": ("requirements", "rows", "outputs that satisfy requirements, beside PiShield"),
+    "requirements_gpu": ("requirements_gpu", "rows", "hierarchies and rules on a CUDA device"),
     "hierarchies": ("hierarchies", "rows", "AU(PRC) by the recipe of C-HMCNN"),
     "tables": ("tables", "rows", "rules from ordinary tables, beside other learners"),
 }

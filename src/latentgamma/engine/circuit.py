@@ -81,15 +81,11 @@ class Circuit:
         return prepare(self.arrays)
 
     @cached_property
-    def cuts(self) -> list[int]:
-        """The first node, the one after the last and the first edge of each stage of negations."""
-        edge = self.arrays[0]
-        return [
-            int(number)
-            for s in np.flatnonzero(self.stage_kind == NEGATIONS)
-            for start, stop in (self.stage_ptr[s : s + 2],)
-            for number in (start, stop, edge[start])
-        ]
+    def schedule(self) -> tuple[Any, list[int]]:
+        """The arrays and sizes as kernels of a GPU take them, for minima and maxima."""
+        from latentgamma.engine.schedule import schedule
+
+        return schedule(self)
 
     @property
     def used(self) -> Mask:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -12,213 +12,785 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from latentgamma.engine.circuit import FALSE, PRODUCTS
+from latentgamma.engine.circuit import CYCLE, FALSE, NEGATIONS, PRODUCTS, SUMS
 from latentgamma.engine.fused import LOG, VALUE, FusedPass, constant_outputs, differentiable
-from latentgamma.engine.reference import Semiring
-from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, kept_with_owner
+from latentgamma.engine.reference import LAST, NEVER, Semiring
+from latentgamma.engine.schedule import FEW, NARROW, WIDE, InputLists, Schedule
+from latentgamma.engine.tensors import CERTAIN, HELD, ROUNDED_COMPLEMENT, kept_with_owner
 
-# ---- The min/max closure as Triton kernels: each program runs all nodes for a block of examples
-# Examples do not depend on each other, so one launch does a whole batch, and the nodes follow one
-# another in their order. `v`, `rank` and `g` are (nodes, B); `reference.py` defines what is computed.
-# A minimum is the maximum of what has the opposite sign: `sign` is 1 for a maximum, −1 for a minimum.
+# ---- Minima and maxima as Triton kernels: one program runs all nodes of one example
+# `reference.py` defines what is computed, and `schedule.py` the arrays. `v`, `rank` and `g` are
+# (B, nodes), and `v` has room for the sums of a cycle after a step; pointers that end in `e` are those
+# of one example. Rows of a stage do not depend on each
+# other; a tile is some rows times some of their children. A cycle takes steps until nothing changes,
+# each example as many as it needs. The backward pass gathers: `share` has the gradient that each edge
+# passes on, and a row adds up those of the edges to it, in a fixed order.
 
-LAST = tl.constexpr(8388608.0)  # the rank of the own input of a derivable atom
-LOWEST = tl.constexpr(-3e38)
-
-
-@triton.jit
-def close_nodes(v, rank, ptr, child, own, sign, first, last, B, temperature,
-                HARD: tl.constexpr, RANKED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = lane < B
-    T = tl.load(temperature)  # from memory: a number among the arguments would be a float32
-    for n in range(first, last):
-        start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
-        mine, s = tl.load(own + n).to(tl.int64), tl.load(sign + n)
-        best = tl.full((BLOCK,), LOWEST, v.dtype.element_ty)
-        for p in range(start, stop):
-            c = tl.load(child + p).to(tl.int64)
-            best = tl.maximum(best, s * tl.load(v + c * B + lane, mask=here, other=0.0))
-        at_start = tl.full((BLOCK,), LOWEST, v.dtype.element_ty)
-        if mine >= 0:
-            at_start = tl.load(v + mine * B + lane, mask=here, other=0.0)
-        if HARD:
-            value = tl.maximum(best, at_start)
-            if RANKED:
-                # A maximum takes the least rank among its ties, a minimum the greatest.
-                near = tl.full((BLOCK,), -2 * LAST, v.dtype.element_ty)
-                for p in range(start, stop):
-                    c = tl.load(child + p).to(tl.int64)
-                    tied = s * tl.load(v + c * B + lane, mask=here, other=0.0) == best
-                    r = -s * tl.load(rank + c * B + lane, mask=here, other=0.0)
-                    near = tl.where(tied, tl.maximum(near, r), near)
-                near = -s * near
-                if s > 0:
-                    near = near + 1.0
-                    itself = (at_start > best) | ((at_start == best) & (near > LAST))
-                    near = tl.where(itself, LAST, near)
-                tl.store(rank + tl.cast(n, tl.int64) * B + lane, near, mask=here)
-        else:
-            top = tl.maximum(best, at_start)
-            total = tl.zeros((BLOCK,), v.dtype.element_ty)
-            for p in range(start, stop):
-                c = tl.load(child + p).to(tl.int64)
-                x = s * tl.load(v + c * B + lane, mask=here, other=0.0)
-                total += tl.exp((x - top) / T)
-            if mine >= 0:
-                total += tl.exp((at_start - top) / T)
-            value = top + T * tl.log(total)
-        tl.store(v + tl.cast(n, tl.int64) * B + lane, s * value, mask=here)
-        tl.debug_barrier()
+MINIMA, CYCLES, COMPLEMENTS = tl.constexpr(PRODUCTS), tl.constexpr(CYCLE), tl.constexpr(NEGATIONS)
+MAXIMA = tl.constexpr(SUMS)
+IS_FALSE = tl.constexpr(FALSE)
+UNREACHED = tl.constexpr(NEVER)
+FAR = tl.constexpr(2.0 * LAST)
+SURE = tl.constexpr(CERTAIN)
+# What is added to a complement that should be above one half: of log-odds, of values.
+TINY32, TINY = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
+STEP32, STEP64 = tl.constexpr(2.0**-24), tl.constexpr(2.0**-53)
+AT_ONCE, MANY, MOST = tl.constexpr(NARROW), tl.constexpr(WIDE), tl.constexpr(FEW)
+# What is filled: values, values and ranks, or ranks.
+VALUES, BOTH, RANKS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
-def close_nodes_backward(v, rank, g, ptr, child, own, sign, first, last, B, temperature,
-                         HARD: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = lane < B
-    T = tl.load(temperature)  # from memory: a number among the arguments would be a float32
-    for step in range(first, last):
-        n = tl.cast(first + last - 1 - step, tl.int64)
-        start, stop = tl.load(ptr + n), tl.load(ptr + n + 1)
-        mine, s = tl.load(own + n).to(tl.int64), tl.load(sign + n)
-        value = tl.load(v + n * B + lane, mask=here, other=0.0)
-        given = tl.load(g + n * B + lane, mask=here, other=0.0)
-        if HARD:
-            r = tl.load(rank + n * B + lane, mask=here, other=0.0)
-            if mine >= 0:
-                part = tl.where(r == LAST, given, 0.0)
-                before = tl.load(g + mine * B + lane, mask=here, other=0.0)
-                tl.store(g + mine * B + lane, before + part, mask=here)
-                given = given - part
-            count = tl.zeros((BLOCK,), v.dtype.element_ty)
-            for p in range(start, stop):
-                c = tl.load(child + p).to(tl.int64)
-                tied = tl.load(v + c * B + lane, mask=here, other=0.0) == value
-                if s > 0:
-                    tied = tied & (tl.load(rank + c * B + lane, mask=here, other=0.0) == r - 1.0)
-                count += tied.to(v.dtype.element_ty)
-            part = given / tl.maximum(count, 1.0)
-            for p in range(start, stop):
-                c = tl.load(child + p).to(tl.int64)
-                tied = tl.load(v + c * B + lane, mask=here, other=0.0) == value
-                if s > 0:
-                    tied = tied & (tl.load(rank + c * B + lane, mask=here, other=0.0) == r - 1.0)
-                before = tl.load(g + c * B + lane, mask=here, other=0.0)
-                tl.store(g + c * B + lane, before + tl.where(tied, part, 0.0), mask=here)
+def fill_rows(ve, shift, re, ptr, child, first, last, width, kind, T, HARD: tl.constexpr,
+              FILL: tl.constexpr, COMPARE: tl.constexpr, ODDS: tl.constexpr, NB: tl.constexpr,
+              RB: tl.constexpr):  # fmt: skip
+    """Fill rows, each `shift` further on, and their ranks; return whether one changed."""
+    kept = ve.dtype.element_ty
+    n = first + tl.arange(0, NB)
+    live = n < last
+    start = tl.load(ptr + n, mask=live, other=0)
+    stop = tl.load(ptr + n + 1, mask=live, other=0)
+    # A minimum is the maximum of what has the opposite sign.
+    s = tl.where(kind == MINIMA, -1.0, 1.0).to(kept)
+    moved = tl.zeros((NB,), tl.int32)
+    if FILL == RANKS:
+        value = tl.load(ve + n, mask=live, other=0.0)
+    else:
+        best = tl.full((NB, RB), float("-inf"), kept)
+        for r in range(0, width, RB):
+            p = start[:, None] + r + tl.arange(0, RB)[None, :]
+            ok = p < stop[:, None]
+            c = tl.load(child + p, mask=ok, other=0)
+            x = s * tl.load(ve + c, mask=ok, other=0.0)
+            best = tl.maximum(best, tl.where(ok, x, float("-inf")))
+        top = tl.max(best, 1)
+        if not HARD:
+            parts = tl.zeros((NB, RB), kept)
+            for r in range(0, width, RB):
+                p = start[:, None] + r + tl.arange(0, RB)[None, :]
+                ok = p < stop[:, None]
+                c = tl.load(child + p, mask=ok, other=0)
+                x = s * tl.load(ve + c, mask=ok, other=0.0)
+                parts += tl.where(ok, tl.exp((x - top[:, None]) / T), 0.0)
+            top = top + T * tl.log(tl.sum(parts, 1))
+        value = s * top
+        if ODDS:
+            other, half, step = -value, 0.0, TINY32 if kept == tl.float32 else TINY
         else:
-            for p in range(start, stop):
-                c = tl.load(child + p).to(tl.int64)
-                x = tl.load(v + c * B + lane, mask=here, other=0.0)
-                before = tl.load(g + c * B + lane, mask=here, other=0.0)
-                share = given * tl.exp(-tl.abs(value - x) / T)
-                tl.store(g + c * B + lane, before + share, mask=here)
-            if mine >= 0:
-                x = tl.load(v + mine * B + lane, mask=here, other=0.0)
-                before = tl.load(g + mine * B + lane, mask=here, other=0.0)
-                share = given * tl.exp(-tl.abs(value - x) / T)
-                tl.store(g + mine * B + lane, before + share, mask=here)
-        tl.debug_barrier()
+            other, half, step = 1.0 - value, 0.5, STEP32 if kept == tl.float32 else STEP64
+        # One of a value and its complement has to be above one half.
+        raised = tl.where((value <= half) & (other <= half), other + step, other)
+        value = tl.where(kind == COMPLEMENTS, raised, value)
+        if COMPARE:
+            moved = (value != tl.load(ve + n, mask=live, other=0.0)).to(tl.int32)
+        tl.store(ve + shift + n, value, mask=live)
+    if FILL != VALUES:
+        # A maximum takes the least rank among its ties, a minimum the greatest.
+        near = tl.full((NB, RB), -FAR, kept)
+        for r in range(0, width, RB):
+            p = start[:, None] + r + tl.arange(0, RB)[None, :]
+            ok = p < stop[:, None]
+            c = tl.load(child + p, mask=ok, other=0)
+            tied = ok & (tl.load(ve + c, mask=ok, other=0.0) == value[:, None])
+            rank = -s * tl.load(re + c, mask=tied, other=0.0)
+            near = tl.where(tied, tl.maximum(near, rank), near)
+        rank = -s * tl.max(near, 1)
+        rank = tl.where(kind == MAXIMA, tl.minimum(rank + 1.0, FAR), rank)
+        rank = tl.where(kind == COMPLEMENTS, 0.0, rank)
+        if FILL == RANKS and COMPARE:
+            moved = (rank != tl.load(re + n, mask=live, other=0.0)).to(tl.int32)
+        tl.store(re + n, rank, mask=live)
+    changed = 0
+    if COMPARE:
+        changed = tl.max(tl.where(live, moved, 0), 0)
+    return changed
 
 
-# ---- The min/max closure of a batch, for circuits without cycles
+@triton.jit
+def fill_tiles(ve, shift, re, ptr, child, tiles, one, end, kind, T, HARD: tl.constexpr,
+               FILL: tl.constexpr, COMPARE: tl.constexpr, ODDS: tl.constexpr,
+               NB: tl.constexpr):  # fmt: skip
+    """Fill the rows of tiles from `one` to `end`; return whether one changed."""
+    changed = 0
+    for t in range(one, end):
+        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
+        width = tl.load(tiles + 3 * t + 2)
+        if width > MOST:
+            moved = fill_rows(
+                ve, shift, re, ptr, child, first, last, width, kind, T, HARD, FILL,
+                COMPARE, ODDS, NB * AT_ONCE // MANY, MANY,
+            )  # fmt: skip
+        else:
+            moved = fill_rows(
+                ve, shift, re, ptr, child, first, last, width, kind, T, HARD, FILL,
+                COMPARE, ODDS, NB, AT_ONCE,
+            )  # fmt: skip
+        changed = tl.maximum(changed, moved)
+    tl.debug_barrier()
+    return changed
 
-#: Examples that one program runs.
-_BLOCK = 64
+
+@triton.jit
+def copy_rows(source, target, first, last, BLOCK: tl.constexpr):
+    for one in range(first, last, BLOCK):
+        n = one + tl.arange(0, BLOCK)
+        tl.store(target + n, tl.load(source + n, mask=n < last, other=0.0), mask=n < last)
+    tl.debug_barrier()
 
 
-def tiles(batch: int) -> tuple[int, int]:
-    """Return how many tiles a batch has, and how many examples a tile."""
-    return 1, batch
+@triton.jit
+def set_rows(target, first, last, value, BLOCK: tl.constexpr):
+    for one in range(first, last, BLOCK):
+        n = one + tl.arange(0, BLOCK)
+        filled = tl.full((BLOCK,), 0.0, target.dtype.element_ty) + value
+        tl.store(target + n, filled, mask=n < last)
+    tl.debug_barrier()
 
 
-def _spans(cuts: Sequence[int], first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the nodes between negations with −1, and those of negations with their first child."""
-    for start, stop, child in zip(cuts[::3], cuts[1::3], cuts[2::3], strict=True):
-        if start > first:
-            yield first, start, -1
-        yield start, stop, child
-        first = stop
-    if last > first:
-        yield first, last, -1
+@triton.jit
+def set_to_inputs(ve, own, first, last, BLOCK: tl.constexpr):
+    """Set the sums of a cycle to their own inputs, as they are before the first step."""
+    for one in range(first, last, BLOCK):
+        n = one + tl.arange(0, BLOCK)
+        mine = tl.load(own + n, mask=n < last, other=-1)
+        tl.store(ve + n, tl.load(ve + mine, mask=mine >= 0, other=UNREACHED), mask=n < last)
+    tl.debug_barrier()
+
+
+@triton.jit
+def take_step(ve, after, re, ptr, child, tiles, one, middle, end, first, last, T, finish,
+              HARD: tl.constexpr, ODDS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    """Take one step of a cycle: its products, then its sums, which go to `after` before they count.
+
+    Return whether a sum changed.
+    """
+    moved = 0
+    for sums in range(2):
+        moved = fill_tiles(
+            ve, tl.where(sums > 0, after - first, 0), re, ptr, child, tiles,
+            tl.where(sums > 0, middle, one), tl.where(sums > 0, end, middle),
+            tl.where(sums > 0, MAXIMA, MINIMA), T, HARD, VALUES, HARD, ODDS, NB,
+        )  # fmt: skip
+    if finish:
+        copy_rows(ve + after - first, ve, first, last, NB * AT_ONCE)
+    return moved
+
+
+@triton.jit
+def run_nodes(xe, ve, re, oute, ptr, child, own, first_rank, tiles, stages, outputs, inputs, nodes,
+              count, S, states, sums, cycles, T, HARD: tl.constexpr, KEEP: tl.constexpr,
+              ODDS: tl.constexpr, CYCLIC: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    """Fill the nodes and outputs of one example, and ranks; or the steps and states of its cycles."""
+    BLOCK: tl.constexpr = NB * AT_ONCE
+    kept = ve.dtype.element_ty
+    spoiled = 0
+    for base in range(0, inputs, BLOCK):
+        i = base + tl.arange(0, BLOCK)
+        x = tl.load(xe + i, mask=i < inputs, other=0.0).to(kept)
+        wrong = x != x  # noqa: PLR0124 (a NaN is the number that differs from itself)
+        spoiled = tl.maximum(spoiled, tl.max(wrong.to(tl.int32), 0))
+        tl.store(ve + i, tl.where(wrong, 0.0, x), mask=i < inputs)
+        if HARD and KEEP:
+            rank = tl.load(first_rank + i, mask=i < inputs, other=0).to(kept)
+            tl.store(re + i, rank, mask=i < inputs)
+    tl.debug_barrier()
+    cycle = 0
+    for stage in range(1, S):
+        at = stages + 10 * stage
+        kind, one = tl.load(at), tl.load(at + 1)
+        middle, end = tl.load(at + 2), tl.load(at + 3)
+        if kind != CYCLES:
+            fill_tiles(
+                ve, 0, re, ptr, child, tiles, one, end, kind, T, HARD,
+                BOTH if HARD and KEEP else VALUES, False, ODDS, NB,
+            )  # fmt: skip
+        elif CYCLIC:
+            first, last = tl.load(at + 8), tl.load(at + 9)
+            set_to_inputs(ve, own, first, last, BLOCK)
+            steps, moving = 0, 1
+            while moving > 0:
+                moving = take_step(
+                    ve, nodes, re, ptr, child, tiles, one, middle, end, first, last, T, True, True,
+                    ODDS, NB,
+                )  # fmt: skip
+                steps += moving
+            if not HARD:  # as many steps as the hard closure of the same example takes
+                apart = tl.maximum((steps + states - 1) // states, 1)
+                set_to_inputs(ve, own, first, last, BLOCK)
+                for t in range(steps):
+                    if KEEP:  # noqa: SIM102 (known when this is compiled, the other one is not)
+                        if t % apart == 0:
+                            kept_at = cycles + (cycle * states + t // apart) * sums - first
+                            copy_rows(ve, re + kept_at, first, last, BLOCK)
+                    take_step(
+                        ve, nodes, re, ptr, child, tiles, one, middle, end, first, last, T, True,
+                        False, ODDS, NB,
+                    )  # fmt: skip
+                if KEEP:
+                    tl.store(re + cycle, tl.cast(steps, kept))
+            if HARD and KEEP:  # ranks, from above, when all values are known
+                set_rows(re, first, last, FAR, BLOCK)
+                moving = 1
+                while moving > 0:
+                    for half in range(2):
+                        moving = fill_tiles(
+                            ve, 0, re, ptr, child, tiles, tl.where(half > 0, middle, one),
+                            tl.where(half > 0, end, middle), tl.where(half > 0, MAXIMA, MINIMA), T,
+                            HARD, RANKS, True, ODDS, NB,
+                        )  # fmt: skip
+            cycle += 1
+    for base in range(0, count, BLOCK):
+        o = base + tl.arange(0, BLOCK)
+        node = tl.load(outputs + o, mask=o < count, other=0)
+        value = tl.load(ve + node, mask=(o < count) & (node >= 0), other=0.0)
+        if ODDS:
+            value = tl.where(node < 0, tl.where(node == IS_FALSE, -SURE, SURE), value)
+        else:
+            value = tl.where(node < 0, tl.where(node == IS_FALSE, 0.0, 1.0), value)
+        value = tl.where(spoiled > 0, float("nan"), value)
+        tl.store(oute + o, value, mask=o < count)
+
+
+@triton.jit
+def share_rows(ve, shift, re, se, ge, ptr, child, first, last, width, kind, T, outer,
+               HARD: tl.constexpr, ADD: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
+    """Pass the gradient of rows, whose values are `shift` further on, on to their edges."""
+    kept = ve.dtype.element_ty
+    n = first + tl.arange(0, NB)
+    live = n < last
+    start = tl.load(ptr + n, mask=live, other=0)
+    stop = tl.load(ptr + n + 1, mask=live, other=0)
+    value = tl.load(ve + shift + n, mask=live, other=0.0)[:, None]
+    given = tl.load(ge + n, mask=live, other=0.0)
+    part = given
+    if HARD:
+        before = tl.load(re + n, mask=live, other=0.0)[:, None] - 1.0
+        ties = tl.zeros((NB, RB), kept)
+        for r in range(0, width, RB):
+            p = start[:, None] + r + tl.arange(0, RB)[None, :]
+            ok = p < stop[:, None]
+            c = tl.load(child + p, mask=ok, other=0)
+            tied = ok & (tl.load(ve + c, mask=ok, other=0.0) == value)
+            near = (kind == MINIMA) | (tl.load(re + c, mask=tied, other=0.0) == before)
+            ties += (tied & near).to(kept)
+        part = given / tl.maximum(tl.sum(ties, 1), 1.0)
+    for r in range(0, width, RB):
+        p = start[:, None] + r + tl.arange(0, RB)[None, :]
+        ok = p < stop[:, None]
+        c = tl.load(child + p, mask=ok, other=0)
+        x = tl.load(ve + c, mask=ok, other=0.0)
+        if HARD:
+            tied = ok & (x == value)
+            near = (kind == MINIMA) | (tl.load(re + c, mask=tied, other=0.0) == before)
+            share = tl.where(tied & near, part[:, None], 0.0)
+        else:
+            share = part[:, None] * tl.exp(-tl.abs(value - x) / T)
+        share = tl.where(kind == COMPLEMENTS, -given[:, None], share)
+        if ADD:  # what leaves a cycle adds up over its steps
+            share += tl.load(se + p, mask=ok & (c < outer), other=0.0)
+        tl.store(se + p, share, mask=ok)
+
+
+@triton.jit
+def share_tiles(ve, shift, re, se, ge, ptr, child, tiles, one, end, kind, T, outer, HARD: tl.constexpr,
+                ADD: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    for t in range(one, end):
+        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
+        width = tl.load(tiles + 3 * t + 2)
+        if width > MOST:
+            share_rows(
+                ve, shift, re, se, ge, ptr, child, first, last, width, kind, T, outer, HARD, ADD,
+                NB * AT_ONCE // MANY, MANY,
+            )  # fmt: skip
+        else:
+            share_rows(
+                ve, shift, re, se, ge, ptr, child, first, last, width, kind, T, outer, HARD, ADD,
+                NB, AT_ONCE,
+            )  # fmt: skip
+    tl.debug_barrier()
+
+
+@triton.jit
+def gather_rows(se, ge, use_ptr, uses, use_row, first, last, width, low, high,
+                COMPARE: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
+    """Add up what edges from `low` to `high` pass on to rows; return whether one changed."""
+    i = first + tl.arange(0, NB)
+    live = i < last
+    start = tl.load(use_ptr + i, mask=live, other=0)
+    stop = tl.load(use_ptr + i + 1, mask=live, other=0)
+    n = tl.load(use_row + i, mask=live, other=0)
+    parts = tl.zeros((NB, RB), se.dtype.element_ty)
+    for r in range(0, width, RB):
+        p = start[:, None] + r + tl.arange(0, RB)[None, :]
+        ok = p < stop[:, None]
+        u = tl.load(uses + p, mask=ok, other=0)
+        parts += tl.load(se + u, mask=ok & (u >= low) & (u < high), other=0.0)
+    total = tl.sum(parts, 1)
+    changed = 0
+    if COMPARE:
+        before = tl.load(ge + n, mask=live, other=0.0)
+        both = (total != total) & (before != before)  # noqa: PLR0124 (both are NaN)
+        changed = tl.max((live & (total != before) & ~both).to(tl.int32), 0)
+    tl.store(ge + n, total, mask=live)
+    return changed
+
+
+@triton.jit
+def gather_tiles(se, ge, use_ptr, uses, use_row, tiles, one, end, low, high,
+                 COMPARE: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    changed = 0
+    for t in range(one, end):
+        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
+        width = tl.load(tiles + 3 * t + 2)
+        if width > MOST:
+            moved = gather_rows(
+                se, ge, use_ptr, uses, use_row, first, last, width, low, high, COMPARE,
+                NB * AT_ONCE // MANY, MANY,
+            )  # fmt: skip
+        else:
+            moved = gather_rows(
+                se, ge, use_ptr, uses, use_row, first, last, width, low, high, COMPARE, NB, AT_ONCE
+            )
+        changed = tl.maximum(changed, moved)
+    tl.debug_barrier()
+    return changed
+
+
+@triton.jit
+def run_nodes_backward(ve, re, se, ge, gradients, ptr, child, own, tiles, use_ptr, uses, use_row,
+                       use_tiles, stages, nodes, edges, count, S, states, sums, cycles, T,
+                       HARD: tl.constexpr, ODDS: tl.constexpr, CYCLIC: tl.constexpr,
+                       NB: tl.constexpr):  # fmt: skip
+    """Fill the gradients of the inputs of one example; those of its outputs are in `se` already."""
+    BLOCK: tl.constexpr = NB * AT_ONCE
+    high = edges + count
+    cycle = cycles
+    for back in range(1, S):
+        at = stages + 10 * (S - back)
+        kind, one = tl.load(at), tl.load(at + 1)
+        middle, end = tl.load(at + 2), tl.load(at + 3)
+        use_one, use_middle, use_end = tl.load(at + 4), tl.load(at + 5), tl.load(at + 6)
+        if kind != CYCLES:
+            gather_tiles(
+                se, ge, use_ptr, uses, use_row, use_tiles, use_one, use_end, 0, high, False, NB
+            )
+            share_tiles(ve, 0, re, se, ge, ptr, child, tiles, one, end, kind, T, 0, HARD, False, NB)
+        elif CYCLIC:
+            start, first, last = tl.load(at + 7), tl.load(at + 8), tl.load(at + 9)
+            low, above = tl.load(ptr + start), tl.load(ptr + last)
+            set_rows(se, low, above, 0.0, BLOCK)
+            if HARD:  # from each rank to lower ones
+                set_rows(ge, start, last, 0.0, BLOCK)
+                moving = 1
+                while moving > 0:
+                    moving = gather_tiles(
+                        se, ge, use_ptr, uses, use_row, use_tiles, use_one, use_end, 0, high, True,
+                        NB,
+                    )  # fmt: skip
+                    for half in range(2):
+                        share_tiles(
+                            ve, 0, re, se, ge, ptr, child, tiles, tl.where(half > 0, middle, one),
+                            tl.where(half > 0, end, middle), tl.where(half > 0, MAXIMA, MINIMA), T,
+                            0, HARD, False, NB,
+                        )  # fmt: skip
+            else:  # from each step to the one before it
+                cycle -= 1
+                steps = tl.load(re + cycle).to(tl.int32)
+                apart = tl.maximum((steps + states - 1) // states, 1)
+                gather_tiles(
+                    se, ge, use_ptr, uses, use_row, use_tiles, use_middle, use_end, 0, high, False,
+                    NB,
+                )  # fmt: skip
+                for left in range(steps):
+                    t = steps - 1 - left
+                    kept_at = cycles + (cycle * states + t // apart) * sums - first
+                    copy_rows(re + kept_at, ve, first, last, BLOCK)
+                    more = t % apart  # states between those that were kept are computed again
+                    for again in range(more + 1):
+                        take_step(
+                            ve, nodes, re, ptr, child, tiles, one, middle, end, first, last, T,
+                            again < more, False, ODDS, NB,
+                        )  # fmt: skip
+                    for half in range(2):  # the sums, then the products
+                        share_tiles(
+                            ve, tl.where(half > 0, 0, nodes - first), re, se, ge, ptr, child, tiles,
+                            tl.where(half > 0, one, middle), tl.where(half > 0, middle, end),
+                            tl.where(half > 0, MINIMA, MAXIMA), T, start, HARD, True, NB,
+                        )  # fmt: skip
+                        gather_tiles(
+                            se, ge, use_ptr, uses, use_row, use_tiles,
+                            tl.where(half > 0, use_middle, use_one),
+                            tl.where(half > 0, use_end, use_middle), low, above, False, NB,
+                        )  # fmt: skip
+                for base in range(first, last, BLOCK):  # before the first step: their own inputs
+                    n = base + tl.arange(0, BLOCK)
+                    mine = tl.load(own + n, mask=n < last, other=-1) >= 0
+                    edge = tl.load(ptr + n + 1, mask=mine, other=1) - 1
+                    given = tl.load(ge + n, mask=mine, other=0.0)
+                    tl.store(se + edge, given + tl.load(se + edge, mask=mine, other=0.0), mask=mine)
+                tl.debug_barrier()
+    use_one, use_end = tl.load(stages + 4), tl.load(stages + 6)
+    gather_tiles(
+        se, gradients, use_ptr, uses, use_row, use_tiles, use_one, use_end, 0, high, False, NB
+    )
+
+
+@triton.jit(do_not_specialize=["temperature"])
+def close_examples(x, v, extra, out, ptr, child, own, first_rank, tiles, stages, outputs, inputs,
+                   nodes, count, S, states, sums, cycles, width, temperature, HARD: tl.constexpr,
+                   KEEP: tl.constexpr, ODDS: tl.constexpr, CYCLIC: tl.constexpr,
+                   NB: tl.constexpr):  # fmt: skip
+    e = tl.program_id(0).to(tl.int64)
+    T = temperature.to(tl.float64, bitcast=True).to(v.dtype.element_ty)
+    run_nodes(
+        x + e * inputs, v + e * (nodes + sums), extra + e * width, out + e * count, ptr, child, own,
+        first_rank, tiles, stages, outputs, inputs, nodes, count, S, states, sums, cycles, T, HARD,
+        KEEP, ODDS, CYCLIC, NB,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["temperature"])
+def close_examples_backward(v, extra, share, g, above, grad, ptr, child, own, tiles, use_ptr, uses,
+                            use_row, use_tiles, stages, inputs, nodes, edges, count, S, states, sums,
+                            cycles, width, temperature, HARD: tl.constexpr, ODDS: tl.constexpr,
+                            CYCLIC: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    e = tl.program_id(0).to(tl.int64)
+    T = temperature.to(tl.float64, bitcast=True).to(v.dtype.element_ty)
+    se = share + e * (edges + count)
+    copy_rows(above + e * count, se + edges, 0, count, NB * AT_ONCE)
+    run_nodes_backward(
+        v + e * (nodes + sums), extra + e * width, se, g + e * nodes, grad + e * inputs, ptr, child,
+        own, tiles, use_ptr, uses, use_row, use_tiles, stages, nodes, edges, count, S, states, sums,
+        cycles, T, HARD, ODDS, CYCLIC, NB,
+    )  # fmt: skip
+
+
+# ---- Maxima of lists of inputs as Triton kernels: one program for a tile of outputs of one example
+# `winner` (B, outputs) has the input that an output is equal to, and `tied` (B,) whether an output is
+# equal to several, for which `close_tied` then finds the gradient as it is defined for all circuits.
+# With LOSS an output is that of a label, the maximum of those inputs whose label is true if its own
+# is and false if its own is; `out` has the cross-entropy and `slope` its derivative. Where a false
+# label follows from a true one, its own input counts, and `winner` is the complement of it.
+
+LIMIT = tl.constexpr(HELD)
+
+
+@triton.jit
+def pick_rows(xe, ye, oute, slopes, winners, tied, ptr, child, row, first, last, width,
+              KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
+    kept = xe.dtype.element_ty
+    i = first + tl.arange(0, NB)
+    live = i < last
+    o = tl.load(row + i, mask=live, other=0)
+    start = tl.load(ptr + i, mask=live, other=0)
+    stop = tl.load(ptr + i + 1, mask=live, other=0)
+    best = tl.full((NB, RB), float("-inf"), kept)
+    index, ties = tl.full((NB, RB), -1, tl.int32), tl.zeros((NB, RB), tl.int32)
+    wrong, broken = tl.zeros((NB, RB), tl.int32), tl.zeros((NB, RB), tl.int32)
+    if LOSS:
+        mine = tl.load(ye + o, mask=live, other=0) > 0.5
+    for r in range(0, width, RB):
+        p = start[:, None] + r + tl.arange(0, RB)[None, :]
+        ok = p < stop[:, None]
+        c = tl.load(child + p, mask=ok, other=0)
+        x = tl.load(xe + c, mask=ok, other=0.0)
+        wrong = tl.where(x != x, 1, wrong)  # noqa: PLR0124 (a NaN differs from itself)
+        if LOSS:
+            x = tl.minimum(tl.maximum(x, -LIMIT), LIMIT)
+            label = tl.load(ye + c, mask=ok, other=0) > 0.5
+            broken = tl.where(ok & label & ~mine[:, None], 1, broken)
+            ok = ok & (label == mine[:, None])
+        if KEEP:
+            higher = ok & ((x > best) | (index < 0))
+            ties = tl.where(higher, 1, tl.where(ok & (x == best), ties + 1, ties))
+            index = tl.where(higher, c, index)
+        best = tl.maximum(best, tl.where(ok, x, float("-inf")))
+    value = tl.max(best, 1)
+    if KEEP:
+        hit = (index >= 0) & (best == value[:, None])
+        winner = tl.min(tl.where(hit, index, 2147483647), 1)
+        several = tl.sum(tl.where(hit, ties, 0), 1) > 1
+    if LOSS:
+        unmet = tl.max(broken, 1) > 0
+        own = tl.load(xe + o, mask=live, other=0.0)
+        value = tl.where(unmet, tl.minimum(tl.maximum(own, -LIMIT), LIMIT), value)
+        u = tl.exp(-tl.abs(value))
+        more = tl.where(1.0 + u == 1.0, u, tl.log(1.0 + u) * (u / ((1.0 + u) - 1.0)))
+        if KEEP:
+            winner = tl.where(unmet, ~o, winner)
+            several = several & ~unmet
+            is_true = tl.where(value > 0.0, 1.0, u) / (1.0 + u)
+            is_false = tl.where(value > 0.0, u, 1.0) / (1.0 + u)
+            tl.store(slopes + o, tl.where(mine, -is_false, is_true), mask=live)
+        value = tl.maximum(tl.where(mine, -value, value), 0.0) + more
+    value = tl.where(tl.max(wrong, 1) > 0, float("nan"), value)
+    tl.store(oute + o, value, mask=live)
+    if KEEP:
+        tl.store(winners + o, winner, mask=live)
+        if tl.max((live & several).to(tl.int32), 0) > 0:
+            tl.store(tied, 1)
+
+
+@triton.jit
+def pick_inputs(x, y, out, slope, winner, tied, ptr, child, row, tiles, inputs, count,
+                KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
+    width = tl.load(tiles + 3 * t + 2)
+    at = e * count
+    if width > MOST:
+        pick_rows(
+            x + e * inputs, y + e * inputs, out + at, slope + at, winner + at, tied + e, ptr, child,
+            row, first, last, width, KEEP, LOSS, NB * AT_ONCE // MANY, MANY,
+        )  # fmt: skip
+    else:
+        pick_rows(
+            x + e * inputs, y + e * inputs, out + at, slope + at, winner + at, tied + e, ptr, child,
+            row, first, last, width, KEEP, LOSS, NB, AT_ONCE,
+        )  # fmt: skip
+
+
+@triton.jit
+def collect_rows(given, winners, gradients, scale, use_ptr, uses, use_row, first, last, width,
+                 NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
+    i = first + tl.arange(0, NB)
+    live = i < last
+    n = tl.load(use_row + i, mask=live, other=0)
+    start = tl.load(use_ptr + i, mask=live, other=0)
+    stop = tl.load(use_ptr + i + 1, mask=live, other=0)
+    parts = tl.zeros((NB, RB), given.dtype.element_ty)
+    for r in range(0, width, RB):
+        p = start[:, None] + r + tl.arange(0, RB)[None, :]
+        ok = p < stop[:, None]
+        o = tl.load(uses + p, mask=ok, other=0)
+        w = tl.load(winners + o, mask=ok, other=-1)
+        ok = ok & ((w == n[:, None]) | (~w == n[:, None]))
+        parts += tl.load(given + o, mask=ok, other=0.0)
+    tl.store(gradients + n, scale * tl.sum(parts, 1), mask=live)
+
+
+@triton.jit
+def collect_gradients(above, slope, winner, tied, grad, use_ptr, uses, use_row, tiles, inputs, count,
+                      LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if tl.load(tied + e) == 0:
+        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
+        width = tl.load(tiles + 3 * t + 2)
+        if LOSS:
+            given, scale = slope + e * count, tl.load(above + e)
+        else:
+            given, scale = above + e * count, 1.0
+        if width > MOST:
+            collect_rows(
+                given, winner + e * count, grad + e * inputs, scale, use_ptr, uses, use_row, first,
+                last, width, NB * AT_ONCE // MANY, MANY,
+            )  # fmt: skip
+        else:
+            collect_rows(
+                given, winner + e * count, grad + e * inputs, scale, use_ptr, uses, use_row, first,
+                last, width, NB, AT_ONCE,
+            )  # fmt: skip
+
+
+@triton.jit
+def close_tied(x, y, above, slope, winner, tied, grad, work, ptr, child, own, first_rank, tiles,
+               use_ptr, uses, use_row, use_tiles, stages, outputs, batch, inputs, nodes, edges,
+               count, S, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    """Find the gradients of examples in which an output is equal to several inputs."""
+    BLOCK: tl.constexpr = NB * AT_ONCE
+    me, programs = tl.program_id(0), tl.num_programs(0)
+    ve = work + me.to(tl.int64) * (3 * nodes + 2 * inputs + edges + count)
+    re, ge = ve + nodes, ve + 2 * nodes
+    xe, gradients = ve + 3 * nodes, ve + 3 * nodes + inputs
+    se = ve + 3 * nodes + 2 * inputs
+    T = tl.full((), 1.0, x.dtype.element_ty)
+    for e in range(me, batch, programs):
+        if tl.load(tied + e) > 0:
+            row = tl.cast(e, tl.int64)
+            for truth in range(2 if LOSS else 1):
+                for base in range(0, inputs, BLOCK):
+                    i = base + tl.arange(0, BLOCK)
+                    value = tl.load(x + row * inputs + i, mask=i < inputs, other=0.0)
+                    if LOSS:
+                        label = tl.load(y + row * inputs + i, mask=i < inputs, other=0) > 0.5
+                        value = tl.minimum(tl.maximum(value, -LIMIT), LIMIT)
+                        value = tl.where(label == (truth > 0), value, -LIMIT)
+                    tl.store(xe + i, value, mask=i < inputs)
+                tl.debug_barrier()
+                run_nodes(
+                    xe, ve, re, se + edges, ptr, child, own, first_rank, tiles, stages, outputs,
+                    inputs, nodes, count, S, 0, 0, 0, T, True, True, True, False, NB,
+                )  # fmt: skip
+                tl.debug_barrier()
+                for base in range(0, count, BLOCK):
+                    o = base + tl.arange(0, BLOCK)
+                    here = o < count
+                    if LOSS:
+                        label = tl.load(y + row * inputs + o, mask=here, other=0) > 0.5
+                        met = tl.load(winner + row * count + o, mask=here, other=-1) >= 0
+                        counts = here & met & (label == (truth > 0))
+                        given = tl.load(slope + row * count + o, mask=counts, other=0.0)
+                        given = given * tl.load(above + row)
+                    else:
+                        given = tl.load(above + row * count + o, mask=here, other=0.0)
+                    tl.store(se + edges + o, given, mask=here)
+                tl.debug_barrier()
+                run_nodes_backward(
+                    ve, re, se, ge, gradients, ptr, child, own, tiles, use_ptr, uses, use_row,
+                    use_tiles, stages, nodes, edges, count, S, 0, 0, 0, T, True, True, False, NB,
+                )  # fmt: skip
+                for base in range(0, inputs, BLOCK):
+                    i = base + tl.arange(0, BLOCK)
+                    here = i < inputs
+                    found = tl.load(gradients + i, mask=here, other=0.0)
+                    if LOSS:
+                        label = tl.load(y + row * inputs + i, mask=here, other=0) > 0.5
+                        unmet = here & (tl.load(winner + row * count + i, mask=here, other=0) < 0)
+                        own_slope = tl.load(slope + row * count + i, mask=unmet, other=0.0)
+                        found += own_slope * tl.load(above + row)
+                        here = here & (label == (truth > 0))
+                    tl.store(grad + row * inputs + i, found, mask=here)
+                tl.debug_barrier()
+
+
+# ---- The min/max closure of a batch
 
 
 def run(
-    arrays: Sequence[Tensor], semiring: Semiring, x: Tensor, *, keep: bool, cuts: Sequence[int]
+    arrays: Sequence[Tensor], sizes: Sequence[int], semiring: Semiring, x: Tensor, *, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the outputs (B, O), and the nodes and their ranks for `back`.
+    """Return the outputs (B, O), and for `back` the nodes, and ranks or the steps of cycles.
 
     Args:
-        arrays: those of a circuit, on the device.
+        arrays: those of a `Schedule`, on the device.
+        sizes: what `schedule` gives with it.
         semiring: minima and maxima, hard or smooth.
-        x: the inputs (B, I), in float32 or float64.
+        x: the inputs (B, I), in float32 or float64. An example with a NaN has outputs of NaN.
         keep: whether a gradient will be asked for.
-        cuts: the first node, the one after the last and the first edge of each stage of negations.
     """
-    ptr, child, own, *_, outputs = arrays
+    c = Schedule(*arrays)
+    rows, stages, _, states, sums, cycles = sizes
     batch, inputs = x.shape
-    nodes, hard = len(ptr) - 1, semiring.temperature == 0
-    v = x.new_empty(nodes, batch)
-    v[:inputs] = x.T
-    rank = x.new_zeros(nodes if hard and keep else 0, batch)
-    signs, T = _signs(arrays, x.dtype, inputs), x.new_tensor([semiring.temperature])
-    for start, stop, edge in _spans(cuts, inputs, nodes) if batch else ():
-        if edge >= 0:
-            given = v[child[edge : edge + stop - start].long()]
-            other, half = semiring.one - given, semiring.one / 2
-            both = (given <= half) & (other <= half)  # one of them has to be above one half
-            v[start:stop] = torch.where(both, other + semiring.step(x.dtype), other)
-            continue
-        close_nodes[(-(-batch // _BLOCK),)](
-            v, rank, ptr, child, own, signs, start, stop, batch, T, HARD=hard,
-            RANKED=hard and keep, BLOCK=_BLOCK, num_warps=2,
+    nodes, hard = len(c.ptr) - 1, semiring.temperature == 0
+    width = nodes if hard else cycles * (1 + states * sums)
+    v = x.new_empty(batch, nodes + sums)
+    extra = x.new_empty(batch if keep else 0, width)
+    out = x.new_empty(batch, len(c.outputs))
+    if batch:
+        close_examples[(batch,)](
+            x.contiguous(), v, extra, out, c.ptr, c.child, c.own, c.first_rank, c.tiles, c.stages,
+            c.outputs, inputs, nodes, len(c.outputs), stages, states, sums, cycles, width,
+            _bits(semiring), HARD=hard, KEEP=keep, ODDS=semiring.one == 0, CYCLIC=cycles > 0,
+            NB=rows, num_warps=rows // 32,
         )  # fmt: skip
-    out = x.new_zeros(batch, len(outputs))
-    if nodes:
-        out = v.index_select(0, outputs.clamp(min=0).long()).T.contiguous()
-    constant = torch.where(outputs == FALSE, semiring.false, semiring.true).to(out.dtype)
-    out = torch.where(outputs < 0, constant, out)
-    empty = v.new_empty(0, nodes, batch), v.new_empty(0, 0, batch)
-    return out, *((v[None], rank[None]) if keep else empty)
+    return (out, v, extra) if keep else (out, v[:0], extra)
 
 
 def back(
     arrays: Sequence[Tensor],
+    sizes: Sequence[int],
     semiring: Semiring,
     kept: Tensor,
     extra: Tensor,
     grad: Tensor,
     inputs: int,
-    *,
-    cuts: Sequence[int],
 ) -> Tensor:
     """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
-    ptr, child, own, *_, outputs = arrays
-    batch, nodes = len(grad), len(ptr) - 1
-    g = grad.new_zeros(nodes, batch)
-    if nodes:  # index_put sums in a fixed order, index_add does not
-        arriving = torch.where(outputs[:, None] >= 0, grad.T, 0)
-        g.index_put_((outputs.clamp(min=0).long(),), arriving, accumulate=True)
-    signs, T = _signs(arrays, grad.dtype, inputs), grad.new_tensor([semiring.temperature])
-    for start, stop, edge in reversed(list(_spans(cuts, inputs, nodes))) if batch else ():
-        if edge >= 0:
-            below = child[edge : edge + stop - start].long()
-            g.index_put_((below,), -g[start:stop], accumulate=True)
-            continue
-        close_nodes_backward[(-(-batch // _BLOCK),)](
-            kept[0], extra[0], g, ptr, child, own, signs, start, stop, batch, T,
-            HARD=semiring.temperature == 0, BLOCK=_BLOCK, num_warps=2,
+    c = Schedule(*arrays)
+    rows, stages, edges, states, sums, cycles = sizes
+    batch, count = grad.shape
+    nodes, hard = len(c.ptr) - 1, semiring.temperature == 0
+    found = grad.new_empty(batch, inputs)
+    if cycles and not hard:  # nodes on a cycle are written to on the way
+        kept = kept.clone()
+    if batch:
+        close_examples_backward[(batch,)](
+            kept, extra, grad.new_empty(batch, edges + count), grad.new_empty(batch, nodes),
+            grad.contiguous(), found, c.ptr, c.child, c.own, c.tiles, c.use_ptr, c.uses, c.use_row,
+            c.use_tiles, c.stages, inputs, nodes, edges, count, stages, states, sums, cycles,
+            extra.shape[1], _bits(semiring), HARD=hard, ODDS=semiring.one == 0, CYCLIC=cycles > 0,
+            NB=rows, num_warps=rows // 32,
         )  # fmt: skip
-    return g[:inputs].T.contiguous()
+    return found
 
 
-def _signs(arrays: Sequence[Tensor], dtype: torch.dtype, inputs: int) -> Tensor:
-    """Return −1 for each minimum, 1 for each other node. (N,)."""
-    ptr, _, _, stage_ptr, stage_kind, *_ = arrays
-    signs = torch.where(stage_kind == PRODUCTS, -1.0, 1.0).to(dtype)
-    count = len(ptr) - 1 - inputs
-    later = torch.repeat_interleave(signs, stage_ptr.diff(), output_size=count)
-    return torch.cat([signs.new_ones(inputs), later])
+#: The most programs that look for examples with ties; each has its own working memory.
+_PROGRAMS = 32
+
+
+def pick(
+    lists: Sequence[Tensor], rows: int, x: Tensor, y: Tensor | None, *, keep: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the maxima of lists of inputs (B, O); winners, ties and slopes for `unpick`.
+
+    Args:
+        lists: those of `InputLists`, on the device.
+        rows: those of a tile.
+        x: the inputs (B, I), in float32 or float64.
+        y: labels of the inputs and outputs, for the cross-entropy of each output instead.
+        keep: whether a gradient will be asked for.
+    """
+    c = InputLists(*lists)
+    (batch, inputs), count = x.shape, len(c.row)
+    out = x.new_empty(batch, count)
+    kept = batch if keep else 0
+    winner = out.new_empty(kept, count, dtype=torch.int32)
+    tied = out.new_zeros(kept, dtype=torch.int32)
+    slope = out.new_empty(kept if y is not None else 0, count)
+    if batch and count:
+        pick_inputs[(batch, len(c.tiles))](
+            x, x if y is None else y, out, slope, winner, tied, c.ptr, c.child, c.row, c.tiles,
+            inputs, count, KEEP=keep, LOSS=y is not None, NB=rows, num_warps=rows // 32,
+        )  # fmt: skip
+    return out, winner, tied, slope
+
+
+def unpick(
+    lists: Sequence[Tensor],
+    tile: int,
+    arrays: Sequence[Tensor],
+    sizes: Sequence[int],
+    x: Tensor,
+    y: Tensor | None,
+    kept: Sequence[Tensor],
+    above: Tensor,
+) -> Tensor:
+    """Return the gradient of the inputs (B, I) of `pick`.
+
+    Args:
+        lists: those of `InputLists`, on the device.
+        tile: its rows.
+        arrays: those of a `Schedule`, for examples with ties.
+        sizes: what `schedule` gives with it.
+        x: the inputs.
+        y: the labels, for a loss.
+        kept: what `pick` gives after the outputs.
+        above: the gradient of the outputs (B, O), or of the sum of the losses (B,).
+    """
+    lists_, c = InputLists(*lists), Schedule(*arrays)
+    rows, stages, edges, *_ = sizes
+    winner, tied, slope = kept
+    (batch, inputs), count, nodes = x.shape, len(lists_.row), len(c.ptr) - 1
+    grad, above = torch.empty_like(x), above.contiguous()
+    if not batch:
+        return grad
+    collect_gradients[(batch, len(lists_.use_tiles))](
+        above, slope, winner, tied, grad, lists_.use_ptr, lists_.uses, lists_.use_row,
+        lists_.use_tiles, inputs, count, LOSS=y is not None, NB=tile, num_warps=tile // 32,
+    )  # fmt: skip
+    programs = min(batch, _PROGRAMS)
+    work = x.new_empty(programs, 3 * nodes + 2 * inputs + edges + count)
+    close_tied[(programs,)](
+        x, x if y is None else y, above, slope, winner, tied, grad, work, c.ptr, c.child, c.own,
+        c.first_rank, c.tiles, c.use_ptr, c.uses, c.use_row, c.use_tiles, c.stages, c.outputs, batch,
+        inputs, nodes, edges, count, stages, LOSS=y is not None, NB=rows, num_warps=rows // 32,
+    )  # fmt: skip
+    return grad
+
+
+def _bits(semiring: Semiring) -> int:
+    """Return the temperature as the bits of a float64: a number among arguments is a float32."""
+    return int(np.float64(semiring.temperature or 1.0).view(np.int64))
 
 
 # ---- A sum-product pass as Triton kernels: one program runs all nodes of one example
@@ -231,7 +803,6 @@ def _signs(arrays: Sequence[Tensor], dtype: torch.dtype, inputs: int) -> Tensor:
 
 READ_LOG = tl.constexpr(LOG)
 LARGE = tl.constexpr(1e300)
-TINY = tl.constexpr(2.2250738585072014e-308)
 
 
 @triton.jit

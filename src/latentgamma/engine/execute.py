@@ -7,6 +7,7 @@ inputs. A derivative of a gradient, and the transforms of `torch.func`, are left
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -19,8 +20,11 @@ from torch import Tensor, nn
 from latentgamma.engine import reference
 from latentgamma.engine.circuit import NOT, Circuit
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH, Semiring
+from latentgamma.engine.schedule import input_lists
 from latentgamma.engine.tensors import are_plain, has_triton, kept_with_owner
 
+#: Whether Triton interprets its kernels on tensors of the CPU, to test them without a GPU.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Compiled code where there is some, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
 
@@ -43,14 +47,31 @@ def _has_kernel(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> bool:
     """Return whether compiled code can run: not under torch.func or in forward mode."""
     if semiring.name == "log" or not are_plain(inputs) or kernels_on(inputs.device.type) is None:
         return False
-    if semiring.name == "real" or inputs.is_cuda:
-        return not circuit.cycles and not (semiring.name == "real" and inputs.is_cuda)
+    if semiring.name == "real":
+        return not circuit.cycles and not on_triton(inputs)
     return True
 
 
+def on_triton(x: Tensor) -> bool:
+    """Return whether a kernel for CUDA devices runs, also in Triton's interpreter on the CPU."""
+    return x.is_cuda or _INTERPRETED
+
+
 @kept_with_owner
-def _arrays_on(circuit: Circuit, device: torch.device) -> Sequence[Tensor]:
-    return tuple(torch.from_numpy(array).to(device) for array in circuit.arrays)
+def schedule_on(circuit: Circuit, device: torch.device) -> tuple[Sequence[Tensor], Sequence[int]]:
+    """Return the arrays of a circuit and the sizes of its launches on a GPU."""
+    arrays, sizes = circuit.schedule
+    return [torch.from_numpy(array).to(device) for array in arrays], sizes
+
+
+@kept_with_owner
+def lists_on(circuit: Circuit, device: torch.device) -> tuple[Sequence[Tensor], int] | None:
+    """Return the inputs of each output, where a GPU reads these rather than the circuit."""
+    found = input_lists(circuit)
+    if found is None:
+        return None
+    arrays, rows = found
+    return [torch.from_numpy(array).to(device) for array in arrays], rows
 
 
 def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = False) -> Tensor:
@@ -64,31 +85,38 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = F
     """
     if plain or not _has_kernel(circuit, semiring, inputs):
         return reference.run(circuit, semiring, inputs)
+    found: Tensor
     if torch.is_grad_enabled() and inputs.requires_grad:
-        found: Tensor = _Compiled.apply(circuit, semiring, inputs)  # type: ignore[no-untyped-call]
-        return found
-    return _run_kernel(circuit, semiring, inputs, keep=False)[0]
+        found = _Compiled.apply(circuit, semiring, inputs)  # type: ignore[no-untyped-call]
+    else:
+        found, *_ = _run_kernel(circuit, semiring, inputs, keep=False)
+    return found
 
 
 def _run_kernel(
     circuit: Circuit, semiring: Semiring, inputs: Tensor, *, keep: bool
-) -> tuple[Tensor, Any, Any]:
-    if inputs.is_cuda:
-        arrays = _arrays_on(circuit, inputs.device)
-        found: tuple[Tensor, Tensor, Tensor] = kernels_on("cuda").run(
-            arrays, semiring, inputs, keep=keep, cuts=circuit.cuts
-        )
-        return found
+) -> tuple[Any, ...]:
+    if on_triton(inputs):
+        cuda, lists = kernels_on("cuda"), lists_on(circuit, inputs.device)
+        if lists is not None and semiring.name == "hard":
+            return cuda.pick(*lists, inputs.contiguous(), None, keep=keep)  # type: ignore[no-any-return]
+        schedule = schedule_on(circuit, inputs.device)
+        return cuda.run(*schedule, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
     out, *kept = kernels_on("cpu").run(circuit.prepared, semiring, _array(inputs), keep=keep)
     return torch.from_numpy(out), *kept
 
 
-def _back_kernel(circuit: Circuit, semiring: Semiring, kept: Sequence[Any], grad: Tensor) -> Tensor:
-    if grad.is_cuda:
-        arrays = _arrays_on(circuit, grad.device)
-        found: Tensor = kernels_on("cuda").back(
-            arrays, semiring, *kept, grad, circuit.inputs, cuts=circuit.cuts
-        )
+def _back_kernel(
+    circuit: Circuit, semiring: Semiring, inputs: Tensor, kept: Sequence[Any], grad: Tensor
+) -> Tensor:
+    if on_triton(grad):
+        cuda, lists = kernels_on("cuda"), lists_on(circuit, grad.device)
+        schedule = schedule_on(circuit, grad.device)
+        found: Tensor
+        if lists is not None and semiring.name == "hard":
+            found = cuda.unpick(*lists, *schedule, inputs.contiguous(), None, kept, grad)
+        else:
+            found = cuda.back(*schedule, semiring, *kept, grad, circuit.inputs)
         return found
     slope = kernels_on("cpu").back(circuit.prepared, semiring, *kept, _array(grad), circuit.inputs)
     return torch.from_numpy(slope)
@@ -102,6 +130,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
+        out: Tensor
         out, *ctx.kept = _run_kernel(circuit, semiring, inputs, keep=True)
         ctx.circuit, ctx.semiring = circuit, semiring
         ctx.save_for_backward(inputs)
@@ -109,10 +138,10 @@ class _Compiled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
-            (x,) = ctx.saved_tensors
             return None, None, _plain_gradient(ctx.circuit, ctx.semiring, x, grad)
-        return None, None, _back_kernel(ctx.circuit, ctx.semiring, ctx.kept, grad)
+        return None, None, _back_kernel(ctx.circuit, ctx.semiring, x, ctx.kept, grad)
 
 
 def _plain_gradient(circuit: Circuit, semiring: Semiring, x: Tensor, grad: Tensor) -> Tensor | None:
@@ -150,11 +179,13 @@ class MinMax(nn.Module):
         super().__init__()
         self.circuit = circuit
         self.kernel = kernel
-        self._cycles, self._cuts = circuit.cycles, circuit.cuts
+        self._cycles, self._sizes = circuit.cycles, circuit.schedule[1]
         self._has_negation = bool((circuit.kind == NOT).any())
-        self._count = len(circuit.arrays)
-        for n, array in enumerate(circuit.arrays):
-            self.register_buffer(f"array_{n}", torch.from_numpy(array.copy()), persistent=False)
+        for device, arrays in (("cpu", circuit.arrays), ("cuda", circuit.schedule[0])):
+            for n, array in enumerate(arrays):
+                put = torch.from_numpy(array.copy())
+                self.register_buffer(f"{device}_{n}", put, persistent=False)
+        self._count = {"cpu": len(circuit.arrays), "cuda": len(circuit.schedule[0])}
 
     def forward(
         self,
@@ -181,13 +212,12 @@ class MinMax(nn.Module):
             hard = float(temperature) == 0
         semiring = (GODEL if values else GODEL_ODDS) if hard else SMOOTH
         wide = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
-        # A compiler could not follow plain torch.
-        known = not self._cycles or inputs.device.type == "cpu"
-        if torch.compiler.is_compiling() and inputs.device.type in ("cpu", "cuda") and known:
-            arrays = [getattr(self, f"array_{n}") for n in range(self._count)]
+        device = inputs.device.type
+        if torch.compiler.is_compiling() and device in self._count:  # it cannot follow plain torch
+            arrays = [getattr(self, f"{device}_{n}") for n in range(self._count[device])]
             T = torch.as_tensor(temperature, dtype=torch.float64)
             keep = torch.is_grad_enabled() and inputs.requires_grad
-            out: Tensor = minmax(wide, arrays, T, hard, values, keep, self._cycles, self._cuts)[0]
+            out: Tensor = minmax(wide, arrays, T, hard, values, keep, self._cycles, self._sizes)[0]
         else:
             if not hard:
                 semiring = replace(semiring, temperature=float(temperature))
@@ -225,13 +255,13 @@ def minmax(
     values: bool,
     keep: bool,
     cycles: int,
-    cuts: Sequence[int],
+    sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
     semiring = _semiring(temperature, hard, values)
     kernels = kernels_on(inputs.device.type)
     if inputs.is_cuda:
-        return kernels.run(arrays, semiring, inputs, keep=keep, cuts=cuts)  # type: ignore[no-any-return]
+        return kernels.run(arrays, sizes, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
     circuit = kernels.prepare([array.numpy() for array in arrays])
     out, kept, extra = kernels.run(circuit, semiring, _array(inputs), keep=keep)
     return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
@@ -246,17 +276,18 @@ def _(
     values: bool,
     keep: bool,
     cycles: int,
-    cuts: Sequence[int],
+    sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, nodes = inputs.shape[0], arrays[0].shape[0] - 1
-    tiles, tile = kernels_on(inputs.device.type).tiles(batch)
+    out = inputs.new_empty(batch, arrays[-1].shape[0])
+    if inputs.is_cuda:
+        *_, states, sums, cycles = sizes
+        kept, extra = batch if keep else 0, cycles * (1 + states * sums)
+        return out, out.new_empty(kept, nodes + sums), out.new_empty(kept, nodes if hard else extra)
+    tiles, tile = kernels_on("cpu").tiles(batch)
     tiles = tiles if keep else 0
     more = (nodes if keep else 0) if hard else cycles
-    return (
-        inputs.new_empty(batch, arrays[-1].shape[0]),
-        inputs.new_empty(tiles, nodes, tile),
-        inputs.new_empty(tiles, more, tile),
-    )
+    return out, inputs.new_empty(tiles, nodes, tile), inputs.new_empty(tiles, more, tile)
 
 
 @torch.library.custom_op("latentgamma::minmax_backward", mutates_args=())
@@ -268,13 +299,13 @@ def minmax_backward(
     kept: Tensor,
     extra: Tensor,
     inputs: int,
-    cuts: Sequence[int],
+    sizes: Sequence[int],
 ) -> Tensor:
     """Return the gradient of the inputs."""
     semiring = _semiring(temperature, hard, values=False)
     kernels = kernels_on(grad.device.type)
     if grad.is_cuda:
-        return kernels.back(arrays, semiring, kept, extra, grad, inputs, cuts=cuts)  # type: ignore[no-any-return]
+        return kernels.back(arrays, sizes, semiring, kept, extra, grad, inputs)  # type: ignore[no-any-return]
     circuit = kernels.prepare([array.numpy() for array in arrays])
     given = (kept.numpy(), extra.numpy(), _array(grad))
     return torch.from_numpy(kernels.back(circuit, semiring, *given, inputs))
@@ -289,23 +320,22 @@ def _(
     kept: Tensor,
     extra: Tensor,
     inputs: int,
-    cuts: Sequence[int],
+    sizes: Sequence[int],
 ) -> Tensor:
     return grad.new_empty(grad.shape[0], inputs)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, arrays, temperature, ctx.hard, _, _, _, ctx.cuts = inputs
+    x, arrays, temperature, ctx.hard, _, _, _, ctx.sizes = inputs
     ctx.save_for_backward(x, temperature, output[1], output[2], *arrays)
 
 
 def _backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
     x, temperature, kept, extra, *arrays = ctx.saved_tensors
     slope = minmax_backward(
-        grad.contiguous(), arrays, temperature, ctx.hard, kept, extra, x.shape[1], ctx.cuts
+        grad.contiguous(), arrays, temperature, ctx.hard, kept, extra, x.shape[1], ctx.sizes
     )
-    # torch takes an empty list for one of tensors.
-    return slope, [None] * len(arrays), None, None, None, None, None, None if ctx.cuts else []
+    return slope, [None] * len(arrays), None, None, None, None, None, None
 
 
 minmax.register_autograd(_backward, setup_context=_keep_for_backward)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from latentgamma.engine.circuit import Circuit, Integers
 from latentgamma.engine.exactness import SumProduct
-from latentgamma.engine.execute import kernels_on
-from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, has_triton
+from latentgamma.engine.execute import kernels_on, lists_on, on_triton, schedule_on
+from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, are_plain, has_triton
 
 # The softmax or sigmoid of the inputs, the pass, and the logarithm of the outputs are compiled code
 # on tiles of examples. Everything else (other devices, infinite scores, probabilities so small that
@@ -256,6 +256,39 @@ class _Fused(torch.autograd.Function):
             found = [part.reshape(t.shape) for part, t in zip(parts, wanted, strict=True)]
         slopes = iter(found)
         return None, None, None, *(next(slopes) if need else None for need in needed)
+
+
+def label_loss(
+    circuit: Circuit, odds: Tensor, labels: Tensor, again: Callable[[Sequence[Tensor]], Tensor]
+) -> Tensor | None:
+    """Return the max-constraint loss of each example (B,), or None where plain torch computes it.
+
+    Args:
+        circuit: from the log-odds of the labels to their scores, hard.
+        odds: (B, labels).
+        labels: 0 and 1, (B, labels).
+        again: computes the same from the log-odds in a way that can be differentiated twice.
+    """
+    if torch.compiler.is_compiling() or not on_triton(odds) or not are_plain(odds):
+        return None
+    lists = lists_on(circuit, odds.device)
+    if not has_triton() or lists is None or circuit.inputs != len(circuit.outputs):
+        return None
+    kernels = kernels_on("cuda")
+    wide = odds.dtype if odds.dtype == torch.float64 else torch.float32
+    x, y = odds.detach().to(wide).contiguous(), labels.contiguous()
+    y = y.view(torch.uint8) if y.dtype == torch.bool else y
+    learn = torch.is_grad_enabled() and odds.requires_grad
+    each, *kept = kernels.pick(*lists, x, y, keep=learn)
+    total: Tensor = each.sum(1)
+    if not learn:
+        return total
+
+    def gradients(above: Tensor) -> list[Tensor]:
+        schedule = schedule_on(circuit, x.device)
+        return [kernels.unpick(*lists, *schedule, x, y, kept, above).to(odds.dtype)]
+
+    return differentiable(total, gradients, again, [odds])
 
 
 def constant_outputs(outputs: np.ndarray, kind: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

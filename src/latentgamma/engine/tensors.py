@@ -223,9 +223,13 @@ def probability(odds: Tensor) -> Tensor:
     return torch.where(odds > 0, 1 - torch.sigmoid(-odds), torch.sigmoid(odds))
 
 
+#: The largest log-odds in a loss; beyond all that a network gives.
+HELD = 1e6
+
+
 def finite_log_odds(values: Tensor) -> Tensor:
     """Return log-odds that are infinite as large finite ones, so that differences of them exist."""
-    held: Tensor = _FiniteClamp.apply(values, min(1e6, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
+    held: Tensor = _FiniteClamp.apply(values, min(HELD, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
     return held
 
 

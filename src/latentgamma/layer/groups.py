@@ -258,8 +258,11 @@ def flat_values(
 
 
 def check_values(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
-    """Raise a StateError if values are NaN, outside [0, 1], or no distribution."""
-    if not tensor.numel() or not values_can_be_read(tensor):
+    """Raise a StateError if values are NaN, outside [0, 1], or no distribution.
+
+    Log-odds on a GPU are not looked at, for which one would have to wait: NaN leads to NaN.
+    """
+    if not tensor.numel() or not values_can_be_read(tensor) or (from_logits and tensor.is_cuda):
         return
     low, high = (float(end) for end in torch.aminmax(tensor.detach()))
     if math.isnan(low) or math.isnan(high):

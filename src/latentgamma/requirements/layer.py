@@ -17,7 +17,8 @@ from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
 from latentgamma.engine.diagram import compile_diagram, describe
 from latentgamma.engine.diagram_torch import DiagramPasses
-from latentgamma.engine.tensors import finite_log_odds, values_can_be_read
+from latentgamma.engine.fused import label_loss
+from latentgamma.engine.tensors import HELD, finite_log_odds, values_can_be_read
 from latentgamma.errors import ArgumentError, ProgramError, StateError
 from latentgamma.layer.semantics import GodelSemantics
 from latentgamma.program.program import Program
@@ -41,8 +42,6 @@ _LOSSES = {
     "exact": ("conditional", "semantic", "scores", "bce"),
     "strata": ("scores", "bce"),
 }
-#: Log-odds of what is taken as certain in a loss; beyond all that a network gives.
-_CERTAIN = 1e6
 
 
 @final
@@ -112,7 +111,8 @@ class RequirementsLayer(nn.Module):
             Log-odds, of the same shape and dtype.
 
         Raises:
-            StateError: if the shape is wrong, or there is a NaN.
+            StateError: if the shape is wrong, or there is a NaN; on a GPU, for which that would mean
+                to wait, scores that depend on a NaN are NaN.
         """
         rows = self._rows(logits)
         if self.closure is not None:
@@ -121,6 +121,8 @@ class RequirementsLayer(nn.Module):
             assert self.passes is not None
             given = self._taken(rows)
             scores = self.passes.marginals(given) if self.training else self.passes.best(given)[0]
+            if rows.is_cuda:  # where a NaN could not be refused
+                scores = scores.masked_fill(given.isnan().any(1, keepdim=True), torch.nan)
             out = self._put_back(rows, scores)
         return out.reshape(logits.shape)
 
@@ -161,7 +163,7 @@ class RequirementsLayer(nn.Module):
         """
         if most_likely and self.passes is None:
             self._require_hierarchy()
-        rows = self._rows(logits.detach() if isinstance(logits, Tensor) else logits)
+        rows = self._rows(logits.detach() if isinstance(logits, Tensor) else logits, wait=True)
         if thresholds is not None:
             limit = torch.as_tensor(thresholds, dtype=rows.dtype, device=rows.device)
             if limit.ndim > 1 or limit.numel() not in (1, len(self.labels)):
@@ -169,7 +171,7 @@ class RequirementsLayer(nn.Module):
                     f"thresholds are one number, or one for each of the "
                     f"{quantity(len(self.labels), 'label')}, not of shape {tuple(limit.shape)}"
                 )
-            rows = self._rows(rows - limit)
+            rows = self._rows(rows - limit, wait=True)
         with torch.no_grad():
             if self.closure is not None:
                 if most_likely:
@@ -196,7 +198,8 @@ class RequirementsLayer(nn.Module):
         """Return which labels the requirements change. (…, labels) -> Boolean (…, labels)."""
         return self.decide(logits) != (logits > 0)
 
-    def _rows(self, logits: Tensor) -> Tensor:
+    def _rows(self, logits: Tensor, *, wait: bool = False) -> Tensor:
+        """Return (B, labels); NaN is refused, on a GPU only where it is right to wait for it."""
         L = len(self.labels)
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             raise StateError(
@@ -208,7 +211,8 @@ class RequirementsLayer(nn.Module):
                 f"logits have one column for each of {quantity(L, 'label')}, but their shape is "
                 f"{tuple(logits.shape)}"
             )
-        if values_can_be_read(logits) and bool(torch.isnan(logits).any()):
+        seen = values_can_be_read(logits) and (wait or not logits.is_cuda)
+        if seen and bool(torch.isnan(logits).any()):
             raise StateError("logits have a NaN, of which no label can be decided")
         return logits.reshape(-1, L)
 
@@ -294,19 +298,23 @@ class RequirementsLayer(nn.Module):
         if kind == "conditional" and values_can_be_read(true):
             self._require_allowed(true)
         if kind == "max-constraint":
+            found = self._fused_loss(rows, true)
+            if found is not None:
+                return self._reduced(found, logits, reduction)
             scores = self._credited(rows, true > 0.5)
         elif kind == "scores":
             scores = self._training_scores(rows)
         else:
             scores = rows
         scores = finite_log_odds(scores)
-        each = functional.binary_cross_entropy_with_logits(
-            scores, true.to(scores.dtype), reduction="none"
-        ).sum(1)
+        each = _cross_entropy(scores, true)
         if kind in ("conditional", "semantic"):
             assert self.passes is not None
             log_p = self.passes.log_partition(self._taken(scores))
             each = each + (log_p if kind == "conditional" else -weight * log_p)
+        return self._reduced(each, logits, reduction)
+
+    def _reduced(self, each: Tensor, logits: Tensor, reduction: str) -> Tensor:
         if reduction == "none":
             return each.reshape(logits.shape[:-1])
         return each.sum() if reduction == "sum" else each.mean() / max(1, len(self.labels))
@@ -317,21 +325,31 @@ class RequirementsLayer(nn.Module):
         assert self.passes is not None
         return self._put_back(rows, self.passes.marginals(self._taken(rows)))
 
+    def _fused_loss(self, rows: Tensor, y: Tensor) -> Tensor | None:
+        """Return the max-constraint loss of a hierarchy in one pass, on a GPU."""
+        if self._loss_closure is not None or self.temperature or self.closure is None:
+            return None
+
+        def again(tensors: Sequence[Tensor]) -> Tensor:
+            return _cross_entropy(finite_log_odds(self._credited(tensors[0], y > 0.5)), y)
+
+        return label_loss(self.closure.circuit, rows, y, again)
+
     def _credited(self, rows: Tensor, true: Tensor) -> Tensor:
         """Return the scores of true labels from true ones, and those of false labels from false."""
         assert self.closure is not None
         rows = finite_log_odds(rows)
         # Twice the batch in one call: first for the true labels, then for the false ones.
-        given = torch.cat([rows.masked_fill(~true, -_CERTAIN), rows.masked_fill(true, _CERTAIN)])
+        given = torch.cat([rows.masked_fill(~true, -HELD), rows.masked_fill(true, HELD)])
         closure = self._loss_closure or self.closure
         if closure is not self.closure:
             other = -self._closed(self.closure, rows, hard=False)
-            others = [other.masked_fill(true, -_CERTAIN), other.masked_fill(~true, _CERTAIN)]
+            others = [other.masked_fill(true, -HELD), other.masked_fill(~true, HELD)]
             given = torch.cat([given, torch.cat(others)], 1)
         of_true, of_false = self._closed(closure, given, hard=False).chunk(2)
         scores = torch.where(true, of_true, of_false)
         # Labels that break a requirement leave nothing to charge: their own log-odds count.
-        return torch.where(scores.abs() >= _CERTAIN, rows, scores)
+        return torch.where(scores.abs() >= HELD, rows, scores)
 
     # ---- What it does, and proofs of it
 
@@ -416,6 +434,11 @@ class RequirementsLayer(nn.Module):
     def extra_repr(self) -> str:
         """Return the line that `print(layer)` shows."""
         return f"{self.requirements!r}, method={self.method!r}"
+
+
+def _cross_entropy(scores: Tensor, y: Tensor) -> Tensor:
+    each = functional.binary_cross_entropy_with_logits(scores, y.to(scores.dtype), reduction="none")
+    return each.sum(1)
 
 
 def _closure(program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> GodelSemantics:
