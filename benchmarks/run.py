@@ -33,6 +33,11 @@ BENCHMARKS = {
     "learn": ("learn", "rows", "rules from observations"),
     "peers": ("peers", "rows", "the same two jobs for us, plain code and other engines"),
     "train": ("train", "rows", "training a network through rules: ways, tasks and seeds"),
+    "nesy": (
+        "nesy",
+        "rows",
+        "perception and rules: networks trained through rules on labels alone",
+    ),
     "mnist": ("mnist", "rows", "MNIST read through sums, on a GPU"),
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
     "probability_gpu": ("probability", "cuda_rows", "additions beside KLay on a CUDA device"),

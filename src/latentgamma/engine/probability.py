@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from latentgamma.engine.chain import Chain, find_chain
 from latentgamma.engine.circuit import UNKNOWN, Circuit
 from latentgamma.engine.exactness import (
     RelevantRules,
@@ -498,7 +499,8 @@ def _derives(program: Program, chosen: frozenset[int], true: Sequence[int], atom
 
 
 # ---- The cheapest method for every output, exact methods first
-# 1. One sum-product pass, where `exactness.py` proves it exact.
+# 1. One sum-product pass, where `exactness.py` proves it exact; as a tree, where the rules are a
+#    long chain (`chain.py`).
 # 2. A table of all worlds of the variables that the output depends on, within a budget.
 # 3. Sampled worlds: unbiased, with a standard error.
 
@@ -515,7 +517,8 @@ class ProbabilityMethods:
     variables: Variables
     outputs: tuple[int, ...]
     true: tuple[int, ...]
-    sum_product: SumProduct
+    chain: Chain | None  # all outputs are at its end
+    make_pass: Callable[[], SumProduct]
     passed: tuple[int, ...]
     tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
     sampled: tuple[int, ...]
@@ -524,6 +527,11 @@ class ProbabilityMethods:
     certain: Mask  # (M,) atoms true in every world
     impossible: frozenset[int]  # outputs true in none
     inputs_used: frozenset[int]  # input atoms that some output depends on
+
+    @cached_property
+    def sum_product(self) -> SumProduct:
+        """The pass; where there is a chain, it is made when a probability needs the log domain."""
+        return self.make_pass()
 
     @property
     def circuit(self) -> Circuit:
@@ -536,6 +544,8 @@ class ProbabilityMethods:
         return not self.sampled
 
     def __str__(self) -> str:
+        if self.chain is not None:
+            return f"{_outputs(len(self.outputs))}: {self.chain}"
         lines = []
         if self.passed:
             lines.append(
@@ -571,6 +581,11 @@ class ProbabilityMethods:
             generator: The source of randomness for them.
             complements: One minus the inputs, where it is known to more digits.
         """
+        if self.chain is not None:
+            rest = 1 - inputs.double() if complements is None else complements
+            tiny = torch.finfo(torch.float64).tiny
+            logs, none = (part.clamp(min=tiny).log() for part in (inputs.double(), rest.double()))
+            return self._along_chain(self.chain, logs, none).exp()
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed:
             given = _pass_inputs(self.sum_product, inputs, complements)
@@ -654,6 +669,8 @@ class ProbabilityMethods:
         logs = log_inputs.double()
         if log_complements is None:
             log_complements = log_complement(logs)
+        if self.chain is not None:
+            return self._along_chain(self.chain, logs, log_complements.double())
         if log_inputs.is_cuda and not self.tables and not self.sampled:
             return run(self.circuit, LOG, _pass_inputs(self.sum_product, logs, log_complements))
         linear = self.probabilities(
@@ -682,6 +699,17 @@ class ProbabilityMethods:
             parts.append((rest, logs[:, rest]))
         return torch.where(small, _in_order(parts), logs)
 
+    def _along_chain(self, chain: Chain, logs: Tensor, log_complements: Tensor) -> Tensor:
+        """Return the log-probabilities along a chain; what may be rounding, by the pass."""
+        found, doubtful = chain.log_probabilities(logs, log_complements)
+        capturing = logs.is_cuda and torch.cuda.is_current_stream_capturing()
+        if capturing or not bool(doubtful.any()):  # a graph cannot be told to compute more
+            return found
+        rows = doubtful.any(1).nonzero()[:, 0]
+        given = _pass_inputs(self.sum_product, logs[rows], log_complements[rows])
+        again = run(self.circuit, LOG, given)
+        return found.index_copy(0, rows, torch.where(doubtful[rows], again, found[rows]))
+
     def log_odds(
         self,
         logs: Tensor,
@@ -696,6 +724,8 @@ class ProbabilityMethods:
             log_complements: The logarithm of one minus their probabilities.
         """
         odds = log_odds_of_log(logs)
+        if self.chain is not None:
+            return odds
         likely = logs.detach() > math.log1p(-LEAST_COMPLEMENT)
         if not logs.is_cuda and not bool(likely.any()):  # on a device that would be waited for
             return odds
@@ -796,6 +826,32 @@ def choose_methods(
         ModelError: The method that was asked for is not exact here, or goes over the budget.
     """
     atoms = list(outputs)
+    chain = find_chain(program, variables, atoms, true) if method == "auto" else None
+    if chain is not None:
+
+        def make_pass() -> SumProduct:
+            rules = relevant_rules(program, variables, atoms, true)
+            return sum_product(program, variables, rules, atoms)[0]
+
+        inputs = [
+            (*((fact,) for fact in variables.facts), *variables.groups)[v] for v in chain.variables
+        ]
+        return ProbabilityMethods(
+            program,
+            variables,
+            tuple(atoms),
+            tuple(true),
+            chain,
+            make_pass,
+            tuple(range(len(atoms))),
+            (),
+            (),
+            budget,
+            {},
+            np.zeros(program.M, np.bool_),
+            frozenset(),
+            frozenset(atom for some in inputs for atom in some),
+        )
     rules = relevant_rules(program, variables, atoms, true)
     passing, reasons = sum_product(program, variables, rules, atoms)
     if method != "pass" and passing.subtracts:
@@ -837,7 +893,8 @@ def choose_methods(
         variables,
         tuple(atoms),
         tuple(true),
-        passing,
+        None,
+        lambda: passing,
         passed,
         tables,
         tuple(sampled),

@@ -273,7 +273,8 @@ class Inference:
 
     Args:
         method: `"auto"` takes for each output the first that fits: one sum-product pass where it
-            is proved exact, a table of all worlds within the budget, sampled worlds. `"pass"`,
+            is proved exact (as a tree, where the rules are a long chain such as a running sum), a
+            table of all worlds within the budget, sampled worlds. `"pass"`,
             `"table"` and `"sample"` use that one alone.
         budget: the most worlds of a table.
         worlds: the number of sampled worlds for each example.
@@ -359,7 +360,8 @@ class ProbabilitySemantics(Semantics):
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
         self._fused: FusedPass | None = None
-        if self._evidence is None and len(self.methods.passed) == len(self.methods.outputs):
+        passed = self.methods.chain is None and len(self.methods.passed) == len(read)
+        if self._evidence is None and passed:
             again = partial(self._fuse, groups, constants, outputs, complements=True)
             self._fused = self._fuse(groups, constants, outputs, with_complements=again)
         column = {atom: n for n, atom in enumerate(flat)}
@@ -626,7 +628,10 @@ class ProbabilitySemantics(Semantics):
     @property
     def runs_outside_torch(self) -> bool:
         """Whether other code than that of torch computes an output."""
-        return self.diagram is None and bool(self.methods.passed or self.methods.sampled)
+        chain = self.methods.chain is not None
+        return (
+            self.diagram is None and not chain and bool(self.methods.passed or self.methods.sampled)
+        )
 
     @property
     def by_differences(self) -> bool:

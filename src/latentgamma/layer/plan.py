@@ -108,8 +108,10 @@ def probability_plan(
     return _plan(
         layer,
         *guarantee,
-        nodes=methods.circuit.nodes - methods.circuit.inputs,
-        edges=len(methods.circuit.parts.indices),
+        nodes=methods.chain.nodes
+        if methods.chain
+        else methods.circuit.nodes - methods.circuit.inputs,
+        edges=methods.chain.edges if methods.chain else len(methods.circuit.parts.indices),
         cycles=_cycles(layer.program) if methods.tables or methods.sampled else 0,
         idle=tuple(names[i] for i in fed if i not in methods.inputs_used),
         always_true=tuple(names[i] for i in read if methods.certain[i]),

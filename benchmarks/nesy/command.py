@@ -1,0 +1,52 @@
+"""The command line of `nesy`."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import nesy
+from latentgamma.learning import ProgressBar
+from nesy import data
+from nesy.tasks import all_tasks
+from run import table as text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=nesy.__doc__.splitlines()[0])
+    parser.add_argument(
+        "tasks", nargs="*", metavar="TASK", help=", ".join([*all_tasks(), "growth"])
+    )
+    parser.add_argument("--protocol", nargs="+", choices=nesy.PROTOCOLS, default=["papers"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
+    parser.add_argument("--cells", type=Path, nargs="+", default=[nesy.CELLS])
+    parser.add_argument("--images", type=Path, default=data.CACHE, help="where MNIST is kept")
+    parser.add_argument("--steps", type=int, help="stop after so many, to see that it runs")
+    parser.add_argument("--sizes", type=int, nargs="+", default=nesy.SIZES, help="for growth")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--side-by-side", action="store_true", help="seeds on CUDA streams")
+    given = parser.parse_args()
+    unknown = [name for name in given.tasks if name not in {*all_tasks(), "growth"}]
+    if unknown:
+        parser.error(f"there is no task {unknown[0]!r}; there are {', '.join(all_tasks())}, growth")
+    names = [name for name in given.tasks or all_tasks() if name != "growth"]
+    try:
+        nesy.run(
+            names, given.protocol, given.seeds, given.cells, images=given.images,
+            device=given.device, most_steps=given.steps, progress=ProgressBar(),
+            seconds=given.seconds, side_by_side=given.side_by_side,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"the images of {data.PACKAGE} cannot be had here: {error}", file=sys.stderr)
+        return 2
+    if "growth" in given.tasks:
+        nesy.growth(given.sizes, given.cells, device=given.device)
+    wanted = {*given.tasks} or {*all_tasks()}
+    cells = [c for c in nesy.read(given.cells) if {c.get("task"), c["part"]} & wanted]
+    print(text(nesy.table(cells)))
+    return 0

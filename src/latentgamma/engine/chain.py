@@ -1,0 +1,570 @@
+"""Chains in the rules: long sums, counts and automata, computed as a tree instead of step by step.
+
+A running sum is a chain: each layer of atoms (its states) reads one more variable, and each state
+and value lead to one state of the next layer, so at most one state of a layer is true in any world.
+The probabilities of the last layer are a product of one matrix for each layer, and a product can be
+computed as a balanced tree. What the tree multiplies depends on the maps from state to state:
+
+- shifts (`sum(3,S+D) :- sum(2,S), digit(2,D)`): polynomials, by FFT;
+- shifts modulo m: vectors of length m, by cyclic convolution;
+- other maps between few states: dense matrices.
+
+An FFT has an absolute error, which hides small probabilities. So the distributions of the variables
+are tilted, p(v) exp(θ v) / Z, with the θ that makes the sum that is asked for the mean: it is likely
+then, and log P(s) = Σ log Z - θ s + log P_θ(s) keeps its digits (Esscher's exponential tilting).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from latentgamma.engine.exactness import Variables
+from latentgamma.engine.tensors import kept_with_owner
+from latentgamma.program.program import Program, atoms_of_literals
+
+#: Below this number of rules a pass from rule to rule is quicker. On a GPU a tree is quicker from
+#: here on; on a CPU only from about a million rules on, but it is built twenty times as quickly.
+FEWEST_RULES = 10_000
+#: The most states of matrices, and the largest modulus.
+MOST_STATES = 32
+#: The most outputs of a sum: each has a tilt of its own.
+MOST_SUMS = 4
+# A tilted probability below this may be rounding.
+_LEAST_TILTED = 1e-9
+# Newton steps for θ, each inside an interval that becomes smaller.
+_MOST_STEPS = 40
+# Polynomials that are multiplied at once.
+_FOLD = 8
+_LOG_ZERO = -1e30
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer: the variable it reads, and to which state each state and value lead."""
+
+    variable: int
+    before: int  # the number of states that it starts from
+    values: int
+    states: int  # that it leads to
+    entries: npt.NDArray[np.int32]  # (3, rules) state, value, next state; sorted
+
+    @property
+    def table(self) -> Integers | None:
+        """The next state of each state and value, (before, values); None where one has none."""
+        if self.entries.shape[1] < self.before * self.values:
+            return None
+        table: Integers = self.entries[2].reshape(self.before, self.values).astype(np.int64)
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A chain, and what its tree multiplies.
+
+    Args:
+        kind: "shift", "cyclic" or "dense".
+        layers: The layers; their entries are kept for matrices alone.
+        columns: The places of the values of each variable among the input atoms; those from the
+            number of inputs on are complements.
+        shifts: By how much each value shifts the state, for each layer of a sum.
+        modulus: Of the shifts; 0 for sums.
+        labels: The number that each state of the last layer of the sum stands for.
+        readout: A layer after the sum that reads one more variable, such as a label.
+        outputs: The state of the last layer that each output is.
+        rules: The number of rules.
+    """
+
+    kind: str
+    layers: tuple[Layer, ...]
+    columns: tuple[tuple[int, ...], ...]
+    shifts: tuple[Integers, ...]
+    modulus: int
+    labels: Integers
+    readout: Layer | None
+    outputs: Integers
+    rules: int
+
+    def __str__(self) -> str:
+        what = {
+            "shift": "sums by FFT, tilted to each output",
+            "cyclic": f"sums modulo {self.modulus} by cyclic convolution",
+            "dense": f"matrices of up to {max(layer.states for layer in self.layers)} states",
+        }[self.kind]
+        return f"a chain of {len(self.layers)} layers ({self.rules} rules) run as a tree: {what}"
+
+    @property
+    def nodes(self) -> int:
+        """The number of states of all layers."""
+        return sum(layer.states for layer in (*self.layers, *filter(None, [self.readout])))
+
+    @property
+    def edges(self) -> int:
+        """The number of atoms in the bodies of the rules."""
+        first = self.layers[0].values
+        return 2 * self.rules - first
+
+    @property
+    def variables(self) -> list[int]:
+        """The variables that the chain reads."""
+        return [layer.variable for layer in (*self.layers, *filter(None, [self.readout]))]
+
+    def log_probabilities(self, logs: Tensor, log_complements: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-probability of each output, and which of them may be rounding.
+
+        Args:
+            logs: Log-probabilities of the input atoms, (B, inputs), in float64.
+            log_complements: The logarithm of one minus their probabilities.
+
+        Returns:
+            Two tensors of shape (B, outputs).
+        """
+        source = torch.cat((logs, log_complements), 1).clamp(min=_LOG_ZERO)
+        source = torch.nn.functional.pad(source, (0, 1), value=_LOG_ZERO)
+        values = source[:, _on_device(self, "columns", logs.device)]  # (B, N, V)
+        weights = self._weights(source)  # (B, O, states)
+        if self.kind == "shift":
+            return self._sums(values, weights)
+        parts, scale = self._cyclic(values) if self.kind == "cyclic" else self._dense(values)
+        # Scaled by their maxima, only products below 1e-300 of them underflow.
+        found = torch.einsum("bs,bos->bo", parts, weights)
+        small = found.detach() < 1e-200
+        return found.clamp(min=1e-300).log() + scale, small
+
+    def _weights(self, source: Tensor) -> Tensor:
+        """Return the probability of each output given each last state, (B, O, states)."""
+        states, device = self.layers[-1].states, source.device
+        if self.readout is None:
+            place = _on_device(self, "outputs", device)
+            weights = torch.zeros(len(place), states, dtype=torch.float64, device=device)
+            return weights.scatter(1, place[:, None], 1.0)[None].expand(len(source), -1, -1)
+        entries = _on_device(self, "readout", device)  # (2, entries)
+        weights = source.new_zeros(len(source), len(self.outputs) * states)
+        weights = weights.index_add(1, entries[0], source[:, entries[1]].exp())
+        return weights.view(len(weights), -1, states)
+
+    def _readout_entries(self) -> Integers:
+        """Return the places of states in a flat (O, states) array, and the columns they read."""
+        if self.readout is None:
+            return np.zeros((2, 0), np.int64)
+        state, value, target = self.readout.entries.astype(np.int64)
+        columns = np.asarray(self.columns[-1])
+        found = []
+        for o, output in enumerate(self.outputs.tolist()):
+            of = target == output
+            found.append(np.stack((o * self.readout.before + state[of], columns[value[of]])))
+        return np.concatenate(found, 1)
+
+    # ---- Sums: products of polynomials, tilted
+
+    def _sums(self, logs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        shift = _on_device(self, "shifts", logs.device)  # (N, V), from 0
+        label = _on_device(self, "labels", logs.device).double()  # (states,)
+        width = int(max(part.max() for part in self.shifts)) + 1
+        place = torch.arange(len(shift), device=shift.device)[:, None] * width + shift
+        in_place = all(np.array_equal(part, np.arange(width)) for part in self.shifts)
+        found, doubtful = [], []
+        for weight in weights.unbind(1):  # (B, states)
+            target = self._target(logs.detach(), shift, label, weight.detach())
+            theta = _tilt(logs.detach(), shift.double(), target)  # (B,)
+            tilted = logs + theta[:, None, None] * shift
+            log_z = tilted.logsumexp(2, keepdim=True)
+            pmf = (tilted - log_z).exp()
+            if not in_place:
+                flat = logs.new_zeros(len(logs), len(shift) * width)
+                pmf = flat.index_add(1, place.flatten(), pmf.flatten(1))
+            pmf = _product(pmf.view(len(logs), len(shift), width))  # (B, degree + 1)
+            # exp(-θ (s - target)) is one at the target and large where nothing can be read.
+            back = (-theta[:, None] * (label - target[:, None])).clamp(max=600.0).exp() * weight
+            reached = pmf[:, label.long()]
+            total = (reached * back).sum(1)
+            noise = _LEAST_TILTED * back.detach().sum(1)
+            doubtful.append(~(total.detach() > noise))
+            total = torch.where(doubtful[-1], noise.clamp(min=1e-300), total)
+            found.append(total.log() + log_z.sum((1, 2)) - theta * target)
+        return torch.stack(found, 1), torch.stack(doubtful, 1)
+
+    def _target(self, logs: Tensor, shift: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+        """Return the likeliest sum among those with a weight, as if it were normal, (B,)."""
+        p = logs.softmax(2)
+        mean = (p * shift).sum(2)
+        variance = ((p * shift**2).sum(2) - mean**2).sum(1, keepdim=True) + 1.0
+        score = weight.clamp(min=1e-300).log()
+        score = score - (label - mean.sum(1, keepdim=True)) ** 2 / (2 * variance)
+        return label[score.argmax(1)]
+
+    # ---- Cyclic sums and matrices: positive numbers, scaled
+
+    def _cyclic(self, logs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the distribution of the last state, (B, states), and the log of its scale."""
+        m, N = self.modulus, len(self.layers)
+        shift = _on_device(self, "shifts", logs.device)  # (N, V)
+        place = torch.arange(N, device=logs.device)[:, None] * m + shift
+        parts = logs.new_zeros(len(logs), N * m)
+        parts = parts.index_add(1, place.flatten(), logs.exp().flatten(1)).view(-1, N, m)
+        turn = torch.arange(m, device=logs.device)
+        turn = (turn[:, None] - turn) % m
+
+        def multiply(a: Tensor, b: Tensor) -> Tensor:
+            return torch.einsum("bnk,bnjk->bnj", a, b[..., turn])
+
+        found, scale = _scaled_product(parts, multiply)
+        return found[:, _on_device(self, "labels", found.device)], scale
+
+    def _dense(self, logs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the distribution of the last state, (B, states), and the log of its scale."""
+        N, size = len(self.layers), max(layer.states for layer in self.layers)
+        entries = _on_device(self, "matrices", logs.device)  # (2, rules)
+        parts = logs.new_zeros(len(logs), N * size * size)
+        parts = parts.index_add(1, entries[0], logs.flatten(1)[:, entries[1]].exp())
+        found, scale = _scaled_product(parts.view(-1, N, size, size), torch.matmul)
+        return found[:, 0, : self.layers[-1].states], scale
+
+    def _matrix_entries(self) -> Integers:
+        """Return the places of rules in the flat matrices (N, size, size), and in (N, V)."""
+        size = max(layer.states for layer in self.layers)
+        width = max(layer.values for layer in self.layers)
+        found = []
+        for n, layer in enumerate(self.layers):
+            state, value, target = layer.entries.astype(np.int64)
+            found.append(np.stack(((n * size + state) * size + target, n * width + value)))
+        return np.concatenate(found, 1)
+
+
+def _scaled_product(parts: Tensor, multiply: object) -> tuple[Tensor, Tensor]:
+    """Return the product along the second axis, and the logarithm of what it is to be scaled by."""
+    scale = parts.new_zeros(len(parts), 1)
+    while True:
+        inner = tuple(range(2, parts.dim()))
+        most = parts.detach().amax(inner, keepdim=True).clamp(min=1e-300)
+        parts, scale = parts / most, scale + most.flatten(1).log().sum(1, keepdim=True)
+        if parts.shape[1] == 1:
+            return parts[:, 0], scale
+        even = parts.shape[1] // 2 * 2
+        pairs = multiply(parts[:, 0:even:2], parts[:, 1:even:2])  # type: ignore[operator]
+        parts = torch.cat((pairs, parts[:, even:]), 1)
+
+
+def _product(parts: Tensor) -> Tensor:
+    """Return the product of polynomials along the second axis, (B, N, width) -> (B, degree + 1)."""
+    while parts.shape[1] > 1:
+        fold = min(_FOLD, 1 << (parts.shape[1] - 1).bit_length())
+        one = parts.new_zeros(1, 1, parts.shape[2])
+        one[..., 0] = 1.0
+        missing = -parts.shape[1] % fold
+        parts = torch.cat((parts, one.expand(len(parts), missing, -1)), 1) if missing else parts
+        width = fold * (parts.shape[2] - 1) + 1
+        length = 1 << (width - 1).bit_length()
+        some = torch.fft.rfft(parts, length)
+        while fold > 1:
+            some = some[:, 0::2] * some[:, 1::2]
+            fold //= 2
+        parts = torch.fft.irfft(some, length)[..., :width]
+    return parts[:, 0]
+
+
+def _tilt(logs: Tensor, shift: Tensor, target: Tensor) -> Tensor:
+    """Return the θ at which each mean of a sum is close to its target, (B,).
+
+    Args:
+        logs: Log-probabilities of the values, (B, N, V).
+        shift: What each value adds, (N, V).
+        target: The sums, (B,).
+    """
+    possible = logs > 0.5 * _LOG_ZERO
+    spread = torch.where(possible, logs, 0.0).amin((1, 2)).abs()
+    high = (2.0 * spread + 40.0).clamp(max=1e4)
+    low, theta = -high, torch.zeros_like(target)
+    # On a device one would wait for the answer whether it is close enough.
+    on_device = logs.is_cuda
+    for _ in range(_MOST_STEPS // 2 if on_device else _MOST_STEPS):
+        p = (logs + theta[:, None, None] * shift).softmax(2)
+        mean = (p * shift).sum(2)
+        variance = ((p * shift**2).sum(2) - mean**2).sum(1).clamp(min=0.0)
+        missing = target - mean.sum(1)
+        if not on_device and bool((missing.abs() <= variance.sqrt() + 1e-3).all()):
+            break
+        low = torch.where(missing > 0, theta, low)
+        high = torch.where(missing < 0, theta, high)
+        newton = theta + missing / variance.clamp(min=1e-30)
+        inside = (newton > low) & (newton < high)
+        theta = torch.where(inside, newton, (low + high) / 2)
+    return theta
+
+
+@kept_with_owner
+def _on_device(chain: Chain, what: str, device: torch.device) -> Tensor:
+    """Return an array of the chain as a tensor on a device."""
+    width = max(layer.values for layer in chain.layers)
+    if what == "shifts":
+        array = np.stack([np.pad(part, (0, width - len(part))) for part in chain.shifts])
+    elif what == "columns":  # the last column is impossible
+        rows = chain.columns[: len(chain.layers)]
+        array = np.array([[*row, *[-1] * (width - len(row))] for row in rows])
+    elif what == "readout":
+        array = chain._readout_entries()
+    elif what == "matrices":
+        array = chain._matrix_entries()
+    else:
+        array = getattr(chain, what)
+    return torch.from_numpy(np.ascontiguousarray(array, np.int64)).to(device)
+
+
+# ---- Finding a chain in the rules
+
+
+def find_chain(
+    program: Program, variables: Variables, outputs: Sequence[int], true: Sequence[int] = ()
+) -> Chain | None:
+    """Return the chain that the outputs are the end of, or None.
+
+    Args:
+        program: The program.
+        variables: Its random variables.
+        outputs: The atoms whose probability is asked for.
+        true: Atoms that are true in every world.
+    """
+    if program.R < FEWEST_RULES or not outputs:
+        return None
+    layers = _layers(program, variables, outputs, true)
+    if layers is None:
+        return None
+    found, last = layers
+    rules = sum(layer.entries.shape[1] for layer in found)
+    columns: list[tuple[int, ...]] = []
+    facts = len(variables.facts)
+    starts = np.cumsum([facts, *(len(group) for group in variables.groups)])
+    for layer in found:
+        v = layer.variable
+        if v < facts:
+            columns.append((v, int(starts[-1]) + v))
+        else:
+            columns.append(tuple(range(int(starts[v - facts]), int(starts[v - facts + 1]))))
+
+    def chain(kind: str, **options: object) -> Chain:
+        fields = {
+            "shifts": (), "modulus": 0, "labels": np.zeros(0, np.int64), "readout": None,
+            "layers": tuple(found), **options,
+        }  # fmt: skip
+        return Chain(kind, columns=tuple(columns), outputs=last, rules=rules, **fields)  # type: ignore[arg-type]
+
+    for readout in (None, found[-1]) if len(found) > 2 else (None,):
+        body = found if readout is None else found[:-1]
+        shifts = _shifts(body)
+        if shifts is None:
+            continue
+        offsets, modulus, labels = shifts
+        none = np.zeros((3, 0), np.int32)
+        bare = tuple(replace(layer, entries=none) for layer in body)
+        options = {"shifts": offsets, "modulus": modulus, "labels": labels, "layers": bare}
+        if modulus and modulus <= MOST_STATES:
+            return chain("cyclic", readout=readout, **options)
+        if not modulus and len(last) <= MOST_SUMS:
+            return chain("shift", readout=readout, **options)
+    if max(layer.states for layer in found) <= MOST_STATES:
+        return chain("dense")
+    return None
+
+
+def _layers(
+    program: Program, variables: Variables, outputs: Sequence[int], true: Sequence[int]
+) -> tuple[list[Layer], Integers] | None:
+    """Return the layers of a chain and the states of the last one that are the outputs."""
+    M, R = program.M, program.R
+    literals = program.body_literals
+    sizes = np.diff(program.body_indptr)
+    head = program.head_indices
+    if len(head) != R:
+        return None
+    facts = len(variables.facts)
+    owner, place = np.full(M, -1, np.int32), np.zeros(M, np.int32)
+    owner[list(variables.facts)] = np.arange(facts)
+    for v, group in enumerate(variables.groups, facts):
+        owner[list(group)] = v
+        place[list(group)] = np.arange(len(group))
+    certain = np.zeros(M, np.bool_)
+    certain[list(true)] = True
+    certain[head[sizes == 0]] = True
+    row = np.repeat(np.arange(R, dtype=np.int32), sizes)
+    atom = atoms_of_literals(literals)
+    fed = owner[atom] >= 0
+    is_state = ~fed & ~certain[atom]
+    # Negation is for independent facts alone: not true is their second value.
+    wrong = (literals < 0) & (~fed | (owner[atom] >= facts))
+    # A rule of a chain reads one value, and has one state or, in the first layer, none.
+    fine = np.bincount(row[fed], minlength=R) == 1
+    fine &= np.bincount(row[is_state], minlength=R) <= 1
+    fine[row[wrong]] = False
+    state, variable, value = (np.full(R, -1, np.int32) for _ in range(3))
+    state[row[is_state]] = atom[is_state]
+    variable[row[fed]] = owner[atom[fed]]
+    value[row[fed]] = np.where(literals[fed] < 0, 1, place[atom[fed]])
+    del row, atom, fed, is_state, wrong
+    # From the outputs back: the order in which variables are read, and the rules that matter.
+    by_head = np.argsort(head, kind="stable").astype(np.int32)
+    ptr = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=M))))
+    relevant = np.zeros(R, np.bool_)
+    order: list[int] = []
+    after = np.unique(np.asarray(outputs, np.int64))
+    while len(after):
+        counts = ptr[after + 1] - ptr[after]
+        if certain[after].any() or (owner[after] >= 0).any() or not counts.all():
+            return None
+        shift = np.repeat(ptr[after] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+        rules = by_head[shift + np.arange(len(shift))]
+        v = int(variable[rules[0]])
+        after = np.unique(state[rules]).astype(np.int64)
+        mixed = after[0] < 0 and len(after) > 1
+        if mixed or v in order or not fine[rules].all() or (variable[rules] != v).any():
+            return None
+        after = after[after >= 0]
+        relevant[rules] = True
+        order.append(v)
+    order.reverse()
+    owned = certain | (owner >= 0)
+    for some in (fine & ~owned[head], relevant):  # with all states of each layer, if possible
+        found = _collect(order, variables, state[some], variable[some], value[some], head[some])
+        if found is not None:
+            layers, local = found
+            return layers, local[list(outputs)]
+    return None
+
+
+def _collect(
+    order: Sequence[int],
+    variables: Variables,
+    state: npt.NDArray[np.int32],
+    variable: npt.NDArray[np.int32],
+    value: npt.NDArray[np.int32],
+    head: npt.NDArray[np.int32],
+) -> tuple[list[Layer], Integers] | None:
+    """Return the layers of rules that read the variables in this order, and the place of each atom.
+
+    None where a state and a value lead to two states.
+    """
+    depth = np.full(len(variables.sizes), -1, np.int32)
+    depth[list(order)] = np.arange(len(order))
+    layer_of = depth[variable]
+    by_layer = np.argsort(layer_of, kind="stable")
+    ptr = np.searchsorted(layer_of[by_layer], np.arange(len(order) + 1))
+    local = np.full(int(max(head.max(), state.max())) + 2, -1, np.int64)
+    found: list[Layer] = []
+    states = 1
+    for n, v in enumerate(order):
+        rules = by_layer[ptr[n] : ptr[n + 1]]
+        start = local[state[rules]] if n else np.where(state[rules] < 0, 0, -1)
+        rules, start = rules[start >= 0], start[start >= 0]
+        values = variables.sizes[v]
+        reached = np.unique(head[rules])
+        local[reached] = np.arange(len(reached))
+        target = local[head[rules]]
+        key, kept = np.unique(start * values + value[rules], return_inverse=True)
+        next_state = np.empty(len(key), np.int64)
+        next_state[kept] = target
+        if (next_state[kept] != target).any():
+            return None
+        entries = np.stack((*np.divmod(key, values), next_state)).astype(np.int32)
+        found.append(Layer(v, states, values, len(reached), entries))
+        states = len(reached)
+    return found, local
+
+
+def _shifts(layers: Sequence[Layer]) -> tuple[tuple[Integers, ...], int, Integers] | None:
+    """Return what each value adds, the modulus (0 for sums), and the numbers of the last states.
+
+    The first states that differ are called 0 and 1, for each choice of the second; then every map
+    has to be a shift. Two numbers for one state must be equal modulo the modulus.
+    """
+    first = next((n for n, layer in enumerate(layers) if layer.states > 1), None)
+    if first is None or first + 1 >= len(layers) or any(layer.table is None for layer in layers):
+        return None
+    for unit in range(1, layers[first].states):
+        numbers = _first_numbers(layers[first + 1], unit)
+        if numbers is None:
+            continue
+        number, modulus = numbers
+        offsets = [np.zeros(layer.values, np.int64) for layer in layers[:first]]
+        offsets.append(number[layers[first].entries[2]])
+        for layer in layers[first + 1 :]:
+            step = _shift(layer, number, modulus)
+            if step is None:
+                break
+            offset, number, modulus = step
+            offsets.append(offset)
+        else:
+            return _normalised(offsets, modulus, number)
+    return None
+
+
+def _normalised(
+    offsets: list[Integers], modulus: int, number: Integers
+) -> tuple[tuple[Integers, ...], int, Integers] | None:
+    if modulus == 1 or (modulus and len(np.unique(number % modulus)) < len(number)):
+        return None
+    if modulus:
+        return tuple(offset % modulus for offset in offsets), modulus, number % modulus
+    least = [int(offset.min()) for offset in offsets]
+    moved = tuple(offset - low for offset, low in zip(offsets, least, strict=True))
+    return moved, 0, number - sum(least)
+
+
+def _first_numbers(layer: Layer, unit: int) -> tuple[Integers, int] | None:
+    """Return numbers of the states before a layer, where those of the first and `unit` are 0, 1."""
+    table = layer.entries[2].reshape(layer.before, layer.values).tolist()
+    number: dict[int, int] = {0: 0, unit: 1}
+    offset: dict[int, int] = {0: 0}
+    after: dict[int, int] = {}
+    modulus, changed = 0, True
+    while changed:
+        changed = False
+        for s, row in enumerate(table):
+            for v, t in enumerate(row):
+                known = (s in number) + (v in offset) + (t in after)
+                if known == 3:
+                    modulus = math.gcd(modulus, number[s] + offset[v] - after[t])
+                elif known == 2:
+                    changed = True
+                    if s not in number:
+                        number[s] = after[t] - offset[v]
+                    elif v not in offset:
+                        offset[v] = after[t] - number[s]
+                    else:
+                        after[t] = number[s] + offset[v]
+    if len(number) < len(table) or modulus == 1:
+        return None
+    return np.array([number[s] for s in range(len(table))]), modulus
+
+
+def _shift(layer: Layer, number: Integers, modulus: int) -> tuple[Integers, Integers, int] | None:
+    """Return what each value adds, the numbers of the next states, and the modulus."""
+    table = layer.entries[2].reshape(layer.before, layer.values)
+    offset = np.zeros(layer.values, np.int64)
+    after, known = np.zeros(layer.states, np.int64), np.zeros(layer.states, np.bool_)
+    left = list(range(layer.values))
+    while left:
+        ready = [v for v in left if known[table[:, v]].any()] if known.any() else left[:1]
+        if not ready:
+            return None
+        v = ready[0]
+        left.remove(v)
+        target = table[:, v]
+        if known.any():
+            s = int(np.argmax(known[target]))
+            offset[v] = after[target[s]] - number[s]
+        fresh = number + offset[v]
+        after[target] = np.where(known[target], after[target], fresh)
+        known[target] = True
+        # Two numbers of one state are the same modulo the modulus.
+        modulus = math.gcd(modulus, int(np.gcd.reduce(np.abs(after[target] - fresh))))
+    distinct = after % modulus if modulus else after
+    if modulus == 1 or len(np.unique(distinct)) < layer.states:
+        return None
+    return offset, after, modulus

@@ -1,0 +1,251 @@
+"""Chains in the rules: run as a tree, they give what the pass and enumeration give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import latentgamma as lg
+from latentgamma.engine import chain
+
+Step = Callable[[int, int, int], int]  # from the place, the state and the value to the next state
+
+
+@pytest.fixture(autouse=True)
+def every_length() -> Any:
+    with pytest.MonkeyPatch.context() as patch:  # also where hypothesis runs a test many times
+        patch.setattr(chain, "FEWEST_RULES", 0)
+        yield
+
+
+def automaton(n: int, values: int, step: Step, *, label: bool) -> tuple[lg.Program, list[int]]:
+    """The rules of a chain from state 0, and the states that it can end in."""
+    rules, states = [], {0}
+    for i in range(n):
+        after = set()
+        for s in sorted(states):
+            for v in range(values):
+                t = step(i, s, v)
+                if t >= 0:
+                    after.add(t)
+                    body = [f"digit({i},{v})"] + [f"state({i},{s})"] * (i > 0)
+                    rules.append((f"state({i + 1},{t})", body))
+        states = after
+    if label:
+        rules += [("right", [f"state({n},{s})", f"label({s})"]) for s in sorted(states)]
+    return lg.Program.from_rules(rules), sorted(states)
+
+
+def layer(n: int, values: int, step: Step, *, label: bool, **options: Any) -> lg.Layer:
+    program, last = automaton(n, values, step, label=label)
+    inputs: dict[str, Any] = {
+        "digits": lg.Categorical([[f"digit({i},{v})" for v in range(values)] for i in range(n)])
+    }
+    outputs: Any = [f"state({n},{s})" for s in last]
+    if label:
+        inputs["label"] = lg.Categorical([f"label({s})" for s in last])
+        outputs = ["right"]
+    options = {"semantics": "probability", "from_logits": True} | options
+    return lg.Layer(program, inputs, outputs, **options)
+
+
+def compare(
+    n: int, values: int, step: Step, dtype: torch.dtype, *, label: bool, soft: bool = False
+) -> str:
+    """Check values, log-odds and gradients against the pass; return what the plan says."""
+    tree = layer(n, values, step, label=label)
+    passed = layer(n, values, step, label=label, inference=lg.Inference(method="pass"))
+    generator = torch.Generator().manual_seed(n * values)
+    x = (2 * torch.randn(5, n, values, generator=generator)).to(dtype).requires_grad_()
+    given = {"digits": x}
+    if label:
+        size = tree.inputs[1].shape[-1]
+        place = torch.randint(size, (5,), generator=generator)
+        sharp = torch.where(place[:, None] == torch.arange(size), 0.0, -1e4).to(dtype)
+        given["label"] = torch.randn(5, size, generator=generator).to(dtype) if soft else sharp
+    close = 1e-9 if dtype == torch.float64 else 2e-4
+    for logits in (False, True):
+        found, expected = (made(given, logits=logits) for made in (tree, passed))
+        torch.testing.assert_close(found, expected, atol=close, rtol=close)
+        weight = torch.randn(found.shape, generator=generator).to(dtype)
+        slopes = [
+            torch.autograd.grad(made(given, logits=logits), x, weight)[0] for made in (tree, passed)
+        ]
+        torch.testing.assert_close(*slopes, atol=close, rtol=close)
+    return str(tree.plan())
+
+
+CHAINS: list[tuple[str, int, int, Step, bool, str]] = [
+    ("sum", 9, 4, lambda i, s, v: s + v, True, "sums by FFT"),
+    ("weighted sum", 7, 3, lambda i, s, v: s + max(i, 1) * v, True, "sums by FFT"),
+    # Two layers do not say here how far apart the first states are: it stays a pass.
+    ("weights from 1 on", 7, 3, lambda i, s, v: s + (i + 1) * v, True, "one sum-product pass"),
+    ("falling sum", 6, 3, lambda i, s, v: s - v + 40, True, "sums by FFT"),
+    ("parity", 7, 2, lambda i, s, v: (s + v) % 2, False, "modulo 2"),
+    ("sum modulo 5", 6, 7, lambda i, s, v: (s + v) % 5, False, "modulo 5"),
+    ("sum modulo 12", 6, 5, lambda i, s, v: (s + 5 * v) % 12, True, "modulo 12"),
+    ("all sums", 5, 3, lambda i, s, v: s + v, False, "matrices of up to 11 states"),
+    ("maximum", 6, 4, lambda i, s, v: max(s, v), False, "matrices of up to 4 states"),
+    ("last two", 6, 3, lambda i, s, v: (3 * s + v) % 9, False, "states"),
+    ("sum up to 5", 6, 3, lambda i, s, v: s + v if s + v <= 5 else -1, False, "matrices"),
+]
+
+
+@pytest.mark.parametrize(("name", "n", "values", "step", "label", "said"), CHAINS)
+def test_a_tree_gives_what_the_pass_gives(
+    name: str, n: int, values: int, step: Step, label: bool, said: str
+) -> None:
+    assert said in compare(n, values, step, torch.float64, label=label), name
+    compare(n, values, step, torch.float32, label=label)
+
+
+def test_a_label_may_be_soft() -> None:
+    assert "FFT" in compare(6, 4, lambda i, s, v: s + v, torch.float64, label=True, soft=True)
+
+
+def sum_of(n: int, program_label: int, **options: Any) -> lg.Layer:
+    """A layer from n digits to one of their sums."""
+    program, _ = automaton(n, 10, lambda i, s, v: s + v, label=False)
+    digits = lg.Categorical([[f"digit({i},{v})" for v in range(10)] for i in range(n)])
+    options = {"semantics": "probability", "from_logits": True} | options
+    return lg.Layer(program, digits, [f"state({n},{program_label})"], **options)
+
+
+@pytest.mark.parametrize("total", [0, 60, 357])
+def test_far_in_the_tails_nothing_is_lost(total: int) -> None:
+    n = 40
+    layer = sum_of(n, total)
+    assert "FFT" in str(layer.plan())
+    x = 3 * torch.randn(2, n, 10, generator=torch.Generator().manual_seed(1)).double()
+    logs = x.log_softmax(-1).numpy()
+    expected = []
+    for row in logs:  # plain convolution of logarithms
+        state = np.zeros(1)
+        for part in row:
+            terms = [
+                np.pad(state + p, (v, 9 - v), constant_values=-np.inf) for v, p in enumerate(part)
+            ]
+            state = np.logaddexp.reduce(terms)
+        expected.append(state[total])
+    assert min(expected) < -40
+    x.requires_grad_()
+    found = layer(x, logits=True)[:, 0]
+    # Log-odds of a tiny probability are its logarithm.
+    assert found.tolist() == pytest.approx(
+        [p - math.log1p(-math.exp(p)) for p in expected], rel=1e-11
+    )
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    single = x.detach().float().requires_grad_()
+    value = layer(single, logits=True)[:, 0]
+    (rounded,) = torch.autograd.grad(value.sum(), single)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value.double(), found, rtol=1e-6, atol=2e-4)
+    torch.testing.assert_close(rounded.double(), slope, rtol=1e-4, atol=1e-5)
+    # Each digit's slopes sum to zero, and moving all mass to zero is what the sum 0 asks for.
+    assert slope.sum(-1).abs().max() < 1e-9
+    if total == 0:
+        assert (slope[..., 0] > 0).all()
+
+
+def test_a_sum_that_is_impossible_has_probability_zero() -> None:
+    layer = sum_of(6, 3)
+    x = torch.full((2, 6, 10), -torch.inf)
+    x[0, :, ::2] = 0.0  # even digits only
+    x[1] = 0.0
+    expected = sum_of(6, 3, inference=lg.Inference(method="pass"))
+    assert layer(x)[0] == 0
+    torch.testing.assert_close(layer(x), expected(x))
+    torch.testing.assert_close(layer(x, logits=True), expected(x, logits=True))
+
+
+def test_independent_facts_and_their_negations_are_values() -> None:
+    rules = ["even(1) :- not x(0).", "odd(1) :- x(0)."]
+    for i in range(1, 6):
+        rules += [
+            f"even({i + 1}) :- even({i}), not x({i}).",
+            f"odd({i + 1}) :- odd({i}), not x({i}).",
+        ]
+        rules += [f"even({i + 1}) :- odd({i}), x({i}).", f"odd({i + 1}) :- even({i}), x({i})."]
+    facts = [f"x({i})" for i in range(6)]
+    tree = lg.Layer(
+        lg.parse("\n".join(rules)), facts, ["even(6)", "odd(6)"], semantics="probability"
+    )
+    assert "modulo 2" in str(tree.plan())
+    p = torch.rand(3, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    even = (1 + (1 - 2 * p).prod(1)) / 2
+    torch.testing.assert_close(tree(p), torch.stack((even, 1 - even), 1))
+
+
+def test_the_start_may_be_a_fact_and_other_rules_are_left_alone() -> None:
+    text = "#external d(0..4,0..2). s(0,0). s(I+1,S+D) :- s(I,S), d(I,D). t(9) :- d(0,1), d(1,1)."
+    program = lg.datalog.ground(text)
+    inputs = lg.Categorical([[f"d({i},{v})" for v in range(3)] for i in range(5)])
+    tree = lg.Layer(program, inputs, ["s(5,3)"], semantics="probability")
+    assert "FFT" in str(tree.plan())
+    assert tree.plan().idle == ()
+    assert tree(torch.full((1, 5, 3), 1 / 3)).item() == pytest.approx(30 / 243)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "b(1) :- a(0,1). b(2) :- b(1), a(1,0). b(2) :- b(1), a(0,0).",  # one variable twice
+        "b(1) :- a(0,1). c(1) :- a(0,1). c(2) :- b(1), a(1,0). c(2) :- c(1), a(1,1).",  # two states
+        "b(1) :- a(0,1). b(2) :- not b(1), a(1,0).",  # a negated state
+        "b(1) :- a(0,1). b(2) :- b(1), a(1,0). b(3) :- b(2).",  # a rule that reads nothing
+        "b(1) :- a(0,1). b(2) :- b(1), a(1,0), a(1,1).",  # a rule that reads two values
+    ],
+)  # fmt: skip
+def test_what_is_no_chain_is_not_run_as_one(rules: str) -> None:
+    program = lg.parse(rules + " z :- a(0,0). z :- a(1,1).")
+    inputs = lg.Categorical([["a(0,0)", "a(0,1)"], ["a(1,0)", "a(1,1)"]])
+    last = next(atom for atom in ("b(3)", "c(2)", "b(2)") if atom in program.index)
+    tree = lg.Layer(program, inputs, [last], semantics="probability")
+    assert tree.rules.methods.chain is None  # type: ignore[union-attr]
+    every = lg.Layer(
+        program, inputs, [last], semantics="probability", inference=lg.Inference(method="table")
+    )
+    x = torch.tensor([[[0.3, 0.7], [0.6, 0.4]]], dtype=torch.float64)
+    torch.testing.assert_close(tree(x), every(x))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_random_automata_agree_with_all_worlds(data: st.DataObject) -> None:
+    n, values, size = (data.draw(st.integers(2, most)) for most in (5, 3, 4))
+    entry = st.integers(-1, size - 1)
+    table: Sequence[Sequence[Sequence[int]]] = [
+        [[data.draw(entry) for _ in range(values)] for _ in range(size)] for _ in range(n)
+    ]
+    program, last = automaton(n, values, lambda i, s, v: table[i][s][v], label=False)
+    if not last:
+        return
+    digits = lg.Categorical([[f"digit({i},{v})" for v in range(values)] for i in range(n)])
+    if not {str(name) for name in digits.atoms.flat} <= set(program.index):
+        return
+    outputs = [f"state({n},{s})" for s in last]
+    options: dict[str, Any] = {"semantics": "probability", "from_logits": True}
+    tree = lg.Layer(program, digits, outputs, **options)
+    worlds = lg.Layer(program, digits, outputs, inference=lg.Inference(method="table"), **options)
+    assert tree.rules.methods.chain is not None  # type: ignore[union-attr]
+    x = torch.randn(2, n, values, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(tree(x), worlds(x))
+
+
+def test_second_derivatives_and_pickles_work() -> None:
+    import copy
+
+    tree = layer(4, 3, lambda i, s, v: s + v, label=True)
+    assert "FFT" in str(copy.deepcopy(tree).plan())
+    program, _ = automaton(4, 3, lambda i, s, v: s + v, label=False)
+    digits = lg.Categorical([[f"digit({i},{v})" for v in range(3)] for i in range(4)])
+    one = lg.Layer(program, digits, ["state(4,3)"], semantics="probability", from_logits=True)
+    x = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0)).double()
+    assert torch.autograd.gradgradcheck(one, x.requires_grad_())
