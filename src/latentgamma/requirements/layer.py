@@ -233,15 +233,12 @@ class RequirementsLayer(nn.Module):
 
     def _require_allowed(self, true: Tensor) -> None:
         """Refuse true labels that break a requirement: their P(y | C) is 0. (B, labels)."""
-        req, device = self.requirements, true.device
-        size = np.diff(req.indptr)
-        clause = torch.as_tensor(np.repeat(np.arange(len(req)), size), device=device)
-        literal = torch.tensor(req.literals, dtype=torch.long, device=device)
-        met = (true[:, torch.where(literal < 0, ~literal, literal)] > 0.5) == (literal >= 0)
-        count = torch.zeros(len(true), len(req), dtype=torch.int32, device=device)
-        broken = count.index_add(1, clause, met.int()) == 0
+        allowed = true > 0.5
+        # The most likely answer near labels that are allowed is those labels themselves.
+        broken = (self.decide(torch.where(allowed, 1.0, -1.0)) != allowed).any(1)
         if bool(broken.any()):
-            row, c = (int(i) for i in broken.nonzero()[0])
+            req, row = self.requirements, int(broken.nonzero()[0])
+            c = int(req.check(allowed[row : row + 1]).pairs[0, 1])
             raise StateError(
                 f"y breaks a requirement in row {row}: {req.place(c)}  {req[c]}; its probability "
                 f'under the requirements is 0. Correct it, or use kind="bce"'
