@@ -15,9 +15,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +56,10 @@ RECIPES = {
 GO_ROOTS = ("GO0003674", "GO0005575", "GO0008150")
 BATCH = 4
 DROPOUT = 0.7
+WEIGHT_DECAY = 1e-5
 DECAY = 0.9995  # of the average of the weights, at each step
 #: The steps in one CUDA graph.
-GRAPH_STEPS = 16
+GRAPH_STEPS = 64
 
 
 def rows(data: Path | None = None, sets: str | None = None) -> list[Row]:
@@ -71,14 +71,12 @@ def rows(data: Path | None = None, sets: str | None = None) -> list[Row]:
     chosen = dict(map(_seeds, sets.split(",") if sets else there))
     if missing := set(chosen) - set(there):
         sys.exit(f"{folder} has no {', '.join(sorted(missing))}; it has {', '.join(there)}")
-    with ProcessPoolExecutor(min(len(chosen), os.cpu_count() or 1)) as processes:
-        read = list(processes.map(partial(read_set, folder), chosen))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     limit = time.perf_counter() + float(os.environ.get("SECONDS_LIMIT", "inf"))
     stacks = []
-    for data_set, seeds in zip(read, chosen.values(), strict=True):
-        stacks.append(Stack(data_set, seeds, device))
-        print(f"{data_set.name}: {len(seeds)} seeds, {stacks[-1].total:,} steps", flush=True)
+    for name, seeds in chosen.items():
+        stacks.append(Stack(read_set(folder, name), seeds, device))
+        print(f"{name}: {len(seeds)} seeds, {stacks[-1].total:,} steps", flush=True)
     stacks.sort(key=lambda stack: -stack.total)
     found: list[Future[list[Row]]] = []
     with ThreadPoolExecutor(2) as pool:
@@ -227,6 +225,7 @@ class Stack:
         width: int | None = None,
         epochs: int | None = None,
         dropout: float = DROPOUT,
+        fused: bool | None = None,
     ) -> None:
         recipe = RECIPES.get(data.name, (0, 0, 1e-4, None))
         self.data, self.seeds, self.device, self.dropout = data, list(seeds), device, dropout
@@ -245,9 +244,17 @@ class Stack:
             parameter.requires_grad_()
         self.averages = [parameter.detach().clone() for parameter in self.parameters]
         cuda = device.type == "cuda"
-        self.optimizer = torch.optim.Adam(
-            self.parameters, recipe[2], weight_decay=1e-5, fused=True, capturable=cuda
-        )
+        if (cuda and os.environ.get("FUSED") != "0") if fused is None else fused:
+            from stacked import Steps
+
+            for parameter in self.parameters:
+                parameter.requires_grad_(False)
+            self.fused: Any = Steps(self.parameters, self.averages, WEIGHT_DECAY)
+        else:
+            self.fused = None
+            self.optimizer = torch.optim.Adam(
+                self.parameters, recipe[2], weight_decay=WEIGHT_DECAY, fused=True, capturable=cuda
+            )
         # The rows of each step, (steps, S, B); −1 where the last batch of an epoch has fewer.
         self.epoch_steps = -(-n // BATCH)
         self.total = self.epochs * self.epoch_steps
@@ -261,15 +268,26 @@ class Stack:
         self.y = torch.empty(K, S, BATCH, L, device=device)
         self.weight = torch.empty(K, S, BATCH, device=device)
         self.kept = torch.empty(K, 2, S, BATCH, self.width, device=device)
+        # Of each step: the rate and the root of Adam's corrections, and the share of the average.
+        t = torch.arange(1, self.total + 1, dtype=torch.float64)
+        share = torch.full_like(t, 1 - DECAY)
+        share[0] = 1.0  # the average begins with the first weights, as in AveragedModel
+        rate, root = recipe[2] / (1 - 0.9**t), (1 - 0.999**t).rsqrt()
+        self.table = torch.stack([rate, root, share], 1).float().to(device)
+        self.numbers = torch.empty(K, 3, device=device)
         self.at, self.started, self.seconds = 0, time.perf_counter(), 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.stream = torch.cuda.Stream() if cuda else None
+        # The longest sets come first.
+        self.stream = (
+            torch.cuda.Stream(priority=-1 if self.total > 200_000 else 0) if cuda else None
+        )
         self.events: list[torch.cuda.Event] = []
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 self._some(K)  # these are the first steps of training
             torch.cuda.synchronize()
+            self.shares = [1 - DECAY] * K
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph, stream=self.stream):
                 for k in range(K):
@@ -287,13 +305,20 @@ class Stack:
         return x
 
     def _step(self, k: int) -> None:
+        if self.fused is not None:
+            found = self.fused.forward(self.x[k], self.kept[k])
+            z = found[-1].detach().requires_grad_()
+            each = self.layer.loss(z, self.y[k], reduction="none")
+            (slope,) = torch.autograd.grad(each, z, self.weight[k])
+            self.fused.backward(found, slope.contiguous(), 1 / (1 - self.dropout), self.numbers[k])
+            return
         self.optimizer.zero_grad()
         z = self.logits(self.x[k], self.parameters, self.kept[k])
         each = self.layer.loss(z, self.y[k], reduction="none")  # (S, B), summed over labels
         (each * self.weight[k]).sum().backward()
         self.optimizer.step()
         with torch.no_grad():
-            torch._foreach_lerp_(self.averages, self.parameters, 1 - DECAY)
+            torch._foreach_lerp_(self.averages, self.parameters, self.shares[k])
 
     def _load(self, count: int) -> None:
         """Put the inputs of the next steps where the graph reads them."""
@@ -303,6 +328,8 @@ class Stack:
         self.y[:count].copy_(self.Y[flat].view(count, *self.y.shape[1:]))
         there = (chosen >= 0).float()
         self.weight[:count].copy_(there / there.sum(2, keepdim=True) / self.Y.shape[1])
+        self.numbers[:count].copy_(self.table[self.at : self.at + count])
+        self.shares = [1.0 if self.at + k == 0 else 1 - DECAY for k in range(count)]
         p = 1 - self.dropout
         self.kept.bernoulli_(p, generator=self.generator).div_(p)
 
@@ -312,9 +339,6 @@ class Stack:
             self._load(count)
         for k in range(count):
             self._step(k)
-            if self.at == 0 and k == 0:  # as AveragedModel does
-                for average, parameter in zip(self.averages, self.parameters, strict=True):
-                    average.copy_(parameter.detach())
         self.at += count
 
     def idle(self) -> bool:

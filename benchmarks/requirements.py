@@ -257,7 +257,7 @@ def violations_of(name: str, req: lg.Requirements, most: int) -> list[Row]:
                 add_others(kind, dict.fromkeys(others, x[:4096]))
             done += len(x)
         seed += 1
-    start = torch.randn(max(64, most // 100), L, generator=torch.manual_seed(1))
+    start = torch.randn(min(10_000, max(64, most // 100)), L, generator=torch.manual_seed(1))
     for part in start.split(2048):
         for who, layer in layers.items():
             for x in searched(layer, req, part):

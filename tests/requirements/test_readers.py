@@ -176,6 +176,33 @@ def test_mined_requirements_hold_and_have_support_and_cost() -> None:
         Requirements.from_labels(Y, support=20, most_cost=1)
 
 
+def test_edges_come_from_tables_with_roots_and_other_columns(tmp_path: Path) -> None:
+    expected = Requirements.from_edges([("cat", "animal"), ("dog", "animal")])
+    rows = {
+        "depth": [0, 1, 1],
+        "Parent": ["", "animal", "animal"],
+        "Child": ["animal", "cat", "dog"],
+    }
+    path = tmp_path / "tree.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    frame = pd.DataFrame(rows).replace("", np.nan)
+    for edges in (path, frame):
+        found = Requirements.from_edges(edges, labels=expected.labels)
+        assert found == expected
+    assert Requirements.from_edges([("animal", None), ("cat", "animal")]).labels == (
+        "animal",
+        "cat",
+    )
+    # Only tables have headers: these are labels.
+    assert str(Requirements.from_edges([("child", "parent")])) == "parent :- child."
+    for bad in (["ab", "cd"], [("a", "b", "c")], 3, {"a": "b"}, [(None, "a")]):
+        with pytest.raises(ArgumentError, match="edges are pairs of names"):
+            Requirements.from_edges(bad)
+    path.write_text("child,parent\n\ncat,animal,x\n")
+    with pytest.raises(ArgumentError, match=r"line 3 of .*tree.csv is \['cat', 'animal', 'x'\]"):
+        Requirements.from_edges(path)
+
+
 def test_progress_of_mining_and_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     Y = np.random.default_rng(0).random((100, 4)) < 0.3
     Y[:, 1] |= Y[:, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -266,34 +267,50 @@ def _numbered(labels: Sequence[str] | int | None, least: int, prefix: str) -> li
 
 
 def read_edges(edges: Any, order: EdgeOrder) -> ClauseList:
-    """Return 'a child implies its parent' for pairs, or for the lines of a CSV or TSV file."""
+    """Return 'a child implies its parent' for pairs, a data frame, or a CSV or TSV file."""
     one_of("order", order, ("child parent", "parent child"))
-    path, pairs, first = "<edges>", edges, 1
+    path = "<edges>"
+    rows: list[tuple[int, Any]]  # the line, and its cells
+    head: list[str] = []
     if isinstance(edges, (str, os.PathLike)):
         text, path = source_text(edges, is_text="\n" in os.fsdecode(edges))
         dialect = "\t" if "\t" in text.partition("\n")[0] else ","
-        pairs = [
-            [cell.strip() for cell in row]
-            for row in csv.reader(text.splitlines(), delimiter=dialect)
-            if row
-        ]
-        head = [cell.lower() for cell in pairs[0]] if pairs else []
-        if sorted(head) == ["child", "parent"]:
-            order = "child parent" if head[0] == "child" else "parent child"
-            pairs, first = pairs[1:], 2
+        reader = csv.reader(text.splitlines(), delimiter=dialect)
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+        head = [cell.lower() for cell in rows[0][1]] if rows else []
+        if {"child", "parent"} <= set(head):
+            del rows[0]
+    elif hasattr(edges, "columns"):
+        head = [str(name).lower() for name in edges.columns]
+        rows = list(enumerate(edges.to_numpy().tolist(), 1))
+    else:
+        try:
+            rows = list(enumerate(edges, 1))
+        except TypeError:
+            raise ArgumentError(_PAIRS) from None
+    if {"child", "parent"} <= set(head):
+        columns = [head.index("child"), head.index("parent")]
+        rows = [(n, [row[c] for c in columns] if len(row) == len(head) else row) for n, row in rows]
+        order = "child parent"
     found = ClauseList(path)
-    try:
-        for number, pair in enumerate(pairs, first):
-            first_end, second_end = (found.label(str(name)) for name in pair)
-            child, parent = (
-                (first_end, second_end) if order == "child parent" else (second_end, first_end)
-            )
-            found.add([parent], [child], number)
-    except (TypeError, ValueError):
-        raise ArgumentError(
-            "edges are pairs of names, such as [('cat', 'animal')], or a CSV file of two columns"
-        ) from None
+    for number, row in rows:
+        where = f"line {number} of {path}" if path != "<edges>" else f"pair {number}"
+        if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 2:
+            raise ArgumentError(f"{_PAIRS}; {where} is {str(row)[:80]}")
+        child, parent = row if order == "child parent" else (row[1], row[0])
+        if _is_empty(child):
+            raise ArgumentError(f"{_PAIRS}; {where} has no child")
+        implied = found.label(str(child))
+        if not _is_empty(parent):  # else it is a root
+            found.add([found.label(str(parent))], [implied], number)
     return found
+
+
+_PAIRS = "edges are pairs of names, such as [('cat', 'animal')], or a table of two columns, child and parent"
+
+
+def _is_empty(name: Any) -> bool:
+    return name is None or name == "" or (isinstance(name, float) and math.isnan(name))
 
 
 def read_networkx(graph: Any, order: EdgeOrder) -> ClauseList:

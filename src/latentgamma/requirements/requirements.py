@@ -184,8 +184,9 @@ class Requirements(Displayed, Immutable):
         animal :- dog.
 
         Args:
-            edges: pairs of names, or the path of a CSV or TSV file of two columns; a first line
-                `child,parent` or `parent,child` says the order.
+            edges: pairs of names, a data frame of two columns, or the path of a CSV or TSV file. If
+                there are columns named child and parent, these are taken. A child without a
+                parent is a root.
             order: "child parent" or "parent child": which comes first in a pair.
             labels: as in `from_text`.
 
@@ -431,7 +432,7 @@ class Requirements(Displayed, Immutable):
                 self.place(c) for c in row[np.isin(self.atoms, sorted(bad))].tolist()[: 4 * _SHOWN]
             )
             text = str(error).replace("atoms", "labels").replace("an atom", "a label")
-            text = text.replace("this program does not have", "that are not among the labels")
+            text = text.replace("this program does not have", "not among the labels")
             raise type(error)(f"{text} ({listing(list(where))} of {self.path})")
         new = np.array([place.get(name, -1) for name in self.labels] or [0], np.int32)[self.atoms]
         return self._replace(labels=names, literals=np.where(self.literals < 0, ~new, new))
