@@ -269,6 +269,17 @@ def test_nan_and_wrong_shapes_are_refused() -> None:
     assert layer(torch.zeros(0, L)).shape == (0, L)
 
 
+def test_probabilities_in_place_of_log_odds_give_one_warning() -> None:
+    layer = Requirements.from_text(":- a, b.").layer(["a", "b"])
+    p = torch.rand(20, 2, generator=torch.manual_seed(0))
+    with pytest.warns(RuntimeWarning, match=r"pass torch.logit\(p\)"):
+        layer.decide(p)
+    layer.decide(p)  # a second warning would be an error
+    other = Requirements.from_text(":- a, b.").layer(["a", "b"])
+    other(torch.logit(p))
+    other(torch.zeros(20, 2))
+
+
 # ---- Certificates are proofs: what is damaged is refused
 
 

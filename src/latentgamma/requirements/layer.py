@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final, get_args
@@ -42,6 +43,8 @@ _LOSSES = {
     "exact": ("conditional", "semantic", "scores", "bce"),
     "strata": ("scores", "bce"),
 }
+#: The least number of logits that are looked at, whether they are probabilities.
+_LEAST_LOOKED_AT = 16
 
 
 @final
@@ -88,6 +91,7 @@ class RequirementsLayer(nn.Module):
         self.register_buffer(
             "decided", torch.tensor(list(decided), dtype=torch.long), persistent=False
         )
+        self._looked_at = False
         self._all_decided = list(decided) == list(range(len(requirements.labels)))
         if rules is not None:
             self.closure = _closure(rules.program, rules.inputs, rules.outputs)
@@ -214,6 +218,17 @@ class RequirementsLayer(nn.Module):
         seen = values_can_be_read(logits) and (wait or not logits.is_cuda)
         if seen and bool(torch.isnan(logits).any()):
             raise StateError("logits have a NaN, of which no label can be decided")
+        if seen and not self._looked_at and logits.numel() >= _LEAST_LOOKED_AT:
+            self._looked_at = True  # the first batch only
+            low, high = (float(end) for end in torch.aminmax(logits.detach()))
+            if low >= 0 and 0 < high <= 1:
+                warnings.warn(
+                    "all logits are between 0 and 1, as probabilities are; the layer takes "
+                    "log-odds, of which these make every label true: pass torch.logit(p), or what "
+                    "the network gives before its sigmoid",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
         return logits.reshape(-1, L)
 
     def _closed(self, closure: GodelSemantics, rows: Tensor, *, hard: bool) -> Tensor:
