@@ -486,52 +486,6 @@ def test_chains_of_another_form_are_refused(chains) -> None:
         lg.relational.learn_composition(chains)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_chain_rules_have_the_support_of_enumeration(seed: int) -> None:
-    rng = random.Random(seed)
-    triples = [
-        (f"e{rng.randrange(6)}", f"r{rng.randrange(3)}", f"e{rng.randrange(6)}") for _ in range(25)
-    ]
-    found = lg.relational.mine_chains(triples, min_support=1, min_confidence=0.0)
-    facts = {}
-    for h, r, t in set(triples):
-        facts.setdefault(f"{r}/2", []).append((h, t))
-    assert len({rule.text for rule in found.rules}) == len(found.rules)
-    for rule in found.rules[::7]:
-        text = rule.text.replace(f"{rule.head}(X,Y) :-", "derived(X,Y) :-")
-        pairs = {atom[1:] for atom in derived_atoms(text, facts, ["derived/2"])}
-        assert rule.instances == len(pairs)
-        assert rule.support == len(pairs & set(facts[f"{rule.head}/2"]))
-        assert rule.confidence == rule.support / rule.instances
-
-
-def test_the_mean_reciprocal_rank_is_filtered() -> None:
-    train = [("a", "p", "b"), ("b", "p", "c"), ("a", "g", "c"), ("d", "p", "e"), ("e", "p", "f")]
-    found = lg.relational.mine_chains(train, min_support=1)
-    assert "g(X,Y) :- p(X,Z), p(Z,Y)." in {rule.text for rule in found.rules}
-    assert found.mean_reciprocal_rank([("d", "g", "f")]) == 1.0
-    assert found.mean_reciprocal_rank([("f", "g", "a")]) < 0.5
-    with pytest.raises(lg.errors.DataError, match="no entity or relation 'x'"):
-        found.mean_reciprocal_rank([("x", "g", "a")])
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda mine: mine([]), "not empty"),
-        (lambda mine: mine([("a", "b")]), "triples"),
-        (
-            lambda mine: mine([("a", "b", "c")], max_length=3),
-            "max_length must be a whole number from 1 to 2",
-        ),
-        (lambda mine: mine([("a", "b", "c")], min_support=0), "min_support"),
-    ],
-)
-def test_wrong_graphs_are_refused(call, message: str) -> None:
-    with pytest.raises(lg.LatentGammaError, match=message):
-        call(lg.relational.mine_chains)
-
-
 @pytest.mark.slow
 def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -> None:
     """The numbers of a choice belong to the candidates that it was made of."""

@@ -34,6 +34,7 @@ def compile_all(args: argparse.Namespace) -> int:
         _run_operator()
         _run_layers()
         _run_requirements()
+        _run_graphs()
     finally:
         compilation.forced = None
         compilation.on_compile.remove(compiled.append)
@@ -114,3 +115,11 @@ def _run_requirements() -> None:
     given = torch.zeros(2, 4, requires_grad=True)
     (layer(given).sum() + layer.loss(given, torch.zeros(2, 4))).backward()
     layer.eval()(given.detach())
+
+
+def _run_graphs() -> None:
+    import latentgamma as lg
+
+    triples = [(f"a{i % 5}", f"r{i % 3}", f"b{i % 4}") for i in range(40)]
+    found = lg.relational.mine_chains(triples, min_support=1, validation=triples[:2])
+    found.rank(triples[:1], aggregation="maximum")

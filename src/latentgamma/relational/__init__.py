@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from latentgamma.relational.chains import (
+from latentgamma.relational.chains import CompositionTable, learn_composition
+from latentgamma.relational.fit import fit
+from latentgamma.relational.graphs import (
     ChainRule,
     ChainRules,
-    CompositionTable,
-    learn_composition,
+    LinkPrediction,
+    LinkRanking,
     mine_chains,
 )
-from latentgamma.relational.fit import fit
 from latentgamma.relational.result import (
     Agreement,
     Alternative,
@@ -27,6 +28,8 @@ __all__ = [
     "ChainRule",
     "ChainRules",
     "CompositionTable",
+    "LinkPrediction",
+    "LinkRanking",
     "RelationalResult",
     "RuleEvidence",
     "SearchStep",

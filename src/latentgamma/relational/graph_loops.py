@@ -1,0 +1,559 @@
+"""The compiled loops of `graphs`: walks in a knowledge graph, counts of rules, scores of candidates.
+
+A step is a relation in one direction: relation r forwards is 2r, backwards 2r + 1. An edge is a triple
+in one direction. The edges of an entity are sorted by step, and a group is its edges of one step. So
+the group of entity d and step s ^ 1 lists the entities from which step s leads to d.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from latentgamma.program.compilation import Cells, compile_loop
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: Bins of a signature: the least hash of a rule's predictions in each.
+BINS = 128
+#: No prediction in this bin.
+_EMPTY = np.uint32(0xFFFFFFFF)
+
+
+class Links(NamedTuple):
+    """The edges of a graph in both directions.
+
+    Entity e has the groups `entity_ptr[e]` to `entity_ptr[e + 1]`, group g the step `group_step[g]` and
+    the targets `targets[group_ptr[g]:group_ptr[g + 1]]`, rising. `reverse[i]` is the group of the
+    reversed edge i.
+    """
+
+    entity_ptr: Any
+    group_step: Any
+    group_ptr: Any
+    targets: Any
+    reverse: Any
+
+
+@compile_loop
+def mix(value: Any) -> Any:
+    """Return 64 mixed bits of a number (splitmix64)."""
+    bits = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@compile_loop
+def find_group(links: Cells, entity: int, step: int) -> int:
+    """Return the group of an entity and a step, or -1."""
+    low, high = links.entity_ptr[entity], links.entity_ptr[entity + 1]
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if links.group_step[middle] < step:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and links.group_step[low] == step else -1
+
+
+@compile_loop
+def leads_to(links: Cells, group: int, entity: int) -> bool:
+    """Return whether an edge of the group ends in the entity."""
+    low, high = links.group_ptr[group], links.group_ptr[group + 1]
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if links.targets[middle] < entity:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < end and links.targets[low] == entity)
+
+
+@compile_loop
+def reach(
+    links: Cells, body: Cells, start: int, marks: Cells, token: int, found: Cells, most: int
+) -> tuple[int, int]:
+    """Fill `found` with the ends of the body's paths from an entity.
+
+    The entities between both ends are distinct, and none of them is an end; both ends may be the
+    same. `marks[0]` has the token of each entity that was found, `marks[1]` counts ways to the last
+    entity but one. Returns the number found and the edges that were visited, which is more than
+    `most` if the walk was cut short.
+    """
+    length = len(body)
+    nodes = np.empty(length + 1, np.int64)
+    at = np.empty(length, np.int64)
+    end = np.empty(length, np.int64)
+    count = work = depth = 0
+    nodes[0] = start
+    group = find_group(links, start, body[0])
+    if group < 0:
+        return 0, 1
+    at[0], end[0] = links.group_ptr[group], links.group_ptr[group + 1]
+    while depth >= 0:
+        if at[depth] == end[depth]:
+            depth -= 1
+            continue
+        node = links.targets[at[depth]]
+        at[depth] += 1
+        work += 1
+        if work > most:
+            break
+        last = depth == length - 1
+        fresh = last or node != start
+        for i in range(1, depth + 1):
+            fresh = fresh and nodes[i] != node
+        if not fresh:
+            continue
+        if last:
+            if marks[0, node] != token:
+                marks[0, node] = token
+                found[count] = node
+                count += 1
+            continue
+        if length == 3 and depth == 1:  # a third way to this entity leads to no new end
+            if marks[1, node] == 2 * token + 1:
+                continue
+            marks[1, node] = max(marks[1, node] + 1, 2 * token)
+        group = find_group(links, node, body[depth + 1])
+        if group < 0:
+            continue
+        depth += 1
+        nodes[depth] = node
+        at[depth], end[depth] = links.group_ptr[group], links.group_ptr[group + 1]
+    return count, work
+
+
+@compile_loop
+def count_path(
+    links: Cells,
+    body: Cells,
+    sources: Cells,
+    marks: Cells,
+    token: int,
+    found: Cells,
+    most: int,
+    support: Cells,
+    partial: Cells,
+    signature: Cells,
+) -> tuple[int, int, int, bool]:
+    """Count the predictions of a body for every head relation.
+
+    Returns the predicted pairs, the sources that were visited before `most` edges were, the edges, and
+    whether a walk was cut short. `support` gets the pairs that are triples of each relation,
+    `partial` the pairs whose first entity has the relation.
+    """
+    pairs = work = done = 0
+    cut = False
+    size = marks.shape[1]
+    for source in sources:
+        if work >= most:
+            break
+        count, edges = reach(links, body, source, marks, token + done, found, most)
+        work += edges
+        cut = cut or edges > most
+        pairs += count
+        for i in range(count):
+            bits = mix(np.int64(source) * size + found[i])
+            bin_ = np.int64(bits % np.uint64(BINS))
+            signature[bin_] = min(signature[bin_], np.uint32(bits >> np.uint64(32)))
+        if count:
+            for group in range(links.entity_ptr[source], links.entity_ptr[source + 1]):
+                step = links.group_step[group]
+                if step % 2:
+                    continue
+                partial[step // 2] += count
+                work += links.group_ptr[group + 1] - links.group_ptr[group]
+                for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
+                    support[step // 2] += marks[0, links.targets[i]] == token + done
+        done += 1
+    return pairs, done, work, cut
+
+
+@compile_loop
+def find_paths(
+    links: Cells,
+    length: int,
+    heads: Cells,
+    tails: Cells,
+    steps: int,
+    seed: int,
+    each: int,
+    most: int,
+    marks: Cells,
+    token: int,
+    codes: Cells,
+    owners: Cells,
+) -> tuple[int, int, int, bool]:
+    """List the bodies of `length` steps that lead from heads to tails, as numbers to the base `steps`.
+
+    At most `each` edges are visited for one triple; the first `length - 3` steps are drawn at random.
+    Returns the triples that were looked at, the rows that were filled, the edges visited, and whether
+    everything was listed for these triples.
+    """
+    first = rows = work = 0
+    whole = length <= 3
+    prefix = np.empty(length + 1, np.int64)
+    while first < len(heads) and work < most and rows + each <= len(codes):
+        x, y = heads[first], tails[first]
+        state = mix(seed + first)
+        code = np.int64(0)
+        node, walked, blocked = x, 0, False
+        prefix[0] = x
+        while walked < length - 3 and not blocked:
+            groups = links.entity_ptr[node + 1] - links.entity_ptr[node]
+            state = mix(state)
+            group = links.entity_ptr[node] + np.int64(state % np.uint64(groups))
+            state = mix(state)
+            size = links.group_ptr[group + 1] - links.group_ptr[group]
+            node = links.targets[links.group_ptr[group] + np.int64(state % np.uint64(size))]
+            blocked = node == y
+            for i in range(walked + 1):
+                blocked = blocked or prefix[i] == node
+            code = code * steps + links.group_step[group]
+            walked += 1
+            prefix[walked] = node
+        token += 1
+        first += 1
+        if blocked:
+            continue
+        for i in range(
+            links.group_ptr[links.entity_ptr[y]], links.group_ptr[links.entity_ptr[y + 1]]
+        ):
+            marks[0, links.targets[i]] = token
+        spent = 0
+        emitted = rows
+        groups = links.entity_ptr[node + 1] - links.entity_ptr[node]
+        state = mix(state)
+        offset = np.int64(state % np.uint64(groups))
+        for k in range(groups):
+            if spent >= each or rows - emitted >= each:
+                whole = False
+                break
+            group = links.entity_ptr[node] + (offset + k) % groups
+            one = code * steps + links.group_step[group]
+            for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
+                middle = links.targets[i]
+                spent += 1
+                fresh = middle != y
+                for j in range(walked + 1):
+                    fresh = fresh and prefix[j] != middle
+                if not fresh:
+                    continue
+                if length == 2:
+                    if marks[0, middle] == token:
+                        rows += list_ends(
+                            links,
+                            middle,
+                            y,
+                            one * steps,
+                            codes,
+                            owners,
+                            rows,
+                            emitted + each,
+                            first,
+                        )
+                    continue
+                for inner in range(links.entity_ptr[middle], links.entity_ptr[middle + 1]):
+                    two = (one * steps + links.group_step[inner]) * steps
+                    for j in range(links.group_ptr[inner], links.group_ptr[inner + 1]):
+                        other = links.targets[j]
+                        spent += 1
+                        if marks[0, other] != token or other == y:
+                            continue
+                        fresh = other != middle
+                        for p in range(walked + 1):
+                            fresh = fresh and prefix[p] != other
+                        if fresh:
+                            rows += list_ends(
+                                links, other, y, two, codes, owners, rows, emitted + each, first
+                            )
+                if spent >= each:
+                    whole = False
+                    break
+        whole = whole and rows < emitted + each
+        work += spent
+    return first, rows, work, whole
+
+
+@compile_loop
+def list_ends(
+    links: Cells,
+    node: int,
+    y: int,
+    code: int,
+    codes: Cells,
+    owners: Cells,
+    row: int,
+    end: int,
+    owner: int,
+) -> int:
+    """Append a row for every step from a node to y; return how many there are."""
+    count = 0
+    for group in range(links.entity_ptr[node], links.entity_ptr[node + 1]):
+        if row + count < end and leads_to(links, group, y):
+            codes[row + count] = code + links.group_step[group]
+            owners[row + count] = owner
+            count += 1
+    return count
+
+
+@compile_loop
+def gather(
+    links: Cells, group: int, owner: int, back: int, marks: Cells, token: int, found: Cells
+) -> tuple[int, int]:
+    """List the entities two steps away from `owner`: an edge of its group, then a step `back`.
+
+    Returns how many there are, and the edges visited.
+    """
+    count = work = 0
+    for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
+        middle = links.targets[i]
+        work += 1
+        other = find_group(links, middle, back)
+        if middle == owner or other < 0:
+            continue
+        for j in range(links.group_ptr[other], links.group_ptr[other + 1]):
+            node = links.targets[j]
+            work += 1
+            if node not in (np.int64(middle), np.int64(owner)) and marks[0, node] != token:
+                marks[0, node] = token
+                found[count] = node
+                count += 1
+    return count, work
+
+
+@compile_loop
+def count_heads(
+    links: Cells,
+    entities: Cells,
+    own_step: int,
+    own_group: int,
+    counts: Cells,
+    touched: Cells,
+    having: Cells,
+    marks: Cells,
+    token: int,
+) -> tuple[int, int]:
+    """Count the edges of entities by the group of the reversed edge: the heads of a body with a constant.
+
+    Edges of `own_step` and of `own_group` (or -1) are left out, and edges from an entity to itself.
+    Returns how many groups were touched, and the edges visited. `having` gets the entities that have
+    each step; the entities are marked.
+    """
+    size = work = 0
+    for entity in entities:
+        marks[0, entity] = token
+        for group in range(links.entity_ptr[entity], links.entity_ptr[entity + 1]):
+            step = links.group_step[group]
+            having[step] += 1
+            work += links.group_ptr[group + 1] - links.group_ptr[group]
+            if step == own_step:
+                continue
+            for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
+                head = links.reverse[i]
+                if head == own_group or links.targets[i] == entity:
+                    continue
+                if counts[head] == 0:
+                    touched[size] = head
+                    size += 1
+                counts[head] += 1
+    return size, work
+
+
+@compile_loop
+def list_heads(
+    links: Cells,
+    owners: Cells,
+    counts: Cells,
+    touched: Cells,
+    size: int,
+    having: Cells,
+    marks: Cells,
+    token: int,
+    members: int,
+    least: int,
+    confident: float,
+    shrink: float,
+    general: Cells,
+    first: bool,
+    heads: Cells,
+    columns: Cells,
+) -> int:
+    """List the heads whose support and confidence suffice, and clear the counts.
+
+    The members of the body have the token as their mark. `general` has the confidences of a more general
+    rule, which a rule has to exceed; they are filled in if this is the `first`, most general one.
+    `columns` gets the support, the instances, and those of them that have the head's relation.
+    """
+    row = 0
+    for i in range(size):
+        head = touched[i]
+        count = counts[head]
+        counts[head] = 0
+        # The constant of the head is not an instance.
+        step = links.group_step[head] ^ 1
+        own = marks[0, owners[head]] == token
+        instances = members - own
+        value = count / (instances + shrink)
+        better = first or value > general[head]
+        if first:
+            general[head] = value
+        if count >= least and count >= confident * instances and better:
+            heads[row] = head
+            columns[0, row] = count
+            columns[1, row] = instances
+            columns[2, row] = having[step] - (own and find_group(links, owners[head], step) >= 0)
+            row += 1
+    return row
+
+
+@compile_loop
+def sign(entities: Cells, signature: Cells) -> None:
+    """Fill the signature of a set of entities."""
+    for entity in entities:
+        bits = mix(entity)
+        bin_ = np.int64(bits % np.uint64(BINS))
+        signature[bin_] = min(signature[bin_], np.uint32(bits >> np.uint64(32)))
+
+
+@compile_loop
+def overlaps(signatures: Cells, shared: Cells) -> None:
+    """Fill the estimated Jaccard index of the predictions of each two rules."""
+    for one in range(len(signatures)):
+        for other in range(one):
+            same = used = 0
+            for i in range(BINS):
+                a, b = signatures[one, i], signatures[other, i]
+                used += a != _EMPTY or b != _EMPTY
+                same += a == b and a != _EMPTY
+            shared[one, other] = shared[other, one] = same / used if used else 0.0
+
+
+@compile_loop
+def cluster(shared: Cells, threshold: float, labels: Cells) -> None:
+    """Label the connected components of the rules that overlap at least this much."""
+    size = len(shared)
+    stack = np.empty(size, np.int64)
+    labels[:] = -1
+    for start in range(size):
+        if labels[start] >= 0:
+            continue
+        labels[start] = start
+        stack[0], top = start, 1
+        while top:
+            top -= 1
+            one = stack[top]
+            for other in range(size):
+                if labels[other] < 0 and shared[one, other] >= threshold:
+                    labels[other] = start
+                    stack[top] = other
+                    top += 1
+
+
+@compile_loop
+def walk_rules(
+    links: Cells,
+    bodies: Cells,
+    lengths: Cells,
+    start: int,
+    marks: Cells,
+    token: int,
+    found: Cells,
+    each: int,
+    rules: Cells,
+    candidates: Cells,
+) -> tuple[int, bool]:
+    """List the pairs (rule, candidate) that path rules predict from an entity.
+
+    Returns the number of pairs, and whether all were listed.
+    """
+    row = 0
+    whole = True
+    for rule in range(len(bodies)):
+        body = bodies[rule, : lengths[rule]]
+        count, work = reach(links, body, start, marks, token + rule, found, each)
+        whole = whole and work <= each
+        if row + count > len(rules):
+            return row, False
+        for i in range(count):
+            rules[row] = rule
+            candidates[row] = found[i]
+            row += 1
+    return row, whole
+
+
+@compile_loop
+def combine(
+    order: Cells,
+    ptr: Cells,
+    candidates: Cells,
+    labels: Cells,
+    confidence: Cells,
+    marks: Cells,
+    scores: Cells,
+) -> None:
+    """Add log(1 - confidence) of the best rule of each cluster to the score of its candidates.
+
+    `order` lists the rules cluster by cluster, the most confident first. Rule j predicts
+    `candidates[ptr[j]:ptr[j + 1]]`.
+    """
+    marks[:] = -1
+    for rule in order:
+        for i in range(ptr[rule], ptr[rule + 1]):
+            candidate = candidates[i]
+            if marks[candidate] != labels[rule]:
+                marks[candidate] = labels[rule]
+                scores[candidate] += np.log1p(-confidence[rule])
+
+
+@compile_loop
+def compare(
+    ptr: Cells,
+    candidates: Cells,
+    confidence: Cells,
+    target: int,
+    rival: Cells,
+    counts: Cells,
+) -> tuple[int, int]:
+    """Count the rivals that are ranked before the target, and those that are tied with it.
+
+    A candidate's most confident rule decides, then the next one. Rules fall in confidence; rival[c] is 1
+    for a candidate that counts, and becomes 2 where it is better and 0 where it is worse.
+    """
+    better = tied = 0
+    for candidate in range(len(rival)):
+        tied += rival[candidate] == 1
+    rule = 0
+    while rule < len(confidence):
+        end = rule
+        while end < len(confidence) and confidence[end] == confidence[rule]:
+            end += 1
+        for i in range(ptr[rule], ptr[end]):
+            counts[candidates[i]] += 1
+        own = counts[target]
+        if own == 0:
+            for i in range(ptr[rule], ptr[end]):
+                candidate = candidates[i]
+                if rival[candidate] == 1:
+                    rival[candidate] = 2
+                    better += 1
+                    tied -= 1
+        else:
+            for candidate in range(len(rival)):
+                if rival[candidate] == 1 and counts[candidate] != own:
+                    more = counts[candidate] > own
+                    rival[candidate] = 2 if more else 0
+                    better += more
+                    tied -= 1
+        for i in range(ptr[rule], ptr[end]):
+            counts[candidates[i]] = 0
+        rule = end
+    return better, tied
