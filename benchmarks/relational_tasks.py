@@ -507,3 +507,96 @@ _TASKS: dict[str, tuple[str, str, Callable[[random.Random, Size], Background]]] 
         sparse_edges,
     ),
 }
+
+
+# --------------------------- Knowledge graphs with planted rules
+
+#: A body: relations, and whether each is read backwards; a rule: head, its constant, body, its last constant.
+Steps: TypeAlias = "tuple[tuple[str, bool], ...]"
+PlantedRule: TypeAlias = "tuple[str, str | None, Steps, str | None]"
+Triples: TypeAlias = "list[tuple[str, str, str]]"
+
+
+def planted_graph(size: int, seed: int = 0) -> tuple[Triples, Triples, dict[PlantedRule, float]]:
+    """Return the triples of a random graph, held-out triples, and the planted rules.
+
+    The entities have eight types, and a relation leads from one type to another. Each rule derives
+    its links with a probability between .6 and .95, which is given with the rule; a tenth of each head's
+    triples is random, and a tenth is held out. Ten rules have three literals, five a constant in a
+    body of one literal, and five in a body of two.
+
+    Args:
+        size: the number of triples, about.
+        seed: of the random choices.
+    """
+    rng = random.Random(seed)
+    count = size // 80
+    members = [[f"t{kind}_{i}" for i in range(count)] for kind in range(8)]
+    names = [f"b{i}" for i in range(24)]
+    # The rules of three literals begin with a relation that few entities have.
+    kinds = {name: (rng.randrange(8), rng.randrange(8)) for name in names}
+    kinds |= {f"p{i}": (rng.randrange(8), rng.randrange(8)) for i in range(10)}
+    after: dict[tuple[str, bool], dict[str, list[str]]] = {}
+    base: set[tuple[str, str, str]] = set()
+    weights = [1 / (i + 10) ** 0.8 for i in range(count)]  # few entities have most of the links
+    for name, (one, other) in kinds.items():
+        links = size // 30 if name in names else size // 400
+        ends = rng.choices(members[other], weights, k=links)
+        for x, y in set(zip(rng.choices(members[one], k=links), ends, strict=True)):
+            base.add((x, name, y))
+            after.setdefault((name, False), {}).setdefault(x, []).append(y)
+            after.setdefault((name, True), {}).setdefault(y, []).append(x)
+
+    def ends_of(name: str, back: bool) -> tuple[int, int]:
+        one, other = kinds[name]
+        return (other, one) if back else (one, other)
+
+    def body_of(length: int, start: str | None = None) -> Steps:
+        while True:
+            body = tuple((rng.choice(names), rng.random() < 0.5) for _ in range(length))
+            body = body if start is None else ((start, False), *body[1:])
+            meet = all(ends_of(*a)[1] == ends_of(*b)[0] for a, b in itertools.pairwise(body))
+            if meet and len({name for name, _ in body}) == length:
+                return body
+
+    def paths(x: str, body: Steps) -> set[str]:
+        """The ends of the paths from an entity that visit no entity twice."""
+        found = [(x,)]
+        for step in body:
+            found = [(*p, y) for p in found for y in after[step].get(p[-1], ()) if y not in p]
+        return {p[-1] for p in found}
+
+    rules: dict[PlantedRule, float] = {}
+    derived: set[tuple[str, str, str]] = set()
+    held: set[tuple[str, str, str]] = set()
+
+    def add(
+        rule: PlantedRule, links: list[tuple[str, str]], domain: list[str], ends: list[str]
+    ) -> None:
+        chance = rng.uniform(0.6, 0.95)
+        kept = [link for link in links if rng.random() < chance]
+        noise = [(rng.choice(domain), rng.choice(ends)) for _ in range(len(kept) // 10)]
+        triples = sorted({(x, rule[0], y) for x, y in (*kept, *noise)})
+        out = set(rng.sample(triples, len(triples) // 10))
+        held.update(out)
+        derived.update(set(triples) - out)
+        rules[rule] = chance
+
+    for number in range(10):
+        body = body_of(3, f"p{number}")
+        domain, ends = members[ends_of(*body[0])[0]], members[ends_of(*body[-1])[1]]
+        links = [(x, y) for x in domain for y in sorted(paths(x, body))]
+        add((f"path{number}", None, body, None), links, domain, ends)
+    while len(rules) < 20:
+        body = body_of(1 if len(rules) < 15 else 2)
+        first, last = members[ends_of(*body[0])[0]], members[ends_of(*body[-1])[1]]
+        end = rng.choice(last[:10])
+        backwards = tuple((name, not back) for name, back in reversed(body))
+        having = sorted(paths(end, backwards))
+        if len(having) >= 10:
+            value = f"value{len(rules)}"
+            rule = (f"constant{len(rules)}", value, body, end)
+            add(rule, [(x, value) for x in having], first, [value, "value_a", "value_b"])
+    train = sorted(base | derived)
+    known = {name for h, _, t in train for name in (h, t)}
+    return train, sorted(t for t in held if {t[0], t[2]} <= known), rules
