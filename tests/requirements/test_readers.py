@@ -10,7 +10,14 @@ import torch
 
 import latentgamma as lg
 from latentgamma import Requirements
-from latentgamma.errors import ArgumentError, DataError, FactsError, ParseError, ProgramError
+from latentgamma.errors import (
+    ArgumentError,
+    DataError,
+    FactsError,
+    LatentGammaError,
+    ParseError,
+    ProgramError,
+)
 from latentgamma.requirements import readers
 from random_requirements import DRIVING, random_requirements, worlds
 
@@ -201,6 +208,26 @@ def test_edges_come_from_tables_with_roots_and_other_columns(tmp_path: Path) -> 
     path.write_text("child,parent\n\ncat,animal,x\n")
     with pytest.raises(ArgumentError, match=r"line 3 of .*tree.csv is \['cat', 'animal', 'x'\]"):
         Requirements.from_edges(path)
+
+
+PIECES = [
+    *["a", "b", "c", ":-", ";", ",", "-", "not", "or", "and", "=>", ".", "%x", "#", "'", '"', "(", ")", "1", "y_0", "n2", "0", "é", "{", "}", "|", "&", "~", "!", "1000000"],
+    "\n", "p cnf 3 2\n", "c 1 a\n", "[Term]\n", "id: X\n", "is_a: Y\n", "\t", "\x00", " or ",
+    "@ATTRIBUTE class hierarchical a/b,c\n", "@DATA\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["text", "dimacs", "rules", "pishield", "obo", "arff", "edges"])
+def test_whatever_is_in_a_file_it_is_read_or_refused(form: str) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        chosen = rng.choice(PIECES, size=int(rng.integers(1, 12)))
+        text = str(rng.choice(["", " "])).join(chosen) + "\n"
+        try:
+            found = getattr(Requirements, f"from_{form}")(text)
+        except LatentGammaError:
+            continue
+        assert Requirements.from_text(found.to_text(), labels=found.labels) == found
 
 
 def test_progress_of_mining_and_compiling(monkeypatch: pytest.MonkeyPatch) -> None:

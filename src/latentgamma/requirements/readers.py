@@ -104,6 +104,7 @@ class _LineReader:
 
     def __init__(self, text: str, start: int, end: int, found: ClauseList) -> None:
         self.text, self.at, self.end, self.found = text, start, end, found
+        self.kind = "start"
         self.advance()
 
     def advance(self) -> None:
@@ -194,7 +195,8 @@ def read_dimacs_requirements(source: Source) -> ClauseList:
     text, path = source_text(source, is_text="\n" in os.fsdecode(source))
     names, literals, ends, lines = read_clauses(text, path)
     found = ClauseList(path, {name: i for i, name in enumerate(names)})
-    for start, end, line in zip([0, *ends[:-1] + 1], ends, lines, strict=True):
+    starts = [0, *ends[:-1] + 1][: len(ends)]
+    for start, end, line in zip(starts, ends, lines, strict=True):
         clause = literals[start:end].tolist()
         if not clause:
             raise ParseError(
@@ -206,7 +208,7 @@ def read_dimacs_requirements(source: Source) -> ClauseList:
 
 # ---- The rules of CCN, and PiShield's files: labels are numbers
 
-_indexed = re.compile(r"(n|-|not y_|y_)?(\d{1,9})")
+_indexed = re.compile(r"(n|-|not y_|y_)?(\d{1,6})")  # all labels below the largest get names
 
 
 def read_indexed_rules(
@@ -224,7 +226,7 @@ def read_indexed_rules(
         def literal(word: str, start: int = start, line: str = line) -> int:
             match = _indexed.fullmatch(word)
             if match is None:
-                at = start + max(0, line.find(word.rsplit(maxsplit=1)[-1]))
+                at = start + max(0, line.find(word.rsplit(" ", maxsplit=1)[-1]))
                 raise error_at(
                     text, at, f"expected the number of a label, but found {word!r}", path
                 )
