@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,7 +214,37 @@ def relational(rows: list[Row]) -> list[Picture]:
     return [Picture("relational", title, draw)]
 
 
+def nesy(rows: list[Row]) -> list[Picture]:
+    growth = [row for row in rows if row.get("part") == "growth"]
+    if not growth:
+        return []
+
+    def draw(axes: Any) -> None:
+        colours = iter(LINES)
+        for device in dict.fromkeys(row["device"] for row in growth):
+            some = [row for row in growth if row["device"] == device]
+            sizes = [row["digits"] for row in some]
+            times = [row.get("graph_ms") or row["ms"] for row in some]
+            where = "GPU" if device == "cuda" else "CPU"
+            axes.plot(sizes, times, "o-", color=next(colours), label=f"milliseconds, {where}")
+            if any(row.get("mb") for row in some):
+                memory = [row["mb"] for row in some]
+                axes.plot(sizes, memory, "s-", color=next(colours), label=f"megabytes, {where}")
+        last = growth[-1]["digits"], growth[-1].get("graph_ms") or growth[-1]["ms"]
+        scale = last[1] / (last[0] * math.log(last[0]))
+        reference = [scale * n * math.log(n) for n in (16, 64, 256, last[0])]
+        axes.plot([16, 64, 256, last[0]], reference, ":", color="#888888", label="N log N")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("digits N of the sum")
+        axes.legend(frameon=False)
+
+    title = "A step through the rules of a sum, forward and backward, batch 16"
+    return [Picture("nesy-growth", title, draw)]
+
+
 PICTURES = {
+    "nesy": nesy,
     "relational": relational,
     "closure": closure,
     "scale": scale,

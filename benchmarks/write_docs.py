@@ -8,6 +8,7 @@ from typing import Any
 
 import pictures
 from headlines import headlines
+from nesy.page import about as about_nesy
 from run import BENCHMARKS, shown
 
 RESULTS = Path(__file__).parent / "results"
@@ -259,6 +260,7 @@ def about_hierarchies(rows: list[Row]) -> list[str]:
 
 FINDINGS = {
     "hierarchies": about_hierarchies,
+    "nesy": about_nesy,
     "relational": about_relational,
     "peers": about_peers,
     "sweep": about_sweep,

@@ -43,6 +43,7 @@ def rows() -> list[Row]:
         names = [name for name in tasks if protocol == "papers" or name in OURS]
         run(names, [protocol], range(5), [CELLS], device=device, progress=ProgressBar())
     growth(SIZES, [CELLS], device=device)
+    beside_peers([CELLS])
     return table(read([CELLS]))
 
 
@@ -175,11 +176,20 @@ def growth(
         add(files[0], [cell])
 
 
+def beside_peers(files: Sequence[Path]) -> None:
+    """Measure the rules of some tasks on the CPU, beside KLay and ProbLog where they are installed."""
+    from nesy import peers
+
+    if not any(cell["part"] == "peers" for cell in read(files)):
+        add(files[0], peers.rows())
+
+
 def table(cells: Iterable[Row]) -> list[Row]:
     """Return one row for each protocol and task, over its seeds, and the rows of the growth."""
     from nesy.tasks import all_tasks
 
     cells = list(cells)
+    beside = {cell["task"]: cell for cell in cells if cell["part"] == "peers"}
     found = []
     for protocol in PROTOCOLS:
         for name, task in all_tasks().items():
@@ -187,6 +197,7 @@ def table(cells: Iterable[Row]) -> list[Row]:
                 cell
                 for cell in cells
                 if (cell.get("protocol"), cell.get("task")) == (protocol, name)
+                and cell["part"] == "training"
             ]
             if not some:
                 continue
@@ -211,6 +222,9 @@ def table(cells: Iterable[Row]) -> list[Row]:
                     "seconds": sum({cell["seconds_all_seeds"] for cell in some}),
                     "peak MB": first["peak_mb"],
                     "parameters": first["parameters"],
+                    "rules ms": beside.get(name, {}).get("ours_ms"),
+                    "KLay ms": beside.get(name, {}).get("klay_ms"),
+                    "ProbLog ms, one example": beside.get(name, {}).get("problog_ms_of_one"),
                     "command": f"python benchmarks/nesy {name} --protocol {protocol}",
                 }
             )

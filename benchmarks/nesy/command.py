@@ -15,12 +15,13 @@ from nesy import data
 from nesy.tasks import all_tasks
 from run import table as text
 
+#: What is measured besides the training of tasks.
+OTHERS = ("growth", "peers")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=nesy.__doc__.splitlines()[0])
-    parser.add_argument(
-        "tasks", nargs="*", metavar="TASK", help=", ".join([*all_tasks(), "growth"])
-    )
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join([*all_tasks(), *OTHERS]))
     parser.add_argument("--protocol", nargs="+", choices=nesy.PROTOCOLS, default=["papers"])
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--cells", type=Path, nargs="+", default=[nesy.CELLS])
@@ -31,10 +32,12 @@ def main() -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--side-by-side", action="store_true", help="seeds on CUDA streams")
     given = parser.parse_args()
-    unknown = [name for name in given.tasks if name not in {*all_tasks(), "growth"}]
+    unknown = [name for name in given.tasks if name not in {*all_tasks(), *OTHERS}]
     if unknown:
-        parser.error(f"there is no task {unknown[0]!r}; there are {', '.join(all_tasks())}, growth")
-    names = [name for name in given.tasks or all_tasks() if name != "growth"]
+        parser.error(
+            f"there is no task {unknown[0]!r}; there are {', '.join([*all_tasks(), *OTHERS])}"
+        )
+    names = [name for name in given.tasks or all_tasks() if name not in OTHERS]
     try:
         nesy.run(
             names, given.protocol, given.seeds, given.cells, images=given.images,
@@ -46,6 +49,8 @@ def main() -> int:
         return 2
     if "growth" in given.tasks:
         nesy.growth(given.sizes, given.cells, device=given.device)
+    if "peers" in given.tasks:
+        nesy.beside_peers(given.cells)
     wanted = {*given.tasks} or {*all_tasks()}
     cells = [c for c in nesy.read(given.cells) if {c.get("task"), c["part"]} & wanted]
     print(text(nesy.table(cells)))

@@ -1,0 +1,94 @@
+"""The sentences of docs/benchmarks/nesy.md, from the rows of the table."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+Row = dict[str, Any]
+
+PROTOCOLS = """\
+Networks read images, rules turn what they read into an answer, and only the answer has a label. `labels` is the share of held-out
+labels that are right, in percent, mean of the seeds; `each seed` shows all of them, none is left out. `concepts` is the share of images that
+are read right; they are never labelled. `readings` is the number of ways to read single images that agree with all labels
+(`lg.shortcuts`); if it is more than one, the labels alone cannot decide. Where the readings differ by the names of the values alone (Sudoku, XOR),
+concepts are counted up to a renaming. `seconds` is the training of all seeds together, and `rules ms` the time of a step through the rules
+alone on one CPU core, batch 64; KLay gets the circuit that LatentGamma found.
+
+**Two protocols, never mixed.** `papers`: plain images and the network of the papers (LeNet, 44,426 parameters, no dropout, no normalisation
+layers), at most their 100 epochs; AdamW, a cosine schedule, and a running mean of the weights, with settings chosen on 10,000 training images that were
+held out, then trained on all 60,000 and tested once. Additions use every image once. The published sums of n digits use 5,000 training sums
+(and 1,000 to choose an epoch with, which we do not use), so an image is in several sums; the figures with `_once` use each image once, which leaves
+937 sums of 64, 234 of 256 and 58 of 1,024. `ours`: the same with images shifted, turned and scaled a little.
+
+Published figures: DeepSoftLog (Maene and De Raedt, NeurIPS 2023) for additions, CTSketch (Choi et al., arXiv 2503.24123) for sums; both use this
+network on plain images. Other tasks have no published figure under this protocol: visual Sudoku has been published with other data
+and label sets, so no number stands beside it.
+
+**Visual Sudoku**: 200 labelled boards, half of them valid, and 100 more to choose a threshold with. The rules say for each row,
+column and box that it has every digit once, with the set of the digits seen so far as the state of a chain. A valid board makes all of them true; an
+invalid one not all, whose probability is computed as if rows, columns and boxes were independent, which they are not. A board is called valid
+above the threshold."""
+
+NOT_DETERMINED = """\
+**What the number of sums can determine.** A reading of ten digits is determined up to small errors by a few hundred sums if images that look alike are
+read alike. The network is free not to: it has 44,426 parameters, and 58 sums of 1,024 digits can be learned by heart. That is what happens in the
+rows with `_once`: the loss on the training sums falls, and the digits stay wrong. With 5,000 sums each image is in 85 sums of 1,024 and
+cannot be read differently in each. Even then a sum of 1,024 is right only if the errors of its digits cancel: with 1% of them wrong about ten are,
+and the sum is right in about one case of thirty."""
+
+
+def about(rows: list[Row]) -> list[str]:
+    """Return the paragraphs above the tables."""
+    said = [PROTOCOLS]
+    papers = [row for row in rows if row["part"] == "papers"]
+    reached, missed = [], []
+    for row in papers:
+        best = re.match(r"[\d.]+", row.get("published") or "")
+        if best:
+            text = f"{row['content']} {row['labels']:.1f} (published {best[0]})"
+            (reached if row["labels"] >= float(best[0]) else missed).append(text)
+    said.append(
+        f"**Beside the published figures**, plain images, mean of five seeds: {'; '.join(reached)}. "
+        f"Below the published figure: {'; '.join(missed) or 'none'}."
+    )
+    failed = []
+    for row in rows:
+        if row["part"] in ("papers", "ours"):
+            seeds = [float(value) for value in row["each seed"].split()]
+            low = [value for value in seeds if value < 0.6 * max(seeds)]
+            if low:
+                failed.append(
+                    f"{row['task']} ({row['part']}): {len(low)} of {len(seeds)}, at "
+                    + ", ".join(f"{value:.1f}" for value in low)
+                )
+    said.append(
+        "**Seeds that fail** (less than 0.6 times the best seed's labels): "
+        f"{'; '.join(failed) or 'none'}."
+    )
+    shortcut = [row for row in papers if row["readings"] not in ("", "1")]
+    if shortcut:
+        said.append(
+            "**Labels that do not determine the concepts**: "
+            + "; ".join(
+                f"{row['content']}: {row['readings']} readings, labels {row['labels']:.1f}, concepts "
+                f"{row['concepts']:.1f}"
+                for row in shortcut
+            )
+            + "."
+        )
+    said.append(NOT_DETERMINED)
+    growth = [row for row in rows if row["part"] == "growth" and row["device"] == "cuda"]
+    if len(growth) > 1:
+        few = next((row for row in growth if row["digits"] == 64), growth[0])
+        many = growth[-1]
+        ratio = many["digits"] / few["digits"]
+        said.append(
+            f"**Growth**: a step through the rules of a sum of {many['digits']:,} digits takes "
+            f"{many['graph_ms']:.2g} ms and {many['mb']:.0f} MB on the GPU, {few['digits']} digits "
+            f"{few['graph_ms']:.2g} ms and {few['mb']:.0f} MB: {ratio:.0f} times the digits, "
+            f"{many['graph_ms'] / few['graph_ms']:.1f} times the time and "
+            f"{many['mb'] / few['mb']:.1f} times the memory. Building the layer of "
+            f"{many['rules'] / 1e6:.0f} million rules takes {many['build_s']:.0f} s."
+        )
+    return said

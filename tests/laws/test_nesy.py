@@ -1,0 +1,105 @@
+"""The table of perception and rules: its data, its rules, and that it goes on where it stopped."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import latentgamma as lg
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def nesy(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    import nesy as package
+    import nesy.tasks
+    import nesy.training
+
+    yield package
+    for name in set(sys.modules) - before:  # names as plain as `run` are not for other tests
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Noise instead of MNIST, every digit among it."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "images.npz"
+    np.savez(
+        path,
+        x=rng.integers(0, 256, (400, 1, 28, 28), dtype=np.uint8),
+        y=(np.arange(400) % 10).astype(np.uint8),
+        xt=rng.integers(0, 256, (200, 1, 28, 28), dtype=np.uint8),
+        yt=(np.arange(200) % 10).astype(np.uint8),
+    )
+    return path
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(nesy, images: Path, tmp_path: Path) -> None:
+    cells, trained = tmp_path / "cells.json", []
+
+    def run(names: list[str], seeds: list[int], protocol: str = "papers") -> list[str]:
+        trained.clear()
+        nesy.run(
+            names, [protocol], seeds, [cells], images=images, most_steps=2,
+            progress=lambda name, done, total: trained.append(name),
+        )  # fmt: skip
+        return sorted(set(trained))
+
+    assert run(["xor2", "add2"], [0, 1]) == ["add2", "xor2"]
+    assert run(["xor2", "add2"], [0, 1]) == []
+    assert run(["xor2"], [0, 1, 2]) == ["xor2"]
+    assert run(["xor2"], [0], "ours") == ["xor2"]
+    found = nesy.read([cells])
+    assert len(found) == 6
+    rows = nesy.table(found)
+    assert [(row["part"], row["task"]) for row in rows] == [
+        ("papers", "add2"), ("papers", "xor2"), ("ours", "xor2"),
+    ]  # fmt: skip
+    assert len(rows[1]["each seed"].split()) == 3
+    assert rows[0]["readings"] == "1"
+    assert rows[1]["readings"] == "2"
+
+
+@pytest.mark.parametrize("name", ["sudoku4", "reach6", "evenodd", "sum16"])
+def test_labels_are_what_the_rules_derive(nesy, name: str) -> None:
+    """The true values, fed as certain, make the loss of their own label almost zero."""
+    task = nesy.tasks.all_tasks()[name]
+    y = np.repeat(np.arange(10), 30)
+    some = task.examples(y, training=False, rng=np.random.default_rng(1))
+    truth = torch.from_numpy(some.truth[:20])
+    scores = 30 * torch.nn.functional.one_hot(truth, task.values).float()
+    task.layer.eval()
+    label = task.label(truth)
+    assert task.loss(scores, label) < 1e-3
+    assert bool(task.right(scores, label).all())
+    other = label.roll(1, 0)
+    if bool((other != label).any()):
+        assert task.loss(scores, other) > 0.1
+
+
+def test_boards_are_valid_or_not_as_they_say(nesy) -> None:
+    data = nesy.tasks.data
+    for box in (2, 3):
+        boards, valid = data.sudoku_boards(box, 40, np.random.default_rng(0))
+        assert valid.tolist() == data.board_is_valid(boards, box).tolist()
+        assert valid.sum() == 20
+
+
+def test_mazes_and_graphs_are_labelled_as_the_closure_says(nesy) -> None:
+    maze = nesy.tasks.all_tasks()["maze6"]
+    rng = np.random.default_rng(0)
+    free = rng.random((20, 36)) < 0.7
+    free[:, [0, -1]] = True
+    program = maze.layer.program
+    names = [f"free({i},{j})" for i in range(6) for j in range(6)]
+    for row, solved in zip(free, nesy.tasks.data.maze_solved(free, 6), strict=True):
+        closed = lg.closure(program, [n for n, is_free in zip(names, row, strict=True) if is_free])
+        assert ("reach(5,5)" in closed.atoms) == solved
