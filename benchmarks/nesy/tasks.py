@@ -147,8 +147,8 @@ class Sum(Task):
         self.title = f"sum of {digits:,} digits" + ", each image once" * once
         best = {16: "83", 64: "47.1", 1024: "2.7"}.get(digits)
         self.published = f"{best} (CTSketch 2025)" if best and not once else ""
-        epochs = {16: 50, 64: 50, 256: 20, 1024: 8}.get(digits, 20)
-        self.settings = Settings(epochs if not once else 100, 4 if once else 16)
+        epochs = 100 if once else {16: 50, 64: 50, 256: 10, 1024: 4}.get(digits, 20)
+        self.settings = Settings(epochs, 4 if once else 16 if digits <= 64 else 8)
 
     def examples(self, y: np.ndarray, *, training: bool, rng: np.random.Generator) -> Examples:
         if self._once:
