@@ -17,7 +17,7 @@ then, and log P(s) = Σ log Z - θ s + log P_θ(s) keeps its digits (Esscher's e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,7 +48,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class ChainLayer:
     """One layer: the variable it reads, and to which state each state and value lead."""
 
     variable: int
@@ -58,12 +58,9 @@ class Layer:
     entries: npt.NDArray[np.int32]  # (3, rules) state, value, next state; sorted
 
     @property
-    def table(self) -> Integers | None:
-        """The next state of each state and value, (before, values); None where one has none."""
-        if self.entries.shape[1] < self.before * self.values:
-            return None
-        table: Integers = self.entries[2].reshape(self.before, self.values).astype(np.int64)
-        return table
+    def complete(self) -> bool:
+        """Whether every state and value have a next state."""
+        return bool(self.entries.shape[1] == self.before * self.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +81,12 @@ class Chain:
     """
 
     kind: str
-    layers: tuple[Layer, ...]
+    layers: tuple[ChainLayer, ...]
     columns: tuple[tuple[int, ...], ...]
     shifts: tuple[Integers, ...]
     modulus: int
     labels: Integers
-    readout: Layer | None
+    readout: ChainLayer | None
     outputs: Integers
     rules: int
 
@@ -239,7 +236,9 @@ class Chain:
         return np.concatenate(found, 1)
 
 
-def _scaled_product(parts: Tensor, multiply: object) -> tuple[Tensor, Tensor]:
+def _scaled_product(
+    parts: Tensor, multiply: Callable[[Tensor, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
     """Return the product along the second axis, and the logarithm of what it is to be scaled by."""
     scale = parts.new_zeros(len(parts), 1)
     while True:
@@ -249,7 +248,7 @@ def _scaled_product(parts: Tensor, multiply: object) -> tuple[Tensor, Tensor]:
         if parts.shape[1] == 1:
             return parts[:, 0], scale
         even = parts.shape[1] // 2 * 2
-        pairs = multiply(parts[:, 0:even:2], parts[:, 1:even:2])  # type: ignore[operator]
+        pairs = multiply(parts[:, 0:even:2], parts[:, 1:even:2])
         parts = torch.cat((pairs, parts[:, even:]), 1)
 
 
@@ -376,7 +375,7 @@ def find_chain(
 
 def _layers(
     program: Program, variables: Variables, outputs: Sequence[int], true: Sequence[int]
-) -> tuple[list[Layer], Integers] | None:
+) -> tuple[list[ChainLayer], Integers] | None:
     """Return the layers of a chain and the states of the last one that are the outputs."""
     M, R = program.M, program.R
     literals = program.body_literals
@@ -445,7 +444,7 @@ def _collect(
     variable: npt.NDArray[np.int32],
     value: npt.NDArray[np.int32],
     head: npt.NDArray[np.int32],
-) -> tuple[list[Layer], Integers] | None:
+) -> tuple[list[ChainLayer], Integers] | None:
     """Return the layers of rules that read the variables in this order, and the place of each atom.
 
     None where a state and a value lead to two states.
@@ -456,7 +455,7 @@ def _collect(
     by_layer = np.argsort(layer_of, kind="stable")
     ptr = np.searchsorted(layer_of[by_layer], np.arange(len(order) + 1))
     local = np.full(int(max(head.max(), state.max())) + 2, -1, np.int64)
-    found: list[Layer] = []
+    found: list[ChainLayer] = []
     states = 1
     for n, v in enumerate(order):
         rules = by_layer[ptr[n] : ptr[n + 1]]
@@ -472,19 +471,19 @@ def _collect(
         if (next_state[kept] != target).any():
             return None
         entries = np.stack((*np.divmod(key, values), next_state)).astype(np.int32)
-        found.append(Layer(v, states, values, len(reached), entries))
+        found.append(ChainLayer(v, states, values, len(reached), entries))
         states = len(reached)
     return found, local
 
 
-def _shifts(layers: Sequence[Layer]) -> tuple[tuple[Integers, ...], int, Integers] | None:
+def _shifts(layers: Sequence[ChainLayer]) -> tuple[tuple[Integers, ...], int, Integers] | None:
     """Return what each value adds, the modulus (0 for sums), and the numbers of the last states.
 
     The first states that differ are called 0 and 1, for each choice of the second; then every map
     has to be a shift. Two numbers for one state must be equal modulo the modulus.
     """
     first = next((n for n, layer in enumerate(layers) if layer.states > 1), None)
-    if first is None or first + 1 >= len(layers) or any(layer.table is None for layer in layers):
+    if first is None or first + 1 >= len(layers) or not all(layer.complete for layer in layers):
         return None
     for unit in range(1, layers[first].states):
         numbers = _first_numbers(layers[first + 1], unit)
@@ -516,7 +515,7 @@ def _normalised(
     return moved, 0, number - sum(least)
 
 
-def _first_numbers(layer: Layer, unit: int) -> tuple[Integers, int] | None:
+def _first_numbers(layer: ChainLayer, unit: int) -> tuple[Integers, int] | None:
     """Return numbers of the states before a layer, where those of the first and `unit` are 0, 1."""
     table = layer.entries[2].reshape(layer.before, layer.values).tolist()
     number: dict[int, int] = {0: 0, unit: 1}
@@ -543,7 +542,9 @@ def _first_numbers(layer: Layer, unit: int) -> tuple[Integers, int] | None:
     return np.array([number[s] for s in range(len(table))]), modulus
 
 
-def _shift(layer: Layer, number: Integers, modulus: int) -> tuple[Integers, Integers, int] | None:
+def _shift(
+    layer: ChainLayer, number: Integers, modulus: int
+) -> tuple[Integers, Integers, int] | None:
     """Return what each value adds, the numbers of the next states, and the modulus."""
     table = layer.entries[2].reshape(layer.before, layer.values)
     offset = np.zeros(layer.values, np.int64)
