@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from latentgamma.datalog.ground import GroundingWarning, ground
+from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.datalog.tables import cells_of
 from latentgamma.errors import ArgumentError
 from latentgamma.logic.closure import closure

@@ -14,8 +14,8 @@ from latentgamma import relational as relational
 from latentgamma import requirements as requirements
 from latentgamma.certificate.certify import certify as certify
 from latentgamma.certificate.constants import Constants as Constants
-from latentgamma.datalog.ground import load as load
-from latentgamma.datalog.ground import parse as parse
+from latentgamma.datalog.programs import load as load
+from latentgamma.datalog.programs import parse as parse
 from latentgamma.decide.decider import Decider as Decider
 from latentgamma.errors import LatentGammaError as LatentGammaError
 from latentgamma.errors import ParseError as ParseError

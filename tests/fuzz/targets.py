@@ -12,7 +12,7 @@ import numpy as np
 
 import latentgamma as lg
 from latentgamma._checkpoint import Journal
-from latentgamma.datalog.ground import read
+from latentgamma.datalog.programs import read
 from latentgamma.errors import LatentGammaError
 from latentgamma.program import rule_text
 from latentgamma.program.files import dumps

@@ -10,7 +10,7 @@ import pytest
 
 import latentgamma as lg
 from latentgamma import Program, parse
-from latentgamma.datalog.ground import read
+from latentgamma.datalog.programs import read
 from latentgamma.program.counting import counts_of
 from latentgamma.program.files import dumps
 from latentgamma.program.names import quote, split_count

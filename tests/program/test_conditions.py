@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import latentgamma as lg
 from latentgamma import Program, closure, parse
-from latentgamma.datalog.ground import read
+from latentgamma.datalog.programs import read
 from latentgamma.errors import DataError, ParseError, ProgramError
 from latentgamma.logic import Condition, condition_rows
 from latentgamma.program import rule_text

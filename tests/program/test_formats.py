@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Program, load, oracle, parse, save
-from latentgamma.datalog.ground import read
+from latentgamma.datalog.programs import read
 from latentgamma.errors import ArgumentError, LatentGammaError, ParseError, ProgramError
 from latentgamma.program import rule_text
 from latentgamma.program.files import SUFFIXES, dumps

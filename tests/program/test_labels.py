@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import latentgamma as lg
 from latentgamma import Program, Rule, parse
-from latentgamma.datalog.ground import read
+from latentgamma.datalog.programs import read
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.logic import Label
 from latentgamma.program import rule_text

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Program
-from latentgamma.datalog.ground import GroundingWarning, read
+from latentgamma.datalog.grounding import GroundingWarning
+from latentgamma.datalog.programs import read
 from latentgamma.errors import LatentGammaError
 from latentgamma.program import rule_text
 from latentgamma.program.files import SUFFIXES, dumps

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from latentgamma import Program, Rule, closure, parse
-from latentgamma.datalog.ground import read
+from latentgamma.datalog.programs import read
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program import rule_text
 from latentgamma.program.fast_reader import scan_rules

@@ -37,7 +37,7 @@ from latentgamma.cli.formatting import (
     show_why_not,
 )
 from latentgamma.cli.main import import_torch
-from latentgamma.datalog.ground import read
+from latentgamma.datalog.programs import read
 from latentgamma.program.files import SUFFIXES, read_text
 from latentgamma.program.program import Program, require_definite
 from latentgamma.program.rule_text import atom_name, decode_text, facts_in_file, split_facts
@@ -147,7 +147,7 @@ def wants_grounding(args: argparse.Namespace) -> bool:
 
 def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program:
     """Return the ground program of a prepared text, as the options say."""
-    from latentgamma.datalog.ground import (
+    from latentgamma.datalog.grounding import (
         MAX_RULES,
         MAX_SECONDS,
         ground_text,
@@ -224,7 +224,7 @@ def ground(args: argparse.Namespace) -> int:
 
 def shown_atoms(args: argparse.Namespace, program: Program) -> set[str] | None:
     """Return the atoms that --show or the '#show' of the rules selects; None for all."""
-    from latentgamma.datalog.ground import atoms_of
+    from latentgamma.datalog.grounding import atoms_of
     from latentgamma.datalog.origin import Grounding
     from latentgamma.datalog.source import signatures
 

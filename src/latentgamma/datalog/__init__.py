@@ -5,8 +5,6 @@
 `lg.parse` and `lg.load` read such rules, too, where nothing is open.
 """
 
-from __future__ import annotations
+from latentgamma._lazy import attach
 
-from latentgamma.datalog.ground import GroundingWarning, ground, inputs, outputs
-
-__all__ = ["GroundingWarning", "ground", "inputs", "outputs"]
+__getattr__, __dir__ = attach(__name__, __file__)

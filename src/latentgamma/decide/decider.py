@@ -465,7 +465,7 @@ class Decider:
         self, program: Program | str, questions: str | Iterable[str], *, unknown: str = "refuse"
     ) -> None:
         if isinstance(program, str):
-            from latentgamma.datalog.ground import parse
+            from latentgamma.datalog.programs import parse
 
             program = parse(program)
         self.program = require_program(program, "Decider")

@@ -15,7 +15,7 @@ from latentgamma._checkpoint import (
     compute_now,
 )
 from latentgamma._version import __version__
-from latentgamma.datalog.ground import require_clingo
+from latentgamma.datalog.grounding import require_clingo
 from latentgamma.errors import ArgumentError
 from latentgamma.relational.budget import Budget
 from latentgamma.relational.noisy import gradient_search, noisy_search

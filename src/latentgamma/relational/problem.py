@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._text import listing, quantity
-from latentgamma.datalog.ground import ground
+from latentgamma.datalog.grounding import ground
 from latentgamma.datalog.tables import cells_of, constant, table_facts
 from latentgamma.errors import DataError
 from latentgamma.logic.closure import closure

@@ -14,7 +14,7 @@ import numpy as np
 
 from latentgamma._display import Display, Displayed
 from latentgamma._text import listing, quantity
-from latentgamma.datalog.ground import GroundingWarning, ground
+from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.datalog.tables import cells_of
 from latentgamma.errors import DataError
 from latentgamma.logic.closure import closure
