@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -23,12 +24,78 @@ from latentgamma.engine.circuit import (
     compile_circuit,
 )
 from latentgamma.engine.execute import MinMax, run
-from latentgamma.engine.reference import GODEL, GODEL_ODDS, LAST, LOG, REAL, SMOOTH, Semiring
+from latentgamma.engine.reference import (
+    GODEL,
+    GODEL_ODDS,
+    LAST,
+    LOG,
+    REAL,
+    SMOOTH,
+    Nodes,
+    Run,
+    Semiring,
+)
 from latentgamma.errors import ModelError
 from random_programs import random_program, random_stratified_rules
 
-SEMIRINGS = {"values": GODEL, "odds": GODEL_ODDS, "smooth": replace(SMOOTH, temperature=0.7),
-             "real": REAL, "log": LOG}  # fmt: skip
+
+class BestProof(Run):
+    """A semiring that the library does not have: the best proof, the product of its inputs."""
+
+    def products(self, nodes: Nodes, values: Tensor) -> Tensor:
+        rows = nodes.row.expand(len(values), -1)
+        ones = values.new_ones(len(values), nodes.count)
+        return ones.scatter_reduce(1, rows, values[:, nodes.child], "prod")
+
+    def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
+        own = torch.where(nodes.has_own, values[:, nodes.own], 0)
+        rows = nodes.row.expand(len(values), -1)
+        return own.scatter_reduce(1, rows, values[:, nodes.child], "amax")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A semiring by hand: products and sums of (n,) numbers, negation, its scale of probabilities."""
+
+    semiring: Semiring
+    product: Callable[[Tensor], Tensor]
+    total: Callable[[Tensor], Tensor]
+    opposite: Callable[[Tensor], Tensor]
+    scale: Callable[[Tensor], Tensor]
+
+
+T = 0.7
+#: A new semiring is a row here.
+DEFINITIONS = {
+    "values": Definition(GODEL, torch.amin, torch.amax, lambda x: 1 - x, lambda p: p),
+    "odds": Definition(
+        GODEL_ODDS, torch.amin, torch.amax, lambda x: -x, lambda p: 6 * torch.logit(p + 0.25)
+    ),
+    "smooth": Definition(
+        replace(SMOOTH, temperature=T),
+        lambda x: -T * (-x / T).logsumexp(0),
+        lambda x: T * (x / T).logsumexp(0),
+        lambda x: -x,
+        lambda p: 6 * torch.logit(p + 0.25),
+    ),
+    "real": Definition(REAL, torch.prod, torch.sum, lambda x: 1 - x, lambda p: p),
+    "log": Definition(
+        LOG,
+        torch.sum,
+        lambda x: x.logsumexp(0),
+        lambda x: torch.log(-torch.expm1(x)),
+        torch.log,
+    ),
+    "best proof": Definition(
+        Semiring("best proof", BestProof, 0.0, 1.0),
+        torch.prod,
+        torch.amax,
+        lambda x: 1 - x,
+        lambda p: p + 0.5,
+    ),
+}
+SEMIRINGS = {name: row.semiring for name, row in DEFINITIONS.items()}
+BY_HAND = {row.semiring: row for row in DEFINITIONS.values()}
 #: Plain torch, and compiled code of a device.
 EXECUTORS = ["torch", "cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 every_semiring = pytest.mark.parametrize("semiring", SEMIRINGS.values(), ids=list(SEMIRINGS))
@@ -79,29 +146,10 @@ def programs(kind: str, semiring: Semiring, count: int = 8) -> list[Program]:
 
 def by_hand(program: Program, x: Tensor, semiring: Semiring) -> Tensor:
     """The values of all atoms from those of all inputs, rule by rule. (M,) -> (M,)."""
-    true = x.new_tensor(semiring.true)
-    T = semiring.temperature
+    true, definition = x.new_tensor(semiring.true), BY_HAND[semiring]
 
     def product(parts: list[Tensor]) -> Tensor:
-        if not parts:
-            return true
-        both = torch.stack(parts)
-        if semiring.name == "hard":
-            return both.amin()
-        if semiring.name == "smooth":
-            return -T * (-both / T).logsumexp(0)
-        return both.prod() if semiring is REAL else both.sum()
-
-    def total(terms: list[Tensor]) -> Tensor:
-        both = torch.stack(terms)
-        if semiring.name == "hard":
-            return both.amax()
-        if semiring.name == "smooth":
-            return T * (both / T).logsumexp(0)
-        return both.sum() if semiring is REAL else both.logsumexp(0)
-
-    def opposite(value: Tensor) -> Tensor:
-        return torch.log(-torch.expm1(value)) if semiring is LOG else semiring.one - value
+        return definition.product(torch.stack(parts)) if parts else true
 
     definite = [(r.heads, r.body) for r in program.rules if not r.negated]
     certain = lg.closure(Program.from_rules(definite, program.atoms)).atoms
@@ -123,10 +171,10 @@ def by_hand(program: Program, x: Tensor, semiring: Semiring) -> Tensor:
         }
         terms = [
             product([values[index[b]] for b in sorted(body)]
-                    + [opposite(values[index[n]]) for n in sorted(negated)])
+                    + [definition.opposite(values[index[n]]) for n in sorted(negated)])
             for body, negated in sorted(bodies, key=str)
         ]  # fmt: skip
-        values[i] = total([x[i], *terms])
+        values[i] = definition.total(torch.stack([x[i], *terms]))
     return torch.stack(values)
 
 
@@ -135,9 +183,7 @@ def inputs(program: Program, semiring: Semiring, seed: int, batch: int = 3) -> T
     rng = np.random.default_rng(seed)
     p = rng.permuted(np.tile(np.linspace(0.04, 0.4, program.M), (batch, 1)), axis=1)
     p = torch.from_numpy(p + 0.001 * rng.random(p.shape))
-    if semiring is LOG:
-        return p.log()
-    return p if semiring in (GODEL, REAL) else 6 * torch.logit(p + 0.25)
+    return BY_HAND[semiring].scale(p)
 
 
 def all_atoms(program: Program) -> Circuit:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import grad, hessian, jacfwd, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import latentgamma as lg
 
@@ -125,6 +125,28 @@ def test_each_cell_is_true(feature: str, name: str, rules: str) -> None:
         return
     with pytest.raises(Exception):  # noqa: B017, PT011 - torch's own, and one of each kind
         ATTEMPTS[feature](layer)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("semantics", ["godel", "probability"])
+def test_transforms_give_the_derivatives_of_autograd(
+    semantics: Any, logits: bool, training: bool
+) -> None:
+    """Hard and smooth minima in training and out of it; a pass for `alarm`, a table for `call`."""
+    rules = lg.parse("alarm :- smoke, heat. call :- alarm, button. call :- smoke, not phone.")
+    inputs, outputs = ["smoke", "heat", "button", "phone"], ["alarm", "call"]
+    layer = lg.Layer(rules, inputs, outputs, semantics=semantics).train(training)
+
+    def one(row: Tensor) -> Tensor:
+        return layer(row[None], logits=logits)[0]
+
+    given = values(3).double()
+    expected = torch.stack([torch.autograd.functional.jacobian(one, row) for row in given])
+    for transform in (jacrev, jacfwd):
+        torch.testing.assert_close(vmap(transform(one))(given), expected)
+    _, tangent = jvp(one, (given[0],), (given[1],))
+    torch.testing.assert_close(tangent, expected[0] @ given[1])
 
 
 @pytest.mark.parametrize("rules", [RULES, NEGATED])

@@ -45,7 +45,9 @@ def kernels_on(device: str) -> Any:
 
 def _has_kernel(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> bool:
     """Return whether compiled code can run: not under torch.func or in forward mode."""
-    if semiring.name == "log" or not are_plain(inputs) or kernels_on(inputs.device.type) is None:
+    if semiring.name not in ("hard", "smooth", "real") or not are_plain(inputs):
+        return False
+    if kernels_on(inputs.device.type) is None:
         return False
     if semiring.name == "real":
         return not circuit.cycles and not on_triton(inputs)

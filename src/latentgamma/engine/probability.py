@@ -32,6 +32,7 @@ from latentgamma.engine.tensors import (
     kept_with_owner,
     log_complement,
     log_odds_of_log,
+    may_be_any,
 )
 from latentgamma.errors import ModelError
 from latentgamma.logic.closure import closure_of_mask
@@ -683,13 +684,13 @@ class ProbabilityMethods:
         logs = torch.where(linear > 0, logs, -torch.inf)
         small = linear.detach() < SMALLEST
         parts: list[tuple[Sequence[int], Tensor]] = []
-        if self.passed and bool(small[:, list(self.passed)].any()):
+        if self.passed and may_be_any(small[:, list(self.passed)]):
             given = _pass_inputs(self.sum_product, log_inputs.double(), log_complements)
             parts.append((self.passed, run(self.circuit, LOG, given)))
         parts += [
             (places, table.log_probabilities(log_inputs, log_complements))
             for places, table in self.tables
-            if bool(small[:, list(places)].any())
+            if may_be_any(small[:, list(places)])
         ]
         if not parts:
             return logs
@@ -727,7 +728,7 @@ class ProbabilityMethods:
         if self.chain is not None:
             return odds
         likely = logs.detach() > math.log1p(-LEAST_COMPLEMENT)
-        if not logs.is_cuda and not bool(likely.any()):  # on a device that would be waited for
+        if not logs.is_cuda and not may_be_any(likely):  # on a device that would be waited for
             return odds
         negation, tables = self._complements
         parts: list[tuple[Sequence[int], Tensor]] = [

@@ -25,14 +25,15 @@ from latentgamma.engine.tensors import (
 )
 from latentgamma.errors import ModelError
 
-# ---- The semirings
+# ---- What a semiring is
 
 
 @dataclass(frozen=True)
 class Semiring:
-    """What sums, products and negations are; a row of the table below, or a smooth one of it."""
+    """What sums, products and negations are: a row of the table at the end of this module."""
 
     name: str
+    run: type[Run]  # in plain torch
     false: float  # the values of what is false or true whatever the inputs are
     true: float
     temperature: float = 0.0
@@ -48,19 +49,10 @@ class Semiring:
         return float(kind.eps) / 2 if self.one else float(kind.tiny)
 
 
-#: Maxima and minima of values between 0 and 1; of log-odds; the same, smooth on log-odds.
-GODEL = Semiring("hard", 0.0, 1.0)
-GODEL_ODDS = Semiring("hard", -CERTAIN, CERTAIN)
-SMOOTH = Semiring("smooth", -CERTAIN, CERTAIN, 1.0)
-#: Sums and products of probabilities, and of their logarithms.
-REAL = Semiring("real", 0.0, 1.0)
-LOG = Semiring("log", -math.inf, 0.0)
-
-
 # ---- Stages
 
 
-class _Nodes:
+class Nodes:
     """Nodes from `start` to `stop`, and where their terms and parts are."""
 
     def __init__(self, circuit: Circuit, start: int, stop: int, device: torch.device) -> None:
@@ -111,14 +103,14 @@ def _table(ptr: np.ndarray, flat: np.ndarray, padding: int) -> np.ndarray:
 
 
 @kept_with_owner
-def _stages(circuit: Circuit, device: torch.device) -> list[tuple[int, list[_Nodes]]]:
+def _stages(circuit: Circuit, device: torch.device) -> list[tuple[int, list[Nodes]]]:
     """Return the kinds of the stages and their nodes; those of a cycle in two parts."""
     found = []
     for stage, kind in enumerate(circuit.stage_kind.tolist()):
         cuts = circuit.stage_ptr[stage : stage + 2].tolist()
         if kind == CYCLE:
             cuts.insert(1, int(circuit.middle[stage]))
-        found.append((kind, [_Nodes(circuit, *span, device) for span in pairwise(cuts)]))
+        found.append((kind, [Nodes(circuit, *span, device) for span in pairwise(cuts)]))
     return found
 
 
@@ -147,7 +139,7 @@ def output_columns(circuit: Circuit, device: torch.device) -> Tensor:
 
 def node_values(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
     """Return the values of all nodes. (B, inputs) -> (B, nodes)."""
-    running = _RUNS[semiring.name](circuit, semiring, inputs)
+    running = semiring.run(circuit, semiring, inputs)
     for kind, parts in _stages(circuit, inputs.device):
         if kind == CYCLE:
             running.cycle(*parts)
@@ -156,29 +148,37 @@ def node_values(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
     return running.values
 
 
-class _Run:
-    """The values of the nodes, stage by stage."""
+class Run:
+    """The values of the nodes, stage by stage; a semiring says what a stage computes.
+
+    `products(nodes, values)` returns the product of the children `nodes.child` of each node,
+    (B, nodes) -> (B, nodes.count), and `sums` the sum of its children and of its own input, if
+    `nodes.has_own`. `mixed` has both: sums over the terms of a node, of products.
+    """
 
     def __init__(self, circuit: Circuit, semiring: Semiring, inputs: Tensor) -> None:
         more = circuit.nodes - circuit.inputs
         self.values = torch.cat([inputs, inputs.new_full((inputs.shape[0], more), NEVER)], 1)
         self.semiring = semiring
 
-    def stage(self, nodes: _Nodes, kind: int) -> None:
+    def stage(self, nodes: Nodes, kind: int) -> None:
+        """Fill in the values of the nodes of a stage, which is not a cycle."""
         if kind == NEGATIONS:
-            value = self._negation(self.values[:, nodes.child])
+            value = self.negation(self.values[:, nodes.child])
         elif kind == PRODUCTS:
-            value = self._products(nodes, self.values)
+            value = self.products(nodes, self.values)
         elif kind == SUMS:
-            value = self._sums(nodes, self.values)
+            value = self.sums(nodes, self.values)
         else:
-            value = self._mixed(nodes, self.values)
+            value = self.mixed(nodes, self.values)
         self.values = self.values.index_copy(1, nodes.place, value)
 
-    def cycle(self, products: _Nodes, sums: _Nodes) -> None:
+    def cycle(self, products: Nodes, sums: Nodes) -> None:
+        """Fill in the values of the nodes of a cycle: rules, and the atoms that they derive."""
         raise ModelError(f"the semiring {self.semiring.name!r} has no cycles")
 
-    def _negation(self, values: Tensor) -> Tensor:
+    def negation(self, values: Tensor) -> Tensor:
+        """Return the complements."""
         # What is not above one half has a complement that is, also where rounding says otherwise.
         other = self.semiring.one - values
         half = self.semiring.one / 2
@@ -186,17 +186,20 @@ class _Run:
             (values <= half) & (other <= half), other + self.semiring.step(values.dtype), other
         )
 
-    def _products(self, nodes: _Nodes, values: Tensor) -> Tensor:
+    def products(self, nodes: Nodes, values: Tensor) -> Tensor:
+        """Return the products of the children."""
         raise NotImplementedError
 
-    def _sums(self, nodes: _Nodes, values: Tensor) -> Tensor:
+    def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
+        """Return the sums of the children."""
         raise NotImplementedError
 
-    def _mixed(self, nodes: _Nodes, values: Tensor) -> Tensor:
+    def mixed(self, nodes: Nodes, values: Tensor) -> Tensor:
+        """Return the sums of the products of the terms."""
         raise ModelError(f"the semiring {self.semiring.name!r} takes circuits of single sums")
 
 
-def _reduced(values: Tensor, nodes: _Nodes, start: float, how: str) -> Tensor:
+def _reduced(values: Tensor, nodes: Nodes, start: float, how: str) -> Tensor:
     """Return the least or greatest of the children's values. (B, E) -> (B, count)."""
     rows = nodes.row.expand(values.shape[0], -1)
     return values.new_full((values.shape[0], nodes.count), start).scatter_reduce(
@@ -220,14 +223,14 @@ NEVER = -1e30
 LAST = 1 << 23
 
 
-class _Hard(_Run):
+class _Hard(Run):
     """Values and ranks without gradients; gradients through fixed shares of the children."""
 
     def __init__(self, circuit: Circuit, semiring: Semiring, inputs: Tensor) -> None:
         super().__init__(circuit, semiring, inputs)
         self._ranks = torch.zeros(self.values.shape, dtype=torch.int64, device=inputs.device)
 
-    def stage(self, nodes: _Nodes, kind: int) -> None:
+    def stage(self, nodes: Nodes, kind: int) -> None:
         if kind == PRODUCTS:
             self._put(nodes, *self._minima(nodes))
         elif kind == SUMS:
@@ -235,7 +238,7 @@ class _Hard(_Run):
         else:
             super().stage(nodes, kind)
 
-    def cycle(self, products: _Nodes, sums: _Nodes) -> None:
+    def cycle(self, products: Nodes, sums: Nodes) -> None:
         # The fixed point first, without gradients: each pass settles at least one more node.
         before = self.values
         self.values = before.detach()
@@ -255,7 +258,7 @@ class _Hard(_Run):
             self._put(products, *self._minima(products))
             self._put(sums, *self._maxima(sums))
 
-    def _minima(self, nodes: _Nodes) -> tuple[Tensor, Tensor]:
+    def _minima(self, nodes: Nodes) -> tuple[Tensor, Tensor]:
         child, ranks = self.values[:, nodes.child], self._ranks[:, nodes.child]
         known = child.detach()
         least = _reduced(known, nodes, torch.inf, "amin")
@@ -263,7 +266,7 @@ class _Hard(_Run):
         rank = _reduced(torch.where(tied, ranks, 0), nodes, 0, "amax")
         return self._shared(least, child, tied, nodes), rank
 
-    def _maxima(self, nodes: _Nodes) -> tuple[Tensor, Tensor]:
+    def _maxima(self, nodes: Nodes) -> tuple[Tensor, Tensor]:
         child, ranks = self.values[:, nodes.child], self._ranks[:, nodes.child]
         own = self.values[:, nodes.own]
         known, mine = child.detach(), own.detach()
@@ -277,7 +280,7 @@ class _Hard(_Run):
         value = value + torch.where(itself, own - mine, 0)
         return value, torch.where(itself, LAST, rank)
 
-    def _shared(self, value: Tensor, child: Tensor, tied: Tensor, nodes: _Nodes) -> Tensor:
+    def _shared(self, value: Tensor, child: Tensor, tied: Tensor, nodes: Nodes) -> Tensor:
         """Return these values, with a gradient that goes to the tied children in equal shares."""
         share = tied.to(value.dtype)
         rows = nodes.row.expand(value.shape[0], -1)
@@ -285,7 +288,7 @@ class _Hard(_Run):
         share = share / count[:, nodes.row]
         return value.scatter_add(1, rows, share * (child - child.detach()))
 
-    def _put(self, nodes: _Nodes, value: Tensor, rank: Tensor) -> None:
+    def _put(self, nodes: Nodes, value: Tensor, rank: Tensor) -> None:
         self.values = self.values.index_copy(1, nodes.place, value)
         self._ranks = self._ranks.index_copy(1, nodes.place, rank)
 
@@ -300,8 +303,8 @@ def _same(one: Tensor, other: Tensor) -> bool:
 # hard closure of the same example takes.
 
 
-class _Smooth(_Run):
-    def cycle(self, products: _Nodes, sums: _Nodes) -> None:
+class _Smooth(Run):
+    def cycle(self, products: Nodes, sums: Nodes) -> None:
         own = torch.where(sums.has_own, self.values[:, sums.own], NEVER)
         self.values = self.values.index_copy(1, sums.place, own)
         steps = self._steps(products, sums)  # (B, 1)
@@ -309,13 +312,13 @@ class _Smooth(_Run):
         if values_can_be_read(steps):
             most = int(steps.max()) if steps.numel() else 0
         for step in range(most):
-            least = self._products(products, self.values)
+            least = self.products(products, self.values)
             within = self.values.index_copy(1, products.place, least)
-            after = within.index_copy(1, sums.place, self._sums(sums, within))
+            after = within.index_copy(1, sums.place, self.sums(sums, within))
             self.values = torch.where(step < steps, after, self.values)
 
     @torch.no_grad()
-    def _steps(self, products: _Nodes, sums: _Nodes) -> Tensor:
+    def _steps(self, products: Nodes, sums: Nodes) -> Tensor:
         """Return after how many steps the hard closure rests, from the same values. (B, 1)."""
         values = self.values.detach()
         needed = torch.zeros(values.shape[0], 1, dtype=torch.int64, device=values.device)
@@ -332,14 +335,14 @@ class _Smooth(_Run):
             values = within.index_copy(1, sums.place, greatest)
         return needed
 
-    def _products(self, nodes: _Nodes, values: Tensor) -> Tensor:
+    def products(self, nodes: Nodes, values: Tensor) -> Tensor:
         T, child = self.semiring.temperature, values[:, nodes.child]
         least = _reduced(child.detach(), nodes, torch.inf, "amin")
         terms = torch.exp((least[:, nodes.row] - child) / T)
         rows = nodes.row.expand(values.shape[0], -1)
         return least - T * torch.log(torch.zeros_like(least).scatter_add(1, rows, terms))
 
-    def _sums(self, nodes: _Nodes, values: Tensor) -> Tensor:
+    def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
         T, child = self.semiring.temperature, values[:, nodes.child]
         own = torch.where(nodes.has_own, values[:, nodes.own], NEVER)
         greatest = torch.maximum(own, _reduced(child, nodes, NEVER, "amax")).detach()
@@ -353,22 +356,22 @@ class _Smooth(_Run):
 # Terms of an independent sum are alternatives of which several may hold: 1 − Π (1 − term).
 
 
-class _Real(_Run):
-    def _products(self, nodes: _Nodes, values: Tensor) -> Tensor:
+class _Real(Run):
+    def products(self, nodes: Nodes, values: Tensor) -> Tensor:
         padded = torch.cat((values, values.new_ones(len(values), 1)), 1)
         product = values.new_ones(len(values), nodes.parts.shape[1])
         for parts in nodes.parts:
             product = product * padded[:, parts]
         return product
 
-    def _sums(self, nodes: _Nodes, values: Tensor) -> Tensor:
-        return self._mixed(nodes, values)
+    def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
+        return self.mixed(nodes, values)
 
-    def _negation(self, values: Tensor) -> Tensor:
+    def negation(self, values: Tensor) -> Tensor:
         return hold(1 - values, low=0.0)
 
-    def _mixed(self, nodes: _Nodes, values: Tensor) -> Tensor:
-        terms = self._products(nodes, values)
+    def mixed(self, nodes: Nodes, values: Tensor) -> Tensor:
+        terms = self.products(nodes, values)
         total = torch.where(nodes.has_own, values[:, nodes.own], 0)
         if nodes.independent is not None:
             padded = torch.cat((terms, terms.new_zeros(len(terms), 1)), 1)
@@ -379,26 +382,26 @@ class _Real(_Run):
         if nodes.independent is not None:
             total = torch.where(nodes.independent, some, total)
         if nodes.negated is not None:
-            total = torch.where(nodes.negated, self._negation(total), total)
+            total = torch.where(nodes.negated, self.negation(total), total)
         return total
 
 
-class _Log(_Run):
-    def _products(self, nodes: _Nodes, values: Tensor) -> Tensor:
+class _Log(Run):
+    def products(self, nodes: Nodes, values: Tensor) -> Tensor:
         padded = torch.cat((values, values.new_zeros(len(values), 1)), 1)
         product = values.new_zeros(len(values), nodes.parts.shape[1])
         for parts in nodes.parts:
             product = product + padded[:, parts]
         return product
 
-    def _sums(self, nodes: _Nodes, values: Tensor) -> Tensor:
-        return self._mixed(nodes, values)
+    def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
+        return self.mixed(nodes, values)
 
-    def _negation(self, values: Tensor) -> Tensor:
+    def negation(self, values: Tensor) -> Tensor:
         return _exactly(log_complement(values), log_complement(values.detach(), 0.0))
 
-    def _mixed(self, nodes: _Nodes, values: Tensor) -> Tensor:
-        logs, row = self._products(nodes, values), nodes.term_row
+    def mixed(self, nodes: Nodes, values: Tensor) -> Tensor:
+        logs, row = self.products(nodes, values), nodes.term_row
         if nodes.any_own:
             own = torch.where(nodes.has_own, values[:, nodes.own], -torch.inf)
             logs = torch.cat((logs, own), 1)
@@ -419,7 +422,7 @@ class _Log(_Run):
                 likely, _exactly(log_complement(none), log_complement(exact, 0.0)), result
             )
         if nodes.negated is not None:
-            result = torch.where(nodes.negated, self._negation(result), result)
+            result = torch.where(nodes.negated, self.negation(result), result)
         return result
 
 
@@ -428,4 +431,12 @@ def _exactly(held: Tensor, value: Tensor) -> Tensor:
     return held + (value - held).detach()
 
 
-_RUNS = {"hard": _Hard, "smooth": _Smooth, "real": _Real, "log": _Log}
+# ---- The table of semirings
+
+#: Maxima and minima of values between 0 and 1; of log-odds; the same, smooth on log-odds.
+GODEL = Semiring("hard", _Hard, 0.0, 1.0)
+GODEL_ODDS = Semiring("hard", _Hard, -CERTAIN, CERTAIN)
+SMOOTH = Semiring("smooth", _Smooth, -CERTAIN, CERTAIN, 1.0)
+#: Sums and products of probabilities, and of their logarithms.
+REAL = Semiring("real", _Real, 0.0, 1.0)
+LOG = Semiring("log", _Log, -math.inf, 0.0)

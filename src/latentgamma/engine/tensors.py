@@ -120,6 +120,11 @@ def values_can_be_read(tensor: Tensor) -> bool:
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
+def may_be_any(mask: Tensor) -> bool:
+    """Return whether an entry is true; also where the values cannot be looked at."""
+    return not values_can_be_read(mask) or bool(mask.any())
+
+
 def has_memory(tensor: Tensor) -> bool:
     """Return whether this is a plain tensor, and not the stand-in of a tracer or of `torch.func`.
 

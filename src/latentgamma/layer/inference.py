@@ -29,6 +29,8 @@ from latentgamma.engine.tensors import (
     held_log,
     hold,
     log_odds_of_log,
+    may_be_any,
+    values_can_be_read,
 )
 from latentgamma.errors import ModelError, StateError
 from latentgamma.layer.evidence_diagram import (
@@ -154,7 +156,7 @@ class Conditioning:
         return log_joint[:, 1:] - log_joint[:, :1]
 
     def _refuse_impossible(self, zero: Tensor) -> None:
-        if bool(zero.any()):
+        if values_can_be_read(zero) and bool(zero.any()):
             raise StateError(
                 f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
                 + (", or one too small for differences: raise budget=" * self.by_differences)
@@ -498,7 +500,7 @@ class ProbabilitySemantics(Semantics):
         """Return the probabilities (B, O) of the outputs; with `logits` log-odds or logarithms.
 
         Raises:
-            ModelError: where `torch.func` transforms a pass or sampled worlds.
+            ModelError: where `torch.func` transforms sampled worlds.
         """
         if logits:
             logs, odds = self.logarithms(facts, hard=hard, from_logits=from_logits)
@@ -543,10 +545,10 @@ class ProbabilitySemantics(Semantics):
 
     def _ordered_inputs(self, facts: Tensor) -> Tensor:
         """Return the inputs in the order of the variables, in float64."""
-        if self.runs_outside_torch and not are_plain(facts):
+        if self.diagram is None and self.methods.sampled and not are_plain(facts):
             raise ModelError(
-                "a sum-product pass and sampled worlds have no transforms of torch.func and no "
-                'forward-mode derivatives; lg.Inference(method="table") has'
+                "sampled worlds have no transforms of torch.func and no forward-mode derivatives; "
+                'lg.Inference(method="table") has'
             )
         return (facts[:, self._order] if self._reordered else facts).double()
 
@@ -585,7 +587,7 @@ class ProbabilitySemantics(Semantics):
         found = evidence.log_condition(joint)
         odds = log_odds_of_log(found)
         likely = found.detach() > np.log1p(-LEAST_COMPLEMENT)
-        if bool(likely.any()) and self._negations.exact:
+        if may_be_any(likely) and self._negations.exact:
             none = self._negations.log_probabilities(logs, log_complements=rest)
             pair = (joint[:, 1:] - none).nan_to_num(torch.nan, posinf=1e30)
             odds = torch.where(likely, pair, odds)
@@ -623,14 +625,6 @@ class ProbabilitySemantics(Semantics):
             self._generator(values.device),
             error=self.inference.error,
             most_worlds=self.inference.most_worlds,
-        )
-
-    @property
-    def runs_outside_torch(self) -> bool:
-        """Whether other code than that of torch computes an output."""
-        chain = self.methods.chain is not None
-        return (
-            self.diagram is None and not chain and bool(self.methods.passed or self.methods.sampled)
         )
 
     @property
