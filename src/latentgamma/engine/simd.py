@@ -17,9 +17,7 @@ from typing import Any, TypeAlias
 import numba
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.extending import intrinsic, overload, register_model
+from numba.extending import intrinsic, models, overload, register_model
 
 from latentgamma.program.compilation import load_numba
 
@@ -83,8 +81,8 @@ def _splat(builder: Any_, kind: Lanes, given: Any_, value: Any_) -> Any_:
 
 def _function(builder: Any_, name: str, kind: Any_) -> Any_:
     """Return a function that the code generator provides."""
-    find: Callable[..., Any] = cgutils.get_or_insert_function
-    return find(builder.module, kind, name)
+    found = builder.module.globals.get(name)
+    return ir.Function(builder.module, kind, name) if found is None else found
 
 
 # ---- Memory
