@@ -127,6 +127,7 @@ def test_each_cell_is_true(feature: str, name: str, rules: str) -> None:
         ATTEMPTS[feature](layer)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # torch's own, where it is first used
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("logits", [False, True])
 @pytest.mark.parametrize("semantics", ["godel", "probability"])

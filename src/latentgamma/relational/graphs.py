@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._text import quantity
-from latentgamma.datalog.ground import ground
+from latentgamma.datalog.grounding import ground
 from latentgamma.datalog.tables import constant
 from latentgamma.errors import ArgumentError, DataError
 from latentgamma.program.program import Program
