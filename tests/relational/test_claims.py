@@ -171,7 +171,9 @@ def claim_of(result: lg.relational.RelationalResult, *, recursive: bool) -> str:
 
 def fit_claim(seed: int) -> str:
     background, positive, negative, limits = problem_of(seed)
-    result = lg.relational.fit(background, positive, negative, **limits, time_limit=600)
+    result = lg.relational.fit(
+        background, positive, negative, closed_world=True, **limits, time_limit=600
+    )
     return claim_of(result, recursive=limits["recursive"])
 
 
@@ -250,8 +252,8 @@ def test_a_call_ends_soon_after_its_time_limit_whenever_that_is(monkeypatch, opt
                 rows_at_the_end.append(self.work)
             return up
 
-    def watched(seconds: float) -> Budget:
-        budgets.append(Watched(seconds, Clock()))
+    def watched(seconds: float, work_limit: int | None) -> Budget:
+        budgets.append(Watched(seconds, Clock(), work_limit))
         return budgets[-1]
 
     monkeypatch.setattr(fit_module, "Budget", watched)
@@ -294,8 +296,8 @@ def test_a_resumed_search_counts_the_work_of_the_earlier_one(tmp_path, monkeypat
     fit_module = importlib.import_module("latentgamma.relational.fit")
     budgets: list[Budget] = []
 
-    def kept(seconds: float) -> Budget:
-        budgets.append(Budget(seconds))
+    def kept(seconds: float, work_limit: int | None) -> Budget:
+        budgets.append(Budget(seconds, work_limit=work_limit))
         return budgets[-1]
 
     monkeypatch.setattr(fit_module, "Budget", kept)
@@ -329,7 +331,8 @@ def test_a_level_is_complete_only_if_it_is_for_every_target(
     monkeypatch.setattr(BodySearch, "next_level", cut)
     background = {"p": [("a", "b"), ("b", "a")], "q": [("c",)]}
     examples = [("t", "a"), ("s", "a")]
-    result = lg.relational.fit(background, examples, max_body=2, method=method)
+    negative = [(name, c) for name in "ts" for c in "bc"]
+    result = lg.relational.fit(background, examples, negative, max_body=2, method=method)
     assert not result.found
     assert not CLAIM.search(result.reason)
 

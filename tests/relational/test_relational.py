@@ -209,7 +209,7 @@ def test_tuples_without_a_label_may_be_needed_in_between() -> None:
 
 
 def test_examples_that_no_program_explains_are_reported_as_such() -> None:
-    result = lg.relational.fit("p(a,b). p(b,a). q(c).", [("t", "a")])
+    result = lg.relational.fit("p(a,b). p(b,a). q(c).", [("t", "a")], closed_world=True)
     assert not result.found
     assert result.text == ""
     assert result.rules == ()
@@ -400,7 +400,7 @@ def _clauses_of(result, text: str):
 
 def test_a_result_without_a_program_is_compared_by_its_reason() -> None:
     facts, examples = {"p": [("a",), ("b",)]}, [("t", "a")]
-    none = lg.relational.fit(facts, examples)
+    none = lg.relational.fit(facts, examples, closed_world=True)
     found = replace(none, found=True, method="gradient")
     assert none.agreement(none).account == "neither method found a program"
     assert none.agreement(found).account.startswith("only method 'gradient' found a program")

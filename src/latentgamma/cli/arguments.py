@@ -475,6 +475,18 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --relational, the time after which the best program so far is returned; "
              "by default 60"
     )  # fmt: skip
+    add("--constants", action="store_true", default=None,
+        help="with --relational, rules may name constants")  # fmt: skip
+    add("--negation", action="store_true", default=None,
+        help="with --relational, bodies may hold not p(X)")  # fmt: skip
+    add("--comparisons", action="store_true", default=None,
+        help="with --relational, bodies may hold X != Y, X < Y and thresholds such as X >= 7")  # fmt: skip
+    add("--closed-world", action=argparse.BooleanOptionalAction, default=None,
+        help="with --relational and without negative examples, whether every other tuple is "
+             "false")  # fmt: skip
+    add("--ground-lists", type=_count, metavar="N",
+        help="with --relational and a folder, the longest list that background predicates build; by "
+             "default the longest in the examples")  # fmt: skip
     add("--delimiter", metavar="C",
         help="what separates the cells of a table in text: a character, or tab; by default the "
              "first of , ; tab | that the first line has")  # fmt: skip

@@ -31,7 +31,12 @@ from latentgamma.learning.result import rule_lines, summary_lines
 from latentgamma.program.files import is_rule_text
 from latentgamma.program.program import require_definite
 from latentgamma.program.rule_text import atom_name, split_facts
-from latentgamma.relational.popper import PopperFiles, read_examples, read_popper
+from latentgamma.relational.popper import (
+    PopperFiles,
+    read_background,
+    read_examples,
+    read_popper,
+)
 from latentgamma.relational.problem import read_facts
 from latentgamma.relational.result import rule_lines as relational_rule_lines
 from latentgamma.relational.result import summary_lines as relational_summary_lines
@@ -59,7 +64,8 @@ _OTHERS: dict[str, Any] = {
     "plot": None,
     "explain": [],
 }
-_ONLY_RELATIONAL = ("invent", "max_variables", "time_limit")
+_LANGUAGE = ("constants", "negation", "comparisons", "closed_world")
+_ONLY_RELATIONAL = ("invent", "max_variables", "time_limit", "ground_lists", *_LANGUAGE)
 
 
 def refuse_relational_options(args: argparse.Namespace) -> None:
@@ -72,10 +78,10 @@ def refuse_relational_options(args: argparse.Namespace) -> None:
 
 
 def learn_relational(args: argparse.Namespace) -> int:
-    """Print the learned program; return 0, or 1 if none was found or the network is not proved."""
+    """Print the learned program; return 0, or 1 if none explains every example or is proved."""
     _check_relational_arguments(args)
     with working("reading the examples"):
-        files = _read(args.data, args.targets)
+        files = _read(args.data, args.targets, args.ground_lists)
     checkpoint = args.checkpoint
     if args.output and not checkpoint and not args.noise and args.method != "gradient":
         checkpoint = f"{args.output}.learning"
@@ -116,7 +122,7 @@ def learn_relational(args: argparse.Namespace) -> int:
     if checkpoint:
         delete_checkpoint(checkpoint)
     proved = result.certificate is not None and result.certificate.holds
-    return 0 if result.found and proved else 1
+    return 0 if proved and (result.complete or result.noise) else 1
 
 
 def _check_relational_arguments(args: argparse.Namespace) -> None:
@@ -133,11 +139,11 @@ def _check_relational_arguments(args: argparse.Namespace) -> None:
     )
 
 
-def _read(data: str, targets: str | None) -> PopperFiles:
+def _read(data: str, targets: str | None, ground_lists: int | None) -> PopperFiles:
     if os.path.isdir(data):
         if targets is not None:
             raise UsageError("pass a folder with bk.pl, exs.pl and bias.pl, or two files")
-        return read_popper(data)
+        return read_popper(data, ground_lists=ground_lists)
     if targets is None:
         raise UsageError(
             "--relational takes a folder with Popper's bk.pl, exs.pl and bias.pl, or two files: "
@@ -146,17 +152,20 @@ def _read(data: str, targets: str | None) -> PopperFiles:
     for path in (data, targets):
         if not os.path.isfile(path):
             raise DataError(f"cannot read {path!r}: there is no such file")
-    facts = read_facts(Path(data), "background")
-    tables = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
-    found = PopperFiles(background=tables, positive=[], negative=None)
+    found = PopperFiles(background={}, positive=[], negative=None)
     read_examples(targets, found)
+    if ground_lists is not None:
+        read_background(data, found, ground_lists)
+        return found
+    facts = read_facts(Path(data), "background")
+    found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     return found
 
 
 def _limits(args: argparse.Namespace, files: PopperFiles) -> dict[str, Any]:
     """Return the limits: those of the command line, else those of bias.pl."""
     options = dict(files.options)
-    for name in ("invent", "max_body", "max_variables", "time_limit"):
+    for name in ("invent", "max_body", "max_variables", "time_limit", *_LANGUAGE):
         if getattr(args, name) is not None:
             options[name] = getattr(args, name)
     if args.heads:

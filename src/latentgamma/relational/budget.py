@@ -35,14 +35,24 @@ class _Call:
 class Budget:
     """The work and the time of a call; `part` returns that of a phase."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        work_limit: float | None = None,
+    ) -> None:
         self._call = _Call(clock, clock())
-        self._end, self._most = self._call.start + seconds, math.inf
+        self._end = self._call.start + seconds
+        self._most = math.inf if work_limit is None else float(work_limit)
+        self._planned = min(self._most, seconds * ROWS_OF_A_SECOND)
 
     def part(self, *, rows: float = math.inf, fraction: float = 1.0) -> Budget:
         """Return the budget of a phase: `rows` more rows, and a fraction of the time left."""
         phase = copy.copy(self)
         phase._most = min(self._most, self.work + rows)
+        if math.isfinite(self._most):
+            phase._most = min(phase._most, self.work + fraction * self.rows_left)
+        phase._planned = self.work + fraction * max(0, self._planned - self.work)
         if math.isfinite(self._end):
             now = self._call.clock()
             phase._end = now + fraction * (self._end - now)
@@ -57,6 +67,11 @@ class Budget:
     def rows_left(self) -> float:
         """The rows that this phase may still look at."""
         return max(0, self._most - self.work)
+
+    @property
+    def planned_rows(self) -> float:
+        """The rows that this phase is likely to reach, by its work limit and its time."""
+        return max(0, min(self._planned - self.work, self.rows_left))
 
     @property
     def seconds(self) -> float:
@@ -83,6 +98,16 @@ class Budget:
     def count(self, rows: float) -> None:
         """Count work that was done."""
         self._call.work += int(rows)
+
+    def reserve(self, rows: float) -> None:
+        """Count work that is done at once, however long it takes.
+
+        Raises:
+            OutOfBudget: it is more than is left, by the work limit or as far as the time tells.
+        """
+        if rows > self.planned_rows:
+            raise OutOfBudget
+        self.spend(rows)
 
     def spend(self, rows: float) -> None:
         """Count work that is about to be done.

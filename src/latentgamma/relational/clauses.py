@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections import OrderedDict
@@ -66,11 +67,22 @@ def canonical(body: Sequence[Literal], arity: int) -> Body:
     >>> canonical([(1, (3, 0)), (0, (2, 3))], 1)
     ((0, (1, 2)), (1, (2, 0)))
     """
-    used = sorted({v for _, literal in body for v in literal if v >= arity})
+    places: dict[int, list[int]] = {}
+    for predicate, literal in body:
+        for place, variable in enumerate(literal):
+            if variable >= arity:
+                places.setdefault(variable, []).append(predicate * 64 + place)
+    orders: Iterable[Sequence[int]]
+    if len(places) < 2:
+        orders = [list(places)]
+    else:
+        keys = {v: tuple(sorted(found)) for v, found in places.items()}
+        used = sorted(places, key=keys.__getitem__)
+        if len(set(keys.values())) == len(used) or len(used) > _MOST_RENAMED:
+            orders = [used]
+        else:  # variables that occur in the same places are told apart by those next to them
+            orders = _orders(body, sorted(used), arity)
     best: Body | None = None
-    orders: Iterable[tuple[int, ...]] = [tuple(used)]
-    if 1 < len(used) <= _MOST_RENAMED:
-        orders = _orders(body, used, arity)
     for order in orders:
         names = {variable: arity + place for place, variable in enumerate(order)}
         renamed = tuple(
@@ -120,23 +132,35 @@ def clause_text(clause: Clause, names: Sequence[str]) -> str:
     >>> clause_text(Clause(0, 2, ((1, (0, 2)), (1, (2, 1)))), ["grandparent", "parent"])
     'grandparent(X,Y) :- parent(X,Z), parent(Z,Y).'
     """
+    last = {number for number, name in enumerate(names) if _is_test(name)}
+    ordered = readable_order(clause, last)
     letters: dict[int, str] = {}
     for variable in [*range(clause.arity), *(v for _, literal in clause.body for v in literal)]:
         letters.setdefault(variable, _letter(len(letters)))
     head = _atom(names[clause.head], range(clause.arity), letters)
-    body = ", ".join(_atom(names[p], literal, letters) for p, literal in readable_order(clause))
+    body = ", ".join(_atom(names[p], literal, letters) for p, literal in ordered)
     return f"{head} :- {body}." if body else f"{head}."
 
 
-def readable_order(clause: Clause) -> list[Literal]:
-    """Return the literals so that each shares a variable with the head or an earlier one."""
+def _is_test(name: str) -> bool:
+    """Return whether a predicate is written as a comparison or with `not`."""
+    return " " in name
+
+
+def readable_order(clause: Clause, last: Iterable[int] = ()) -> list[Literal]:
+    """Return the literals so that each shares a variable with the head or an earlier one.
+
+    Literals of the predicates in `last` come after others that have their variables.
+    """
+    last = frozenset(last)
     left = list(clause.body)
     known = {0} if clause.arity else set()
     done: list[Literal] = []
     while left:
-        linked = [literal for literal in left if known & set(literal[1])]
+        ready = [one for one in left if one[0] not in last or known >= set(one[1])]
+        linked = [literal for literal in ready or left if known & set(literal[1])]
         linked.sort(key=lambda literal: (literal[0] == clause.head, -len(known & {*literal[1]})))
-        chosen = linked[0] if linked else left[0]
+        chosen = linked[0] if linked else (ready or left)[0]
         left.remove(chosen)
         done.append(chosen)
         known |= set(chosen[1])
@@ -148,8 +172,10 @@ def _letter(number: int) -> str:
 
 
 def _atom(name: str, arguments: Iterable[int], letters: dict[int, str]) -> str:
-    inside = ",".join(letters[v] for v in arguments)
-    return f"{name}({inside})" if inside else name
+    written = [letters[v] for v in arguments]
+    if "{" in name:
+        return name.format(*written)
+    return f"{name}({','.join(written)})" if written else name
 
 
 # ---- Candidate clauses: bodies that cover no negative example, and some other tuple
@@ -164,6 +190,12 @@ MOST_ROWS = 2_000_000
 MOST_RECURSIVE = 2
 #: Tables that are kept, so that bodies with the same start share its joins.
 _KEPT = 48
+#: Literals times rows that are looked at together.
+_MOST_CELLS = 2_000_000
+#: From this many bodies of a level on, one of those with the same bindings is enough.
+_MANY = 1_500
+#: What each positive example that a body covers adds to its promise.
+_COVER_BITS = 0.3
 
 
 @dataclass(frozen=True)
@@ -255,6 +287,21 @@ class BodySearch:
         )
         self._tables: OrderedDict[Body, Bindings | None] = OrderedDict()
         self._seen: set[Body] = set()
+        self._world = problem.world
+        inputs = problem.inputs[target.relation]
+        #: Whether the head has inputs, from which rules compute the other arguments.
+        self.directed = any(inputs)
+        self._known = {place for place, given in enumerate(inputs) if given or not any(inputs)}
+        self._last = frozenset(
+            n for n, relation in enumerate(relations) if relation.test is not None
+        )
+        self._tabled: dict[bytes, float] = {}
+        self.promise: dict[Body, float] = {}
+        self.cut = False
+        positive = max(1, int(examples.positive.sum()))
+        self._prior = positive / max(1, positive + int(examples.negative.sum()))
+        #: The examples that each candidate covers, by its body.
+        self.covered: dict[Body, Ints] = {}
         self.frontier: list[Body] = [()]
         self.literals = 0
 
@@ -276,19 +323,47 @@ class BodySearch:
         found: list[Clause] = []
         grown: list[Body] = []
         complete = True
+        many = len(self.frontier) > _MANY
         try:
             for parent in self.frontier:
                 table = self.table(parent, budget)
-                if table is not None:
-                    self._extend(parent, table, variables, must_use, found, grown, budget)
+                if table is None or (many and self._is_repeated(parent, table)):
+                    continue
+                self._extend(parent, table, variables, must_use, found, grown, budget)
         except OutOfBudget:
             complete = False
         self.frontier = grown
         return found, complete
 
+    def keep_best(self, most: int) -> None:
+        """Leave out all but the most promising bodies."""
+        if len(self.frontier) > most:
+            self.cut = True
+            self.frontier = sorted(self.frontier, key=lambda body: -self.promise.get(body, 0.0))[
+                :most
+            ]
+
+    def _is_repeated(self, body: Body, table: Bindings) -> bool:
+        """Return whether a body that is not longer has the same bindings: its extensions do as well."""
+        if self.exclusive or any(number in self.recursive for number, _ in body):
+            return False
+        columns = [c for c in table.columns[self.target.arity :] if c is not None]
+        head = sorted({v for _, literal in body for v in literal if v < self.target.arity})
+        digest = hashlib.blake2b(
+            repr((head, len(columns), len(table.truth))).encode(), digest_size=16
+        )
+        for column in (table.example, *columns):
+            digest.update(np.ascontiguousarray(column).tobytes())
+        key = digest.digest()
+        bits = clause_bits(Clause(0, self.target.arity, body), len(self.relations))
+        if self._tabled.get(key, math.inf) <= bits:
+            return True
+        self._tabled[key] = bits
+        return False
+
     def grow(self, clauses: Iterable[Clause]) -> None:
         """Make clauses longer at the next level: they derive a negative example after all."""
-        self.frontier += [tuple(readable_order(clause)) for clause in clauses]
+        self.frontier += [tuple(readable_order(clause, self._last)) for clause in clauses]
 
     def _extend(
         self,
@@ -300,35 +375,71 @@ class BodySearch:
         grown: list[Body],
         budget: Budget,
     ) -> None:
-        positive = self.examples.positive[table.example]
-        negative = self.examples.negative[table.example]
         types = self.variable_types(parent)
-        bound = {v for _, literal in parent for v in literal}
-        head = set(range(self.target.arity))
+        # A comparison or negated literal gives no variable its value.
+        bound = {v for n, literal in parent if n not in self._last for v in literal}
+        chunk = max(1, _MOST_CELLS // max(1, len(table.truth)))
+        new: list[tuple[int, tuple[int, ...], Body]] = []
         for number, literal in self.literals_for(parent, types, variables):
             body = canonical((*parent, (number, literal)), self.target.arity)
-            if body in self._seen:
-                continue
-            budget.spend(ROWS_OF_A_BODY + len(table.truth))
-            truth = self.truth(number, literal, table)
-            if not truth[~negative].any():
+            if body not in self._seen:
                 self._seen.add(body)
-                continue
+                new.append((number, literal, body))
+        for start in range(0, len(new), chunk):
+            part = new[start : start + chunk]
+            budget.spend(len(part) * (ROWS_OF_A_BODY + len(table.truth)))
+            self._judge(parent, table, bound, types, part, must_use, found, grown)
+
+    def _judge(
+        self,
+        parent: Body,
+        table: Bindings,
+        bound: set[int],
+        types: Sequence[int],
+        new: Sequence[tuple[int, tuple[int, ...], Body]],
+        must_use: frozenset[int],
+        found: list[Clause],
+        grown: list[Body],
+    ) -> None:
+        """Sort bodies with one more literal into candidates and those that grow."""
+        head = set(range(self.target.arity))
+        positive = self.examples.positive[table.example]
+        negative = self.examples.negative[table.example]
+        truths = np.stack([self.truth(number, literal, table) for number, literal, _ in new])
+        useful = truths[:, ~negative].any(axis=1)
+        same = np.asarray(truths == table.truth).all(axis=1)
+        unsafe = (truths[:, negative] == FACT).any(axis=1)
+        others = truths[:, ~positive].any(axis=1)
+        for row in np.flatnonzero(useful).tolist():
+            number, literal, body = new[row]
             fresh = max(literal) >= len(types) if literal else False
-            new_head = bool((head & set(literal)) - bound)
+            new_head = number not in self._last and bool((head & set(literal)) - bound)
             # Tuples without a label are true only if some rule derives them.
-            certain = number not in self.recursive or not (truth == POSSIBLE).any()
-            if not fresh and not new_head and certain and np.array_equal(truth, table.truth):
+            certain = number not in self.recursive or not (truths[row] == POSSIBLE).any()
+            if not fresh and not new_head and certain and same[row]:
+                self._seen.discard(body)
                 continue  # the literal excludes nothing
-            self._seen.add(body)
-            unsafe = bool((truth[negative] == FACT).any())
-            if not unsafe and head <= bound | set(literal):
+            given = bound if number in self._last else bound | set(literal)
+            if not unsafe[row] and head <= given:
                 clause = Clause(self.target.relation, self.target.arity, body)
                 if not must_use or clause.uses(must_use):
                     found.append(clause)
-                if not truth[~positive].any():
+                    if not self.recursive:
+                        self.covered[body] = np.unique(table.example[truths[row] > 0])
+                if not others[row]:
                     continue  # it derives positive examples only, and a longer body fewer of them
-            grown.append((*parent, (number, literal)))
+            longer = (*parent, (number, literal))
+            grown.append(longer)
+            if not self.recursive:
+                self.promise[longer] = self._promise(table.example[truths[row] > 0], len(longer))
+
+    def _promise(self, covered: Ints, literals: int) -> float:
+        """Return how much a body that covers these examples says about them."""
+        distinct = np.bincount(covered, minlength=len(self.examples.codes)) > 0
+        right = int((distinct & self.examples.positive).sum())
+        wrong = int((distinct & self.examples.negative).sum())
+        fraction = (right + self._prior) / (right + wrong + 1)
+        return right * (math.log2(fraction / self._prior) + _COVER_BITS) - 0.1 * literals
 
     def truth(self, number: int, literal: tuple[int, ...], table: Bindings) -> Truth:
         """Return the truth of each row together with one more literal, which is not the head."""
@@ -342,6 +453,7 @@ class BodySearch:
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Return the literals to add: they share a variable, and types agree."""
         used = {number for number, _ in parent}
+        known = self._known | {v for _, literal in parent for v in literal}
         recursive = sum(number in self.recursive for number, _ in parent)
         for number in self._allowed:
             relation = self.relations[number]
@@ -349,29 +461,35 @@ class BodySearch:
                 continue
             if number in self.exclusive and (used & self.exclusive) - {number}:
                 continue
-            for literal in self._arguments(relation, types, variables):
+            for literal in self._arguments(relation, types, variables, known):
                 if (number, literal) in parent:
                     continue
                 if number == self.target.relation and literal == tuple(range(self.target.arity)):
                     continue
                 yield number, literal
 
-    @staticmethod
     def _arguments(
-        relation: Relation, types: Sequence[int], variables: int
+        self, relation: Relation, types: Sequence[int], variables: int, known: set[int]
     ) -> Iterator[tuple[int, ...]]:
-        known = len(types)
+        """Return the arguments of a literal; its inputs are variables that have a value."""
         options = []
-        for kind in relation.types:
+        for kind, is_input in zip(relation.types, relation.inputs, strict=True):
             old = [v for v, other in enumerate(types) if other == kind]
-            options.append([*old, -1])
+            if is_input:
+                old = [v for v in old if v in known]
+            options.append(old if is_input or kind == self._world else [*old, -1])
+        symmetric = relation.test is not None and relation.name == "{0} != {1}"
         for choice in itertools.product(*options):
             new = choice.count(-1)
             if new == len(choice) and choice:
                 continue
-            if known + new > variables:
+            if len(types) + new > variables:
                 continue
-            number = itertools.count(known)
+            if symmetric and choice[0] >= choice[1]:
+                continue
+            if relation.test is not None and choice[:1] == choice[1:] and " {1}" in relation.name:
+                continue
+            number = itertools.count(len(types))
             yield tuple(next(number) if v < 0 else v for v in choice)
 
     def variable_types(self, body: Body) -> list[int]:
@@ -492,7 +610,8 @@ def body_bindings(
     left = sorted(body, key=lambda literal: len(relations[literal[0]].rows))
     known: set[int] = set()
     while left:
-        linked = [literal for literal in left if known & set(literal[1])] or left
+        ready = [one for one in left if relations[one[0]].test is None or known >= {*one[1]}]
+        linked = [literal for literal in ready if known & set(literal[1])] or ready
         # A literal without new variables only removes rows.
         chosen = min(linked, key=lambda literal: len(set(literal[1]) - known))
         left.remove(chosen)
@@ -560,6 +679,9 @@ def instances(
             return None
     bodies = [(p, encode([at[v] for v in literal], n, rows)) for p, literal in literals]
     useful = ~np.isin(heads, target.given)
+    relevant = problem.relevant(target)
+    if relevant is not None:
+        useful &= np.isin(heads, relevant)
     for relation, codes in bodies:
         if relation == clause.head:
             useful &= codes != heads

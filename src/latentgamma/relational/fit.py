@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import astuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
 from typing import Any, Literal
 
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
@@ -17,13 +17,20 @@ from latentgamma._checkpoint import (
 from latentgamma._version import __version__
 from latentgamma.datalog.grounding import require_clingo
 from latentgamma.errors import ArgumentError
-from latentgamma.relational.budget import Budget
+from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget
 from latentgamma.relational.noisy import gradient_search, noisy_search
-from latentgamma.relational.problem import read_problem
-from latentgamma.relational.result import RelationalResult, SearchStep, build_result
-from latentgamma.relational.search import SearchOptions, search
+from latentgamma.relational.problem import COMPARISONS, Language, Problem, read_problem
+from latentgamma.relational.result import Kind, RelationalResult, SearchStep, build_result
+from latentgamma.relational.search import Found, Report, SearchOptions, search
 
 Method = Literal["auto", "search", "gradient"]
+#: The fraction of the time to explain every example, less if there are positive ones only; and of the
+#: time that is left to explain most of them.
+_EXACT_FRACTION, _ALONE_FRACTION, _PARTIAL_FRACTION = 0.8, 0.5, 0.7
+#: Positive examples that each rule of a closed world explains, if nobody said that it is closed.
+_EXAMPLES_OF_A_RULE = 2
+#: Work to find out whether an option would help.
+_ADVICE_ROWS = 2 * ROWS_OF_A_SECOND
 ProgressCallback = Callable[[SearchStep], None]
 
 
@@ -33,14 +40,23 @@ def fit(
     negative: Any = None,
     *,
     target: str | Iterable[str] | None = None,
+    types: Mapping[str, Sequence[str]] | None = None,
+    directions: Mapping[str, Sequence[str]] | None = None,
+    world: str | Literal[False] | None = None,
+    constants: bool | Iterable[Any] = False,
+    negation: bool = False,
+    comparisons: bool | Iterable[str] = False,
+    closed_world: bool | None = None,
     invent: int = 0,
     recursive: bool = True,
     max_body: int = 6,
     max_variables: int = 6,
+    max_clauses: int | None = None,
     noise: float | Literal["auto"] = 0.0,
     method: Method = "auto",
     seed: int = 0,
     time_limit: float = 60.0,
+    work_limit: int | None = None,
     alternatives: int = 8,
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -52,19 +68,38 @@ def fit(
             `{"parent": [("ann", "bob")]}`, or tuples `("parent", "ann", "bob")`. Rules in the text
             are evaluated.
         positive: examples that follow, in any of these forms.
-        negative: examples that do not follow. Without any, everything that is not a positive
-            example counts as false (closed world). Tuples in neither have no label.
+        negative: examples that do not follow. Tuples in neither have no label.
         target: the predicates to learn; by default those of the positive examples.
+        types: the types of the arguments by predicate, such as `{"has_car": ("train", "car")}`; a
+            variable has one type. By default arguments that share a constant have the same type.
+        directions: "in" or "out" for each argument by predicate; a literal's inputs are variables
+            that the head or an earlier literal has. By default there are none.
+        world: the type whose constants are separate worlds, such as the states of a game: a rule has
+            one variable of it. By default a declared type that no predicate relates to itself and
+            that every target has once; False for none.
+        constants: True lets rules name constants, where an argument has at most 20; or the constants
+            that rules may name.
+        negation: whether bodies may hold `not p(X,Y)`, for predicates of the background.
+        comparisons: True, or some of "!=", "<" (also `<=`) and ">=" (thresholds, also `<=`, chosen
+            from the values in the data).
+        closed_world: True counts every tuple that is not a positive example as false, if no negative
+            examples are given. False learns from positive examples alone: the description is the
+            program, and which of the atoms that it derives are the examples. By default the first is
+            tried, and its program is returned if it has at most two rules, or one for every two
+            examples.
         invent: the largest number of invented predicates, at most 2; with wrong labels at most 1.
         recursive: whether rules may use the targets.
         max_body: the largest number of literals in a body.
         max_variables: the largest number of variables in a rule.
+        max_clauses: the largest number of rules, if such a program is found; else a longer one.
         noise: the fraction of wrong labels, or "auto" to estimate it.
         method: "search" enumerates clauses and chooses among them; "gradient" trains the choice;
             "auto" is "search".
         seed: the seed of everything random.
         time_limit: in seconds, for the whole call; the best program so far is then returned, and
             `timed_out` is True. A call that ends before the limit has the same result every time.
+        work_limit: the largest number of units of work, of which a second has about 10⁸; with it, and
+            a time limit that is not reached, the result is the same on every machine.
         alternatives: the largest number of alternatives.
         progress: called with a `SearchStep` after each stage, for example an `lg.learning.ProgressBar()`.
         checkpoint: a file to keep finished levels of the search in; a call with the same examples
@@ -96,11 +131,19 @@ def fit(
         max_variables=max_variables,
         seed=seed,
         alternatives=alternatives,
+        max_clauses=max_clauses,
     )
-    _check_others(noise, method, time_limit)
+    _check_others(noise, method, time_limit, work_limit)
     _refuse_without_effect(noise, method, invent, checkpoint)
-    budget = Budget(time_limit)
-    problem = read_problem(background, positive, negative, target, noise=bool(noise))
+    language = _language(types, directions, world, constants, negation, comparisons, closed_world)
+    budget = Budget(time_limit, work_limit=work_limit)
+
+    def read(language: Language) -> Problem:
+        return read_problem(
+            background, positive, negative, target, noise=bool(noise), language=language
+        )
+
+    problem = read(language)
     widest = max(target.arity for target in problem.targets)
     if max_variables < widest:
         raise ArgumentError(
@@ -115,24 +158,26 @@ def fit(
             progress(step)
 
     fraction = None if noise == "auto" else float(noise)
+    kind = Kind.CLEAN
+    advice: str | None = None
     estimate: float | None = None
     if method == "gradient":
-        found, wrong = gradient_search(problem, options, fraction, budget, report)
-        estimate = (fraction or wrong) if noise else None
+        found, share = gradient_search(problem, options, fraction, budget, report)
+        estimate = (fraction or share) if noise else None
     elif noise:
-        found, wrong = noisy_search(problem, options, fraction, budget, report)
-        estimate = fraction or wrong
+        found, share = noisy_search(problem, options, fraction, budget, report)
+        estimate = fraction or share
     else:
-        about = {
-            "data": problem.digest,
-            "release": __version__,
-            "relational": [*astuple(options)],
-        }
+        about: dict[str, Any] = {"data": problem.digest, "release": __version__}
         with contextlib.ExitStack() as stack:
             compute: Compute = compute_now
             if checkpoint is not None:
+                about |= {"relational": [*astuple(options)]}
                 compute = stack.enter_context(Journal(checkpoint, about)).compute
-            found = search(problem, options, budget, report, compute)
+            alone = negative is None and not closed_world
+            found, kind = _clean(problem, options, alone, closed_world, budget, report, compute)
+        if kind is not Kind.CLEAN or not found.choices:
+            advice = _helpful_option(read, language, problem, options, budget)
     return build_result(
         problem,
         found,
@@ -141,7 +186,85 @@ def fit(
         budget,
         noise=estimate,
         method="gradient" if method == "gradient" else "search",
+        kind=kind if estimate is None else Kind.NOISY,
+        language=language,
+        advice=advice,
     )
+
+
+def _clean(
+    problem: Problem,
+    options: SearchOptions,
+    alone: bool,
+    closed_world: bool | None,
+    budget: Budget,
+    report: Report,
+    compute: Compute,
+) -> tuple[Found, Kind]:
+    """Return a program for labels that are all right, else the best for most of them.
+
+    `alone` is whether positive examples are all there is to learn from.
+    """
+    found = Found(relations=list(problem.relations))
+    if closed_world is not False or not alone:
+        phase = budget.part(fraction=_ALONE_FRACTION if alone else _EXACT_FRACTION)
+        found = search(problem, options, phase, report, compute)
+        if found.choices and (not alone or _is_plausible(problem, found)):
+            return found, Kind.CLEAN
+    one_left = replace(options, invent=min(options.invent, 1))
+    phase = budget.part(fraction=_PARTIAL_FRACTION)
+    if alone:
+        other, _ = noisy_search(problem, one_left, None, phase, report, positives_only=True)
+        if other.choices or not found.choices:
+            return other, Kind.POSITIVE
+        return found, Kind.CLEAN
+    other, _ = noisy_search(problem, one_left, None, phase, report, more=found.candidates)
+    if not other.choices:
+        return found, Kind.CLEAN
+    other.excluded = found.excluded
+    return other, Kind.PARTIAL
+
+
+def _is_plausible(problem: Problem, found: Found) -> bool:
+    """Return whether a program for a closed world has few rules for its examples."""
+    positive = sum(len(target.positive) for target in problem.targets)
+    rules = len(found.choices[0].chosen)
+    return rules <= 2 or positive >= _EXAMPLES_OF_A_RULE * rules
+
+
+def _helpful_option(
+    read: Callable[[Language], Problem],
+    language: Language,
+    problem: Problem,
+    options: SearchOptions,
+    budget: Budget,
+) -> str | None:
+    """Return an option with which a program explains every example, as far as a short search shows."""
+    trials: list[tuple[str, Language, SearchOptions]] = []
+    if not options.recursive:
+        trials.append(("recursive=True", language, replace(options, recursive=True)))
+    if not language.comparisons:
+        trials.append(("comparisons=True", replace(language, comparisons=COMPARISONS), options))
+    if not language.constants:
+        trials.append(("constants=True", replace(language, constants=True), options))
+    if not language.negation:
+        trials.append(("negation=True", replace(language, negation=True), options))
+    if not options.invent:
+        trials.append(("invent=1", language, replace(options, invent=1)))
+    for number, (name, other, limits) in enumerate(trials):
+        phase = budget.part(rows=_ADVICE_ROWS, fraction=1 / (len(trials) - number))
+        if phase.over:
+            return None
+        changed = problem if other is language else read(other)
+        if len(changed.names) == len(problem.names) and limits is options:
+            continue  # the option adds nothing here
+        short = replace(limits, alternatives=0, max_body=min(4, limits.max_body))
+        found = search(changed, short, phase, lambda *_: None)
+        if found.choices and (
+            changed.targets[0].negative is not None or _is_plausible(changed, found)
+        ):
+            return name
+    return None
 
 
 def _check_options(
@@ -152,6 +275,7 @@ def _check_options(
     max_variables: int,
     seed: int,
     alternatives: int,
+    max_clauses: int | None,
 ) -> SearchOptions:
     for name, value, least in (
         ("max_body", max_body, 1),
@@ -161,9 +285,45 @@ def _check_options(
     ):
         whole_number(name, value, least)
     whole_number("invent", invent, 0, 2)
+    if max_clauses is not None:
+        whole_number("max_clauses", max_clauses, 1)
     if not isinstance(recursive, bool):
         raise wrong("recursive", "True or False", recursive)
-    return SearchOptions(invent, recursive, max_body, max_variables, seed, alternatives)
+    return SearchOptions(
+        invent, recursive, max_body, max_variables, seed, alternatives, max_clauses
+    )
+
+
+def _language(
+    types: Any,
+    directions: Any,
+    world: Any,
+    constants: Any,
+    negation: Any,
+    comparisons: Any,
+    closed_world: Any,
+) -> Language:
+    """Return what rules may hold, from the arguments of `fit`."""
+    if not (world is None or world is False or isinstance(world, str)):
+        raise wrong("world", "the name of a type, False or None", world)
+    for name, value in (("negation", negation), ("closed_world", closed_world or False)):
+        if not isinstance(value, bool):
+            raise wrong(name, "True or False", value)
+    if not isinstance(constants, bool):
+        if isinstance(constants, str) or not isinstance(constants, Iterable):
+            raise wrong("constants", "True, False or a list of constants", constants)
+        constants = tuple(str(value) for value in constants)
+    if isinstance(comparisons, bool):
+        comparisons = COMPARISONS if comparisons else ()
+    elif isinstance(comparisons, str) or not isinstance(comparisons, Iterable):
+        raise wrong("comparisons", f"True, False or some of {COMPARISONS}", comparisons)
+    comparisons = tuple(comparisons)
+    for sign in comparisons:
+        one_of("comparisons", sign, COMPARISONS)
+    for name, ways in (directions or {}).items():
+        for way in [ways] if isinstance(ways, str) else ways:
+            one_of(f"directions[{name!r}]", way, ("in", "out"))
+    return Language(types, directions, world, constants or (), negation, comparisons)
 
 
 def _refuse_without_effect(noise: Any, method: Any, invent: int, checkpoint: Any) -> None:
@@ -176,7 +336,9 @@ def _refuse_without_effect(noise: Any, method: Any, invent: int, checkpoint: Any
         )
 
 
-def _check_others(noise: Any, method: Any, time_limit: Any) -> None:
+def _check_others(noise: Any, method: Any, time_limit: Any, work_limit: Any) -> None:
+    if work_limit is not None:
+        whole_number("work_limit", work_limit, 1)
     one_of("method", method, ("auto", "search", "gradient"))
     if noise != "auto":
         expected = 'a fraction from 0 to 0.5, 0.5 excluded, or "auto"'

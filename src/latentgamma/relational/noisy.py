@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,8 +57,20 @@ _MOST_INSTANCES = 20_000
 _MOST_LITERALS = 500_000
 #: Positive examples that bodies are scored on, and a quarter of the negative ones.
 _MOST_EXAMPLES = 600
+#: Bits for each example that is listed, beside its arguments: a program with exceptions is the last resort.
+_LISTED_BITS = 4.0
 #: Bodies of three literals are always scored; longer ones as long as the rows so far are below this.
 _MOST_ROWS = 40_000_000
+
+
+class ExampleCost(Protocol):
+    """The description length of examples, given a program."""
+
+    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return the bits for positive examples that are not derived, and others that are."""
+
+    def gains(self, positive: int) -> Callable[[float, float], float]:
+        """Return what computes the bits that a body saves by the examples that it covers."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +96,46 @@ class LabelCost:
         ]
         return np.array(ways) / math.log(2) + math.log2(n + 1)
 
-    def weight(self, positive: int) -> float:
-        """Return the bits that one more right label saves."""
+    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return the bits for positive examples that are not derived, and negative ones that are."""
+        return self.bits(missed + extra)
+
+    def gains(self, positive: int) -> Callable[[float, float], float]:
+        """Return what computes the bits that right and wrong labels of a body save."""
         fraction = self.noise if self.noise is not None else min(0.25, positive / (2 * self.labels))
         fraction = max(fraction, 0.5 / self.labels)
-        return math.log2((1 - fraction) / fraction)
+        weight = math.log2((1 - fraction) / fraction)
+        return lambda right, wrong: weight * (right - wrong)
+
+
+@dataclass(frozen=True)
+class PositiveCost:
+    """The description length of positive examples, where there are no others.
+
+    It says which of the atoms that the program derives are the examples. Those that it does not
+    derive are listed.
+
+    Attributes:
+        tuples: the atoms that could be examples.
+        positive: the number of examples.
+    """
+
+    tuples: int
+    positive: int
+
+    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return the bits for positive examples that are not derived, and other atoms that are."""
+        n = self.positive
+        found = [
+            math.lgamma(n - m + e + 1) - math.lgamma(n - m + 1) - math.lgamma(e + 1)
+            for m, e in zip(missed.tolist(), extra.tolist(), strict=True)
+        ]
+        listed = missed * (math.log2(self.tuples + 1) + _LISTED_BITS)
+        return np.array(found) / math.log(2) + listed
+
+    def gains(self, positive: int) -> Callable[[float, float], float]:
+        """Return what computes the bits that the examples which a body covers save."""
+        return lambda right, wrong: right * math.log2((self.tuples + 1) / (right + wrong + 1e-9))
 
 
 @dataclass(order=True)
@@ -107,7 +154,7 @@ class NoisyCandidates:
     """
 
     def __init__(
-        self, problem: Problem, options: SearchOptions, cost: LabelCost, budget: Budget
+        self, problem: Problem, options: SearchOptions, cost: ExampleCost, budget: Budget
     ) -> None:
         self.relations = list(problem.relations)
         self.definitions: dict[int, Definition] = {}
@@ -154,7 +201,7 @@ class NoisyCandidates:
             sorted(self.definitions),
         )
 
-    def _with_invented(self, cost: LabelCost) -> list[Clause]:
+    def _with_invented(self, cost: ExampleCost) -> list[Clause]:
         """Return the best clauses of up to two literals with an invented predicate."""
         made = definitions(
             self._problem, self.relations, self._background, len(self.relations), self._growth
@@ -234,7 +281,7 @@ class _Bodies:
         self,
         problem: Problem,
         seeker: BodySearch,
-        cost: LabelCost,
+        cost: ExampleCost,
         options: SearchOptions,
         predicates: int,
         definitions: Mapping[int, Definition] | None = None,
@@ -246,7 +293,7 @@ class _Bodies:
         self._bases: list[_Scored] = []
         self._seen: set[Body] = set()
         positive, sampled = len(seeker.target.positive), int(seeker.examples.positive.sum())
-        self._weight = cost.weight(positive)
+        self._gain = cost.gains(positive)
         # Positive and negative examples for each one that was sampled.
         negative = problem.label_count(seeker.target) - positive
         self._positive = positive / max(1, sampled)
@@ -308,14 +355,15 @@ class _Bodies:
         invented = {p for p, _ in body if p in self._definitions}
         bits += sum(self._definitions[p].relation.bits for p in invented)
         if complete and right + wrong:
-            one = _Scored(self._weight * (right - wrong) - bits, clause)
+            one = _Scored(self._gain(right, wrong) - bits, clause)
             # A base case may have a wrong label.
             (self.found if right else self._bases).append(one)
-        if not right or (self._weight * right <= bits and len(body) > 1):
+        most = self._gain(right, 0.0)
+        if not right or (most <= bits and len(body) > 1):
             return None
         if not _is_linked(body):  # with a literal that links its parts, it grows from one of them
             return None
-        return self._weight * right * (0.3 + right / (right + wrong)) - bits
+        return most * (0.3 + right / (right + wrong)) - bits
 
     def best(self) -> list[Clause]:
         """Return the clauses that may be worth their bits."""
@@ -361,28 +409,36 @@ _EXTRA_BITS = 1e6
 NOISY_SLACK = 8.0
 
 
-class WrongLabelCost(Protocol):
-    """The description length of wrong labels."""
-
-    def bits(self, wrong: np.ndarray) -> np.ndarray:
-        """Return the bits for these numbers of wrong labels."""
-
-
 def noisy_search(
     problem: Problem,
     options: SearchOptions,
     noise: float | None,
     budget: Budget,
     report: Report,
+    *,
+    positives_only: bool = False,
+    more: Sequence[Candidate] = (),
 ) -> tuple[Found, float]:
-    """Return the program with the shortest description, and the fraction of labels it has wrong."""
+    """Return the program with the shortest description, and the fraction of labels it has wrong.
+
+    Args:
+        problem: the examples.
+        options: the limits.
+        noise: the fraction of wrong labels; None if it is estimated.
+        budget: of work and time.
+        report: called after each stage.
+        positives_only: whether negative labels say only which atoms are not among the examples.
+        more: candidates beside those that are found.
+    """
     labels = sum(problem.label_count(target) for target in problem.targets)
-    cost = LabelCost(labels, noise)
+    positive = sum(len(target.positive) for target in problem.targets)
+    cost = PositiveCost(labels, positive) if positives_only else LabelCost(labels, noise)
     source = NoisyCandidates(problem, options, cost, budget)
     found = Found(relations=source.relations, definitions=source.definitions)
     definition_bits = {n: one.relation.bits for n, one in source.definitions.items()}
     wrong = 0
     for candidates in source.rounds():
+        candidates = [*candidates, *_screen(more)] if more else candidates
         found.candidates, found.literals = candidates, source.literals
         hypotheses = Hypotheses(problem, candidates)
         scorer = SetScorer(hypotheses, cost, definition_bits, options.invent, budget)
@@ -413,7 +469,7 @@ class SetScorer:
     def __init__(
         self,
         hypotheses: Hypotheses,
-        cost: WrongLabelCost,
+        cost: ExampleCost,
         definitions: Mapping[int, float],
         most_invented: int,
         budget: Budget,
@@ -437,8 +493,9 @@ class SetScorer:
             part = new[start : start + step]
             models = self._hypotheses.models(part)
             missed = (~models[:, self._hypotheses.positive]).sum(axis=1)
-            wrong = missed + models[:, self._negative].sum(axis=1)
-            bits = self._cost.bits(wrong)
+            extra = models[:, self._negative].sum(axis=1)
+            wrong = missed + extra
+            bits = self._cost.bits_of(missed, extra)
             for chosen, label_bits, errors in zip(part, bits, wrong, strict=True):
                 rules = float(self._rules[list(chosen)].sum()) + self._invented_bits(chosen)
                 self._known[chosen] = (rules + float(label_bits), int(errors))
@@ -583,9 +640,13 @@ def _choices(
 class _NoneWrong:
     """The cost of wrong labels where none is allowed."""
 
-    def bits(self, wrong: np.ndarray) -> np.ndarray:
-        """Return the bits for these numbers of wrong labels."""
-        return wrong * _WRONG_BITS
+    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return the bits for positive examples that are not derived, and negative ones that are."""
+        return np.asarray((missed + extra) * _WRONG_BITS)
+
+    def gains(self, positive: int) -> Callable[[float, float], float]:
+        """Return what computes the bits that a body saves by the examples that it covers."""
+        return lambda right, wrong: _WRONG_BITS * (right - wrong)
 
 
 def _screen(candidates: Sequence[Candidate]) -> list[Candidate]:

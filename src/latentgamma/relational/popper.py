@@ -1,34 +1,56 @@
 """Popper's three files: background `bk.pl`, examples `exs.pl` and limits `bias.pl`.
 
-Facts and function-free rules are used. What cannot be used is listed.
+Facts may hold function terms and lists, which become constants. Function-free rules are evaluated by
+clingo. Predicates that are defined by other Prolog are evaluated for the terms that the examples
+reach. What cannot be used is listed.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from latentgamma._text import listing, quantity
-from latentgamma.errors import (
-    DataError,
-    ParseError,
-    ProgramError,
-)
+from latentgamma.datalog.ground import ground
+from latentgamma.datalog.tables import cells_of, constant
+from latentgamma.errors import DataError, LatentGammaError
+from latentgamma.logic.closure import closure
 from latentgamma.program.files import read_text
-from latentgamma.relational.problem import Facts, read_facts
+from latentgamma.relational.problem import Facts
+from latentgamma.relational.prolog import (
+    Compound,
+    Prolog,
+    PrologError,
+    Term,
+    Variable,
+    head_and_body,
+    library,
+    list_items,
+    read_term,
+    signature,
+    term_text,
+    variables_of,
+)
+
+Signature = tuple[str, int]
 
 _QUOTED = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _comment = re.compile(_QUOTED + r"|%[^\n]*|/\*.*?\*/", re.DOTALL)
-_single = re.compile(r"'((?:[^'\\]|\\.)*)'")
-_clause = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^".]|\.(?=[0-9]))+)\.(?=\s|$)')
-# Lists, arithmetic, comparison, cuts, negation and disjunction: Prolog that is not used here.
-_prolog = re.compile(r"[\[|!;@<>]|\\[+=]|->|=|\b(?:is|not|findall|forall)\b")
-_example = re.compile(r"(pos|neg)\s*\((.*)\)", re.DOTALL)
-_setting = re.compile(r"(\w+)\s*(?:\((.*)\))?", re.DOTALL)
-_IGNORED = ("discontiguous", "dynamic", "style_check")
+_clause = re.compile(
+    r"""((?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^"'.]|\.(?=[0-9.]))+)\.(?=\s|$)"""
+)
+_PLAIN = r"(?:[a-z]\w*|-?[0-9]+)"
+_flat_fact = re.compile(rf"([a-z]\w*)\(\s*({_PLAIN}(?:\s*,\s*{_PLAIN})*)\s*\)", re.ASCII).fullmatch
+_one_world = re.compile(r"#count\s*\{[^}]*var_type\([^)]*?,\s*(\w+)\s*\)[^}]*\}\s*!=\s*1")
+#: Directives and settings that change nothing here.
+_IGNORED_DIRECTIVES = ("discontiguous", "dynamic", "style_check", "use_module", "set_prolog_flag")
+_IGNORED_SETTINGS = {"allow_singletons", "non_datalog", "prop", "no_bkcons", "functional_test"}
 
 
 @dataclass
@@ -39,19 +61,32 @@ class PopperFiles:
         background: tables by predicate.
         positive: examples.
         negative: examples; None without any.
-        options: the limits, as keyword arguments.
+        options: the limits, types and directions, as keyword arguments.
         unused: what was left out, one sentence each.
     """
 
     background: dict[str, list[tuple[str, ...]]]
-    positive: list[str]
-    negative: list[str] | None
+    positive: list[tuple[str, ...]]
+    negative: list[tuple[str, ...]] | None
     options: dict[str, Any] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
 
 
-def read_popper(folder: str | os.PathLike[str]) -> PopperFiles:
+@dataclass
+class _Bias:
+    heads: list[Signature] = field(default_factory=list)
+    bodies: set[Signature] = field(default_factory=set)
+    types: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
+    directions: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_popper(folder: str | os.PathLike[str], *, ground_lists: int | None = None) -> PopperFiles:
     """Return what the three files in a folder hold; `bias.pl` may be missing.
+
+    Args:
+        folder: that holds the files.
+        ground_lists: the longest list that background predicates may build; by default the longest
+            one in the examples, and 0 to evaluate no predicate on lists or numbers.
 
     Raises:
         DataError: a file is missing, or has no facts or examples that can be used.
@@ -61,50 +96,116 @@ def read_popper(folder: str | os.PathLike[str]) -> PopperFiles:
         if not (where / name).is_file():
             raise DataError(f"{os.fsdecode(folder)!r} has no {name}; it must hold bk.pl and exs.pl")
     found = PopperFiles(background={}, positive=[], negative=None)
-    facts = _background(where / "bk.pl", found)
-    read_examples(where / "exs.pl", found)
-    bias = where / "bias.pl"
-    wanted = _bias(bias, found) if bias.is_file() else None
-    for (name, arity), rows in facts.items():
-        if wanted is None or (name, arity) in wanted:
-            found.background[f"{name}/{arity}"] = rows
-    for name, arity in sorted((wanted or set()) - set(facts)):
+    examples = _read_examples(where / "exs.pl", found)
+    bias = _Bias()
+    if (where / "bias.pl").is_file():
+        bias = _read_bias(where / "bias.pl", found)
+    clauses = _read_clauses(where / "bk.pl", found.unused)
+    facts = evaluate(clauses, examples, bias.bodies or None, bias, ground_lists, found.unused)
+    for name, arity in sorted(bias.bodies - set(facts)):
         found.unused.append(f"bias.pl: body_pred {name}/{arity} has no facts in bk.pl")
+    found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     if not found.background:
         raise DataError(f"{where / 'bk.pl'} has no facts that can be used")
     return found
 
 
-def _clauses(path: Path) -> list[str]:
+def read_background(path: str | os.PathLike[str], found: PopperFiles, ground_lists: int) -> None:
+    """Add the facts of a Prolog file, evaluated for the terms of the examples found so far."""
+    clauses = _read_clauses(Path(path), found.unused)
+    examples = [_as_atom(row) for row in [*found.positive, *(found.negative or [])]]
+    facts = evaluate(clauses, examples, None, _Bias(), ground_lists, found.unused)
+    found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
+
+
+def _as_atom(row: Sequence[str]) -> Term:
+    arguments = []
+    for cell in row[1:]:
+        try:
+            arguments.append(read_term(cell))
+        except PrologError:
+            arguments.append(cell)
+    return Compound(row[0], tuple(arguments))
+
+
+# ---- Reading clauses
+
+
+def _texts(path: Path) -> list[str]:
     text = _comment.sub(lambda m: m[1] or " ", read_text(path))
-    text = _single.sub(
-        lambda m: m[1] if re.fullmatch(r"[a-z]\w*", m[1], re.ASCII) else f'"{m[1]}"', text
-    )
     return [found[1].strip() for found in _clause.finditer(text)]
 
 
-def _background(path: Path, found: PopperFiles) -> Facts:
-    usable, refused = [], []
-    for clause in _clauses(path):
-        if clause.startswith(":-"):
-            if not clause[2:].strip().startswith(_IGNORED):
-                refused.append(clause)
-        elif _prolog.search(re.sub(r'"[^"]*"', "", clause)):
-            refused.append(clause)
+@dataclass
+class _Clauses:
+    """The clauses of a background file: ground facts as tables, and the others as terms."""
+
+    tables: Facts = field(default_factory=dict)
+    terms: dict[Signature, list[Term]] = field(default_factory=dict)
+    rules: list[Term] = field(default_factory=list)
+
+
+def _read_clauses(path: Path, unused: list[str]) -> _Clauses:
+    found = _Clauses()
+    refused = []
+    for text in _texts(path):
+        flat = _flat_fact(text)
+        if flat is not None:
+            cells = tuple([cell.strip() for cell in flat[2].split(",")])
+            found.tables.setdefault((flat[1], len(cells)), []).append(cells)
+            continue
+        if text.startswith(":-"):
+            if not text[2:].strip().startswith(_IGNORED_DIRECTIVES):
+                refused.append(text)
+            continue
+        try:
+            clause = read_term(text)
+            head, body = head_and_body(clause)
+            name = signature(head)
+        except PrologError:
+            refused.append(text)
+            continue
+        if not body and not any(True for _ in variables_of(head)):
+            cells = tuple(term_text(arg) for arg in head.args) if name[1] else ()  # type: ignore[union-attr]
+            found.tables.setdefault(name, []).append(cells)
+            found.terms.setdefault(name, []).append(head)
         else:
-            usable.append(clause)
+            found.rules.append(clause)
     if refused:
         count = quantity(len(refused), "clause")
-        shown = listing([repr(clause[:60]) for clause in refused], 2)
-        found.unused.append(f"{path.name}: {count}, not function-free Datalog: {shown}")
-    if not usable:
-        return {}
-    try:
-        return read_facts(". ".join(usable) + ".", path.name)
-    except ParseError as error:
-        raise DataError(f"{path}: {error.problem}") from None
-    except ProgramError as error:
-        raise DataError(f"{path}: {error}") from None
+        shown = listing([repr(text[:60]) for text in refused], 2)
+        unused.append(f"{path.name}: {count} that cannot be read: {shown}")
+    return found
+
+
+def _read_examples(path: str | os.PathLike[str], found: PopperFiles) -> list[Term]:
+    path = Path(path)
+    negative: list[tuple[str, ...]] = []
+    atoms = []
+    for text in _texts(path):
+        if text.startswith(":-"):
+            continue
+        try:
+            atom = read_term(text)
+            name, arity = signature(atom)
+            positive = True
+            if name in {"pos", "neg"} and arity == 1:
+                positive = name == "pos"
+                atom = atom.args[0]  # type: ignore[union-attr]
+                name, arity = signature(atom)
+            if name == ":-" or any(True for _ in variables_of(atom)):
+                raise PrologError("not ground")
+        except PrologError:
+            raise DataError(
+                f"{path}: {text[:60]!r} is no example; write pos(atom). or neg(atom)."
+            ) from None
+        row = (name, *(map(term_text, atom.args) if arity else ()))  # type: ignore[union-attr]
+        (found.positive if positive else negative).append(row)
+        atoms.append(atom)
+    if not found.positive:
+        raise DataError(f"{path} has no positive example; write pos(atom).")
+    found.negative = negative or None
+    return atoms
 
 
 def read_examples(path: str | os.PathLike[str], found: PopperFiles) -> None:
@@ -113,51 +214,358 @@ def read_examples(path: str | os.PathLike[str], found: PopperFiles) -> None:
     Raises:
         DataError: a clause is no example, or there is no positive one.
     """
-    path = Path(path)
-    negative: list[str] = []
-    for clause in _clauses(path):
-        if clause.startswith(":-"):
-            continue
-        match = _example.fullmatch(clause)
-        if ":-" in clause:
-            raise DataError(
-                f"{path}: {clause[:60]!r} is no example; write pos(atom). or neg(atom)."
-            )
-        atom = clause if match is None else match[2].strip()
-        if "[" in atom:
-            raise DataError(f"{path}: {clause[:60]!r} holds a list; examples are function-free")
-        (negative if match and match[1] == "neg" else found.positive).append(atom)
-    if not found.positive:
-        raise DataError(f"{path} has no positive example; write pos(atom).")
-    found.negative = negative or None
+    _read_examples(path, found)
 
 
-def _bias(path: Path, found: PopperFiles) -> set[tuple[str, int]] | None:
-    """Add the limits, and return the predicates that bodies may use."""
-    body: set[tuple[str, int]] = set()
-    heads: list[str] = []
-    found.options["recursive"] = False  # unless the file allows it
+def _parts(term: Term) -> tuple[str, ...]:
+    """Return the names in a tuple such as `(train,car,)`."""
+    if isinstance(term, Compound) and term.name == ",":
+        return tuple(itertools.chain.from_iterable(map(_parts, term.args)))
+    return (term_text(term),)
+
+
+def _read_bias(path: Path, found: PopperFiles) -> _Bias:
+    """Add the limits to the options, and return the predicates with their types."""
+    bias = _Bias()
     unknown: list[str] = []
-    for clause in _clauses(path):
-        match = _setting.fullmatch(clause)
-        name, inside = (match[1], match[2]) if match else (clause, None)
-        values = [value.strip() for value in (inside or "").split(",")]
-        if name in {"head_pred", "body_pred"} and len(values) == 2 and values[1].isdigit():
-            if name == "head_pred":
-                heads.append(f"{values[0]}/{values[1]}")
-            else:
-                body.add((values[0], int(values[1])))
-        elif name in {"max_vars", "max_body"} and values[0].isdigit():
-            found.options["max_variables" if name == "max_vars" else "max_body"] = int(values[0])
-        elif name in {"enable_recursion", "allow_recursion"}:
-            found.options["recursive"] = True
-        elif name in {"enable_pi", "allow_predicate_invention"}:
-            found.options.update(invent=1, recursive=True)
-        else:
+    constants: list[tuple[str, str]] = []
+    by_name: dict[str, dict[str, list[tuple[str, ...]]]] = {"type": {}, "direction": {}}
+    options = found.options
+    options["recursive"] = False  # unless the file allows it
+    for text in _texts(path):
+        world = _one_world.search(text)
+        if world is not None:
+            options["world"] = world[1]
+            continue
+        try:
+            head, body = head_and_body(read_term(text))
+            name, arity = signature(head)
+        except PrologError:
+            unknown.append(re.split(r"[\s({]", text.lstrip(": -") or ":-")[0])
+            continue
+        args: tuple[Any, ...] = head.args if isinstance(head, Compound) else ()
+        if body:
+            if name in {"body_pred", "type"} and signature(body[0]) == ("constant", 2):
+                continue  # constants are predicates: see below
             unknown.append(name)
-    if heads:
-        found.options["target"] = heads
+        elif name in {"head_pred", "body_pred"} and arity == 2:
+            if name == "head_pred":
+                bias.heads.append((term_text(args[0]), int(args[1])))
+            else:
+                bias.bodies.add((term_text(args[0]), int(args[1])))
+        elif name in by_name and arity == 2:
+            by_name[name].setdefault(term_text(args[0]), []).append(_parts(args[1]))
+        elif name == "constant" and arity == 2:
+            constants.append((term_text(args[0]), term_text(args[1])))
+        elif name in {"max_vars", "max_body", "max_clauses", "max_rules"} and arity == 1:
+            called = {"max_vars": "max_variables", "max_body": "max_body"}
+            options[called.get(name, "max_clauses")] = int(args[0])
+        elif name in {"enable_recursion", "allow_recursion"}:
+            options["recursive"] = True
+        elif name in {"enable_pi", "allow_predicate_invention"}:
+            options.update(invent=1, recursive=True)
+        elif name not in _IGNORED_SETTINGS:
+            unknown.append(name)
+    for name, kind in constants:
+        bias.bodies.add((name, 1))
+        by_name["type"].setdefault(name, []).append((kind,))
+    for declared, kept in (("type", bias.types), ("direction", bias.directions)):
+        for name, rows in by_name[declared].items():
+            for row in rows:
+                kept[name, len(row)] = row
+    if bias.heads:
+        options["target"] = [f"{name}/{arity}" for name, arity in bias.heads]
+    if bias.types:
+        options["types"] = {f"{n}/{a}": kinds for (n, a), kinds in bias.types.items()}
+    if bias.directions:
+        options["directions"] = {f"{n}/{a}": ways for (n, a), ways in bias.directions.items()}
     if unknown:
         names = listing(sorted(set(unknown)), 6)
         found.unused.append(f"bias.pl: settings that have no meaning here: {names}")
-    return body or None
+    return bias
+
+
+# ---- The facts of background predicates
+
+_COMPARISONS = {
+    "\\=": "!=", "\\==": "!=", "=\\=": "!=", "=": "=", "==": "=", "=:=": "=", "is": "=",
+    "<": "<", ">": ">", "=<": "<=", ">=": ">=",
+}  # fmt: skip
+_ARITHMETIC = {"+": "+", "-": "-", "*": "*", "//": "/", "mod": "\\"}
+
+
+def evaluate(
+    clauses: _Clauses,
+    examples: Sequence[Term],
+    wanted: set[Signature] | None,
+    bias: _Bias,
+    ground_lists: int | None,
+    unused: list[str],
+) -> Facts:
+    """Return the facts of the wanted predicates; of all that have facts or rules if None."""
+    tables = {name: list(dict.fromkeys(rows)) for name, rows in clauses.tables.items()}
+    rules: dict[Signature, list[Term]] = {}
+    for rule in clauses.rules:
+        rules.setdefault(signature(head_and_body(rule)[0]), []).append(rule)
+    datalog = _datalog_predicates(rules, tables)
+    if datalog:
+        tables = _with_rules(tables, [text for texts in datalog.values() for text in texts], unused)
+    facts = {name: rows for name, rows in tables.items() if wanted is None or name in wanted}
+    others = [name for name in rules if name not in datalog]
+    if wanted is not None:
+        evaluated = {*rules, *library()}
+        others = [name for name in sorted(wanted) if name not in tables and name in evaluated]
+    left = [name for name in rules if name not in datalog and name not in others]
+    if left:
+        count = quantity(sum(len(rules[name]) for name in left), "clause")
+        names = listing([f"{name}/{arity}" for name, arity in left], 4)
+        unused.append(f"bk.pl: {count} on lists or numbers that no rule needs: {names}")
+    if not others:
+        return facts
+    if ground_lists == 0:
+        names = listing([f"{name}/{arity}" for name, arity in others], 4)
+        unused.append(
+            f"bk.pl: predicates on lists or numbers, which ground_lists= evaluates: {names}"
+        )
+        return facts
+    reached = _Tabulation(clauses, examples, bias, ground_lists, unused)
+    facts.update(reached.facts([*others, *facts], facts))
+    return facts
+
+
+def _datalog_predicates(
+    rules: Mapping[Signature, Sequence[Term]], tables: Facts
+) -> dict[Signature, list[str]]:
+    """Return the predicates whose clauses are function-free rules, with their text for clingo."""
+    found: dict[Signature, list[str]] = {}
+    uses: dict[Signature, set[Signature]] = {}
+    for name, clauses in rules.items():
+        texts = [_datalog(clause) for clause in clauses]
+        if all(text is not None for text in texts):
+            found[name] = [text for text, _ in texts if text]  # type: ignore[misc]
+            uses[name] = set().union(*(used for _, used in texts))  # type: ignore[misc]
+    while True:
+        known = {*tables, *found}
+        bad = [
+            n
+            for n in found
+            if not uses[n] <= known or any(u in rules and u not in found for u in uses[n])
+        ]
+        if not bad:
+            return found
+        for name in bad:
+            del found[name]
+
+
+def _datalog(clause: Term) -> tuple[str, set[Signature]] | None:
+    """Return a clause as text for clingo, and the predicates it uses; None if it is other Prolog."""
+    head, body = head_and_body(clause)
+    names: dict[Variable, str] = {}
+    bound: set[Variable] = set()
+    used: set[Signature] = set()
+
+    def argument(term: Term) -> str | None:
+        if isinstance(term, Variable):
+            return names.setdefault(term, f"V{len(names)}")
+        if isinstance(term, (Compound, float)):
+            return None
+        return constant(term_text(term))
+
+    def expression(term: Term) -> str | None:
+        if isinstance(term, Compound) and term.name in _ARITHMETIC and len(term.args) == 2:
+            left, right = map(expression, term.args)
+            return (
+                None
+                if left is None or right is None
+                else f"({left}{_ARITHMETIC[term.name]}{right})"
+            )
+        return argument(term)
+
+    def atom(term: Term) -> str | None:
+        args: tuple[Term, ...] = term.args if isinstance(term, Compound) else ()
+        inside = [argument(arg) for arg in args]
+        if any(part is None for part in inside):
+            return None
+        name = signature(term)[0]
+        return f"{name}({','.join(inside)})" if inside else name  # type: ignore[arg-type]
+
+    parts: list[str | None] = []
+    for literal in body:
+        if isinstance(literal, (Variable, int, float)) or literal in {"!", "true", "fail", "false"}:
+            return None
+        name, arity = signature(literal)
+        args = literal.args if isinstance(literal, Compound) else ()
+        if name in _COMPARISONS and arity == 2:
+            left, right = map(expression, args)
+            parts.append(
+                None if left is None or right is None else f"{left}{_COMPARISONS[name]}{right}"
+            )
+            if name == "is" and isinstance(args[0], Variable):
+                bound.add(args[0])
+        elif name in {"\\+", "not"} and arity == 1:
+            if isinstance(args[0], Variable) or not isinstance(args[0], (Compound, str)):
+                return None
+            used.add(signature(args[0]))
+            text = atom(args[0])
+            parts.append(None if text is None else f"not {text}")
+        elif name in {";", "->", ","} or not re.fullmatch(r"[a-z]\w*", name, re.ASCII):
+            return None
+        else:
+            used.add((name, arity))
+            parts.append(atom(literal))
+            bound.update(variables_of(literal))
+    whole = atom(head)
+    if whole is None or any(part is None for part in parts):
+        return None
+    if not set(names) <= bound:
+        return None
+    return f"{whole} :- {', '.join(parts)}." if parts else f"{whole}.", used  # type: ignore[arg-type]
+
+
+def _with_rules(tables: Facts, rules: Sequence[str], unused: list[str]) -> Facts:
+    """Return the tables with what the rules derive from them."""
+    given = {f"{name}/{arity}": rows for (name, arity), rows in tables.items()}
+    try:
+        program = ground("\n".join(rules), facts=given)
+        atoms = closure(program, []).atoms
+    except LatentGammaError as error:
+        unused.append(f"bk.pl: {quantity(len(rules), 'rule')} that cannot be evaluated: {error}")
+        return tables
+    found: Facts = {name: [] for name in tables}
+    for atom in program.atoms:
+        if atom in atoms:
+            name, *cells = cells_of(atom)
+            found.setdefault((name, len(cells)), []).append(tuple(cells))
+    return found
+
+
+#: Calls of background predicates, terms of one type and the seconds that an evaluation may take.
+_MOST_CALLS, _MOST_TERMS, _MOST_SECONDS = 60_000, 2_000, 4.0
+#: Numbers beside those of the examples, if there are few enough in between.
+_MOST_NUMBERS = 200
+
+
+class _Tabulation:
+    """The facts of predicates that are defined by Prolog, for the terms that the examples reach.
+
+    Terms of the examples are the inputs of predicates; what these return are the inputs of the next
+    round. Lists longer than a bound are left out. A predicate of several inputs returns only terms
+    that are reached without it, and numbers between those of the examples.
+    """
+
+    def __init__(
+        self,
+        clauses: _Clauses,
+        examples: Sequence[Term],
+        bias: _Bias,
+        ground_lists: int | None,
+        unused: list[str],
+    ) -> None:
+        known = [*clauses.rules]
+        for name, rows in clauses.tables.items():
+            terms = clauses.terms.get(name, [])
+            seen = {tuple(map(term_text, t.args)) for t in terms if isinstance(t, Compound)}
+            known += terms
+            known += [_as_atom((name[0], *row)) for row in rows if row not in seen and row]
+        self._prolog = Prolog(known)
+        self._bias, self._unused = bias, unused
+        self._terms: dict[str, dict[Term, None]] = {}
+        self._longest = ground_lists or 0
+        numbers: list[float] = []
+        for atom in examples:
+            kinds = self._types(signature(atom))
+            args: tuple[Term, ...] = atom.args if isinstance(atom, Compound) else ()
+            for term, kind in zip(args, kinds, strict=True):
+                self._terms.setdefault(kind, {})[term] = None
+                items = list_items(term)
+                if items is not None and ground_lists is None:
+                    self._longest = max(self._longest, len(items))
+                numbers += [t for t in [term, *(items or [])] if isinstance(t, int)]
+        low, high = min([0, *numbers]), max([self._longest, *numbers])
+        self._numbers = (low, high) if high - low <= _MOST_NUMBERS else (0, self._longest)
+        self._calls = 0
+        self._end = time.monotonic() + _MOST_SECONDS
+
+    def _types(self, name: Signature) -> tuple[str, ...]:
+        return self._bias.types.get(name) or ("",) * name[1]
+
+    def _inputs(self, name: Signature) -> list[int]:
+        ways = self._bias.directions.get(name)
+        if ways is None:
+            return [0] if name[1] > 1 else list(range(name[1]))
+        return [place for place, way in enumerate(ways) if way != "out"]
+
+    def facts(self, wanted: Sequence[Signature], known: Facts) -> Facts:
+        """Return the facts of the wanted predicates that are not known yet."""
+        found: dict[Signature, dict[tuple[Term, ...], None]] = {}
+        failed: dict[Signature, str] = {}
+        done: dict[Signature, set[tuple[Term, ...]]] = {name: set() for name in wanted}
+        for name, rows in known.items():
+            for row in rows:
+                atom = _as_atom((name[0], *row))
+                for term, kind in zip(atom.args, self._types(name), strict=True):  # type: ignore[union-attr]
+                    self._terms.setdefault(kind, {})[term] = None
+        order = sorted((n for n in wanted if n not in known), key=lambda n: len(self._inputs(n)))
+        grows = True
+        while grows and not self._over():
+            grows = False
+            for name in order:
+                if name not in failed:
+                    try:
+                        grows |= self._round(name, done[name], found.setdefault(name, {}))
+                    except PrologError as error:
+                        failed[name] = str(error)
+        for (called, arity), why in failed.items():
+            self._unused.append(f"bk.pl: {called}/{arity} cannot be evaluated: {why}")
+        if self._over():
+            self._unused.append("bk.pl: not every term that predicates reach was evaluated")
+        return {
+            name: [tuple(map(term_text, row)) for row in rows]
+            for name, rows in found.items()
+            if rows
+        }
+
+    def _over(self) -> bool:
+        return self._calls >= _MOST_CALLS or time.monotonic() >= self._end
+
+    def _round(
+        self, name: Signature, done: set[tuple[Term, ...]], rows: dict[tuple[Term, ...], None]
+    ) -> bool:
+        """Call a predicate for the inputs that are new; return whether there are new terms."""
+        kinds, inputs = self._types(name), self._inputs(name)
+        pools = [list(self._terms.get(kinds[place], {})) for place in inputs]
+        grows = False
+        for values in itertools.product(*pools):
+            if values in done:
+                continue
+            if self._over():
+                return False
+            done.add(values)
+            self._calls += 1
+            args: list[Term] = [Variable(f"A{place}") for place in range(name[1])]
+            for place, value in zip(inputs, values, strict=True):
+                args[place] = value
+            goal: Term = Compound(name[0], tuple(args)) if args else name[0]
+            for answer in self._prolog.answers(goal):
+                if any(True for _ in variables_of(answer)):
+                    continue
+                new = [
+                    (term, kind)
+                    for term, kind in zip(answer.args, kinds, strict=True)
+                    if term not in self._terms.setdefault(kind, {})
+                ]
+                if all(self._allowed(term, kind, len(inputs)) for term, kind in new):
+                    rows[answer.args] = None
+                    for term, kind in new:
+                        self._terms[kind][term] = None
+                        grows = True
+        return grows
+
+    def _allowed(self, term: Term, kind: str, inputs: int) -> bool:
+        """Return whether a new term is kept."""
+        if len(self._terms[kind]) >= _MOST_TERMS:
+            return False
+        if isinstance(term, (int, float)):
+            return self._numbers[0] <= term <= self._numbers[1]
+        items = list_items(term)
+        return inputs < 2 and (items is None or len(items) <= self._longest)

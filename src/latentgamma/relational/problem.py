@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ from latentgamma.logic.closure import closure
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 Truth: TypeAlias = "npt.NDArray[np.uint8]"
+Test: TypeAlias = "Callable[..., npt.NDArray[np.bool_]]"
 
 #: The truth of a row: a known fact, or a tuple that may be true (it has no label).
 FACT, POSSIBLE = 2, 1
@@ -79,6 +82,8 @@ class Relation:
         types: the type of each argument.
         truth: of each row; by default every row is a fact.
         bits: the cost of a definition that has to be learned as well.
+        inputs: whether each argument needs a value first; by default none does.
+        test: what computes the truth from the values of all arguments, in place of rows.
     """
 
     def __init__(
@@ -89,6 +94,8 @@ class Relation:
         types: Sequence[int],
         truth: Truth | None = None,
         bits: float = 0.0,
+        inputs: Sequence[bool] | None = None,
+        test: Test | None = None,
     ) -> None:
         self.name = name
         self.rows = rows
@@ -97,7 +104,16 @@ class Relation:
         self.types = tuple(types)
         self.truth = np.full(len(rows), FACT, np.uint8) if truth is None else truth
         self.bits = bits
+        self.test = test
+        self.inputs = (test is not None,) * self.arity if inputs is None else tuple(inputs)
         self._indexes: dict[tuple[int, ...], Index] = {}
+
+    def holds(self, *columns: Ints) -> npt.NDArray[np.bool_]:
+        """Return whether each row of these values is one of the relation's facts."""
+        if self.test is not None:
+            return self.test(*columns)
+        keys = encode(columns, self.constants, len(columns[0]))
+        return np.asarray(self.index((-1,) * self.arity).highest(keys) == FACT)
 
     def index(self, pattern: tuple[int, ...]) -> Index:
         """Return the rows by key: -1 marks an argument of the key, others are new variables.
@@ -188,6 +204,9 @@ def _keys(relation: Relation, arguments: Sequence[int], table: Bindings, new: li
 
 def literal_truth(relation: Relation, arguments: Sequence[int], table: Bindings) -> Truth:
     """Return, for each row, the truth of the row together with one more literal."""
+    if relation.test is not None:
+        holds = relation.test(*(table.columns[v] for v in arguments))
+        return np.where(holds, table.truth, 0).astype(np.uint8)
     pattern, new = _pattern(arguments, table)
     found = relation.index(pattern).highest(_keys(relation, arguments, table, new))
     return np.minimum(found, table.truth)
@@ -197,6 +216,10 @@ def join(
     relation: Relation, arguments: Sequence[int], table: Bindings, most_rows: int
 ) -> Bindings | None:
     """Return the table with one more literal, or None if it has more than `most_rows` rows."""
+    if relation.test is not None:
+        kept = np.flatnonzero(literal_truth(relation, arguments, table))
+        columns = tuple(c if c is None else c[kept] for c in table.columns)
+        return Bindings(columns, table.truth[kept], table.example[kept])
     pattern, new = _pattern(arguments, table)
     index = relation.index(pattern)
     group = index.groups(_keys(relation, arguments, table, new))
@@ -231,6 +254,8 @@ Facts: TypeAlias = "dict[tuple[str, int], list[tuple[str, ...]]]"
 
 #: The tuples of a target are listed up to this number: as possible facts, or for wrong labels.
 _MOST_POSSIBLE = 500_000
+#: Up to this many tuples, all of them are possible.
+_FEW_POSSIBLE = 5_000
 _name = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+))?\s*", re.ASCII).fullmatch
 
 
@@ -272,6 +297,10 @@ class Problem:
         types: the types of the arguments of each predicate.
         targets: what to learn.
         notes: what was assumed about the examples.
+        inputs: which arguments of each predicate need a value first.
+        tests: predicates that are computed, by number.
+        special: predicates that rules write in another way: with a constant, `not`, or a comparison.
+        world: the type whose constants are separate worlds, which rules do not join; or None.
     """
 
     constants: tuple[str, ...]
@@ -280,6 +309,10 @@ class Problem:
     types: tuple[tuple[int, ...], ...]
     targets: tuple[Target, ...]
     notes: tuple[str, ...]
+    inputs: tuple[tuple[bool, ...], ...]
+    tests: Mapping[int, Test] = field(default_factory=dict)
+    special: frozenset[int] = frozenset()
+    world: int | None = None
 
     @cached_property
     def domains(self) -> dict[int, Ints]:
@@ -316,7 +349,10 @@ class Problem:
     @property
     def lists_every_tuple(self) -> bool:
         """Whether the tuples of the targets are few enough to be listed."""
-        return all(self.tuples(target) <= _MOST_POSSIBLE for target in self.targets)
+        return all(
+            self.relevant(target) is not None or self.tuples(target) <= _MOST_POSSIBLE
+            for target in self.targets
+        )
 
     def label_count(self, target: Target) -> int:
         """Return the number of tuples of the target that have a label."""
@@ -332,11 +368,66 @@ class Problem:
         return encode(columns, len(self.constants), rows)
 
     def unlabelled(self, target: Target) -> Ints:
-        """Return the codes of the tuples without a label; none if there are too many to list."""
-        if target.negative is None or self.tuples(target) > _MOST_POSSIBLE:
+        """Return the codes of the tuples without a label that rules may use; none if there are too
+        many to list.
+        """
+        if target.negative is None:
             return target.positive[:0]
+        possible = self.relevant(target)
+        if possible is None and self.tuples(target) > _MOST_POSSIBLE:
+            return target.positive[:0]
+        if possible is None:
+            possible = self.every_tuple(target)
         known = np.concatenate([target.positive, target.negative, target.given])
-        return np.setdiff1d(self.every_tuple(target), known)
+        return np.setdiff1d(possible, known)
+
+    def relevant(self, target: Target) -> Ints | None:
+        """Return the codes of the tuples whose values are reached from an example; None for all.
+
+        With directions, the values that a rule can pass on to a recursive literal are reached from
+        the inputs of predicates to their outputs.
+        """
+        return self._relevant.get(target.relation)
+
+    @cached_property
+    def _relevant(self) -> dict[int, Ints]:
+        if not any(map(any, self.inputs)) or any(t.negative is None for t in self.targets):
+            return {}
+        n = len(self.constants)
+        after: dict[int, set[int]] = {}
+        always: set[int] = set()
+        for number, (rows, inputs) in enumerate(zip(self.rows, self.inputs, strict=True)):
+            if number in self.special:
+                continue
+            places_in = [p for p, given in enumerate(inputs) if given]
+            places_out = [p for p, given in enumerate(inputs) if not given]
+            if not places_in:
+                always.update(rows.ravel().tolist())
+            for p, q in itertools.product(places_in, places_out):
+                for one, other in zip(rows[:, p].tolist(), rows[:, q].tolist(), strict=True):
+                    after.setdefault(one, set()).add(other)
+        members = {kind: set(values.tolist()) for kind, values in self.domains.items()}
+        found = {}
+        for target in self.targets:
+            if self.tuples(target) <= _FEW_POSSIBLE:
+                continue
+            codes: list[Ints] = []
+            assert target.negative is not None
+            labelled = np.concatenate([target.positive, target.negative, target.given])
+            for row in decode(labelled, n, target.arity).tolist():
+                reached, waiting = {*row, *always}, [*row, *always]
+                while waiting:
+                    new = after.get(waiting.pop(), set()) - reached
+                    reached |= new
+                    waiting += new
+                choices = [sorted(reached & members[kind]) for kind in target.types]
+                grid = np.meshgrid(*choices, indexing="ij")
+                codes.append(encode([one.ravel() for one in grid], n, grid[0].size))
+                if sum(map(len, codes)) > _MOST_POSSIBLE:
+                    break
+            else:
+                found[target.relation] = np.unique(np.concatenate(codes))
+        return found
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
@@ -348,7 +439,9 @@ class Problem:
             zip(self.names, self.rows, self.types, strict=True)
         ):
             if number not in targets:
-                found.append(Relation(name, rows, n, types))
+                test = self.tests.get(number)
+                inputs = self.inputs[number]
+                found.append(Relation(name, rows, n, types, inputs=inputs, test=test))
                 continue
             target = targets[number]
             codes = np.union1d(target.positive, target.given)
@@ -357,7 +450,7 @@ class Problem:
                 [np.full(len(codes), FACT, np.uint8), np.full(len(possible), POSSIBLE, np.uint8)]
             )
             rows = decode(np.concatenate([codes, possible]), n, target.arity)
-            found.append(Relation(name, rows, n, types, truth))
+            found.append(Relation(name, rows, n, types, truth, inputs=self.inputs[number]))
         return tuple(found)
 
     def atom(self, target: Target, code: int) -> str:
@@ -369,7 +462,8 @@ class Problem:
     @property
     def digest(self) -> str:
         """A short text that differs for other facts or examples."""
-        found = hashlib.sha256(repr((self.constants, self.names, self.types)).encode())
+        parts = (self.constants, self.names, self.types, self.inputs, self.world)
+        found = hashlib.sha256(repr(parts).encode())
         arrays = list(self.rows)
         for target in self.targets:
             found.update(repr((target.name, target.negative is None)).encode())
@@ -386,6 +480,8 @@ class Problem:
         names = np.array(self.constants, dtype=object)
         targets = {target.relation: target for target in self.targets}
         for number, (name, rows) in enumerate(zip(self.names, self.rows, strict=True)):
+            if number in self.special:
+                continue
             if number in targets:
                 target = targets[number]
                 rows = decode(target.given, len(self.constants), target.arity)
@@ -397,32 +493,76 @@ class Problem:
         return tables
 
 
+@dataclass(frozen=True)
+class Language:
+    """What rules may use beside the predicates of the background.
+
+    Attributes:
+        types: the types of the arguments, by predicate; None to guess them.
+        directions: "in" or "out" for each argument, by predicate.
+        world: the type whose constants are separate worlds; None to find out, False for none.
+        constants: True, or the constants that rules may name.
+        negation: whether bodies may hold `not p(X)`.
+        comparisons: which of "!=", "<" and ">=" bodies may hold.
+    """
+
+    types: Mapping[str, Sequence[str]] | None = None
+    directions: Mapping[str, Sequence[str]] | None = None
+    world: str | bool | None = None
+    constants: Literal[True] | tuple[str, ...] = ()
+    negation: bool = False
+    comparisons: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> list[str]:
+        """What is switched on, as it is written in a call."""
+        found = []
+        if self.constants:
+            found.append(
+                "constants=True" if self.constants is True else f"constants={list(self.constants)}"
+            )
+        found += ["negation=True"] * self.negation
+        found += [f"comparisons={list(self.comparisons)}"] * bool(self.comparisons)
+        return found
+
+
 def read_problem(
-    background: Any, positive: Any, negative: Any, target: Any, *, noise: bool = False
+    background: Any,
+    positive: Any,
+    negative: Any,
+    target: Any,
+    *,
+    noise: bool = False,
+    language: Language | None = None,
+    closed_world: bool = True,
 ) -> Problem:
     """Return the problem that these arguments describe.
+
+    Without negative examples everything else is false if `closed_world`, and else has no label.
 
     Raises:
         DataError: they cannot be read, or contradict each other.
     """
+    language = language or Language()
     facts = read_facts(background, "background")
     wanted = _target_names(target)
     shown = read_facts(positive, "positive")
     refused = None if negative is None else read_facts(negative, "negative")
     signatures = _targets(wanted, shown, refused)
     notes = []
-    if refused is None:
+    if refused is None and closed_world:
         notes.append(
             "no negative examples were given: everything that is not a positive example counts as "
             "false (closed world)"
         )
+    if refused is None and not closed_world:
+        refused = {}
     if not facts:
         raise DataError("the background holds no facts")
     for name, arity in signatures:
         if not arity:
             raise DataError(f"{name!r} has no arguments; a rule with variables needs at least one")
-    every = list(facts)
-    ordered = [s for s in every if s not in signatures] + signatures
+    ordered = [s for s in facts if s not in signatures] + signatures
     number: dict[str, int] = {}
     for group in (facts, shown, refused or {}):
         for rows in group.values():
@@ -452,10 +592,22 @@ def read_problem(
         else array(facts, s)
         for s in ordered
     ]
-    types = _types(used, n)
+    declared = _by_signature(language.types, ordered, "types")
+    types, type_names = _types(used, [declared.get(s) for s in ordered])
+    inputs = [
+        tuple(way != "out" for way in ways) if (ways := directions.get(s)) else (False,) * s[1]
+        for directions in [_by_signature(language.directions, ordered, "directions")]
+        for s in ordered
+    ]
+    tables = [array({}, s) if s in signatures else array(facts, s) for s in ordered]
+    first_target = len(ordered) - len(signatures)
+    world = _world(language.world, types, type_names, first_target, notes)
+    special = _special(
+        language, [name for name, _ in ordered], tables, types, used, tuple(number), first_target
+    )
     targets = []
-    for signature in signatures:
-        at = ordered.index(signature)
+    for place, signature in enumerate(signatures):
+        at = first_target + place
         true = codes(shown, signature)
         false = None if refused is None else codes(refused, signature)
         given = codes(facts, signature)
@@ -475,16 +627,214 @@ def read_problem(
                 f"there are no positive examples of {signature[0]!r}; a rule needs at least one"
             )
         true = np.setdiff1d(true, given)
-        targets.append(Target(signature[0], at, types[at], true, false, given))
-    tables = [array({}, s) if s in signatures else array(facts, s) for s in ordered]
+        targets.append(Target(signature[0], at + len(special), types[at], true, false, given))
+    parts = [*tables[:first_target], *(one.rows for one in special), *tables[first_target:]]
+    names = [name for name, _ in ordered]
     return Problem(
         constants=tuple(number),
-        names=tuple(name for name, _ in ordered),
-        rows=tuple(tables),
-        types=tuple(types),
+        names=(*names[:first_target], *(one.name for one in special), *names[first_target:]),
+        rows=tuple(parts),
+        types=(*types[:first_target], *(one.types for one in special), *types[first_target:]),
         targets=tuple(targets),
         notes=tuple(notes),
+        inputs=(*inputs[:first_target], *(one.inputs for one in special), *inputs[first_target:]),
+        tests={first_target + i: one.test for i, one in enumerate(special) if one.test},
+        special=frozenset(range(first_target, first_target + len(special))),
+        world=world,
     )
+
+
+def _by_signature(
+    declared: Mapping[str, Sequence[str]] | None, known: Sequence[tuple[str, int]], what: str
+) -> dict[tuple[str, int], tuple[str, ...]]:
+    """Return what is declared for each predicate, which is named alone or with its arity."""
+    found = {}
+    if declared is not None and not isinstance(declared, Mapping):
+        raise DataError(
+            f"{what} are given by predicate, such as {{'parent': ('person', 'person')}}"
+        )
+    for key, values in (declared or {}).items():
+        match = _name(key) if isinstance(key, str) else None
+        values = (values,) if isinstance(values, str) else tuple(values)
+        if match is None:
+            raise DataError(f"a predicate in {what} is written 'path' or 'path/2', not {key!r}")
+        arity = len(values) if match[2] is None else int(match[2])
+        same_name = [s for s in known if s[0] == match[1]]
+        if arity != len(values) or (same_name and (match[1], arity) not in same_name):
+            has = same_name[0][1] if same_name else arity
+            raise DataError(
+                f"{what}[{key!r}] names {quantity(len(values), 'argument')}, but {match[1]} has {has}"
+            )
+        found[match[1], arity] = tuple(str(value) for value in values)
+    return found
+
+
+def _world(
+    asked: str | bool | None,
+    types: Sequence[tuple[int, ...]],
+    type_names: Sequence[str | None],
+    first_target: int,
+    notes: list[str],
+) -> int | None:
+    """Return the type that names worlds: the first argument of targets, and of others that have it."""
+    if asked is False:
+        return None
+    if isinstance(asked, str):
+        if asked not in type_names:
+            known = listing([repr(name) for name in type_names if name is not None])
+            raise DataError(
+                f"world is one of the types, which are {known or 'not named'}, not {asked!r}"
+            )
+        return type_names.index(asked)
+    for kind in dict.fromkeys(types[first_target]):
+        with_it = [t for t in types[:first_target] if kind in t]
+        if (
+            type_names[kind] is not None
+            and all(t.count(kind) == 1 and t[0] == kind for t in types[first_target:])
+            and all(t.count(kind) == 1 and t[0] == kind for t in with_it)
+            and any(len(t) > 1 for t in with_it)
+        ):
+            notes.append(
+                f"rules have one variable of type {type_names[kind]!r}: no predicate relates two of them "
+                "(world=False to allow more)"
+            )
+            return kind
+    return None
+
+
+# ---- Constants, negation and comparisons, as predicates that rules write in another way
+
+#: Values of an argument that become constants, pairs of them, and thresholds of a type.
+_MOST_CONSTANTS, _MOST_PAIRS, _MOST_CUTS = 20, 64, 12
+COMPARISONS = ("!=", "<", ">=")
+
+
+def _special(
+    language: Language,
+    names: Sequence[str],
+    tables: Sequence[Ints],
+    types: Sequence[tuple[int, ...]],
+    used: Sequence[Ints],
+    constants: tuple[str, ...],
+    first_target: int,
+) -> list[Relation]:
+    """Return the predicates that the options add; `{0}` in a name is the first argument."""
+    n = len(constants)
+    found: list[Relation] = []
+    domains: dict[int, Ints] = {}
+    for rows, kinds in zip(used, types, strict=True):
+        for place, kind in enumerate(kinds):
+            domains[kind] = np.union1d(domains.get(kind, rows[:0, 0]), rows[:, place])
+    in_heads = dict.fromkeys(kind for kinds in types[first_target:] for kind in kinds)
+    if language.constants:
+        allowed = None
+        if language.constants is not True:
+            allowed = {c for c, cell in enumerate(constants) if cell in language.constants}
+        for name, rows, kinds in zip(names, tables[:first_target], types, strict=False):
+            found += _with_constants(name, rows, kinds, allowed, constants)
+        for kind in in_heads:
+            for value in _constants_of(domains[kind], allowed):
+                rows = np.array([[value]], np.int64)
+                found.append(Relation(f"{{0}} = {constant(constants[value])}", rows, n, (kind,)))
+    if language.negation:
+        for name, rows, kinds in zip(names, tables[:first_target], types, strict=False):
+            if kinds:
+                inside = ",".join(f"{{{place}}}" for place in range(len(kinds)))
+                found.append(_negated(f"{name}({inside})", Relation(name, rows, n, kinds)))
+        found += [
+            _negated(one.name, one) for one in found if one.test is None and " = " not in one.name
+        ]
+    values = np.array([_number(cell) for cell in constants])
+    for kind, domain in domains.items():
+        if len(domain) < 2:
+            continue
+        if "!=" in language.comparisons:
+            found.append(_computed("{0} != {1}", n, (kind, kind), np.not_equal))
+        if np.isnan(values[domain]).any():
+            continue
+        if "<" in language.comparisons:
+            for sign, compare in (("<", np.less), ("<=", np.less_equal)):
+                found.append(_computed(f"{{0}} {sign} {{1}}", n, (kind, kind), compare, values))
+        if ">=" in language.comparisons:
+            cuts = np.unique(values[domain])
+            if len(cuts) > _MOST_CUTS + 1:
+                at = np.linspace(0, len(cuts) - 1, _MOST_CUTS + 2).round().astype(int)
+                cuts = np.unique(cuts[at])
+            for cut in cuts[1:]:
+                found.append(_threshold(">=", cut, n, kind, values))
+            for cut in cuts[:-1]:
+                found.append(_threshold("<=", cut, n, kind, values))
+    return found
+
+
+def _number(cell: str) -> float:
+    """Return the whole number in a cell; NaN if there is none, since rules compare whole numbers."""
+    return float(cell) if constant(cell) == cell and cell.lstrip("-").isdigit() else math.nan
+
+
+def _constants_of(values: Ints, allowed: set[int] | None) -> list[int]:
+    distinct = np.unique(values).tolist()
+    if allowed is not None:
+        return [value for value in distinct if value in allowed]
+    return distinct if len(distinct) <= _MOST_CONSTANTS else []
+
+
+def _with_constants(
+    name: str,
+    rows: Ints,
+    kinds: tuple[int, ...],
+    allowed: set[int] | None,
+    constants: tuple[str, ...],
+) -> list[Relation]:
+    """Return the relation with one argument, or two of three and more, replaced by constants."""
+    found = []
+    arity = len(kinds)
+    choices = {place: _constants_of(rows[:, place], allowed) for place in range(arity)}
+    fixed: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((p,), (v,)) for p in range(arity) if arity > 1 for v in choices[p]
+    ]
+    for one, other in itertools.combinations(range(arity if arity > 2 else 0), 2):
+        pairs = list(itertools.product(choices[one], choices[other]))
+        fixed += [((one, other), pair) for pair in pairs if len(pairs) <= _MOST_PAIRS]
+    for places, values in fixed:
+        keep = np.all([rows[:, p] == v for p, v in zip(places, values, strict=True)], axis=0)
+        left = [place for place in range(arity) if place not in places]
+        part = np.unique(rows[keep][:, left], axis=0)
+        if not len(part):
+            continue
+        inside = [""] * arity
+        for number, place in enumerate(left):
+            inside[place] = f"{{{number}}}"
+        for place, value in zip(places, values, strict=True):
+            inside[place] = constant(constants[value])
+        kept = tuple(kinds[place] for place in left)
+        found.append(Relation(f"{name}({','.join(inside)})", part, len(constants), kept))
+    return found
+
+
+def _negated(text: str, base: Relation) -> Relation:
+    empty = base.rows[:0]
+    return Relation(
+        f"not {text}",
+        empty,
+        base.constants,
+        base.types,
+        test=lambda *columns: ~base.holds(*columns),
+    )
+
+
+def _computed(
+    text: str, n: int, kinds: tuple[int, ...], compare: Any, values: Any = None
+) -> Relation:
+    def test(*columns: Ints) -> Any:
+        return compare(*(columns if values is None else (values[column] for column in columns)))
+
+    return Relation(text, np.empty((0, len(kinds)), np.int64), n, kinds, test=test)
+
+
+def _threshold(sign: str, cut: float, n: int, kind: int, values: Any) -> Relation:
+    compare = np.greater_equal if sign == ">=" else np.less_equal
+    return _computed(f"{{0}} {sign} {int(cut)}", n, (kind,), lambda one: compare(one, cut), values)
 
 
 def read_facts(source: Any, what: str) -> Facts:
@@ -580,22 +930,52 @@ def _targets(
     return signatures
 
 
-def _types(tables: Sequence[Ints], n: int) -> list[tuple[int, ...]]:
-    """Return the type of every argument: arguments that share a constant have the same type."""
+def _types(
+    tables: Sequence[Ints], declared: Sequence[tuple[str, ...] | None]
+) -> tuple[list[tuple[int, ...]], list[str | None]]:
+    """Return the type of every argument, and the declared name of each type.
+
+    Arguments that are declared have the type of their name. Others that share a constant have the
+    same type, and that of a declared argument if they share one with it.
+    """
     places = [(t, p) for t, rows in enumerate(tables) for p in range(rows.shape[1])]
     parent = {place: place for place in places}
+    names = {(t, p): kinds[p] for (t, p) in places if (kinds := declared[t]) is not None}
 
     def root(place: tuple[int, int]) -> tuple[int, int]:
         while parent[place] != place:
             place = parent[place]
         return place
 
-    first: dict[int, tuple[int, int]] = {}
+    def name_of(place: tuple[int, int]) -> str | None:
+        return names.get(root(place))
+
+    by_name: dict[str, tuple[int, int]] = {}
+    for place in [place for place in places if place in names]:
+        first = by_name.setdefault(names[place], place)
+        parent[place] = first
+    values = {place: set(tables[place[0]][:, place[1]].tolist()) for place in places}
+    of_type: dict[tuple[int, int], set[int]] = {}
     for place in places:
-        for value in np.unique(tables[place[0]][:, place[1]]).tolist():
-            parent[root(place)] = root(first.setdefault(value, place))
+        if place in names:
+            of_type.setdefault(root(place), set()).update(values[place])
+    for place in places:
+        if place in names:
+            continue
+        # The declared type with most constants in common, then the arguments that are not declared.
+        shared = {kind: len(values[place] & known) for kind, known in of_type.items()}
+        best = max(shared, key=lambda kind: shared[kind], default=None)
+        if best is not None and shared[best]:
+            parent[place] = best
+    first_with: dict[int, tuple[int, int]] = {}
+    for place in places:
+        if place in names or name_of(place) is not None:
+            continue
+        for value in values[place]:
+            parent[root(place)] = root(first_with.setdefault(value, place))
     roots = sorted({root(place) for place in places})
-    return [
+    found = [
         tuple(roots.index(root((t, p))) for p in range(rows.shape[1]))
         for t, rows in enumerate(tables)
     ]
+    return found, [names.get(one) for one in roots]

@@ -6,7 +6,8 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.datalog.tables import cells_of
 from latentgamma.errors import DataError
 from latentgamma.logic.closure import closure
-from latentgamma.program.program import Program, require_definite
+from latentgamma.program.program import Program
 from latentgamma.relational.budget import Budget, OutOfBudget
 from latentgamma.relational.clauses import (
     MOST_RECURSIVE,
@@ -30,7 +31,15 @@ from latentgamma.relational.clauses import (
     clause_bits,
     clause_text,
 )
-from latentgamma.relational.problem import Ints, Problem, Relation, decode, encode, read_facts
+from latentgamma.relational.problem import (
+    Ints,
+    Language,
+    Problem,
+    Relation,
+    decode,
+    encode,
+    read_facts,
+)
 from latentgamma.relational.search import ALL_VARIABLES, Choice, Found, SearchOptions
 
 if TYPE_CHECKING:
@@ -81,6 +90,11 @@ class ClauseProgram:
             defined += clauses
         learned = frozenset({*targets_learned, *(clause.head for clause in defined)})
         return ClauseProgram((*ordered, *defined), tuple(called), learned)
+
+    def uses(self, predicates: Iterable[int]) -> bool:
+        """Return whether a clause uses one of these predicates."""
+        wanted = frozenset(predicates)
+        return any(clause.uses(wanted) for clause in self.clauses)
 
     @property
     def rules(self) -> list[str]:
@@ -297,6 +311,15 @@ _MOST_LISTED = 10
 _SAME_BITS = 0.01
 
 
+class Kind(Enum):
+    """What a program was learned for."""
+
+    CLEAN = "every example"
+    NOISY = "most labels, since some are wrong"
+    PARTIAL = "most examples, since no program was found for all of them"
+    POSITIVE = "positive examples alone"
+
+
 @dataclass(frozen=True)
 class RuleEvidence:
     """What the examples say about one rule.
@@ -356,11 +379,12 @@ class RelationalResult(Displayed):
     Attributes:
         text: the rules as Datalog; empty if no program was found.
         found: whether a program was found.
+        complete: whether it explains every example.
         evidence: what the examples say about each rule.
         alternatives: other programs that explain the examples, and where they differ.
         unexplained: positive examples that the program does not derive; if none was found, those
             that no candidate rule derives.
-        wrong: negative examples that the program derives; only with wrong labels.
+        wrong: negative examples that the program derives; only if it is not complete.
         accuracy: the fraction of the labelled tuples that the program has right; None if no program
             was found.
         bits: the description length of the program.
@@ -377,6 +401,7 @@ class RelationalResult(Displayed):
 
     text: str
     found: bool
+    complete: bool
     evidence: tuple[RuleEvidence, ...]
     alternatives: tuple[Alternative, ...]
     unexplained: tuple[str, ...]
@@ -406,8 +431,7 @@ class RelationalResult(Displayed):
         tables = self.problem.tables()
         with warnings.catch_warnings():  # predicates of one name and several arities
             warnings.simplefilter("ignore", GroundingWarning)
-            program = ground(self.text, open=list(tables), facts=tables)
-        return require_definite(program, "relational.fit")
+            return ground(self.text, open=list(tables), facts=tables)
 
     @cached_property
     def model(self) -> LatentGamma | None:
@@ -498,6 +522,7 @@ class RelationalResult(Displayed):
         """Return the result as values for JSON."""
         return {
             "found": self.found,
+            "complete": self.complete,
             "program": self.text,
             "rules": [asdict(one) for one in self.evidence],
             "alternatives": [
@@ -622,9 +647,16 @@ def build_result(
     *,
     noise: float | None = None,
     method: str = "search",
+    kind: Kind = Kind.CLEAN,
+    language: Language | None = None,
+    advice: str | None = None,
 ) -> RelationalResult:
     """Return the result of a search; `noise` is the fraction of wrong labels, or None."""
     notes = [*problem.notes, *found.notes]
+    if kind is Kind.POSITIVE:
+        notes = [note for note in notes if "(closed world)" not in note]
+    if language is not None and language.options:
+        notes.append(f"rules could use {', '.join(language.options)}")
     notes += [
         f"every tuple of {target.name} is positive: these examples exclude nothing"
         for target in problem.targets
@@ -650,7 +682,10 @@ def build_result(
                 "instance that was tried"
             )
         evidence, missing, wrong = _evidence(problem, found, found.choices[0], program)
-        if noise is None and (missing or wrong):
+        if kind is Kind.POSITIVE:
+            wrong = ()
+            evidence = tuple(replace(one, wrong=0) for one in evidence)
+        if kind is Kind.CLEAN and (missing or wrong):
             raise RuntimeError(
                 f"the program found is not one of the examples; report this: {program.text}"
             )
@@ -666,6 +701,7 @@ def build_result(
     return RelationalResult(
         text="" if program is None else program.text,
         found=program is not None,
+        complete=program is not None and not missing and not wrong,
         evidence=evidence,
         alternatives=tuple(others),
         unexplained=missing,
@@ -673,9 +709,9 @@ def build_result(
         accuracy=None if program is None else 1 - (len(missing) + len(wrong)) / max(1, labels),
         bits=found.choices[0].bits if found.choices else 0.0,
         notes=tuple(notes),
-        reason=_why(problem, found, options, noise)
+        reason=_why(problem, found, options, kind, advice)
         if found.choices
-        else _why_nothing(problem, found, options, noise, timed_out=budget.timed_out),
+        else _why_nothing(problem, found, options, kind, advice, timed_out=budget.timed_out),
         history=history,
         method=method,
         noise=noise or 0.0,
@@ -686,9 +722,22 @@ def build_result(
     )
 
 
-def _why(problem: Problem, found: Found, options: SearchOptions, noise: float | None) -> str:
-    if noise is not None:
+def _why(
+    problem: Problem, found: Found, options: SearchOptions, kind: Kind, advice: str | None
+) -> str:
+    if kind is Kind.NOISY:
         return "the shortest description of rules and wrong labels that was found"
+    if kind is Kind.PARTIAL:
+        also = f"; {advice} gives one that does" if advice else ""
+        return (
+            "no program was found that explains every example: the shortest description of rules "
+            f"and exceptions that was found{also}"
+        )
+    if kind is Kind.POSITIVE:
+        return (
+            "from positive examples alone: the shortest description that was found of rules, and of "
+            "which atoms that they derive are the examples"
+        )
     if found.shortest:
         return f"no set of {_language(problem, options, found.literals)} has a shorter description"
     return "the shortest description that was found"
@@ -698,11 +747,12 @@ def _why_nothing(
     problem: Problem,
     found: Found,
     options: SearchOptions,
-    noise: float | None,
+    kind: Kind,
+    advice: str | None,
     *,
     timed_out: bool,
 ) -> str:
-    if noise is not None:
+    if kind is Kind.NOISY:
         return "no rules were found that describe the labels in fewer bits than a list of the positive examples"
     why = "no set of rules was found that derives every positive example and no negative one"
     if found.excluded:
@@ -711,6 +761,8 @@ def _why_nothing(
         if found.unexplained:
             count = quantity(len(found.unexplained), "positive example")
             why = f"no rule without a negative example derives {count}: {why}"
+    if advice:
+        return f"{why}; {advice} gives one that does"
     remedies = []
     if timed_out:
         remedies.append("a longer time_limit")
@@ -767,6 +819,10 @@ def _alternatives(
             bits = best.bits - one.bits + clause_bits(clause, predicates)
             programs.append((_program(problem, found, best, {number: clause}), bits))
     programs += [(_program(problem, found, one), one.bits) for one in found.choices[1:]]
+    # The small instances on which programs are compared have facts only.
+    programs = [one for one in programs if not one[0].uses(problem.special)]
+    if len(programs) < 2 or _program(problem, found, best).uses(problem.special):
+        return [], 0
     programs[1:] = sorted(programs[1:], key=lambda pair: pair[1])[:_MOST_COMPARED]
     targets = [(target.relation, target.arity) for target in problem.targets]
     return compare(programs, targets, most, budget)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -150,6 +152,11 @@ class Selection:
         chosen = found[-1]
         return Choice(chosen, self.bits(chosen), self.finished)
 
+    def limit(self, clauses: int) -> None:
+        """Leave out sets of more candidates than this."""
+        with self._control.backend() as backend:
+            backend.add_weight_rule([], clauses + 1, [(use, 1) for use in self._use])
+
     def exclude(self, choice: Choice) -> None:
         """Leave out every set that has all of these candidates."""
         with self._control.backend() as backend:
@@ -173,6 +180,7 @@ class CandidatePool:
 
     Attributes:
         too_large: the number of clauses with too many instances, which were left out.
+        exact: whether no rule is recursive, so that the examples that each covers decide.
     """
 
     def __init__(
@@ -181,7 +189,10 @@ class CandidatePool:
         relations: Sequence[Relation],
         learned: Sequence[int],
         predicates: int,
+        *,
+        exact: bool = False,
     ) -> None:
+        self.exact = exact
         self.problem, self.relations, self.learned = problem, relations, learned
         self.predicates = predicates
         self._targets = {target.relation: target for target in problem.targets}
@@ -206,11 +217,21 @@ class CandidatePool:
         Raises:
             OutOfBudget: the work or the time is used up.
         """
-        ordered = sorted(self._by_key.values(), key=lambda one: one.bits)[:MOST_CANDIDATES]
+        ordered = sorted(self._by_key.values(), key=lambda one: one.bits)
+        if self.exact:
+            # Only the labels count, so that what a shorter rule covers is never needed.
+            found = _drop_dominated(ordered, budget)
+            self._by_key = {one.key(): one for one in found}
+            return found[:MOST_CANDIDATES]
+        ordered = ordered[:MOST_CANDIDATES]
         return _drop_dominated(ordered, budget) if self.labelled else ordered
 
-    def add(self, clauses: Sequence[Clause], budget: Budget) -> tuple[list[Clause], bool]:
+    def add(
+        self, clauses: Sequence[Clause], budget: Budget, seeker: BodySearch | None = None
+    ) -> tuple[list[Clause], bool]:
         """Add clauses, the shortest first.
+
+        The seeker knows the examples that each covers if no rule is recursive.
 
         Returns:
             Those that derive a negative example or nothing, and whether all were added.
@@ -219,10 +240,16 @@ class CandidatePool:
         for clause in sorted(clauses, key=lambda c: clause_bits(c, self.predicates)):
             bits = clause_bits(clause, self.predicates)
             target = self._targets[clause.head]
+            covered = seeker.covered.pop(clause.body, None) if seeker and self.exact else None
             try:
-                one = instances(
-                    clause, bits, self.problem, target, self.relations, self.learned, budget
-                )
+                one: Candidate | None
+                if covered is not None and seeker is not None:
+                    budget.spend(len(covered))
+                    one = Candidate(clause, bits, np.sort(seeker.examples.codes[covered]), ())
+                else:
+                    one = instances(
+                        clause, bits, self.problem, target, self.relations, self.learned, budget
+                    )
             except OutOfBudget:
                 return refused, False
             except TooManyRows:
@@ -250,7 +277,7 @@ class CandidatePool:
 def _drop_dominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]:
     """Return the candidates that no shorter one without recursion covers completely."""
     kept: list[Candidate] = []
-    covers: dict[tuple[int, tuple[int, ...]], list[np.ndarray]] = {}
+    covers: dict[tuple[int, tuple[int, ...]], _Rows] = {}
     codes = {}
     for head in {one.clause.head for one in candidates}:
         every = [one.heads for one in candidates if one.clause.head == head]
@@ -259,26 +286,54 @@ def _drop_dominated(candidates: list[Candidate], budget: Budget) -> list[Candida
         head = one.clause.head
         cover = np.zeros(len(codes[head]), bool)
         cover[np.searchsorted(codes[head], one.heads)] = True
-        rivals = [c for d in {(), one.definitions} for c in covers.get((head, d), [])]
-        budget.spend(len(rivals) * len(cover) // 16)  # bytes, and no lookups
-        if rivals and not (cover & ~np.array(rivals)).any(axis=1).all():
+        packed = np.packbits(cover)
+        rivals = [covers[head, d].rows for d in {(), one.definitions} if (head, d) in covers]
+        budget.spend(sum(rows.size for rows in rivals) // 16)  # bytes, and no lookups
+        if any((packed & ~rows == 0).all(axis=1).any() for rows in rivals):
             continue
         kept.append(one)
         if not one.recursive:
-            covers.setdefault((head, one.definitions), []).append(cover)
+            covers.setdefault((head, one.definitions), _Rows(len(packed))).append(packed)
     return kept
+
+
+class _Rows:
+    """A matrix that grows by rows."""
+
+    def __init__(self, columns: int) -> None:
+        self._rows = np.empty((64, columns), np.uint8)
+        self._count = 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows so far."""
+        return self._rows[: self._count]
+
+    def append(self, row: np.ndarray) -> None:
+        """Add a row."""
+        if self._count == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        self._rows[self._count] = row
+        self._count += 1
 
 
 # ---- The search for a program: candidates level by level, the shortest choice, and its alternatives
 
 #: Examples of each kind that bodies are first tested on.
 MOST_EXAMPLES = 3_000
+#: The fraction of the work that is left which a level may take with all its bodies, and the number of
+#: the most promising ones that are always made longer.
+_LEVEL_FRACTION, _LEAST_BEAM = 0.4, 40
 #: Bodies of up to this many variables are all tried, those of more where they are long enough.
 ALL_VARIABLES = 4
 #: Literals in a body that uses an invented predicate.
 _INVENTED_BODY = 2
 #: The fraction of the time for bodies, and of what is then left for the choice among them.
 _BODY_FRACTION, _CHOICE_FRACTION = 0.8, 0.7
+#: The same as long as no program is found, so that longer bodies are tried as well.
+_FIRST_CHOICE_FRACTION = 0.2
+#: Pairs of a recursive candidate and another that are tried first.
+_MOST_PAIRED = 100_000
 #: Once a program is found, shorter ones are sought with as much work as so far, or these rows.
 _MORE_ROWS = ROWS_OF_A_SECOND
 #: Rows for two invented predicates, which take longer, and the fraction of them for definitions.
@@ -306,6 +361,7 @@ class Found:
         shortest: whether no program in that language is shorter.
         excluded: no program has bodies of up to this many literals.
         unexplained: the relation and code of positive examples that no candidate derives.
+        too_many_clauses: whether the shortest program has more than `max_clauses` rules.
         notes: what was left out.
     """
 
@@ -317,6 +373,7 @@ class Found:
     shortest: bool = False
     excluded: int = 0
     unexplained: list[tuple[int, int]] = field(default_factory=list)
+    too_many_clauses: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -330,15 +387,16 @@ class SearchOptions:
     max_variables: int = 6
     seed: int = 0
     alternatives: int = 8
+    max_clauses: int | None = None
 
 
-def most_variables(literals: int, arity: int, widest: int, limit: int) -> int:
+def most_variables(literals: int, arity: int, widest: int, limit: int, more: int = 1) -> int:
     """Return the largest number of variables in a body of this many literals.
 
     Every body of up to `ALL_VARIABLES` variables is within it, also while it grows.
     """
     reached = arity + literals * max(1, widest - 1)
-    return min(limit, max(literals + 1, min(reached, ALL_VARIABLES)))
+    return min(limit, max(literals + more, min(reached, ALL_VARIABLES)))
 
 
 def longest_alternative(bits: float) -> float:
@@ -348,7 +406,10 @@ def longest_alternative(bits: float) -> float:
 
 def _limit(level: int, seeker: BodySearch, options: SearchOptions) -> int:
     widest = max(relation.arity for relation in seeker.relations)
-    return most_variables(level, seeker.target.arity, widest, options.max_variables)
+    # Recursive rules have many instances where they have many variables, unless inputs limit them.
+    few = options.recursive and not seeker.directed
+    more = 1 if few else seeker.target.arity
+    return most_variables(level, seeker.target.arity, widest, options.max_variables, more)
 
 
 def _known_relations(problem: Problem) -> tuple[list[int], list[int]]:
@@ -364,11 +425,14 @@ def _start(
     relations = list(problem.relations)
     background, learned = _known_relations(problem)
     allowed = [*background, *learned] if options.recursive else background
-    seekers = _seekers(problem, relations, allowed, learned, options)
+    recursive = learned if options.recursive else []
+    seekers = _seekers(problem, relations, allowed, recursive, options)
+    exact = not options.recursive and not options.invent
+    exact &= all(seeker.examples.complete for seeker in seekers)
     return (
         Found(relations=relations),
         seekers,
-        CandidatePool(problem, relations, learned, len(allowed)),
+        CandidatePool(problem, relations, learned, len(allowed), exact=exact),
     )
 
 
@@ -385,9 +449,15 @@ def search(
     best: Choice | None = None
     invented = False
     level = 0
+    rows_of_a_body = 0.0
     while level < options.max_body:
         level += 1
+        if best is None and level > 1 and not options.recursive:
+            _narrow(seekers, rows_of_a_body, options.max_body - level + 1, bodies)
+        before = budget.work
+        parents = sum(len(seeker.frontier) for seeker in seekers)
         complete = _add_level(seekers, pool, level, options, bodies, compute)
+        rows_of_a_body = (budget.work - before) / max(1, parents)
         if complete and found.literals == level - 1:
             found.literals = level
         best = _choose(found, pool, options, budget)
@@ -446,10 +516,23 @@ def _add_level(
     complete = True
     for seeker in seekers:
         clauses, whole = _level(seeker, level, _limit(level, seeker, options), budget, compute)
-        refused, all_added = pool.add(clauses, budget)
+        refused, all_added = pool.add(clauses, budget, seeker)
         seeker.grow(refused)
         complete &= whole and all_added and seeker.examples.complete and not seeker.too_large
+        complete &= not seeker.cut
     return complete and not pool.too_large and not pool.cut
+
+
+def _narrow(
+    seekers: Sequence[BodySearch], rows_of_a_body: float, levels: int, budget: Budget
+) -> None:
+    """Keep the most promising bodies if there is not enough time for all of the next level."""
+    bodies = sum(len(seeker.frontier) for seeker in seekers)
+    if rows_of_a_body * bodies <= _LEVEL_FRACTION * budget.planned_rows:
+        return
+    rows = budget.planned_rows / (levels * len(seekers))
+    for seeker in seekers:
+        seeker.keep_best(max(_LEAST_BEAM, int(rows / max(1.0, rows_of_a_body))))
 
 
 def _note_what_was_left_out(
@@ -461,6 +544,13 @@ def _note_what_was_left_out(
         found.notes.append(f"{bodies} with too many instances were left out")
     if not all(seeker.examples.complete for seeker in seekers):
         found.notes.append("bodies were tested on a sample of the tuples")
+    if any(seeker.cut for seeker in seekers):
+        literals = quantity(found.literals, "literal")
+        found.notes.append(
+            f"of bodies with more than {literals}, only the most promising ones were made longer"
+        )
+    if found.too_many_clauses:
+        found.notes.append("no program with max_clauses rules or fewer was found, but a longer one")
     if pool.cut:
         found.notes.append(f"only the {MOST_CANDIDATES:,} shortest candidate rules were compared")
 
@@ -479,17 +569,19 @@ def _level(
             partial.extend(clauses)
             raise OutOfBudget
         bodies = [clause.body for clause in clauses]
-        return [bodies, seeker.frontier, seeker.too_large, budget.work - before]
+        promises = [seeker.promise.get(body, 0.0) for body in seeker.frontier]
+        return [bodies, seeker.frontier, promises, seeker.too_large, budget.work - before]
 
     try:
         name = f"{target.name}/{target.arity} level {level}"
-        bodies, frontier, too_large, rows = compute(name, work)
+        bodies, frontier, promises, too_large, rows = compute(name, work)
     except OutOfBudget:
         return partial, False
     # A resumed run counts the work of the earlier one, and so ends where that one would have ended.
     budget.count(before + rows - budget.work)
     seeker.literals = level
     seeker.frontier = [as_body(body) for body in frontier]
+    seeker.promise = dict(zip(seeker.frontier, promises, strict=True))
     seeker.too_large = too_large
     return [Clause(target.relation, target.arity, as_body(body)) for body in bodies], True
 
@@ -519,7 +611,8 @@ def _seekers(
 def _compare_with_examples(found: Found, pool: CandidatePool, budget: Budget) -> Hypotheses:
     """Return the program of all candidates so far, and note which examples none derives."""
     candidates = pool.candidates(budget)
-    budget.spend(sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates))
+    literals = sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates)
+    budget.reserve(_ROWS_OF_A_LITERAL * literals)
     hypotheses = Hypotheses(pool.problem, candidates)
     derived = hypotheses.models([range(len(candidates))])[0]
     missing = hypotheses.positive[~derived[hypotheses.positive]]
@@ -541,10 +634,17 @@ def _choose(
         none = bool(found.unexplained)
         if not none:
             bits = {number: one.relation.bits for number, one in pool.definitions.items()}
-            part = budget.part(fraction=_CHOICE_FRACTION)
-            selection = Selection(hypotheses, bits, options.invent, part)
-            choice = selection.shortest()
+            if before is None and any(one.recursive for one in found.candidates):
+                choice = _best_pair(hypotheses, bits, budget)
+                found.choices = [] if choice is None else [choice]
+            fraction = _CHOICE_FRACTION if found.choices else _FIRST_CHOICE_FRACTION
+            selection = Selection(hypotheses, bits, options.invent, budget.part(fraction=fraction))
+            choice = selection.shortest() or choice
             none = choice is None and selection.finished
+            if choice is not None and len(choice.chosen) > (options.max_clauses or math.inf):
+                selection.limit(options.max_clauses or 0)
+                choice = selection.shortest() or choice
+                found.too_many_clauses = len(choice.chosen) > (options.max_clauses or 0)
         if none and not pool.cut:
             found.excluded = found.literals
     except OutOfBudget:
@@ -555,6 +655,34 @@ def _choose(
     elif choice is not None:
         found.choices = [choice]
     return found.choices[0] if found.choices else None
+
+
+def _best_pair(
+    hypotheses: Hypotheses, definitions: Mapping[int, float], budget: Budget
+) -> Choice | None:
+    """Return the shortest one or two candidates that explain the examples, without a proof."""
+    candidates = hypotheses.candidates
+    recursive = [n for n, one in enumerate(candidates) if one.recursive]
+    bases = [n for n, one in enumerate(candidates) if not one.recursive]
+
+    def bits(chosen: Sequence[int]) -> float:
+        used = {d for number in chosen for d in candidates[number].definitions}
+        return sum(candidates[n].bits for n in chosen) + sum(definitions[d] for d in used)
+
+    sets: list[tuple[int, ...]] = [(n,) for n in range(len(candidates))]
+    sets += itertools.product(bases, recursive)
+    sets = sorted(sets, key=bits)[:_MOST_PAIRED]
+    step = min(2_048, max(64, 20_000_000 // max(1, hypotheses.program.M)))
+    for start in range(0, len(sets), step):
+        part = sets[start : start + step]
+        budget.spend(hypotheses.program.R * len(part) // 16)
+        models = hypotheses.models(part)
+        right = models[:, hypotheses.positive].all(axis=1)
+        right &= ~models[:, hypotheses.negative].any(axis=1)
+        if right.any():
+            chosen = part[int(np.argmax(right))]
+            return Choice(chosen, bits(chosen), False)
+    return None
 
 
 def _alternatives(
