@@ -407,9 +407,9 @@ class BodySearch:
         negative = self.examples.negative[table.example]
         truths = np.stack([self.truth(number, literal, table) for number, literal, _ in new])
         useful = truths[:, ~negative].any(axis=1)
-        same: list[bool] = np.all(truths == table.truth, axis=1).tolist()
-        unsafe: list[bool] = np.any(truths[:, negative] == FACT, axis=1).tolist()
-        others: list[bool] = truths[:, ~positive].any(axis=1).tolist()
+        same = (truths != table.truth).sum(axis=1) == 0
+        unsafe = (truths[:, negative] == FACT).sum(axis=1) > 0
+        others = (truths[:, ~positive] > 0).sum(axis=1) > 0
         for row in np.flatnonzero(useful).tolist():
             number, literal, body = new[row]
             fresh = max(literal) >= len(types) if literal else False

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from latentgamma._text import listing, quantity
-from latentgamma.datalog.ground import ground
+from latentgamma.datalog.grounding import ground
 from latentgamma.datalog.tables import cells_of, constant
 from latentgamma.errors import DataError, LatentGammaError
 from latentgamma.logic.closure import closure
