@@ -22,7 +22,21 @@ Step = Callable[[int, int, int], int]  # from the place, the state and the value
 def every_length() -> Any:
     with pytest.MonkeyPatch.context() as patch:  # also where hypothesis runs a test many times
         patch.setattr(chain, "FEWEST_RULES", 0)
+        patch.setattr(chain, "MOST_RULES_ON_CPU", 0)
         yield
+
+
+def test_on_a_cpu_a_short_chain_is_a_pass() -> None:
+    tree = sum_of(4, 7)
+    assert "on a CPU" not in str(tree.plan())
+    x = torch.randn(2, 4, 10, generator=torch.Generator().manual_seed(0))
+    expected = tree(x, logits=True)
+    assert "sum_product" not in vars(tree.rules.methods)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "MOST_RULES_ON_CPU", 10_000)
+        assert "on a CPU by one sum-product pass" in str(tree.plan())
+        torch.testing.assert_close(tree(x, logits=True), expected)
+    assert "sum_product" in vars(tree.rules.methods)
 
 
 def automaton(n: int, values: int, step: Step, *, label: bool) -> tuple[lg.Program, list[int]]:
@@ -148,6 +162,7 @@ def test_far_in_the_tails_nothing_is_lost(total: int) -> None:
     assert value.dtype == torch.float32
     torch.testing.assert_close(value.double(), found, rtol=1e-6, atol=2e-4)
     torch.testing.assert_close(rounded.double(), slope, rtol=1e-4, atol=1e-5)
+    assert "sum_product" not in vars(layer.rules.methods)  # nothing was left to the pass
     # Each digit's slopes sum to zero, and moving all mass to zero is what the sum 0 asks for.
     assert slope.sum(-1).abs().max() < 1e-9
     if total == 0:
@@ -163,6 +178,16 @@ def test_a_sum_that_is_impossible_has_probability_zero() -> None:
     assert layer(x)[0] == 0
     torch.testing.assert_close(layer(x), expected(x))
     torch.testing.assert_close(layer(x, logits=True), expected(x, logits=True))
+
+
+def test_products_that_underflow_are_left_to_the_pass() -> None:
+    n = 40
+    largest = layer(n, 2, lambda i, s, v: max(s, v), label=False)
+    assert "matrices" in str(largest.plan())
+    x = torch.zeros(1, n, 2, dtype=torch.float64)
+    x[..., 0] = -25.0  # a value of 0 has the probability e^-25 / (1 + e^-25)
+    logs = n * (-25.0 - math.log1p(math.exp(-25.0)))
+    assert largest(x, logits=True)[0, 0].item() == pytest.approx(logs, rel=1e-12)
 
 
 def test_independent_facts_and_their_negations_are_values() -> None:

@@ -29,9 +29,10 @@ from latentgamma.engine.exactness import Variables
 from latentgamma.engine.tensors import kept_with_owner
 from latentgamma.program.program import Program, atoms_of_literals
 
-#: Below this number of rules a pass from rule to rule is quicker. On a GPU a tree is quicker from
-#: here on; on a CPU only from about a million rules on, but it is built twenty times as quickly.
+#: Below this number of rules a pass from rule to rule is quicker, on a CPU up to the second number:
+#: from there on it takes minutes to build.
 FEWEST_RULES = 10_000
+MOST_RULES_ON_CPU = 300_000
 #: The most states of matrices, and the largest modulus.
 MOST_STATES = 32
 #: The most outputs of a sum: each has a tilt of its own.
@@ -96,7 +97,16 @@ class Chain:
             "cyclic": f"sums modulo {self.modulus} by cyclic convolution",
             "dense": f"matrices of up to {max(layer.states for layer in self.layers)} states",
         }[self.kind]
-        return f"a chain of {len(self.layers)} layers ({self.rules} rules) run as a tree: {what}"
+        rest = (
+            "; on a CPU by one sum-product pass" if self.prefers_pass(torch.device("cpu")) else ""
+        )
+        return (
+            f"a chain of {len(self.layers)} layers ({self.rules} rules) run as a tree: {what}{rest}"
+        )
+
+    def prefers_pass(self, device: torch.device) -> bool:
+        """Return whether a compiled pass is quicker on this device."""
+        return device.type == "cpu" and self.rules <= MOST_RULES_ON_CPU
 
     @property
     def nodes(self) -> int:

@@ -362,10 +362,14 @@ class ProbabilitySemantics(Semantics):
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
         self._fused: FusedPass | None = None
-        passed = self.methods.chain is None and len(self.methods.passed) == len(read)
-        if self._evidence is None and passed:
+        self._make_fused: Callable[[], FusedPass] | None = None  # along a chain, when it first runs
+        if self._evidence is None and len(self.methods.passed) == len(read):
             again = partial(self._fuse, groups, constants, outputs, complements=True)
-            self._fused = self._fuse(groups, constants, outputs, with_complements=again)
+            make = partial(self._fuse, groups, constants, outputs, with_complements=again)
+            if self.methods.chain is None:
+                self._fused = make()
+            else:
+                self._make_fused = make
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self._reordered = order.tolist() != sorted(order.tolist())
@@ -454,7 +458,11 @@ class ProbabilitySemantics(Semantics):
             watch: called where a gradient arrives and that of the inputs is zero.
             again: computes the same in plain torch, for second derivatives.
         """
-        dtype = tensors[0].dtype
+        dtype, chain = tensors[0].dtype, self.methods.chain
+        if self._make_fused is not None and chain is not None:
+            if not chain.prefers_pass(tensors[0].device):
+                return None
+            self._fused = self._fused or self._make_fused()
         if (
             self._fused is None
             or dtype not in (torch.float32, torch.float64)
