@@ -162,13 +162,15 @@ def growth(
             before = torch.cuda.memory_allocated()
         forward = partial(layer, given, logits=True)
         step = timed(forward, scores, 0.3)
+        chain = layer.rules.methods.chain
+        as_tree = chain is not None and not chain.prefers_pass(scores.device)
         cell = {
             **key,
             "batch": batch,
             "rules": layer.program.R,
             "build_s": build,
             "ms": step,
-            "method": "tree" if layer.rules.methods.chain else "pass",
+            "method": "tree" if as_tree else "pass",
         }
         if cuda:
             cell["graph_ms"] = timed_graph(forward, scores, 0.3)
