@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -16,7 +17,54 @@ from latentgamma.engine.circuit import CYCLE, FALSE, NEGATIONS, PRODUCTS, SUMS
 from latentgamma.engine.fused import LOG, VALUE, FusedPass, constant_outputs, differentiable
 from latentgamma.engine.reference import LAST, NEVER, Semiring
 from latentgamma.engine.schedule import FEW, NARROW, WIDE, InputLists, Schedule
-from latentgamma.engine.tensors import CERTAIN, HELD, ROUNDED_COMPLEMENT, kept_with_owner
+from latentgamma.engine.tensors import (
+    CERTAIN,
+    HELD,
+    ROUNDED_COMPLEMENT,
+    kept_with_owner,
+    values_can_be_read,
+)
+
+# ---- Launches
+# Triton looks at every argument and every global name of a kernel at each launch, for up to a tenth
+# of a millisecond. Kernels that do not depend on the values of their arguments need that only once.
+
+
+def kernel(function: Callable[..., None]) -> Any:
+    """Return a kernel that is the same for all values and addresses of its arguments."""
+    given = inspect.signature(function).parameters.values()
+    names = [p.name for p in given if "constexpr" not in str(p.annotation)]
+    return triton.jit(function, do_not_specialize=names)
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], args: Sequence[Any], sizes: Sequence[Any], *, warps: int
+) -> None:
+    """Launch a kernel on the current device.
+
+    Args:
+        kernel: made by `kernel`.
+        grid: how many programs.
+        args: its tensors and numbers.
+        sizes: the numbers it is compiled for.
+        warps: of each program.
+    """
+    dtypes = [arg.dtype for arg in args[:2]]  # of inputs and labels, on which the others depend
+    key = (kernel, *dtypes, torch.cuda.current_device() if args[0].is_cuda else -1, *sizes)
+    compiled = _COMPILED.get(key)
+    if compiled is not None:
+        compiled[(*grid, 1, 1)[:3]](*args, *sizes)
+        return
+    compiled = kernel[grid](*args, *sizes, num_warps=warps)  # None in the interpreter
+    if _CAN_BE_CALLED:
+        _COMPILED[key] = compiled
+
+
+#: Kernels by their function, dtypes, device and sizes.
+_COMPILED: dict[Any, Any] = {}
+#: Whether what a launch returns is called with all arguments of the kernel.
+_CAN_BE_CALLED = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 6)
+
 
 # ---- Minima and maxima as Triton kernels: one program runs all nodes of one example
 # `reference.py` defines what is computed, and `schedule.py` the arrays. `v`, `rank` and `g` are
@@ -435,7 +483,7 @@ def run_nodes_backward(ve, re, se, ge, gradients, ptr, child, own, tiles, use_pt
     )
 
 
-@triton.jit(do_not_specialize=["temperature"])
+@kernel
 def close_examples(x, v, extra, out, ptr, child, own, first_rank, tiles, stages, outputs, inputs,
                    nodes, count, S, states, sums, cycles, width, temperature, HARD: tl.constexpr,
                    KEEP: tl.constexpr, ODDS: tl.constexpr, CYCLIC: tl.constexpr,
@@ -449,7 +497,7 @@ def close_examples(x, v, extra, out, ptr, child, own, first_rank, tiles, stages,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["temperature"])
+@kernel
 def close_examples_backward(v, extra, share, g, above, grad, ptr, child, own, tiles, use_ptr, uses,
                             use_row, use_tiles, stages, inputs, nodes, edges, count, S, states, sums,
                             cycles, width, temperature, HARD: tl.constexpr, ODDS: tl.constexpr,
@@ -531,7 +579,7 @@ def pick_rows(xe, ye, oute, slopes, winners, tied, ptr, child, row, first, last,
             tl.store(tied, 1)
 
 
-@triton.jit
+@kernel
 def pick_inputs(x, y, out, slope, winner, tied, ptr, child, row, tiles, inputs, count,
                 KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -569,7 +617,7 @@ def collect_rows(given, winners, gradients, scale, use_ptr, uses, use_row, first
     tl.store(gradients + n, scale * tl.sum(parts, 1), mask=live)
 
 
-@triton.jit
+@kernel
 def collect_gradients(above, slope, winner, tied, grad, use_ptr, uses, use_row, tiles, inputs, count,
                       LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -592,7 +640,7 @@ def collect_gradients(above, slope, winner, tied, grad, use_ptr, uses, use_row, 
             )  # fmt: skip
 
 
-@triton.jit
+@kernel
 def close_tied(x, y, above, slope, winner, tied, grad, work, ptr, child, own, first_rank, tiles,
                use_ptr, uses, use_row, use_tiles, stages, outputs, batch, inputs, nodes, edges,
                count, S, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
@@ -677,11 +725,14 @@ def run(
     extra = x.new_empty(batch if keep else 0, width)
     out = x.new_empty(batch, len(c.outputs))
     if batch:
-        close_examples[(batch,)](
-            x.contiguous(), v, extra, out, c.ptr, c.child, c.own, c.first_rank, c.tiles, c.stages,
-            c.outputs, inputs, nodes, len(c.outputs), stages, states, sums, cycles, width,
-            _bits(semiring), HARD=hard, KEEP=keep, ODDS=semiring.one == 0, CYCLIC=cycles > 0,
-            NB=rows, num_warps=rows // 32,
+        launch(
+            close_examples,
+            (batch,),
+            (x.contiguous(), v, extra, out, c.ptr, c.child, c.own, c.first_rank, c.tiles, c.stages,
+             c.outputs, inputs, nodes, len(c.outputs), stages, states, sums, cycles, width,
+             _bits(semiring)),
+            (hard, keep, semiring.one == 0, cycles > 0, rows),
+            warps=rows // 32,
         )  # fmt: skip
     return (out, v, extra) if keep else (out, v[:0], extra)
 
@@ -704,12 +755,15 @@ def back(
     if cycles and not hard:  # nodes on a cycle are written to on the way
         kept = kept.clone()
     if batch:
-        close_examples_backward[(batch,)](
-            kept, extra, grad.new_empty(batch, edges + count), grad.new_empty(batch, nodes),
-            grad.contiguous(), found, c.ptr, c.child, c.own, c.tiles, c.use_ptr, c.uses, c.use_row,
-            c.use_tiles, c.stages, inputs, nodes, edges, count, stages, states, sums, cycles,
-            extra.shape[1], _bits(semiring), HARD=hard, ODDS=semiring.one == 0, CYCLIC=cycles > 0,
-            NB=rows, num_warps=rows // 32,
+        launch(
+            close_examples_backward,
+            (batch,),
+            (kept, extra, grad.new_empty(batch, edges + count), grad.new_empty(batch, nodes),
+             grad.contiguous(), found, c.ptr, c.child, c.own, c.tiles, c.use_ptr, c.uses, c.use_row,
+             c.use_tiles, c.stages, inputs, nodes, edges, count, stages, states, sums, cycles,
+             extra.shape[1], _bits(semiring)),
+            (hard, semiring.one == 0, cycles > 0, rows),
+            warps=rows // 32,
         )  # fmt: skip
     return found
 
@@ -738,9 +792,13 @@ def pick(
     tied = out.new_zeros(kept, dtype=torch.int32)
     slope = out.new_empty(kept if y is not None else 0, count)
     if batch and count:
-        pick_inputs[(batch, len(c.tiles))](
-            x, x if y is None else y, out, slope, winner, tied, c.ptr, c.child, c.row, c.tiles,
-            inputs, count, KEEP=keep, LOSS=y is not None, NB=rows, num_warps=rows // 32,
+        launch(
+            pick_inputs,
+            (batch, len(c.tiles)),
+            (x, x if y is None else y, out, slope, winner, tied, c.ptr, c.child, c.row, c.tiles,
+             inputs, count),
+            (keep, y is not None, rows),
+            warps=rows // 32,
         )  # fmt: skip
     return out, winner, tied, slope
 
@@ -774,16 +832,24 @@ def unpick(
     grad, above = torch.empty_like(x), above.contiguous()
     if not batch:
         return grad
-    collect_gradients[(batch, len(lists_.use_tiles))](
-        above, slope, winner, tied, grad, lists_.use_ptr, lists_.uses, lists_.use_row,
-        lists_.use_tiles, inputs, count, LOSS=y is not None, NB=tile, num_warps=tile // 32,
+    launch(
+        collect_gradients,
+        (batch, len(lists_.use_tiles)),
+        (above, slope, winner, tied, grad, lists_.use_ptr, lists_.uses, lists_.use_row,
+         lists_.use_tiles, inputs, count),
+        (y is not None, tile),
+        warps=tile // 32,
     )  # fmt: skip
     programs = min(batch, _PROGRAMS)
     work = x.new_empty(programs, 3 * nodes + 2 * inputs + edges + count)
-    close_tied[(programs,)](
-        x, x if y is None else y, above, slope, winner, tied, grad, work, c.ptr, c.child, c.own,
-        c.first_rank, c.tiles, c.use_ptr, c.uses, c.use_row, c.use_tiles, c.stages, c.outputs, batch,
-        inputs, nodes, edges, count, stages, LOSS=y is not None, NB=rows, num_warps=rows // 32,
+    launch(
+        close_tied,
+        (programs,),
+        (x, x if y is None else y, above, slope, winner, tied, grad, work, c.ptr, c.child, c.own,
+         c.first_rank, c.tiles, c.use_ptr, c.uses, c.use_row, c.use_tiles, c.stages, c.outputs,
+         batch, inputs, nodes, edges, count, stages),
+        (y is not None, rows),
+        warps=rows // 32,
     )  # fmt: skip
     return grad
 
@@ -815,8 +881,8 @@ def body_logs(ve, body, j, ok, K: tl.constexpr):
     return logs
 
 
-@triton.jit
-def run_examples(x, v, out, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends,
+@kernel
+def run_examples(x, out, v, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends,
                  rule_ptr, body, out_row, out_kind, columns, groups, first_chunk, chunks, outputs,
                  rows, tolerance, K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr,
                  GB: tl.constexpr, GW: tl.constexpr, OB: tl.constexpr,
@@ -881,8 +947,8 @@ def run_examples(x, v, out, bad, group_start, group_width, chunk_ptr, chunk_rule
         tl.store(out + e * outputs + o, value, mask=there)
 
 
-@triton.jit
-def run_examples_backward(x, v, share, g, grad_out, grad, group_start, group_width, chunk_ptr,
+@kernel
+def run_examples_backward(x, grad_out, v, share, g, grad, group_start, group_width, chunk_ptr,
                           chunk_rules, chunk_uses, chunk_starts, rule_ptr, body, use_ptr, uses,
                           out_row, out_kind, columns, groups, chunks, outputs, rows, rules,
                           K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
@@ -948,8 +1014,8 @@ def run_examples_backward(x, v, share, g, grad_out, grad, group_start, group_wid
         tl.store(grad + e * columns + place, slope, mask=here)
 
 
-@triton.jit
-def run_examples_with_gradient(x, work, out, bad, ones, grad, group_start, group_width, chunk_ptr,
+@kernel
+def run_examples_with_gradient(x, out, work, bad, ones, grad, group_start, group_width, chunk_ptr,
                                chunk_rules, chunk_uses, chunk_ends, chunk_starts, rule_ptr, body,
                                use_ptr, uses, out_row, out_kind, columns, groups, first_chunk,
                                chunks, outputs, rows, rules, tolerance, K: tl.constexpr,
@@ -960,13 +1026,13 @@ def run_examples_with_gradient(x, work, out, bad, ones, grad, group_start, group
     batch = tl.num_programs(0).to(tl.int64)
     share = work + batch * rows
     run_examples(
-        x, work, out, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends, rule_ptr,
+        x, out, work, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends, rule_ptr,
         body, out_row, out_kind, columns, groups, first_chunk, chunks, outputs, rows, tolerance,
         K, NB, RB, GB, GW, OB, FROM_LOGITS,
     )  # fmt: skip
     tl.debug_barrier()
     run_examples_backward(
-        x, work, share, share + batch * (rules + outputs), ones, grad, group_start, group_width,
+        x, ones, work, share, share + batch * (rules + outputs), grad, group_start, group_width,
         chunk_ptr, chunk_rules, chunk_uses, chunk_starts, rule_ptr, body, use_ptr, uses, out_row,
         out_kind, columns, groups, chunks, outputs, rows, rules, K, NB, RB, GB, GW, OB, FROM_LOGITS,
     )  # fmt: skip
@@ -1063,7 +1129,7 @@ def run_on_cuda(
         slope = made.columns_of(launch.forward_and_slope(out, bad, tolerance, above))
     else:
         v = launch.forward(out, bad, tolerance)
-    if not (from_logits or torch.cuda.is_current_stream_capturing()) and bool(bad):
+    if not from_logits and values_can_be_read(bad) and bool(bad):
         return None
     result = reads.join(out).to(dtype).view(batch, *plan.shape)
     if not learn:
@@ -1120,11 +1186,15 @@ class _Launch(NamedTuple):
         made, kinds, from_logits, x = self
         v = torch.empty(len(x), made.rows, dtype=torch.float64, device=x.device)
         if len(x):
-            run_examples[(len(x),)](
-                x, v, out, bad, made.group_start, made.group_width, made.chunk_ptr,
-                made.chunk_rules, made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds,
-                made.columns, made.groups, made.first_chunk, made.chunks, len(kinds), made.rows,
-                tolerance, FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
+            launch(
+                run_examples,
+                (len(x),),
+                (x, out, v, bad, made.group_start, made.group_width, made.chunk_ptr,
+                 made.chunk_rules, made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds,
+                 made.columns, made.groups, made.first_chunk, made.chunks, len(kinds), made.rows,
+                 tolerance),
+                (*made.sizes.values(), from_logits),
+                warps=8,
             )  # fmt: skip
         return v
 
@@ -1135,12 +1205,15 @@ class _Launch(NamedTuple):
         share = torch.empty(batch, made.rules + outputs, dtype=torch.float64, device=x.device)
         g, grad = torch.empty_like(v), torch.empty_like(x)
         if batch:
-            run_examples_backward[(batch,)](
-                x, v, share, g, above.contiguous(), grad, made.group_start, made.group_width,
-                made.chunk_ptr, made.chunk_rules, made.chunk_uses, made.chunk_starts,
-                made.rule_ptr, made.body, made.use_ptr, made.uses, made.out_row, kinds,
-                made.columns, made.groups, made.chunks, outputs, made.rows, made.rules,
-                FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
+            launch(
+                run_examples_backward,
+                (batch,),
+                (x, above.contiguous(), v, share, g, grad, made.group_start, made.group_width,
+                 made.chunk_ptr, made.chunk_rules, made.chunk_uses, made.chunk_starts,
+                 made.rule_ptr, made.body, made.use_ptr, made.uses, made.out_row, kinds,
+                 made.columns, made.groups, made.chunks, outputs, made.rows, made.rules),
+                (*made.sizes.values(), from_logits),
+                warps=8,
             )  # fmt: skip
         return grad
 
@@ -1154,13 +1227,16 @@ class _Launch(NamedTuple):
         work = torch.empty(len(x) * size, dtype=torch.float64, device=x.device)
         slope = torch.empty_like(x)
         if len(x):
-            run_examples_with_gradient[(len(x),)](
-                x, work, out, bad, above.contiguous(), slope, made.group_start,
-                made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
-                made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
-                made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
-                made.chunks, outputs, made.rows, made.rules, tolerance,
-                FROM_LOGITS=from_logits, num_warps=8, **made.sizes,
+            launch(
+                run_examples_with_gradient,
+                (len(x),),
+                (x, out, work, bad, above.contiguous(), slope, made.group_start,
+                 made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
+                 made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
+                 made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
+                 made.chunks, outputs, made.rows, made.rules, tolerance),
+                (*made.sizes.values(), from_logits),
+                warps=8,
             )  # fmt: skip
         return slope
 

@@ -119,7 +119,7 @@ class FusedPass:
             again: computes the same from the tensors in a way that can be differentiated twice.
             watch: called in the backward pass if it finds nothing but zeros.
         """
-        if tensors[0].is_cuda:
+        if on_triton(tensors[0]):
             plan = self._complemented if logits and (self.logarithms == LOG_ODDS).any() else self
             if plan is None or not plan._runs_on_cuda(logits):
                 return None
