@@ -40,7 +40,7 @@ def kernel(function: Callable[..., None]) -> Any:
 def launch(
     kernel: Any, grid: tuple[int, ...], args: Sequence[Any], sizes: Sequence[Any], *, warps: int
 ) -> None:
-    """Launch a kernel on the current device.
+    """Launch a kernel on the device of its tensors.
 
     Args:
         kernel: made by `kernel`.
@@ -49,8 +49,13 @@ def launch(
         sizes: the numbers it is compiled for.
         warps: of each program.
     """
-    dtypes = [arg.dtype for arg in args[:2]]  # of inputs and labels, on which the others depend
-    key = (kernel, *dtypes, torch.cuda.current_device() if args[0].is_cuda else -1, *sizes)
+    device = args[0].device.index
+    if device is not None and device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            launch(kernel, grid, args, sizes, warps=warps)
+        return
+    # The dtypes of inputs and of labels or outputs, on which all others depend.
+    key = (kernel, args[0].dtype, args[1].dtype, device, *sizes)
     compiled = _COMPILED.get(key)
     if compiled is not None:
         compiled[(*grid, 1, 1)[:3]](*args, *sizes)
