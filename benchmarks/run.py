@@ -50,6 +50,7 @@ BENCHMARKS = {
     "requirements": ("requirements", "rows", "outputs that satisfy requirements, beside PiShield"),
     "requirements_gpu": ("requirements_gpu", "rows", "hierarchies and rules on a CUDA device"),
     "hierarchies": ("hierarchies", "rows", "AU(PRC) by the recipe of C-HMCNN"),
+    "joint": ("joint", "rows", "images and rules learned together, from labels of pairs alone"),
     "tables": ("tables", "rows", "rules from ordinary tables, beside other learners"),
 }
 
@@ -60,12 +61,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
     parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
-    parser.add_argument("--seeds", type=int, help="the number of seeds, for tables")
+    parser.add_argument("--seeds", type=int, help="the number of seeds, for joint and tables")
     parser.add_argument("--sets", help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies")
     given = parser.parse_args()
-    for option, name in (("seeds", "tables"), ("sets", "hierarchies")):
-        if getattr(given, option) is not None and given.name != name:
-            parser.error(f"--{option} is only for {name}")
+    for option, names in (("seeds", ["joint", "tables"]), ("sets", ["hierarchies"])):
+        if getattr(given, option) is not None and given.name not in names:
+            parser.error(f"--{option} is only for {' and '.join(names)}")
     # Before numpy, numba and torch look at them.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[variable] = str(given.threads)

@@ -85,10 +85,10 @@ class Accuracy(NamedTuple):
 
     digits: float
     sums: float  # of pairs such as it was trained on
-    taken: tuple[int, ...]  # what each digit is read as most often
+    mapping: tuple[int, ...]  # what each digit is read as most often
 
     def __str__(self) -> str:
-        read = " ".join(map(str, self.taken))
+        read = " ".join(map(str, self.mapping))
         return f"  sums right {self.sums:.1%}, digits {self.digits:.1%}; 0 to 9 read as {read}"
 
 
@@ -99,9 +99,8 @@ def measure(
     """The accuracy on images that were not trained on."""
     read, places = network(images).argmax(-1), draw(labels, pairs, 2000, 1)
     sums = (read[places].sum(-1) == labels[places].sum(-1)).float().mean()
-    found = lg.shortcuts(PROGRAM, DIGITS, SUMS, np.array(pairs))
-    taken = found.taken({"": labels.numpy()}, {"": read.numpy()})[""]
-    return Accuracy(float((read == labels).float().mean()), float(sums), taken)
+    mapping = lg.layer.concept_mapping({"": labels.numpy()}, {"": read.numpy()})[""]
+    return Accuracy(float((read == labels).float().mean()), float(sums), mapping)
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from latentgamma.engine.execute import run
 from latentgamma.engine.probability import ProbabilityMethods, choose_methods, likely_proofs
 from latentgamma.engine.reference import LOG
 from latentgamma.errors import ArgumentError, ModelError
-from latentgamma.layer.shortcuts import Constraint, count_readings
 from random_programs import random_program
 
 
@@ -312,48 +311,6 @@ def test_likely_proofs_are_the_minimal_fact_sets_in_order() -> None:
         assert [proof.probability for proof in proofs] == pytest.approx(expected)
         found += len(expected)
     assert found > 50
-
-
-def test_readings_of_digits_from_sums_of_pairs() -> None:
-    pairs = [(0, 6), (2, 8), (4, 6), (4, 8), (1, 5), (3, 7), (1, 9), (3, 9)]
-    tables = [
-        Constraint(pair, frozenset(t for t in product(range(10), repeat=2) if sum(t) == sum(pair)))
-        for pair in pairs
-    ]
-    result = count_readings([10] * 10, range(10), tables)
-    assert result.exact
-    assert result.count == 36
-    assert result.labels is not None
-    assert sorted(label % 2 for label in result.labels) == [0, 1]
-    for reading in result.some:
-        assert all(reading[a] + reading[b] == a + b for a, b in pairs)
-        assert reading != tuple(range(10))
-
-
-def test_readings_agree_with_enumeration() -> None:
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        sizes = rng.integers(2, 4, 4).tolist()
-        truth = [int(rng.integers(size)) for size in sizes]
-        tables = []
-        for _ in range(int(rng.integers(1, 4))):
-            chosen = tuple(sorted(rng.choice(4, 2, replace=False).tolist()))
-            rows = set(product(*(range(sizes[v]) for v in chosen)))
-            kept = {row for row in rows if rng.random() < 0.5}
-            tables.append(Constraint(chosen, frozenset(kept | {tuple(truth[v] for v in chosen)})))
-        agreeing = [
-            reading
-            for reading in product(*map(range, sizes))
-            if all(tuple(reading[v] for v in t.variables) in t.allowed for t in tables)
-        ]
-        result = count_readings(sizes, truth, tables)
-        assert (result.count, result.exact) == (len(agreeing), True)
-        labels = result.labels or ()
-        left = [r for r in agreeing if all(r[v] == truth[v] for v in labels)]
-        assert left == [tuple(truth)]
-        for smaller in combinations(range(4), len(labels) - 1 if labels else 0):
-            if labels:
-                assert sum(all(r[v] == truth[v] for v in smaller) for r in agreeing) > 1
 
 
 def test_inputs_given_twice_and_groups_of_one_are_refused() -> None:

@@ -56,6 +56,17 @@ CALLS = {
     "fit": lambda **options: lg.fit(ROWS, ROWS, **options),
     "load": lambda **options: lg.load("nowhere.lp", **options),
     "oracle": lambda **options: lg.oracle(PROGRAM, **options),
+    "learning.CandidateRules": lambda **options: lg.learning.CandidateRules(
+        ["b :- a."], ["a"], "b", **options
+    ),
+    "learning.fit_concepts": lambda **options: lg.learning.fit_concepts(
+        lambda: torch.nn.Linear(1, 2),
+        lg.learning.CandidateRules.table(lg.Categorical(["x", "y"]), "b"),
+        torch.zeros(1, 1),
+        [[0]],
+        [1],
+        **options,
+    ),
     "shortcuts": lambda **options: lg.shortcuts(
         PROGRAM, CATEGORIES, ["c"], {"x": np.zeros((1,), int)}, **options
     ),
@@ -106,6 +117,7 @@ ALSO = {
     "generators.random": ["body"],
     "operator.Homotopy": ["sharpness", "gate"],
     "operator.tolerance": ["depth", "steps"],
+    "learning.fit_concepts": ["labelled", "augment", "progress"],
     "load": ["format"],
     "oracle": ["dtype", "device"],
     "paper.gradient_report": ["steps"],

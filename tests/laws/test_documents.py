@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import json
 import os
 import re
 import runpy
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,3 +237,18 @@ def test_examples_that_take_long_are_right(tmp_path: Path, monkeypatch) -> None:
 def test_the_example_runs(example: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(example), run_name="__main__")
+
+
+def test_the_notebook_runs_with_fewer_steps(tmp_path: Path, monkeypatch) -> None:
+    notebook = json.loads((ROOT / "examples" / "concepts.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    text = "\n".join(cells)
+    assert text.count("STEPS = 3000\n") == 1
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(text.replace("STEPS = 3000", "STEPS = 40"), "concepts.ipynb", "exec"), names)
+    assert names["left"][0] > names["left"][-1] == 1
+    assert len(names["plt"].get_fignums()) == 5
+    names["plt"].close("all")
+    assert not any(c.get("outputs") for c in notebook["cells"])  # pictures are not committed

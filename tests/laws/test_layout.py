@@ -136,12 +136,15 @@ def test_the_public_names_are_the_ones_promised() -> None:
             rules DenseRules SparseRules Trajectory Certificate Status Margins
             tolerance Homotopy
         """,
-        lg.layer: "Plan LikelyProof Shortcuts",
+        lg.layer: "Plan LikelyProof Shortcuts concept_mapping",
         lg.requirements: """
             Requirements Violations Report RequirementsLayer RequirementsCertificate
             RequirementsPlan Change Changes
         """,
-        lg.learning: "ClassRules RuleStatistics FitResult Evidence HistoryEntry Alignment alignment ProgressBar",
+        lg.learning: """
+            ClassRules RuleStatistics FitResult Evidence HistoryEntry Alignment alignment ProgressBar
+            CandidateRules ConceptAccuracy ConceptFit fit_concepts
+        """,
         lg.paper: """
             validation report charts paper_window PaperWindow perturb flip_bound flip_probability
             misroute_bound critical_sigma parameter_count lower_bound_bits gradient_report
