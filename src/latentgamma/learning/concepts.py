@@ -19,7 +19,7 @@ from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._progress import ProgressBar
 from latentgamma._text import quantity
 from latentgamma.certificate.certify import Certificate
-from latentgamma.datalog.ground import parse
+from latentgamma.datalog.programs import parse
 from latentgamma.errors import ArgumentError, DataError, ModelError
 from latentgamma.layer.annealing import Annealing
 from latentgamma.layer.groups import (
