@@ -509,6 +509,84 @@ _TASKS: dict[str, tuple[str, str, Callable[[random.Random, Size], Background]]] 
 }
 
 
+def family_chains(count: int, lengths: Sequence[int], seed: int = 0) -> list[Chain]:
+    """Return chains of relations between people of random families, with the relation of their ends.
+
+    A chain visits nobody twice. The relations do not always decide the answer: the grandmother of a son
+    is one's mother or one's mother-in-law.
+
+    Args:
+        count: the number of chains.
+        lengths: the numbers of relations in a chain, equally likely.
+        seed: of the random choices.
+    """
+    rng = random.Random(seed)
+    chains: list[Chain] = []
+    while len(chains) < count:
+        relation = _relations_of_people(rng)
+        near: dict[int, list[int]] = {}
+        for one, other in sorted(relation):
+            near.setdefault(one, []).append(other)
+        for _ in range(500):
+            length = rng.choice(list(lengths))
+            path = [rng.choice(sorted(near))]
+            while len(path) <= length:
+                others = [person for person in near[path[-1]] if person not in path]
+                if not others:
+                    break
+                path.append(rng.choice(others))
+            answer = relation.get((path[0], path[-1]))
+            if len(path) == length + 1 and answer is not None and len(chains) < count:
+                named = tuple(relation[pair] for pair in itertools.pairwise(path))
+                chains.append((named, answer))
+    return chains
+
+
+def _relations_of_people(rng: random.Random) -> dict[tuple[int, int], str]:
+    """Return the named relation of each two people of four generations, where there is one."""
+    sex: list[int] = []
+    parents: dict[int, tuple[int, int]] = {}
+    spouse: dict[int, int] = {}
+
+    def born(kind: int, couple: tuple[int, int] | None = None) -> int:
+        sex.append(kind)
+        if couple is not None:
+            parents[len(sex) - 1] = couple
+        return len(sex) - 1
+
+    generation = [(born(0), born(1)) for _ in range(6)]
+    for last in (False, False, True):
+        children = []
+        for couple in generation:
+            spouse |= {couple[0]: couple[1], couple[1]: couple[0]}
+            children += [born(rng.randrange(2), couple) for _ in range(rng.randint(1, 3))]
+        rng.shuffle(children)
+        men, women = ([child for child in children if sex[child] == kind] for kind in (0, 1))
+        pairs = zip(men, women, strict=False)
+        generation = [] if last else [p for p in pairs if parents[p[0]] != parents[p[1]]]
+    people = range(len(sex))
+    up = {one: set(parents.get(one, ())) for one in people}
+    down = {one: {child for child in people if one in up[child]} for one in people}
+    beside = {one: {o for p in up[one] for o in down[p]} - {one} for one in people}
+    married = {one: {spouse[one]} if one in spouse else set() for one in people}
+    kinds = {"parent": up, "child": down, "sibling": beside, "spouse": married}
+    for kind, first, second in (
+        ("grandparent", up, up),
+        ("grandchild", down, down),
+        ("parents_sibling", up, beside),
+        ("siblings_child", beside, down),
+        ("parent_in_law", married, up),
+        ("child_in_law", down, married),
+    ):
+        kinds[kind] = {one: {o for z in first[one] for o in second[z]} for one in people}
+    return {
+        (one, other): NAMES[kind][sex[other]]
+        for kind, table in reversed(kinds.items())  # the nearer relation names a pair that has two
+        for one in people
+        for other in table[one] - {one}
+    }
+
+
 # --------------------------- Knowledge graphs with planted rules
 
 #: A body: relations, and whether each is read backwards; a rule: head, its constant, body, its last constant.

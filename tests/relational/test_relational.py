@@ -9,6 +9,7 @@ import pytest
 
 import latentgamma as lg
 import relational_tasks as tasks
+from latentgamma.relational import chains
 from latentgamma.relational.budget import Budget
 from latentgamma.relational.clauses import (
     BodySearch,
@@ -480,10 +481,63 @@ def test_chains_show_entries_that_no_chain_of_two_shows() -> None:
     assert "·" in learned.grid()
 
 
-@pytest.mark.parametrize("chains", [[], [3], [("ab", "c")], [(("a",), "b")], [(("a", 1), "b")]])
-def test_chains_of_another_form_are_refused(chains) -> None:
+def mixed_splits(chain, table):
+    """The distribution of a chain, by recursion over all its splits."""
+    if len(chain) == 1:
+        return np.eye(len(table))[chain[0]]
+    parts = [
+        np.einsum("i,j,ijk", mixed_splits(chain[:m], table), mixed_splits(chain[m:], table), table)
+        for m in range(1, len(chain))
+    ]
+    return sum(parts) / len(parts)
+
+
+def test_the_distribution_of_a_chain_mixes_its_splits() -> None:
+    rng = np.random.default_rng(1)
+    table = rng.dirichlet(np.ones(4), (4, 4))
+    codes = rng.integers(4, size=(6, 5))
+    answers = rng.integers(4, size=6)
+    found = chains._inside(codes, table)[0, 5]
+    for row, chain in zip(found, codes.tolist(), strict=True):
+        np.testing.assert_allclose(row, mixed_splits(chain, table))
+
+    def likelihood(changed):
+        return np.log(chains._inside(codes, changed)[0, 5][range(6), answers]).sum()
+
+    slope = chains._slope(codes, answers, table)
+    for place in itertools.product((0, 3), (1, 2), range(4)):
+        step = np.zeros_like(table)
+        step[place] = 1e-6
+        numeric = (likelihood(table + step) - likelihood(table - step)) / 2e-6
+        assert slope[place] == pytest.approx(numeric, rel=1e-4, abs=1e-6)
+
+
+def test_open_answers_have_their_probabilities() -> None:
+    train, test = tasks.family_chains(2500, [2, 3, 4], 1), tasks.family_chains(400, [3], 2)
+    learned = lg.relational.learn_composition(train)
+    chances = [learned.predict_proba(chain) for chain, _ in test]
+    for chance in chances:
+        assert list(chance.values()) == sorted(chance.values(), reverse=True)
+        assert sum(chance.values()) == pytest.approx(1)
+    right = [next(iter(p)) == answer for p, (_, answer) in zip(chances, test, strict=True)]
+    single = [learned.predict(chain) == {answer} for chain, answer in test]
+    first = [next(iter(p.values())) for p in chances]
+    assert np.mean(right) > np.mean(single) + 0.03
+    assert np.mean(first) == pytest.approx(np.mean(right), abs=0.08)
+    share = [answer for chain, answer in tasks.family_chains(20_000, [2], 3)
+             if chain == ("son", "grandmother")]  # fmt: skip
+    expected = share.count("mother") / len(share)
+    assert learned.predict_proba(("son", "grandmother"))["mother"] == pytest.approx(
+        expected, abs=0.15
+    )
+    with pytest.raises(lg.errors.DataError, match="has the relation 'cousin'"):
+        learned.predict_proba(("son", "cousin"))
+
+
+@pytest.mark.parametrize("examples", [[], [3], [("ab", "c")], [(("a",), "b")], [(("a", 1), "b")]])
+def test_chains_of_another_form_are_refused(examples) -> None:
     with pytest.raises(lg.errors.DataError, match="chain"):
-        lg.relational.learn_composition(chains)
+        lg.relational.learn_composition(examples)
 
 
 @pytest.mark.slow
