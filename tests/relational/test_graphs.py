@@ -290,13 +290,13 @@ def planted_graph(seed: int, people: int = 300, noise: int = 600):
 @pytest.mark.parametrize("seed", range(2))
 def test_planted_rules_are_found(seed: int) -> None:
     triples = planted_graph(seed)
-    found = mine(triples, max_work=30_000_000, seed=seed)
+    found = mine(triples, work_limit=30_000_000, seed=seed)
     rules = {rule.text: rule for rule in found.rules}
     three = rules["uses(X,Y) :- works_at(X,Z), supplies(U,Z), makes(U,Y)."]
     assert three.confidence == pytest.approx(0.8, abs=0.05)
     assert not three.estimated
     assert rules["speaks(X,english) :- lives_in(X,Z), in_country(Z,uk)."].confidence == 1.0
-    again = mine(triples, max_work=30_000_000, seed=seed)
+    again = mine(triples, work_limit=30_000_000, seed=seed)
     assert again.rules == found.rules
     assert again.notes == found.notes
 
@@ -323,7 +323,7 @@ def test_a_time_limit_returns_the_rules_so_far() -> None:
 
 def test_a_link_is_explained_by_rules_and_triples() -> None:
     triples = planted_graph(0)
-    found = mine(triples, max_work=30_000_000)
+    found = mine(triples, work_limit=30_000_000)
     head, _, tail = next(t for t in triples if t[1] == "uses")
     shown = found.explain(head, "uses", tail, top=50)
     assert shown
@@ -350,7 +350,7 @@ def test_validation_triples_choose_the_threshold() -> None:
     rng = random.Random(0)
     held = set(rng.sample([t for t in triples if t[1] == "uses"], 40))
     train = [t for t in triples if t not in held]
-    found = mine(train, max_work=20_000_000, validation=held)
+    found = mine(train, work_limit=20_000_000, validation=held)
     scores = {}
     for threshold in graphs._THRESHOLDS:
         found.threshold, chosen = threshold, found.threshold

@@ -336,8 +336,9 @@ def _by_length(
 
 def _sharpened(found: Floats, prior: Floats, temperature: float) -> Floats:
     """Return distributions at a temperature, with a small share of the prior."""
-    powers: Floats = found ** (1 / temperature)
-    return (1 - _FLOOR) * powers / powers.sum(1, keepdims=True) + _FLOOR * prior
+    powers = found ** (1 / temperature)
+    mixed: Floats = (1 - _FLOOR) * powers / powers.sum(1, keepdims=True) + _FLOOR * prior
+    return mixed
 
 
 def _inside(chains: npt.NDArray[np.int64], table: Floats) -> dict[tuple[int, int], Floats]:

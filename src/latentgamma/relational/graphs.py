@@ -1111,7 +1111,7 @@ def mine_chains(
     min_confidence: float = 0.01,
     max_rules: int = 200_000,
     validation: Iterable[Sequence[str]] = (),
-    max_work: int = 500_000_000,
+    work_limit: int = 500_000_000,
     time_limit: float = 120.0,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
@@ -1132,7 +1132,7 @@ def mine_chains(
         min_confidence: the smallest fraction of true ones among the pairs that a rule derives.
         max_rules: the most confident rules are kept.
         validation: true triples outside the graph that choose the `threshold`; see `choose_threshold`.
-        max_work: the edges of the graph that may be visited. The rules are the same for the same seed
+        work_limit: the edges of the graph that may be visited. The rules are the same for the same seed
             and work limit, unless the time limit ends the search first.
         time_limit: in seconds, for the search; the rules so far are then returned, and `timed_out` is
             True.
@@ -1150,10 +1150,10 @@ def mine_chains(
     whole_number("min_support", min_support, 1)
     real_number("min_confidence", min_confidence, "a fraction from 0 to 1", _is_fraction)
     whole_number("max_rules", max_rules, 1)
-    whole_number("max_work", max_work, 1)
+    whole_number("work_limit", work_limit, 1)
     whole_number("seed", seed)
     real_number("time_limit", time_limit, "a number of seconds above 0", lambda x: x > 0)
-    budget = Budget(time_limit)
+    budget = Budget(time_limit, work_limit=work_limit)
     rows = _read_triples(triples)
     if not rows:
         raise DataError("the graph has no triples; pass at least one (head, relation, tail)")
@@ -1174,7 +1174,7 @@ def mine_chains(
     graph = _Graph(len(entities), len(relations), distinct, seed)
     miner = _Miner(
         graph,
-        budget.part(rows=max_work),
+        budget,
         max_length=longest,
         constants=constants,
         min_support=min_support,
