@@ -166,7 +166,8 @@ def input_lists(circuit: Circuit) -> tuple[InputLists, int] | None:
         own = np.flatnonzero(circuit.own[start:stop] >= 0)
         pairs = np.concatenate((node * inputs + below.indices,
                                 own * inputs + circuit.own[start:stop][own]))  # fmt: skip
-        node, reads = np.divmod(np.unique(pairs), max(inputs, 1))
+        pairs.sort()  # a third of the time of np.unique
+        node, reads = np.divmod(pairs[np.diff(pairs, prepend=-1) != 0], max(inputs, 1))
         ends = len(reached.indices) + np.cumsum(np.bincount(node, minlength=stop - start))
         reached = Csr(np.append(reached.indptr, ends), np.append(reached.indices, reads))
         if len(reached.indices) > most:
