@@ -59,7 +59,9 @@ DROPOUT = 0.7
 WEIGHT_DECAY = 1e-5
 DECAY = 0.9995  # of the average of the weights, at each step
 #: The steps in one CUDA graph.
-GRAPH_STEPS = 64
+GRAPH_STEPS = 32
+#: Sets that train for more epochs than this run beside the others.
+_LONG = 300
 
 
 def rows(data: Path | None = None, sets: str | None = None) -> list[Row]:
@@ -73,22 +75,31 @@ def rows(data: Path | None = None, sets: str | None = None) -> list[Row]:
         sys.exit(f"{folder} has no {', '.join(sorted(missing))}; it has {', '.join(there)}")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     limit = time.perf_counter() + float(os.environ.get("SECONDS_LIMIT", "inf"))
-    stacks = []
-    for name, seeds in chosen.items():
-        stacks.append(Stack(read_set(folder, name), seeds, device))
-        print(f"{name}: {len(seeds)} seeds, {stacks[-1].total:,} steps", flush=True)
-    stacks.sort(key=lambda stack: -stack.total)
+    # Sets of many steps run beside the others, which follow one another.
+    waiting = sorted(chosen, key=lambda name: RECIPES[name][1])
+    lanes = [[name] for name in waiting if RECIPES[name][1] > _LONG]
+    lanes.append([name for name in waiting if RECIPES[name][1] <= _LONG])
+    running: dict[int, Stack] = {}
     found: list[Future[list[Row]]] = []
-    with ThreadPoolExecutor(2) as pool:
-        while stacks:
-            for stack in stacks:
+    with ThreadPoolExecutor(4) as pool:
+        while running or any(lanes):
+            over = time.perf_counter() > limit
+            for n, lane in enumerate(lanes):
+                if over:
+                    lane.clear()
+                elif lane and n not in running:
+                    name = lane.pop(0)
+                    running[n] = Stack(read_set(folder, name), chosen[name], device)
+                    print(f"{name}: {running[n].total:,} steps", flush=True)
+            for n, stack in list(running.items()):
                 if stack.idle():
                     stack.advance()
-            over = time.perf_counter() > limit
-            for stack in [stack for stack in stacks if stack.done or over]:
-                stacks.remove(stack)
-                scores = stack.scores()
-                found.append(pool.submit(measured, stack.data, stack.seeds, scores, stack.about()))
+                if stack.done or over:
+                    del running[n]
+                    scores = stack.scores()
+                    found.append(
+                        pool.submit(measured, stack.data, stack.seeds, scores, stack.about())
+                    )
     each = [row for future in found for row in future.result()]
     return [*means(each), *each]
 
@@ -300,10 +311,8 @@ class Stack:
         self.numbers = torch.empty(K, 4, device=device)
         self.at, self.started, self.seconds = 0, time.perf_counter(), 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
-        # The longest sets come first.
-        self.stream = (
-            torch.cuda.Stream(priority=-1 if self.total > 200_000 else 0) if cuda else None
-        )
+        priority = 0 if self.epochs > _LONG else -1
+        self.stream = torch.cuda.Stream(priority=priority) if cuda else None
         self.events: list[torch.cuda.Event] = []
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream())

@@ -61,7 +61,11 @@ def driving_requirements(data: Path | None) -> lg.Requirements:
 
 
 def pishield_layer(req: lg.Requirements) -> Any:
-    """PiShield's layer of the same clauses, or None if it is not installed."""
+    """PiShield's layer of the same clauses, or None if it is not installed.
+
+    It gets no tautologies, such as a rule with a label and its negation in the body, because of
+    which it breaks other clauses.
+    """
     try:
         from pishield.propositional_requirements.shield_layer import ShieldLayer
     except ImportError:
@@ -73,6 +77,7 @@ def pishield_layer(req: lg.Requirements) -> Any:
                 " or ".join(("" if x >= 0 else "not ") + f"y_{x if x >= 0 else ~x}" for x in clause)
                 + "\n"
                 for clause in (req.clause(c).tolist() for c in range(len(req)))
+                if not any(~x in clause for x in clause)
             )
         )
         with contextlib.redirect_stdout(io.StringIO()):

@@ -90,24 +90,37 @@ def adam(w, m, v, average, at, slope, mask, numbers, decay):
 
 
 @triton.jit
-def update(x, g, w, wm, wv, wa, b, bm, bv, ba, numbers, N, M, decay,
-           BI: tl.constexpr, BO: tl.constexpr):  # fmt: skip
-    s = tl.program_id(0)
-    i, o = tl.program_id(1) * BI + tl.arange(0, BI), tl.program_id(2) * BO + tl.arange(0, BO)
-    has_i, has_o = i < N, o < M
-    row, column = x + s * 4 * N + i, g + s * 4 * M + o
-    g0 = tl.load(column, mask=has_o, other=0.0)
-    g1 = tl.load(column + M, mask=has_o, other=0.0)
-    g2 = tl.load(column + 2 * M, mask=has_o, other=0.0)
-    g3 = tl.load(column + 3 * M, mask=has_o, other=0.0)
-    slope = tl.load(row, mask=has_i, other=0.0)[:, None] * g0[None, :]
-    slope += tl.load(row + N, mask=has_i, other=0.0)[:, None] * g1[None, :]
-    slope += tl.load(row + 2 * N, mask=has_i, other=0.0)[:, None] * g2[None, :]
-    slope += tl.load(row + 3 * N, mask=has_i, other=0.0)[:, None] * g3[None, :]
-    mask = has_i[:, None] & has_o[None, :]
-    adam(w, wm, wv, wa, (s * N + i)[:, None] * M + o[None, :], slope, mask, numbers, decay)
-    if tl.program_id(1) == 0:
-        adam(b, bm, bv, ba, s * M + o, g0 + g1 + g2 + g3, has_o, numbers, decay)
+def update_some(at, mask, x, g, w, m, v, average, numbers, N, M, decay, BIAS: tl.constexpr):
+    row = at // M
+    o = at - row * M
+    s = row if BIAS else row // N
+    column = g + s * 4 * M + o
+    g0 = tl.load(column, mask=mask, other=0.0)
+    g1 = tl.load(column + M, mask=mask, other=0.0)
+    g2 = tl.load(column + 2 * M, mask=mask, other=0.0)
+    g3 = tl.load(column + 3 * M, mask=mask, other=0.0)
+    if BIAS:
+        slope = g0 + g1 + g2 + g3
+    else:
+        given = x + s * 4 * N + (row - s * N)
+        slope = tl.load(given, mask=mask, other=0.0) * g0
+        slope += tl.load(given + N, mask=mask, other=0.0) * g1
+        slope += tl.load(given + 2 * N, mask=mask, other=0.0) * g2
+        slope += tl.load(given + 3 * N, mask=mask, other=0.0) * g3
+    adam(w, m, v, average, at, slope, mask, numbers, decay)
+
+
+@triton.jit
+def update(x, g, w, m, v, average, numbers, N, M, count, decay, BIAS: tl.constexpr,
+           BLOCK: tl.constexpr):  # fmt: skip
+    """Update all weights, or all biases, from the inputs x of their layer and the slopes g."""
+    first = tl.program_id(0) * BLOCK
+    at = first + tl.arange(0, BLOCK)  # of the flat array, so that loads are aligned
+    if first + BLOCK <= count:  # a mask that is true throughout does not divide loads
+        mask = tl.full((BLOCK,), 1, tl.int1)
+        update_some(at, mask, x, g, w, m, v, average, numbers, N, M, decay, BIAS)
+    else:
+        update_some(at, at < count, x, g, w, m, v, average, numbers, N, M, decay, BIAS)
 
 
 class Steps:
@@ -142,8 +155,12 @@ class Steps:
             linear_back[grid](slopes[0], w, h, out, N, M, scale, 16, 128)
             slopes.insert(0, out)
         for n in range(self.layers):
-            w, b = self.parameters[2 * n : 2 * n + 2]
-            S, N, M = w.shape
-            ws, bs = ([kind[2 * n + j] for kind in (*self.moments, self.averages)] for j in (0, 1))
-            grid = (S, triton.cdiv(N, 16), triton.cdiv(M, 128))
-            update[grid](found[n], slopes[n], w, *ws, b, *bs, numbers, N, M, self.decay, 16, 128)
+            _, N, M = self.parameters[2 * n].shape
+            for j in (0, 1):  # weights, biases
+                own, mean = self.parameters[2 * n + j], self.averages[2 * n + j]
+                first, second = (kind[2 * n + j] for kind in self.moments)
+                count = own.numel()
+                update[(triton.cdiv(count, 1024),)](
+                    found[n], slopes[n], own, first, second, mean, numbers, N, M, count, self.decay,
+                    j == 1, 1024,
+                )  # fmt: skip
