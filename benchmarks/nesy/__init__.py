@@ -81,7 +81,6 @@ def run(
     most_steps: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     seconds: float = math.inf,
-    side_by_side: bool = False,
 ) -> None:
     """Train what is in none of the files, all missing seeds of a task at once.
 
@@ -95,7 +94,6 @@ def run(
         most_steps: Stop each training after so many, to see that it runs.
         progress: Called with the name of the task, the steps done and all steps.
         seconds: No training begins later than this.
-        side_by_side: Whether the networks of the seeds run on CUDA streams of their own.
     """
     import torch
 
@@ -122,7 +120,6 @@ def run(
                     protocol=protocol,
                     device=device,
                     most_steps=most_steps,
-                    side_by_side=side_by_side,
                     progress=progress,
                 )
             except RuntimeError as error:  # such as too little memory: the others go on

@@ -30,7 +30,6 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=nesy.SIZES, help="for growth")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--side-by-side", action="store_true", help="seeds on CUDA streams")
     given = parser.parse_args()
     unknown = [name for name in given.tasks if name not in {*all_tasks(), *OTHERS}]
     if unknown:
@@ -42,7 +41,7 @@ def main() -> int:
         nesy.run(
             names, given.protocol, given.seeds, given.cells, images=given.images,
             device=given.device, most_steps=given.steps, progress=ProgressBar(),
-            seconds=given.seconds, side_by_side=given.side_by_side,
+            seconds=given.seconds,
         )  # fmt: skip
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"the images of {data.PACKAGE} cannot be had here: {error}", file=sys.stderr)

@@ -147,8 +147,10 @@ class Sum(Task):
         self.title = f"sum of {digits:,} digits" + ", each image once" * once
         best = {16: "83", 64: "47.1", 1024: "2.7"}.get(digits)
         self.published = f"{best} (CTSketch 2025)" if best and not once else ""
-        epochs = 100 if once else {16: 50, 64: 50, 256: 10, 1024: 4}.get(digits, 20)
-        self.settings = Settings(epochs, 4 if once else 16 if digits <= 64 else 8)
+        long = digits > 64
+        epochs = 100 if once else {256: 20, 1024: 4}.get(digits, 50)
+        batch = 4 if once or digits > 256 else 8 if long else 16
+        self.settings = Settings(epochs, batch, rate=2e-3 if long else 1e-3)
 
     def examples(self, y: np.ndarray, *, training: bool, rng: np.random.Generator) -> Examples:
         if self._once:
@@ -322,7 +324,7 @@ class Sudoku(Task):
         self.title = f"visual Sudoku {n} × {n}, 200 boards"
         self._box = box
         self._units = torch.from_numpy(data.sudoku_units(box))
-        self.settings = Settings(300 if box == 3 else 600, 20, average=0.99)
+        self.settings = Settings(300 if box == 3 else 150, 20, average=0.99)
 
     def examples(self, y: np.ndarray, *, training: bool, rng: np.random.Generator) -> Examples:
         count = 200 + self.validation if training else self.test_count
@@ -489,7 +491,7 @@ def all_tasks() -> dict[str, Task]:
         *(Sum(n, once=True) for n in (64, 256, 1024)),
         Sudoku(2),
         Sudoku(3),
-        TableTask("evenodd", "sums of pairs, even–odd", 2, 10, Settings(10, 64),
+        TableTask("evenodd", "sums of pairs, even–odd", 2, 10, Settings(40, 64),
                   [*data.EVEN_ODD, *both]),
         TableTask("xor2", "XOR of two images of 0 or 1", 2, 2, Settings(10, 64), renames=True),
         TableTask("majority5", "majority of five images of 0 or 1", 5, 2, Settings(10, 64)),

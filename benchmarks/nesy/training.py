@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def train(
     device: str = "cpu",
     settings: Settings | None = None,
     most_steps: int | None = None,
-    side_by_side: bool = False,
+    side_by_side: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train the task with every seed and return one row of figures for each.
@@ -67,6 +68,9 @@ def train(
         progress: Called with the name, the steps done and all steps.
     """
     chosen = settings or task.settings
+    cuda = device == "cuda"
+    gc.collect()  # the graphs of tasks before
+    before = torch.cuda.memory_allocated() if cuda else 0
     start = time.perf_counter()
     layer = task.layer.to(device).train()
     build = time.perf_counter() - start
@@ -90,7 +94,6 @@ def train(
     parameters = [parameter for net in nets for parameter in net.parameters()]
     averaged = [parameter.detach().clone() for parameter in parameters]
     rate = torch.tensor(chosen.rate, device=device)
-    cuda = device == "cuda"
     optimizer = torch.optim.AdamW(
         parameters, lr=rate, weight_decay=chosen.decay, capturable=cuda, fused=cuda
     )
@@ -173,7 +176,7 @@ def train(
             if progress:
                 progress(task.name, k + 1, done)
     seconds = time.perf_counter() - begin
-    memory = torch.cuda.max_memory_allocated() if cuda else None
+    memory = torch.cuda.max_memory_allocated() - before if cuda else None
     with torch.no_grad():
         for parameter, mean in zip(parameters, averaged, strict=True):
             parameter.copy_(mean)
