@@ -104,7 +104,7 @@ def train(
     now_labels = labels[:, :batch].clone()
     torch.manual_seed(seeds[0])
 
-    streams = [torch.cuda.Stream() if cuda and side_by_side else None for _ in nets]
+    streams = [torch.cuda.Stream() if cuda and side_by_side and task.graph else None for _ in nets]
 
     def scores_of(images: Tensor, distorted: bool) -> Tensor:
         """Return the scores (S, B, n, values) of pictures (S, B, n), the seeds side by side."""
