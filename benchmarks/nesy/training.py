@@ -51,7 +51,6 @@ def train(
     device: str = "cpu",
     settings: Settings | None = None,
     most_steps: int | None = None,
-    side_by_side: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train the task with every seed and return one row of figures for each.
@@ -64,7 +63,6 @@ def train(
         device: "cpu" or "cuda".
         settings: Other ones than the task's.
         most_steps: Stop after so many, to see that it runs.
-        side_by_side: Whether the networks of the seeds run on streams of their own.
         progress: Called with the name, the steps done and all steps.
     """
     chosen = settings or task.settings
@@ -104,7 +102,7 @@ def train(
     now_labels = labels[:, :batch].clone()
     torch.manual_seed(seeds[0])
 
-    streams = [torch.cuda.Stream() if cuda and side_by_side and task.graph else None for _ in nets]
+    streams = [torch.cuda.Stream() if cuda and task.graph else None for _ in nets]
 
     def scores_of(images: Tensor, distorted: bool) -> Tensor:
         """Return the scores (S, B, n, values) of pictures (S, B, n), the seeds side by side."""
