@@ -66,6 +66,14 @@ def _wins(rows: dict[str, list[Row]]) -> Iterator[tuple[str, str, str]]:
             _time(row["forward_graph_ms"] / 1000),
             f"torch dense × {row['dense / ours']:.3g}",
         )
+    for row in rows.get("requirements", []):
+        if row.get("who") == "PiShield, forward":
+            ours = _one(rows["requirements"], who="exact, scores")
+            yield (
+                "243 requirements on 41 labels, 256 examples",
+                _time(ours["ms"] / 1000),
+                f"PiShield × {row['ms'] / ours['ms']:.3g}",
+            )
 
 
 def _losses(rows: dict[str, list[Row]]) -> Iterator[tuple[str, str, str]]:
@@ -102,6 +110,13 @@ def _losses(rows: dict[str, list[Row]]) -> Iterator[tuple[str, str, str]]:
         aims = [row for row in rows["learn"] if "must hold" in row and row["holds"] != ""]
         reached = sum(bool(row["holds"]) for row in aims)
         yield (f"learning: {len(aims)} aims", f"{reached} reached", "")
+    for row in rows.get("hierarchies", []):
+        if row.get("within .003") is False or row.get("at or above") is False:
+            yield (
+                f"AU(PRC) on {row['set']}, {row['seeds']} seeds, {row['epochs']:g} of {row['of']} epochs",
+                f"{row['ours']:.4f}, averaged weights {row['averaged']:.4f}",
+                f"C-HMCNN {row['published']:.3f}",
+            )
 
 
 def _one(rows: list[Row], **wanted: str) -> Row:
