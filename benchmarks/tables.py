@@ -2,16 +2,20 @@
 
 `real`: five-fold cross-validation on the tables of `--data FOLDER` (CSV files whose last column is
 the label) and on those of scikit-learn, with `--seeds N` seeds. Others run where they are installed:
-imodels, wittgenstein, interpret. Balanced accuracy decides at the rate of the class, for everyone.
-`planted`: fresh seeds of three rules with wrong labels; how often the rules are about exactly those
-columns, and how often all rows of the sample are decided as by the planted rules, as where every
-threshold is in the gap of the sample; a wrong label beside a threshold can hide where it is. `noise`: labels that no column tells anything about.
-`rows`: CPU seconds and memory of one fit.
+imodels, wittgenstein, corels, interpret. Balanced accuracy decides at the rate of the class, for
+everyone. Learners for two classes learn each of several classes against the rest.
+`planted`: three rules with wrong labels on fresh seeds: how often they are found, with every planted
+threshold in the interval that is printed for it. `noise`: labels that no column tells anything about.
+`network`: what training the rules as a network gains. `rows`: seconds and memory of one fit.
+`--processes N` works on N (table, seed, learner) at a time.
 """
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -25,62 +29,142 @@ import numpy as np
 import latentgamma as lg
 
 Row = dict[str, Any]
-#: Learners get the training table with its labels and a test table; they return the probability of
-#: the positive class, and the number of rules and of literals (None if that says nothing).
+#: Learners get the training table with its labels, 0 and 1, and a test table; they return the
+#: probability of 1, and the number of rules and of literals (None if that says nothing).
 Learner = Callable[[Any, Any, Any], tuple[Any, int | None, int | None]]
+#: Seconds after which one fit is given up.
+LIMIT = 60
 
 
-def rows(data: Path | None = None, seeds: int = 10) -> list[Row]:
+def rows(data: Path | None = None, seeds: int = 10, processes: int = 1) -> list[Row]:
+    return list(run(tasks(data, seeds), processes)) + list(sizes())
+
+
+#: A part of the benchmark: a function of this module, and its arguments.
+Task = tuple[str, tuple[Any, ...]]
+
+
+def tasks(data: Path | None, seeds: int) -> Iterator[Task]:
+    names = list(tables(data))
+    for seed in range(seeds):
+        yield from (("real", (data, name, seed, who)) for who in LEARNERS for name in names)
+    for cell in CELLS:
+        yield from (("planted", (*cell, 1000 + seed)) for seed in range(2 * seeds))
+    for cell in NOISE:
+        yield from (("noise", (*cell, 2000 + seed)) for seed in range(2 * seeds))
+    for name in names:
+        yield from (("network", (data, name, seed)) for seed in range(seeds))
+
+
+def run(given: Iterator[Task], processes: int) -> Iterator[Row]:
+    """Yield the rows of tasks, in the order in which they are done."""
+    if processes == 1:
+        yield from map(one, given)
+        return
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=20) as pool:
+        yield from pool.imap_unordered(one, given)
+
+
+def one(task: Task) -> Row:
     warnings.filterwarnings("ignore")
-    return [*real(data, seeds), *planted(seeds), *noise(seeds), *sizes()]
+    name, arguments = task
+    row: Row = globals()[name](*arguments)
+    return {"part": name, **row}
 
 
 # -------------------------------------------------------------------- real tables
 
 
-def tables(data: Path | None) -> Iterator[tuple[str, Any, Any]]:
+def tables(data: Path | None) -> dict[str, Callable[[], tuple[Any, Any]]]:
+    """Readers of tables by name: a frame, and the classes from 0 on."""
     import pandas as pd
-    from sklearn.datasets import load_breast_cancer, load_wine
+    from sklearn import datasets
 
-    for path in sorted(data.glob("*.csv")) if data else ():
+    def file(path: Path) -> tuple[Any, Any]:
         frame = pd.read_csv(path)
         y = frame.pop(frame.columns[-1])
-        yield path.stem, frame, (y == y.max()).to_numpy().astype(int)
-    for name, load in (("sklearn breast_cancer", load_breast_cancer), ("sklearn wine", load_wine)):
+        return frame, np.unique(y, return_inverse=True)[1]
+
+    def from_sklearn(load: Callable[..., Any]) -> tuple[Any, Any]:
         found = load(as_frame=True)
-        yield name, found.data, (found.target == 1).to_numpy().astype(int)
+        y = found.target.to_numpy()
+        if len(np.unique(y)) > 20:  # numbers: above the median or not
+            y = (y > np.median(y)).astype(int)
+        return found.data, y
+
+    found: dict[str, Callable[[], tuple[Any, Any]]] = {}
+    for path in sorted(data.glob("*.csv")) if data else ():
+        found[path.stem] = lambda path=path: file(path)  # type: ignore[misc]
+    for name in ("breast_cancer", "diabetes", "iris", "wine", "digits"):
+        load = getattr(datasets, f"load_{name}")
+        found[f"sklearn {name}"] = lambda load=load: from_sklearn(load)  # type: ignore[misc]
+    return found
 
 
-def real(data: Path | None, seeds: int) -> Iterator[Row]:
-    from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
+MEASURES = ("balanced accuracy", "AUC", "log-loss", "rules", "literals")
+
+
+def real(data: Path | None, name: str, seed: int, who: str) -> Row:
+    """One learner on one table: the means over five folds."""
     from sklearn.model_selection import StratifiedKFold
 
-    for name, X, y in tables(data):
-        for seed in range(seeds):
-            for who, learner in LEARNERS.items():
-                scores, start, failed = [], time.process_time(), ""
-                for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
-                    try:
-                        p, rules, literals = learner(X.iloc[train], y[train], X.iloc[test])
-                    except ImportError as error:
-                        failed = f"{error.name} is not installed"
-                        break
-                    except Exception as error:  # whatever becomes of a peer, it has a row
-                        failed = f"{type(error).__name__}: {str(error)[:60]}"
-                        break
-                    p = np.clip(np.asarray(p, float), 1e-6, 1 - 1e-6)
-                    scores.append([
-                        balanced_accuracy_score(y[test], p > y[train].mean()),
-                        roc_auc_score(y[test], p), log_loss(y[test], p),
-                        np.nan if rules is None else rules, np.nan if literals is None else literals,
-                    ])  # fmt: skip
-                found = np.mean(scores, axis=0).tolist() if not failed else [None] * 5
-                names = ("balanced accuracy", "AUC", "log-loss", "rules", "literals")
-                cells = {k: None if v is None or np.isnan(v) else round(v, 4)
-                         for k, v in zip(names, found, strict=True)}  # fmt: skip
-                seconds = round((time.process_time() - start) / 5, 2)
-                yield {"part": "real", "table": name, "rows": len(y), "seed": seed, "who": who,
-                       **cells, "CPU s": seconds, "failed": failed}  # fmt: skip
+    X, y = tables(data)[name]()
+    scores, start, failed = [], time.process_time(), ""
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
+        try:
+            with_limit(LIMIT)
+            p, rules, literals = several(LEARNERS[who], X.iloc[train], y[train], X.iloc[test])
+        except ImportError as error:
+            failed = f"{error.name} is not installed"
+        except Exception as error:  # whatever becomes of a peer, it has a row
+            failed = f"{type(error).__name__}: {str(error)[:60]}"
+        finally:
+            with_limit(0)
+        if failed:
+            break
+        scores.append([*measured(y[train], y[test], p),
+                       *(np.nan if v is None else v for v in (rules, literals))])  # fmt: skip
+    found = np.mean(scores, axis=0).tolist() if not failed else [np.nan] * 5
+    cells = {k: None if np.isnan(v) else round(v, 4) for k, v in zip(MEASURES, found, strict=True)}
+    return {"table": name, "rows": len(y), "classes": len(np.unique(y)), "seed": seed, "who": who,
+            **cells, "CPU s": round((time.process_time() - start) / 5, 2), "failed": failed}  # fmt: skip
+
+
+def with_limit(seconds: int) -> None:
+    """Raise TimeoutError after this many seconds; 0 for never."""
+
+    def late(number: int, frame: Any) -> None:
+        raise TimeoutError(f"longer than {LIMIT} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+
+
+def several(learner: Learner, X: Any, y: Any, test: Any) -> tuple[Any, int | None, int | None]:
+    """What a learner says of each class: itself, or each class against the rest. (n, classes)."""
+    k = int(y.max()) + 1
+    if k == 2:
+        p, rules, literals = learner(X, y, test)
+        return np.stack([1 - np.asarray(p, float), np.asarray(p, float)], axis=1), rules, literals
+    found = [learner(X, (y == c).astype(int), test) for c in range(k)]
+    p = np.clip(np.stack([np.asarray(one[0], float) for one in found], axis=1), 1e-6, 1)
+    counts = [None if found[0][i] is None else sum(one[i] or 0 for one in found) for i in (1, 2)]
+    return p / p.sum(1, keepdims=True), counts[0], counts[1]
+
+
+def measured(y: Any, true: Any, p: Any) -> tuple[float, float, float]:
+    """Balanced accuracy, AUC and log-loss; `y` has the classes of the training rows."""
+    from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
+
+    p = np.clip(p, 1e-6, 1 - 1e-6)
+    p = p / p.sum(1, keepdims=True)
+    decided = (p / np.bincount(y) * len(y)).argmax(1)
+    if p.shape[1] == 2:
+        area = roc_auc_score(true, p[:, 1])
+    else:
+        area = roc_auc_score(true, p, multi_class="ovr")
+    loss = log_loss(true, p, labels=range(p.shape[1]))
+    return float(balanced_accuracy_score(true, decided)), float(area), float(loss)
 
 
 def ours(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
@@ -161,8 +245,29 @@ def rulefit(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
         for rule, weight in zip(model.rules_without_feature_names_, model.coef, strict=False)
         if weight
     ]
-    literals = sum(rule.count(" and ") + 1 for rule in used)
-    return model.predict_proba(test.to_numpy())[:, 1], len(used), literals
+    return model.predict_proba(test.to_numpy())[:, 1], len(used), _literals(used)
+
+
+def _literals(rules: list[Any]) -> int:
+    return sum(str(rule).count(" and ") + 1 for rule in rules)
+
+
+def slipper(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
+    import imodels
+
+    X, test = _numbers(X, test)
+    model = imodels.SlipperClassifier(n_estimators=10).fit(X.to_numpy(), y)
+    rules = model.rules_
+    return model.predict_proba(test.to_numpy())[:, 1], len(rules), _literals(rules)
+
+
+def skope(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
+    import imodels
+
+    X, test = _numbers(X, test)
+    model = imodels.SkopeRulesClassifier(random_state=0).fit(X.to_numpy(), y)
+    rules = model.rules_
+    return model.predict_proba(test.to_numpy())[:, 1], len(rules), _literals(rules)
 
 
 def ripper(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
@@ -173,6 +278,35 @@ def ripper(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
     model.fit(X, y)
     bodies = [rule.conds for rule in model.ruleset_.rules]
     return model.predict_proba(test)[:, 1], len(bodies), sum(map(len, bodies))
+
+
+def corels(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
+    """A certifiably optimal list over quartiles, with the rate of each rule as its probability."""
+    from corels import CorelsClassifier
+
+    X, test = _numbers(X, test)
+    columns, others = [], []
+    for name in X:
+        for cut in np.unique(np.quantile(X[name], [0.25, 0.5, 0.75])):
+            if 0 < (X[name] > cut).mean() < 1:
+                columns.append((X[name] > cut).to_numpy())
+                others.append((test[name] > cut).to_numpy())
+    features, tested = (np.stack(one, axis=1).astype(np.uint8) for one in (columns, others))
+    model = CorelsClassifier(verbosity=[], n_iter=100_000, c=0.01, max_card=2)
+    model.fit(features, y)
+    antecedents = [rule["antecedents"] for rule in model.rl().rules]
+
+    def group(rows: Any) -> Any:
+        found = np.full(len(rows), len(antecedents) - 1)
+        for i in reversed(range(len(antecedents) - 1)):
+            holds = [rows[:, abs(j) - 1] == (j > 0) for j in antecedents[i]]
+            found[np.all(holds, axis=0)] = i
+        return found
+
+    mine, base = group(features), y.mean()
+    rates = [(y[mine == i].sum() + base) / ((mine == i).sum() + 1) for i in range(len(antecedents))]
+    literals = sum(map(len, antecedents[:-1]))
+    return np.array(rates)[group(tested)], len(antecedents) - 1, literals
 
 
 def ebm(X: Any, y: Any, test: Any) -> tuple[Any, None, None]:
@@ -192,79 +326,153 @@ LEARNERS: dict[str, Learner] = {
     "ten boosted rules": boosted,
     "FIGS": figs,
     "RuleFit": rulefit,
+    "SLIPPER": slipper,
+    "SkopeRules": skope,
     "RIPPER": ripper,
+    "corels": corels,
     "EBM": ebm,
 }
 
 
 # -------------------------------------------------------------------- planted rules
 
-
-def planted(seeds: int) -> Iterator[Row]:
-    """Three rules of two or three literals over columns that are true or false, or numbers."""
-    for numeric in (False, True):
-        for d, n, wrong, rate in GRID:
-            exact, same, columns_right, literals, start = 0, 0, 0, [], time.process_time()
-            for seed in range(1000, 1000 + seeds):
-                X, true, y, bodies = plant(seed, n, d, wrong, rate, numeric=numeric)
-                (found,) = (classifier := lg.RuleClassifier().fit(X, y)).class_rules_
-                literals.append(found.form.literals)
-                same += bool((classifier.predict(X) == true).mean() > 0.995)
-                columns = {frozenset(_column(literal) for literal in body) for body in found.bodies}
-                columns_right += columns == bodies
-                exact += columns == bodies and bool((classifier.predict(X) == true).all())
-            yield {"part": "planted", "columns": "numbers" if numeric else "true or false", "d": d,
-                   "n": n, "wrong labels": wrong, "positives": rate, "seeds": seeds, "columns right": columns_right, "exact": exact,
-                   "99.5% right": same, "literals": float(np.mean(literals)),
-                   "CPU s": round((time.process_time() - start) / seeds, 2)}  # fmt: skip
-
-
-#: Columns, rows, wrong labels, positives.
-GRID = [
-    (20, 1000, 0.0, 0.3), (20, 1000, 0.1, 0.3), (20, 5000, 0.2, 0.3), (50, 2000, 0.05, 0.3),
-    (100, 5000, 0.1, 0.3), (20, 5000, 0.02, 0.05), (20, 1000, 0.2, 0.5),
+#: Columns are numbers, columns, rows, literals of a rule, wrong labels, positives.
+CELLS = [
+    *((numbers, d, n, size, wrong, rate)
+      for numbers in (False, True)
+      for d, n, size, wrong, rate in (
+          (20, 500, 2, 0.0, 0.5), (20, 1000, 2, 0.1, 0.3), (50, 2000, 3, 0.05, 0.3),
+          (20, 5000, 3, 0.2, 0.3), (100, 5000, 4, 0.1, 0.3), (50, 5000, 5, 0.05, 0.3),
+          (100, 5000, 5, 0.0, 0.5), (20, 5000, 3, 0.02, 0.05), (20, 5000, 3, 0.0, 0.02),
+          (20, 5000, 4, 0.01, 0.02), (20, 500, 3, 0.2, 0.3), (50, 2000, 2, 0.2, 0.5),
+      )),
 ]  # fmt: skip
 
-
-def _column(literal: Any) -> str:
-    return literal.name if literal.condition is None else literal.condition.column
+#: A literal: its column, whether it is an upper bound, and the bound.
+Planted = list[list[tuple[int, bool, float]]]
 
 
 def plant(
-    seed: int, n: int, d: int, wrong: float, rate: float, *, numeric: bool
-) -> tuple[Any, Any, Any, set[frozenset[str]]]:
-    """Three disjoint sets of columns, each a rule; together they hold in about `rate` of the rows."""
+    numbers: bool, d: int, n: int, size: int, wrong: float, rate: float, seed: int
+) -> tuple[Any, Any, Any, Planted]:
+    """Three rules of `size` literals, each in as many rows; together in about `rate` of all.
+
+    Returns:
+        The table, what the rules say, the labels, and the rules.
+    """
     rng = np.random.default_rng(seed)
-    size = 2 if rate >= 0.2 else 3
-    chosen = rng.permutation(d)[: 3 * size].reshape(3, size)
     each = 1 - (1 - rate) ** (1 / 3)
-    share = each ** (1 / size)  # of the rows that one literal holds in
-    values = rng.random((n, d))
-    holds = values < share
-    true = np.any([holds[:, columns].all(1) for columns in chosen], axis=0)
-    y = true ^ (rng.random(n) < wrong)
-    X = np.round(1000 * values, 2) if numeric else holds
-    if numeric:
-        true = np.any([(X[:, c] < 1000 * share).all(1) for c in chosen], axis=0)
-        y = true ^ (rng.random(n) < wrong)
-    bodies = {frozenset(f"x{i}" for i in columns) for columns in chosen}
-    return X, true, y, bodies
+    X = np.round(1000 * rng.random((n, d)), 2)
+    if not numbers:  # every column is true in the share of rows that rules of this size need
+        X = (X < 1000 * each ** (1 / size)).astype(float)
+    rules: Planted = []
+    for _ in range(3):
+        chosen = rng.permutation(d)[:size].tolist()
+        shares = each ** rng.dirichlet(np.full(size, 4.0))
+        upper = rng.random(size) < 0.5
+        if numbers:
+            bounds = np.where(upper, shares, 1 - shares) * 1000
+        else:
+            upper, bounds = np.zeros(size, bool), np.full(size, 0.5)
+        bounds = np.round(bounds, 2)
+        rules.append(list(zip(chosen, upper.tolist(), bounds.tolist(), strict=True)))
+    true = np.any([_holds(X, body) for body in rules], axis=0)
+    return X, true, true ^ (rng.random(n) < wrong), rules
 
 
-def noise(seeds: int) -> Iterator[Row]:
-    for d, n, rate, numeric in (
-        (20, 500, 0.5, False),
-        (20, 500, 0.3, True),
-        (50, 1000, 0.05, True),
-    ):
-        empty = 0
-        for seed in range(2000, 2000 + seeds):
-            rng = np.random.default_rng(seed)
-            X = rng.normal(size=(n, d)) if numeric else rng.random((n, d)) < 0.5
-            found = lg.RuleClassifier().fit(X, rng.random(n) < rate).class_rules_
-            empty += not any(one.bodies for one in found)
-        yield {"part": "noise", "columns": "numbers" if numeric else "true or false", "d": d, "n": n,
-               "positives": rate, "seeds": seeds, "nothing found": empty}  # fmt: skip
+def _holds(X: Any, body: list[tuple[int, bool, float]]) -> Any:
+    return np.all([(X[:, c] < t) if low else (X[:, c] >= t) for c, low, t in body], axis=0)
+
+
+def planted(
+    numbers: bool, d: int, n: int, size: int, wrong: float, rate: float, seed: int
+) -> Row:
+    X, true, y, rules = plant(numbers, d, n, size, wrong, rate, seed)
+    start = time.process_time()
+    (found,) = (classifier := lg.RuleClassifier().fit(X, y)).class_rules_
+    seconds = time.process_time() - start
+    wanted = [{(f"x{c}", low): t for c, low, t in body} for body in rules]
+    same, inside = found.form.name == "rules" and len(found.bodies) == 3, True
+    for body, row in zip(found.bodies, found.statistics, strict=False):
+        mine = {_side(literal): literal for literal in body}
+        match = next((one for one in wanted if one.keys() == mine.keys()), None)
+        if match is None:
+            same = False
+            continue
+        wanted.remove(match)
+        for interval in row.thresholds:
+            bound = match[_side(next(x for x in body if str(x) == interval.condition))]
+            low, high = interval.low, interval.high
+            inside &= (low is None or low < bound) and (high is None or bound <= high)
+    return {
+        "columns": "numbers" if numbers else "true or false", "d": d, "n": n, "literals of a rule": size,
+        "wrong labels": wrong, "positives": rate, "seed": seed,
+        "bits to spare": round(spare(numbers, d, n, size, wrong, rate), 1),
+        "rules found": same, "with thresholds": bool(same and inside),
+        "every row": bool(same and (classifier.predict(X) == true).all()),
+        "every row, one threshold unknown": _oracle(X, y, rules, true) if numbers else None,
+        "rows decided otherwise": int((classifier.predict(X) != true).sum()),
+        "CPU s": round(seconds, 2),
+    }  # fmt: skip
+
+
+def _side(literal: Any) -> tuple[str, bool]:
+    if literal.condition is None:
+        return literal.name, literal.negated
+    return literal.condition.column, literal.condition.op == "<"
+
+
+def spare(numbers: bool, d: int, n: int, size: int, wrong: float, rate: float) -> float:
+    """The bits that the last of three such rules saves beyond its own, as expected.
+
+    The last rule is found among the rows that the others leave over. It takes the bits of `size`
+    thresholds of a column, of as many as there are different ones, and the data suffice if it
+    saves more.
+    """
+    each = 1 - (1 - rate) ** (1 / 3)
+    rows = n * (1 - each) ** 2
+    share = each
+
+    def entropy(p: float) -> float:
+        return 0.0 if p in (0, 1) else -p * math.log2(p) - (1 - p) * math.log2(1 - p)
+
+    before = entropy(share * (1 - wrong) + (1 - share) * wrong)
+    saved = rows * (before - entropy(wrong)) - 0.5 * math.log2(rows * share)
+    options = 2 * 63 if numbers else 2
+    takes = size * math.log2(d * options) - math.log2(math.factorial(size)) + math.log2(size + 1) + 2
+    return saved - takes
+
+
+def _oracle(X: Any, y: Any, rules: Planted, true: Any) -> bool:
+    """Whether the likeliest value of each threshold decides every row as planted.
+
+    All other thresholds, the columns and the rate of wrong labels are known, so nobody who has
+    to find them can do it more often.
+    """
+    right = np.where(y, 1, -1)
+    for i, body in enumerate(rules):
+        rest = [_holds(X, other) for j, other in enumerate(rules) if j != i]
+        alone = ~np.any(rest, axis=0)
+        for k, (c, low, bound) in enumerate(body):
+            rows = alone & _holds(X, [*body[:k], *body[k + 1 :]])
+            values, places = np.unique(X[rows, c], return_inverse=True)
+            below = np.concatenate([[0], np.cumsum(np.bincount(places, right[rows], len(values)))])
+            gain = below if low else below[-1] - below
+            if gain[np.searchsorted(values, bound)] < gain.max():
+                return False
+    return True
+
+
+#: Columns, rows, positives, and whether columns are numbers.
+NOISE = [(20, 500, 0.5, False), (20, 500, 0.3, True), (50, 1000, 0.05, True), (100, 5000, 0.3, True)]
+
+
+def noise(d: int, n: int, rate: float, numbers: bool, seed: int) -> Row:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) if numbers else rng.random((n, d)) < 0.5
+    found = lg.RuleClassifier().fit(X, rng.random(n) < rate).class_rules_
+    return {"columns": "numbers" if numbers else "true or false", "d": d, "n": n, "positives": rate,
+            "seed": seed, "nothing found": not any(one.bodies for one in found)}  # fmt: skip
 
 
 # -------------------------------------------------------------------- many rows

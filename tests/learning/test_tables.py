@@ -112,17 +112,59 @@ def test_logistic_regression_is_at_its_minimum():
 # ---- Planted rules, and noise
 
 
-def test_thresholds_are_found_in_the_gap_of_the_sample():
-    exact = 0
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(1500, 8))
-        true = (X[:, 2] >= 0.37) & (X[:, 5] < 0.21)
-        y = true ^ (rng.random(1500) < 0.02)
-        classifier = lg.RuleClassifier().fit(X, y)
-        exact += (classifier.predict(X) == true).mean() > 0.995
-        assert sum(one.form.literals for one in classifier.class_rules_) == 2
-    assert exact == 3
+def numeric_rules(seed, n=1500, wrong=0.05):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 8)).round(3)
+    true = (X[:, 2] >= 0.37) & (X[:, 5] < 0.21) | (X[:, 1] < -0.9)
+    return X, true, true ^ (rng.random(n) < wrong)
+
+
+def test_thresholds_without_wrong_labels_are_in_the_gap_of_the_sample():
+    for seed in range(2):
+        X, true, y = numeric_rules(seed, wrong=0.0)
+        assert (lg.RuleClassifier().fit(X, y).predict(X) == true).all()
+
+
+def test_each_threshold_is_where_the_labels_take_the_fewest_bits():
+    X, _, y = numeric_rules(0)
+    (found,) = lg.RuleClassifier(form="rules").fit(X, y).class_rules_
+    conditions = [[literal.condition for literal in body] for body in found.bodies]
+
+    def bits(bodies):
+        left, total = np.ones(len(y), bool), 0.0
+        for body in bodies:
+            mine = left & np.all([one.mask(X[:, int(one.column[1:])]) for one in body], axis=0)
+            total += literals.label_bits(y[mine].sum(), (~y[mine]).sum())
+            left &= ~mine
+        return total + literals.label_bits(y[left].sum(), (~y[left]).sum())
+
+    for i, body in enumerate(conditions):
+        for k, one in enumerate(body):
+            others = np.unique(X[:, int(one.column[1:])])[1::7]
+            changed = [
+                [*body[:k], lg.logic.Condition(one.column, one.op, float(cut)), *body[k + 1 :]]
+                for cut in others
+            ]
+            best = min(bits([*conditions[:i], new, *conditions[i + 1 :]]) for new in changed)
+            # One bit of each of three thresholds may be spent on being short.
+            assert bits(conditions) <= best + 3
+
+
+def test_intervals_of_thresholds_have_the_planted_ones():
+    wanted = {"x2 >=": 0.37, "x5 <": 0.21, "x1 <": -0.9}
+    for seed in range(4):
+        X, _, y = numeric_rules(seed)
+        classifier = lg.RuleClassifier(form="rules").fit(X, y)
+        found = {}
+        for row in classifier.rule_table():
+            for one in row.thresholds:
+                name, _, cut = one.condition.rpartition(" ")
+                assert one.low < float(cut) <= one.high
+                found[name] = one
+        assert found.keys() == wanted.keys()
+        assert all(found[name].low < cut <= found[name].high for name, cut in wanted.items())
+        # They say something: few rows are inside.
+        assert all(one.high - one.low < 0.4 for one in found.values())
 
 
 def test_a_rare_class_with_a_long_rule_is_found():

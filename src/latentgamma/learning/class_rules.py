@@ -21,6 +21,30 @@ from latentgamma.program.program import Rule
 _NINETY_FIVE = 1.959964
 
 
+#: What the interval of a threshold leaves out.
+_OUTSIDE = 0.05
+
+
+class Threshold(NamedTuple):
+    """Where a threshold can be: above `low`, and not above `high`.
+
+    With 95% confidence this holds for all thresholds of a class at once. It is where the labels are at
+    most log₂(2k / 0.05) bits less likely than at the best value, where k is the number of
+    thresholds and all else stays as it is. The likelihood ratio of any other threshold to the true one is a
+    martingale as rows are added, so it exceeds 2k / 0.05 with probability 0.05 / 2k at most on each
+    side (Ville 1939).
+
+    Attributes:
+        condition: the condition, as text.
+        low: the lower end; None if there is none.
+        high: the upper end; None if there is none.
+    """
+
+    condition: str
+    low: Any
+    high: Any
+
+
 class RuleStatistics(NamedTuple):
     """What the training rows say about one rule; a rule of a list counts the rows that reach it.
 
@@ -40,6 +64,7 @@ class RuleStatistics(NamedTuple):
         interval: from where to where the precision is with 95% confidence (Wilson).
         probability: what the rule predicts; for a term of a points score, None.
         points: the points of a term of a points score; None for a rule.
+        thresholds: where the thresholds of its conditions can be.
     """
 
     rule: int
@@ -51,6 +76,7 @@ class RuleStatistics(NamedTuple):
     interval: tuple[float, float]
     probability: float | None
     points: int | None
+    thresholds: tuple[Threshold, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -288,6 +314,54 @@ def statistics(
         rest = weights[open_rows].sum(0)
         found.append(_statistics(0, "otherwise", rest, total, form.rates[-1], None))
     return tuple(found)
+
+
+def with_thresholds(
+    found: Sequence[RuleStatistics], form: Form, bodies: Sequence[Sequence[Literal]],
+    columns: Mapping[str, Column], weights: Floats,
+) -> tuple[RuleStatistics, ...]:  # fmt: skip
+    """Return statistics with the intervals of the thresholds; `weights` is as in `statistics`."""
+    n = len(weights)
+    covers = [covered(body, columns, n) for body in bodies]
+    ordered = [[one.condition is not None and one.condition.op in ("<", ">=") for one in body]
+               for body in bodies]  # fmt: skip
+    count = sum(map(sum, ordered))
+    if not count:
+        return tuple(found)
+    bits = math.log2(2 * count / _OUTSIDE)
+    new = list(found)
+    for i, body in enumerate(bodies):
+        inside, outside, open_rows = form.with_and_without(i, covers, n)
+        gains = weights[:, 0] * np.log2(inside / outside)
+        gains += weights[:, 1] * np.log2((1 - inside) / (1 - outside))
+        intervals = []
+        for k, literal in enumerate(body):
+            if ordered[i][k]:
+                rows = open_rows & covered([*body[:k], *body[k + 1 :]], columns, n)
+                intervals.append(_interval(literal, columns, rows, gains, bits))
+        new[i] = new[i]._replace(thresholds=tuple(intervals))
+    return tuple(new)
+
+
+def _interval(
+    literal: Literal, columns: Mapping[str, Column], rows: Any, gains: Floats, bits: float
+) -> Threshold:
+    """Return where a threshold can be, given what each row gains by being inside the rule."""
+    condition, column = literal.condition, columns[_column_of(literal)]
+    assert condition is not None
+    rows = np.flatnonzero(rows & ~column.missing)
+    given = column.values[rows]
+    values, places = np.unique(
+        given if column.kind == "number" else given.astype("U"), return_inverse=True
+    )
+    below = np.concatenate([[0.0], np.cumsum(np.bincount(places, gains[rows], len(values)))])
+    inside = below if condition.op == "<" else below[-1] - below
+    usable = np.flatnonzero(inside >= inside.max() - bits)
+    # The value that is used was chosen with the others, and its numbers estimated with it.
+    used = int(np.searchsorted(values, condition.value, side="left"))  # type: ignore[call-overload]
+    first, last = min(int(usable[0]), used), max(int(usable[-1]), used)
+    ends = [None, *values.tolist(), None]
+    return Threshold(str(literal), ends[first], ends[last + 1])
 
 
 def _statistics(

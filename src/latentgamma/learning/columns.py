@@ -576,6 +576,10 @@ class _Refiner:
     def __init__(self, literals: Literals, columns: Sequence[Column], weights: Floats) -> None:
         self.literals, self.columns, self.weights = literals, columns, weights
         self.column_bits = math.log2(max(1, len(set(literals.column.tolist()))))
+        self._texts: dict[str, npt.NDArray[Any]] = {}
+
+    def _column(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
 
     def __call__(
         self, number: int, rest: Mask, weights: Floats
@@ -583,12 +587,36 @@ class _Refiner:
         literal = self.literals.names[number]
         if literal.condition is None or literal.condition.op == "is missing":
             return
-        name = literal.condition.column
-        column = next(column for column in self.columns if column.name == name)
+        column = self._column(literal.condition.column)
         if column.kind == "category":
             yield from self._sets(column, rest, weights)
         else:
             yield from self._thresholds(column, literal.condition, rest, weights)
+
+    def order(self, number: int) -> tuple[npt.NDArray[Any], bool] | None:
+        """Return the values that a threshold is compared with, and whether it is an upper one."""
+        condition = self.literals.names[number].condition
+        if condition is None or condition.op not in ("<", ">="):
+            return None
+        return self._values(condition.column), condition.op == "<"
+
+    def _values(self, name: str) -> npt.NDArray[Any]:
+        column = self._column(name)
+        if column.kind == "number":
+            return column.values
+        if name not in self._texts:
+            texts = column.values.copy()
+            texts[column.missing] = ""
+            self._texts[name] = texts.astype("U")
+        return self._texts[name]
+
+    def move(self, number: int, low: Any, high: Any) -> tuple[Literal, Mask]:
+        """Return a literal with the shortest threshold above `low` and up to `high`, and its rows."""
+        condition = self.literals.names[number].condition
+        assert condition is not None
+        column = self._column(condition.column)
+        literal = _sides(column, _between(low, high))[0 if condition.op == "<" else 1]
+        return literal, holds(literal, column)
 
     def _thresholds(
         self, column: Column, condition: Condition, rest: Mask, weights: Floats

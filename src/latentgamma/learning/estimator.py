@@ -18,7 +18,13 @@ from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Display, Displayed
 from latentgamma._text import listing, quantity
 from latentgamma.errors import ArgumentError, DataError, unknown_atoms
-from latentgamma.learning.class_rules import PYTHON_HEADER, ClassRules, RuleStatistics, statistics
+from latentgamma.learning.class_rules import (
+    PYTHON_HEADER,
+    ClassRules,
+    RuleStatistics,
+    statistics,
+    with_thresholds,
+)
 from latentgamma.learning.columns import (
     Column,
     TableLiterals,
@@ -573,6 +579,13 @@ class RuleClassifier(Displayed):
             if one.validated:
                 losses = ", ".join(f"{v.name} {v.loss:.3f}" for v in one.validated)
                 remarks.append(f"{quote(one.head)}: log-loss in cross-validation: {losses}")
+            intervals = [f"{t.condition} ({_end(t.low)} to {_end(t.high)})"
+                         for row in one.statistics for t in row.thresholds]  # fmt: skip
+            if intervals:
+                remarks.append(
+                    f"{quote(one.head)}: thresholds, each with the values that all of them have "
+                    f"with 95% confidence: {', '.join(intervals)}"
+                )
             for literal, others in one.alternatives:
                 remarks.append(f"{literal} holds in the same rows as {listing(list(others))}")
         return [*remarks, *self.notes_]
@@ -858,6 +871,11 @@ def fit_table(
     return classifier._fit(features, y, label, None, progress)
 
 
+def _end(value: Any) -> str:
+    """Return one end of the interval of a threshold as text."""
+    return "…" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
 def _no_progress(stage: str, done: int, total: int) -> None:
     pass
 
@@ -1007,13 +1025,15 @@ def _class_rules(
                 nearest = (
                     f"{nearest.rpartition(':')[0]}; it does not predict better on held-out rows"
                 )
+    named = {column.name: column for column in table.columns}
+    counted = statistics(form, bodies, covers, weights)
     used = {j for body in form.bodies for j in body}
     alternatives = tuple(
         (str(literals.names[j]), tuple(map(str, table.same[j])))
         for j in sorted(used & set(table.same))
     )
     return ClassRules(
-        head, form, bodies, threshold, statistics(form, bodies, covers, weights),
+        head, form, bodies, threshold, with_thresholds(counted, form, bodies, named, weights),
         float(weights.sum()), learned.validated, nearest, alternatives,
     )  # fmt: skip
 

@@ -20,9 +20,11 @@ from latentgamma.learning.literals import (
     Literals,
     Rows,
     body_bits,
+    grouped,
     integer_bits,
     label_bits,
     split_gains,
+    total_label_bits,
 )
 from latentgamma.program.facts import Mask
 
@@ -35,6 +37,12 @@ LEAST_COVER = 5.0
 #: Rounds in which every rule is reconsidered.
 _ROUNDS = 3
 _MOST_RULES = 64
+#: Literals that are tried in a rule whose rows are of two kinds.
+_LONGER = 2
+#: Bits of the labels that a threshold may cost by being short to write.
+_READABLE = 1.0
+#: Rounds in which every threshold is moved.
+_MOVES = 12
 #: Rows on which pairs of literals are screened at least.
 _FEWEST_SAMPLED = 2_000
 #: Bits that say whether a rule raises the rate of positives over that of all rows, or lowers it.
@@ -153,7 +161,7 @@ class ListSearch:
             others = self._learn()
             self.only_raise = False
             rules = min(rules, others, key=self.total)
-        return rules
+        return self._polished(rules)
 
     def _learn(self) -> list[Body]:
         rules: list[Body] = []
@@ -213,9 +221,36 @@ class ListSearch:
         for i in range(len(rules) - 1):
             yield [*rules[:i], rules[i + 1], rules[i], *rules[i + 2 :]]
         for i in range(len(rules)):
+            for longer in self._longer(rules, i) if i < len(rules) else ():
+                changed = [*rules[:i], longer, *rules[i + 1 :]]
+                self._append(changed)
+                yield changed
+        for i in range(len(rules)):
             for literal in rules[i]:
                 for changed in self._finer(rules, i, literal):
                     yield [*rules[:i], changed, *rules[i + 1 :]]
+
+    def _longer(self, rules: Sequence[Body], i: int) -> Iterator[Body]:
+        """Yield a rule with one more literal, where its rows are of two kinds.
+
+        One rule can stand for several that share a literal. No single literal that is added makes
+        the list shorter then, but it does with the rules that are appended after it.
+        """
+        lits = self.literals
+        if len(rules[i]) >= self.max_body:
+            return
+        rows = np.flatnonzero(self._open(rules[:i]) & self.covered(rules[i]))
+        a, b = self.weights[rows].sum(0).tolist()
+        counts = lits.sums([rows], self.weights)[0]
+        cover = counts.sum(1)
+        gains = split_gains(counts, (a, b)) - lits.bits
+        gains[(cover < LEAST_COVER) | (cover > a + b - LEAST_COVER)] = -np.inf
+        raises = a >= self.base * (a + b)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains[(counts[:, 0] / cover > a / max(a + b, 1e-300)) != raises] = -np.inf
+        for j in _best_first(gains, _LONGER)[:_LONGER].tolist():
+            if gains[j] > 0:
+                yield tuple(sorted({*rules[i], j}))
 
     def _finer(self, rules: Sequence[Body], i: int, literal: int) -> Iterator[Body]:
         """Yield a rule with another threshold or set of categories in place of a literal."""
@@ -229,6 +264,78 @@ class ListSearch:
             number = lits.add(new, rows, bits)
             if number not in others:
                 yield tuple(sorted((*others, number)))
+
+
+    # ---- Thresholds
+
+    def _polished(self, rules: list[Body]) -> list[Body]:
+        """Return the rules with each threshold at its best value, given all others.
+
+        The bits of the labels are compared at every value of the column. Then each threshold is
+        written as short as one bit of the labels allows.
+        """
+        if self.literals.finer is None:
+            return rules
+        for _ in range(_MOVES):
+            places = [(i, k) for i in range(len(rules)) for k in range(len(rules[i]))]
+            # Not a generator: every threshold is to be moved.
+            if not any([self._move(rules, i, k, 0.0) for i, k in places]):
+                break
+        for i in range(len(rules)):
+            for k in range(len(rules[i])):
+                self._move(rules, i, k, _READABLE)
+        return [tuple(sorted(body)) for body in rules]
+
+    def _move(self, rules: list[Body], i: int, k: int, tolerance: float) -> bool:
+        """Move threshold k of rule i to where the labels take the fewest bits, if there is one.
+
+        Args:
+            rules: the rules, changed in place.
+            i: the rule.
+            k: the place of the literal in its body.
+            tolerance: the bits that it may cost to be short; 0 to look for the best only.
+
+        Returns:
+            Whether the bits of the labels have fallen.
+        """
+        lits, literal = self.literals, rules[i][k]
+        if lits.finer is None or (ordered := lits.finer.order(literal)) is None:
+            return False
+        values, upper = ordered
+        known = values == values if values.dtype.kind == "f" else values != ""
+        others = (*rules[i][:k], *rules[i][k + 1 :])
+        rows = np.flatnonzero(self._open(rules[:i]) & self.covered(others) & known)
+        group = np.full(lits.n, len(rules), np.int64)  # of each row, if this rule leaves it out
+        for j in reversed([*range(i), *range(i + 1, len(rules))]):
+            group[self.covered(rules[j])] = j
+        different, places = np.unique(values[rows], return_inverse=True)
+        if len(different) < 2:
+            return False
+        count = len(rules) + 1
+        cells = grouped(places * count + group[rows], self.weights[rows], len(different) * count)
+        below = np.cumsum(cells.reshape(-1, count, 2), axis=0)
+        inside = below[:-1] if upper else below[-1] - below[:-1]  # (thresholds, groups, 2)
+        counts = grouped(group, self.weights, count) - inside
+        counts[:, i] = inside.sum(1)
+        bits = total_label_bits(counts)
+        bits[counts[:, i].sum(1) < LEAST_COVER - 1e-9] = np.inf
+        best = int(bits.argmin())
+        held = lits.holds(literal)[rows]
+        now = int(places[held == upper].max(initial=-1)) if held.any() else -1
+        gained = not 0 <= now < len(bits) or bits[best] < bits[now] - 1e-9
+        if not gained and not tolerance:
+            return False
+        first = last = best
+        while first > 0 and bits[first - 1] <= bits[best] + tolerance:
+            first -= 1
+        while last + 1 < len(bits) and bits[last + 1] <= bits[best] + tolerance:
+            last += 1
+        new, held = lits.finer.move(literal, different[first], different[last + 1])
+        number = lits.add(new, held, lits.cost(literal))
+        if number in others:
+            return False
+        rules[i] = (*rules[i][:k], number, *rules[i][k + 1 :])
+        return gained
 
 
 class _Candidates:

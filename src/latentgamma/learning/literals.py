@@ -8,10 +8,10 @@ That takes one byte a cell, and weights cost nothing more than counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,9 +51,28 @@ class Literal(NamedTuple):
         return f"not {quote(self.name)}" if self.negated else quote(self.name)
 
 
-#: Proposes literals, each with its rows and bits, instead of one: given that, the rows in which the
-#: rest of its body holds, and the weights of all rows.
-Refinement: TypeAlias = Callable[[int, Mask, Floats], Iterable[tuple[Literal, Mask, float]]]
+class Refinement(Protocol):
+    """Literals that the bins of a table cannot tell apart."""
+
+    def __call__(
+        self, number: int, rest: Mask, weights: Floats
+    ) -> Iterable[tuple[Literal, Mask, float]]:
+        """Propose literals, each with its rows and bits, in place of one.
+
+        Args:
+            number: the literal.
+            rest: the rows in which the rest of its body holds. (n,)
+            weights: the weight of each row as a positive and as a negative. (n, 2)
+        """
+
+    def order(self, number: int) -> tuple[npt.NDArray[Any], bool] | None:
+        """Return the values that a threshold is compared with, and whether it is an upper one.
+
+        Missing values are NaN or empty texts. None if the literal has no threshold. (n,)
+        """
+
+    def move(self, number: int, low: Any, high: Any) -> tuple[Literal, Mask]:
+        """Return a literal with the shortest threshold above `low` and up to `high`, and its rows."""
 
 
 @dataclass
@@ -283,6 +302,28 @@ def label_bits(a: float, b: float) -> float:
     """
     nats = math.lgamma(a + b + 1) - math.lgamma(a + 0.5) - math.lgamma(b + 0.5)
     return (nats + math.log(math.pi)) / _LOG_2
+
+
+def total_label_bits(groups: Floats) -> Floats:
+    """Return the bits for the labels of several groups together.
+
+    Args:
+        groups: positives and negatives of each group. (…, groups, 2)
+    """
+    flat = np.ascontiguousarray(groups.reshape(-1, *groups.shape[-2:]))
+    bits = np.empty(len(flat))
+    compile_loop(_total_label_bits)(flat, bits)
+    return bits.reshape(groups.shape[:-2])
+
+
+def _total_label_bits(groups: Cells, bits: Cells) -> None:
+    for i in range(len(groups)):
+        nats = 0.0
+        for g in range(groups.shape[1]):
+            a, b = max(groups[i, g, 0], 0.0), max(groups[i, g, 1], 0.0)
+            nats += math.lgamma(a + b + 1) - math.lgamma(a + 0.5) - math.lgamma(b + 0.5)
+            nats += math.log(math.pi)
+        bits[i] = nats / math.log(2.0)
 
 
 def split_gains(inside: Floats, total: tuple[float, float]) -> Floats:
