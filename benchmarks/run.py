@@ -62,9 +62,12 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
     parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
     parser.add_argument("--seeds", type=int, help="the number of seeds, for joint and tables")
+    parser.add_argument("--processes", type=int, help="processes at a time, for tables")
     parser.add_argument("--sets", help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies")
     given = parser.parse_args()
-    for option, names in (("seeds", ["joint", "tables"]), ("sets", ["hierarchies"])):
+    for option, names in (
+        ("seeds", ["joint", "tables"]), ("sets", ["hierarchies"]), ("processes", ["tables"]),
+    ):  # fmt: skip
         if getattr(given, option) is not None and given.name not in names:
             parser.error(f"--{option} is only for {' and '.join(names)}")
     # Before numpy, numba and torch look at them.
@@ -76,7 +79,7 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "latentgamma", "compile"], check=True)
     module, function, _ = BENCHMARKS[given.name]
     folder = [] if given.data is None else [given.data]
-    options = {"seeds": given.seeds, "sets": given.sets}
+    options = {"seeds": given.seeds, "sets": given.sets, "processes": given.processes}
     chosen = {name: value for name, value in options.items() if value is not None}
     rows = getattr(importlib.import_module(module), function)(*folder, **chosen)
     print(table(rows))

@@ -257,8 +257,8 @@ def slipper(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
 
     X, test = _numbers(X, test)
     model = imodels.SlipperClassifier(n_estimators=10).fit(X.to_numpy(), y)
-    rules = model.rules_
-    return model.predict_proba(test.to_numpy())[:, 1], len(rules), _literals(rules)
+    rules = [one.rule for one in model.estimators_]
+    return model.predict_proba(test.to_numpy())[:, 1], len(rules), sum(map(len, rules))
 
 
 def skope(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
@@ -364,7 +364,8 @@ def plant(
     each = 1 - (1 - rate) ** (1 / 3)
     X = np.round(1000 * rng.random((n, d)), 2)
     if not numbers:  # every column is true in the share of rows that rules of this size need
-        X = (X < 1000 * each ** (1 / size)).astype(float)
+        share = each ** (1 / size)
+        X = (1000 * share > X).astype(float)
     rules: Planted = []
     for _ in range(3):
         chosen = rng.permutation(d)[:size].tolist()
@@ -384,9 +385,7 @@ def _holds(X: Any, body: list[tuple[int, bool, float]]) -> Any:
     return np.all([(X[:, c] < t) if low else (X[:, c] >= t) for c, low, t in body], axis=0)
 
 
-def planted(
-    numbers: bool, d: int, n: int, size: int, wrong: float, rate: float, seed: int
-) -> Row:
+def planted(numbers: bool, d: int, n: int, size: int, wrong: float, rate: float, seed: int) -> Row:
     X, true, y, rules = plant(numbers, d, n, size, wrong, rate, seed)
     start = time.process_time()
     (found,) = (classifier := lg.RuleClassifier().fit(X, y)).class_rules_
@@ -439,7 +438,9 @@ def spare(numbers: bool, d: int, n: int, size: int, wrong: float, rate: float) -
     before = entropy(share * (1 - wrong) + (1 - share) * wrong)
     saved = rows * (before - entropy(wrong)) - 0.5 * math.log2(rows * share)
     options = 2 * 63 if numbers else 2
-    takes = size * math.log2(d * options) - math.log2(math.factorial(size)) + math.log2(size + 1) + 2
+    takes = (
+        size * math.log2(d * options) - math.log2(math.factorial(size)) + math.log2(size + 1) + 2
+    )
     return saved - takes
 
 
@@ -464,7 +465,12 @@ def _oracle(X: Any, y: Any, rules: Planted, true: Any) -> bool:
 
 
 #: Columns, rows, positives, and whether columns are numbers.
-NOISE = [(20, 500, 0.5, False), (20, 500, 0.3, True), (50, 1000, 0.05, True), (100, 5000, 0.3, True)]
+NOISE = [
+    (20, 500, 0.5, False),
+    (20, 500, 0.3, True),
+    (50, 1000, 0.05, True),
+    (100, 5000, 0.3, True),
+]
 
 
 def noise(d: int, n: int, rate: float, numbers: bool, seed: int) -> Row:
@@ -473,6 +479,32 @@ def noise(d: int, n: int, rate: float, numbers: bool, seed: int) -> Row:
     found = lg.RuleClassifier().fit(X, rng.random(n) < rate).class_rules_
     return {"columns": "numbers" if numbers else "true or false", "d": d, "n": n, "positives": rate,
             "seed": seed, "nothing found": not any(one.bodies for one in found)}  # fmt: skip
+
+
+# -------------------------------------------------------------------- rules as a network
+
+
+def network(data: Path | None, name: str, seed: int) -> Row:
+    """The held-out log-loss of the rules, of the trained network, and of the rules read back."""
+    from sklearn.model_selection import StratifiedKFold
+
+    X, y = tables(data)[name]()
+    losses, same, certified = [], True, True
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
+        inner, held = X.iloc[train], X.iloc[test]
+        rules = lg.RuleClassifier().fit(inner, y[train])
+        found = [rules.predict_proba(held)] * 3
+        if any(one.bodies for one in rules.class_rules_):
+            trained = rules.network(inner).fit(inner, y[train])
+            back = trained.extract(inner, y[train])
+            again = back.network(inner).eval()
+            same &= bool(np.allclose(again.predict_proba(held), back.predict_proba(held)))
+            certified &= bool(trained.certified().certificate.holds)
+            found = [found[0], trained.train().predict_proba(held), back.predict_proba(held)]
+        losses.append([measured(y[train], y[test], p)[2] for p in found])
+    before, soft, after = np.round(np.mean(losses, axis=0), 4).tolist()
+    return {"table": name, "seed": seed, "rules": before, "network": soft, "rules read back": after,
+            "the network is its rules": same, "certified": certified}  # fmt: skip
 
 
 # -------------------------------------------------------------------- many rows

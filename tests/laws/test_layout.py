@@ -142,7 +142,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
             RequirementsPlan Change Changes
         """,
         lg.learning: """
-            ClassRules RuleStatistics FitResult Evidence HistoryEntry Alignment alignment ProgressBar
+            ClassRules RuleStatistics Threshold RuleNetwork FitResult Evidence HistoryEntry Alignment alignment ProgressBar
             CandidateRules ConceptAccuracy ConceptFit fit_concepts
         """,
         lg.paper: """

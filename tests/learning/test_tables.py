@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import re
 import sqlite3
 from fractions import Fraction
 
@@ -241,7 +242,7 @@ def test_thresholds_are_short_and_split_the_sample():
     rng = np.random.default_rng(0)
     for _ in range(200):
         low, high = np.sort(rng.normal(size=2) * 10.0 ** rng.integers(-6, 9))
-        cut = columns._between(low, high)
+        cut = columns.between(low, high)
         assert low < cut <= high
         # No multiple of a larger power of ten is inside.
         digits = len(repr(cut).replace(".", "").replace("-", "").strip("0").partition("e")[0])
@@ -397,6 +398,64 @@ def test_a_rule_can_be_dropped_and_the_cost_is_told(form):
     assert np.allclose(same.predict_proba(X), classifier.predict_proba(X))
     with pytest.raises(lg.errors.ArgumentError, match="there is no rule 99"):
         classifier.refit(X, y, drop=[99])
+
+
+def test_a_rule_can_be_edited_and_the_cost_is_told():
+    X, y = mixed()
+    classifier = lg.RuleClassifier(form="rules").fit(X, y)
+    edited = classifier.refit(X, y, edit={1: "age < 45, not late"})
+    rows = (X["age"] < 45) & ~X["late"]
+    first = edited.rule_table()[0]
+    assert (first.body, first.support) == ("age < 45, not late", rows.sum())
+    assert first.precision == pytest.approx(y[rows].mean())
+    assert edited.log_loss(X, y) == pytest.approx(float(edited.notes_[0].split()[1]), abs=1e-4)
+    same = classifier.refit(X, y, edit={1: f"y :- {classifier.rule_table()[0].body}."})
+    assert np.allclose(same.predict_proba(X), classifier.predict_proba(X))
+    for text, message in (
+        ("aeg < 45", "edit: fit saw no column 'aeg'; it saw 'age', 'home', 'late'"),
+        ("age", "'age' is a number; write what it is compared with"),
+        ("age <", "a column is compared with a number"),
+    ):
+        with pytest.raises(lg.LatentGammaError, match=message):
+            classifier.refit(X, y, edit={1: text})
+    with pytest.raises(lg.errors.ArgumentError, match="there is no rule 9 for 'y' to edit"):
+        classifier.refit(X, y, edit={9: "late"})
+
+
+@pytest.mark.parametrize("form", ["rules", "points"])
+def test_rules_become_a_network_and_come_back(form):
+    X, y = mixed()
+    X["day"] = np.datetime64("2024-01-01") + np.arange(len(y)) % 700
+    y = y | ((X["day"] >= np.datetime64("2025-06-01")) & X["late"])
+    classifier = lg.RuleClassifier(form=form).fit(X, y)
+    network = classifier.network(X).eval()
+    # In eval it is the rules, also where values are missing and at the thresholds.
+    assert np.allclose(network.predict_proba(X), classifier.predict_proba(X))
+    certificate = network.certified().certificate
+    assert certificate.holds
+    by_age = next(row for row in classifier.rule_table() if row.body.startswith("age"))
+    edit = re.sub(r"(age \S+) \d+", r"\1 50", by_age.body)
+    worse = classifier.refit(X, y, edit={by_age.rule: edit})
+    trained = worse.network(X).fit(X, y, steps=200)
+    back = trained.extract(X, y)
+    assert back.log_loss(X, y) < worse.log_loss(X, y) - 0.002
+    # What is read back is what the network computes: only the numbers are estimated anew.
+    if form == "rules":
+        groups = {tuple(pair) for pair in np.round(
+            [trained.predict_proba(X)[:, 1], back.predict_proba(X)[:, 1]], 9).T.tolist()}  # fmt: skip
+        assert len(groups) == len({p for p, _ in groups}) == len(back.rule_table())
+    with pytest.raises(lg.errors.ArgumentError, match="no rules to make a network of"):
+        lg.RuleClassifier().fit(X, np.arange(len(y)) % 2).network(X)
+
+
+def test_a_network_of_several_classes_is_the_classifier():
+    X, _ = mixed(600)
+    y = np.where(X["late"], "a", np.where(X["age"] < 40, "b", "c"))
+    classifier = lg.RuleClassifier(form="rules").fit(X, y)
+    network = classifier.network(X).eval()
+    assert np.allclose(network.predict_proba(X), classifier.predict_proba(X))
+    back = network.fit(X, y, steps=5).extract(X, y)
+    assert (back.predict(X) == classifier.predict(X)).all()
 
 
 def test_what_stands_for_the_label_or_for_another_column_is_said():

@@ -1,12 +1,14 @@
 from latentgamma._progress import ProgressBar as ProgressBar
 from latentgamma.learning.class_rules import ClassRules as ClassRules
 from latentgamma.learning.class_rules import RuleStatistics as RuleStatistics
+from latentgamma.learning.class_rules import Threshold as Threshold
 from latentgamma.learning.concepts import CandidateRules as CandidateRules
 from latentgamma.learning.concepts import ConceptAccuracy as ConceptAccuracy
 from latentgamma.learning.concepts import ConceptFit as ConceptFit
 from latentgamma.learning.concepts import fit_concepts as fit_concepts
 from latentgamma.learning.extract import Alignment as Alignment
 from latentgamma.learning.extract import alignment as alignment
+from latentgamma.learning.network import RuleNetwork as RuleNetwork
 from latentgamma.learning.options import HistoryEntry as HistoryEntry
 from latentgamma.learning.result import Evidence as Evidence
 from latentgamma.learning.result import FitResult as FitResult

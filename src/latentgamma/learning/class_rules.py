@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentgamma._text import quantity
-from latentgamma.learning.columns import Column, covered, holds
+from latentgamma.learning.columns import Column, covered, holds, ordered_values
 from latentgamma.learning.forms import Form, Validated
-from latentgamma.learning.literals import Floats, Literal
+from latentgamma.learning.literals import Floats, Literal, threshold_gains
 from latentgamma.program.names import quote, quote_argument
 from latentgamma.program.program import Rule
 
@@ -350,12 +350,7 @@ def _interval(
     condition, column = literal.condition, columns[_column_of(literal)]
     assert condition is not None
     rows = np.flatnonzero(rows & ~column.missing)
-    given = column.values[rows]
-    values, places = np.unique(
-        given if column.kind == "number" else given.astype("U"), return_inverse=True
-    )
-    below = np.concatenate([[0.0], np.cumsum(np.bincount(places, gains[rows], len(values)))])
-    inside = below if condition.op == "<" else below[-1] - below
+    values, inside = threshold_gains(ordered_values(column)[rows], gains[rows], condition.op == "<")
     usable = np.flatnonzero(inside >= inside.max() - bits)
     # The value that is used was chosen with the others, and its numbers estimated with it.
     used = int(np.searchsorted(values, condition.value, side="left"))  # type: ignore[call-overload]

@@ -533,13 +533,13 @@ def _cuts(column: Column, weights: Floats, most: int) -> list[Any]:
     share = np.cumsum(np.bincount(places, weights[known]))
     share = share / share[-1]
     if len(values) <= most + 1:
-        return [_between(values[i], values[i + 1]) for i in range(len(values) - 1)]
+        return [between(values[i], values[i + 1]) for i in range(len(values) - 1)]
     cuts = []
     for k in range(1, most + 1):
         low, high = ((k + sign * _LEEWAY) / (most + 1) for sign in (-1, 1))
         first = min(int(np.searchsorted(share, low - 1e-12)), len(values) - 2)
         last = max(min(int(np.searchsorted(share, high - 1e-12)), len(values) - 1), first + 1)
-        cut = _between(values[first], values[last])
+        cut = between(values[first], values[last])
         cuts.append(cut)
     bins = _below(values if column.kind == "number" else values.astype(object), sorted(set(cuts)))
     kept = sorted(set(cuts))
@@ -547,12 +547,12 @@ def _cuts(column: Column, weights: Floats, most: int) -> list[Any]:
     return [cut for i, cut in enumerate(kept) if ((bins == i).any() and (bins > i).any())]
 
 
-def _between(low: Any, high: Any) -> Any:
+def between(low: Any, high: Any) -> Any:
     """Return the shortest threshold above `low` and not above `high`.
 
-    >>> _between(29_812.0, 31_240.0), _between(2.0, 3.0), _between(0.1234, 0.1321)
+    >>> between(29_812.0, 31_240.0), between(2.0, 3.0), between(0.1234, 0.1321)
     (30000.0, 3.0, 0.13)
-    >>> _between("2025-11-03", "2026-02-17")
+    >>> between("2025-11-03", "2026-02-17")
     '2026'
     """
     if isinstance(low, str):  # a date is after what it begins with
@@ -576,7 +576,7 @@ class _Refiner:
     def __init__(self, literals: Literals, columns: Sequence[Column], weights: Floats) -> None:
         self.literals, self.columns, self.weights = literals, columns, weights
         self.column_bits = math.log2(max(1, len(set(literals.column.tolist()))))
-        self._texts: dict[str, npt.NDArray[Any]] = {}
+        self._ordered: dict[str, tuple[npt.NDArray[Any], Mask]] = {}
 
     def _column(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)
@@ -593,29 +593,22 @@ class _Refiner:
         else:
             yield from self._thresholds(column, literal.condition, rest, weights)
 
-    def order(self, number: int) -> tuple[npt.NDArray[Any], bool] | None:
+    def order(self, number: int) -> tuple[npt.NDArray[Any], Mask, bool] | None:
         """Return the values that a threshold is compared with, and whether it is an upper one."""
         condition = self.literals.names[number].condition
         if condition is None or condition.op not in ("<", ">="):
             return None
-        return self._values(condition.column), condition.op == "<"
-
-    def _values(self, name: str) -> npt.NDArray[Any]:
-        column = self._column(name)
-        if column.kind == "number":
-            return column.values
-        if name not in self._texts:
-            texts = column.values.copy()
-            texts[column.missing] = ""
-            self._texts[name] = texts.astype("U")
-        return self._texts[name]
+        column = self._column(condition.column)
+        if column.name not in self._ordered:
+            self._ordered[column.name] = ordered_values(column), ~column.missing
+        return *self._ordered[column.name], condition.op == "<"
 
     def move(self, number: int, low: Any, high: Any) -> tuple[Literal, Mask]:
         """Return a literal with the shortest threshold above `low` and up to `high`, and its rows."""
         condition = self.literals.names[number].condition
         assert condition is not None
         column = self._column(condition.column)
-        literal = _sides(column, _between(low, high))[0 if condition.op == "<" else 1]
+        literal = _sides(column, between(low, high))[0 if condition.op == "<" else 1]
         return literal, holds(literal, column)
 
     def _thresholds(
@@ -644,7 +637,7 @@ class _Refiner:
                 cut = max(usable, key=lambda one: one[0])[1]
                 yield self._side(column, cut, low, math.log2(2 * _FINE_CUTS))
         for place, bits in options:
-            yield self._side(column, _between(values[place], values[place + 1]), low, bits)
+            yield self._side(column, between(values[place], values[place + 1]), low, bits)
 
     def _side(
         self, column: Column, cut: Any, low: bool, bits: float
@@ -679,6 +672,15 @@ def holds(literal: Literal, column: Column) -> Mask:
     """Return the rows in which a literal about this column holds. (n,)."""
     true = column.values if literal.condition is None else literal.condition.mask(column.values)
     return ~true if literal.negated else np.asarray(true, np.bool_)
+
+
+def ordered_values(column: Column) -> npt.NDArray[Any]:
+    """Return the numbers or dates of a column in a form that can be sorted. (n,)."""
+    if column.kind == "number":
+        return column.values
+    texts = column.values.copy()
+    texts[column.missing] = ""
+    return texts.astype("U")
 
 
 def covered(body: Sequence[Literal], columns: Mapping[str, Column], n: int) -> Mask:

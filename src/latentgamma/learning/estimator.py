@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from typing import Literal as OneOf
 
 import numpy as np
@@ -39,13 +39,17 @@ from latentgamma.learning.data import is_frame, is_path
 from latentgamma.learning.fit import fit
 from latentgamma.learning.forms import Form, Learned, Progress, learn_form, make_list, make_score
 from latentgamma.learning.lists import ListSearch
-from latentgamma.learning.literals import Body, Floats, Literals
+from latentgamma.learning.literals import Body, Floats, Literal, Literals
 from latentgamma.learning.options import Method
 from latentgamma.learning.result import FitResult
-from latentgamma.program.conditions import is_missing
+from latentgamma.program.conditions import Condition, is_missing
 from latentgamma.program.facts import Mask
 from latentgamma.program.names import quote, quote_argument
 from latentgamma.program.program import Program, Rule
+from latentgamma.program.rule_text import read_rules
+
+if TYPE_CHECKING:
+    from latentgamma.learning.network import RuleNetwork
 
 ClassWeight: TypeAlias = Mapping[Any, float] | OneOf["balanced"] | None
 
@@ -354,6 +358,27 @@ class RuleClassifier(Displayed):
         self.program_ = Program.from_rules(program)
         self.rules_: tuple[Rule, ...] = tuple(program)
 
+    def labels_of(self, y: Any, sample_weight: Any = None) -> tuple[Mask, Floats]:
+        """Return which rows are positive for each of `class_rules_`, and the weights of the rows.
+
+        Args:
+            y: the class of each row.
+            sample_weight: how often each row counts.
+
+        Returns:
+            Truth values, (n, k), and weights, (n,).
+
+        Raises:
+            DataError: y cannot be used, or has other classes than in `fit`.
+        """
+        n = len(y)
+        weights = _weights(sample_weight, n)
+        other = RuleClassifier(**self.get_params())
+        _, labels = other._outputs(y, "y", n, weights)
+        if other.classes_.tolist() != self.classes_.tolist():
+            raise DataError("y has other classes than in fit")
+        return labels, weights
+
     def _class_costs(self, labels: Mask, weights: Floats) -> Floats:
         """Return what a wrong decision costs, for each class. (classes,)."""
         costs = np.ones(len(self.classes_))
@@ -396,7 +421,19 @@ class RuleClassifier(Displayed):
         """
         columns = self._read(X)
         n = len(next(iter(columns.values())).values)
-        p = np.stack([one.probability(columns, n) for one in self.class_rules_], axis=1)
+        return self.normalised(
+            np.stack([one.probability(columns, n) for one in self.class_rules_], axis=1)
+        )
+
+    def normalised(self, p: Floats) -> npt.NDArray[np.float64]:
+        """Return the probability of each class, from what each of `class_rules_` says.
+
+        Args:
+            p: the probabilities of the rules of each class or output. (n, k)
+
+        Returns:
+            Probabilities, (n, classes); with several outputs, (n, k).
+        """
         if self._several:
             return p
         if len(self.classes_) == 2:
@@ -625,9 +662,10 @@ class RuleClassifier(Displayed):
         return "\n".join(line for one in self.class_rules_ for line in one.explain(columns))
 
     def refit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, drop: Iterable[int] = ()
-    ) -> RuleClassifier:
-        """Return a classifier without some of the rules, whose numbers are estimated anew.
+        self, X: Any, y: Any, sample_weight: Any = None, *, drop: Iterable[Any] = (),
+        edit: Mapping[Any, str] | None = None,
+    ) -> RuleClassifier:  # fmt: skip
+        """Return a classifier without some of the rules, or with others, and estimated anew.
 
         Its `notes_` say how much the log-loss on these rows changes.
 
@@ -637,41 +675,120 @@ class RuleClassifier(Displayed):
             sample_weight: how often each row counts.
             drop: the numbers of the rules to drop, from 1 on, as in `summary()`; with several
                 classes, pairs (head, number).
+            edit: the new conditions of rules by their number, such as
+                `{1: "income < 30000, late_payments >= 2"}`.
 
         Returns:
             A new classifier.
 
         Raises:
             ArgumentError: there is no such rule, or `fit` was not called before.
-            DataError: the table cannot be used.
+            DataError: the table cannot be used, or a condition is about a column that it does not
+                have.
+            ParseError: a text is not a list of conditions.
         """
-        before = self.log_loss(X, y, sample_weight)
-        dropped = _dropped(drop, self.class_rules_)
-        new = RuleClassifier(**self.get_params())
-        columns = list(self._read(X).values())
-        weights = _weights(sample_weight, len(columns[0].values))
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(new, name, getattr(self, name))
-        _, labels = new._outputs(y, "y", len(weights), weights)
-        if new.classes_.tolist() != self.classes_.tolist():
-            raise DataError("y has other classes than in fit")
-        new.notes_, new._columns, new.result_ = [], self._columns, None
-        table = literals_of(columns, weights)
-        learned = []
-        for k, one in enumerate(self.class_rules_):
-            bodies = [
-                tuple(sorted(_number(table.literals, literal, columns) for literal in body))
+        self._fitted()
+        dropped = _numbered(drop, self.class_rules_, "drop")
+        edited = dict(
+            zip(
+                _numbered(edit or {}, self.class_rules_, "edit"), (edit or {}).values(), strict=True
+            )
+        )
+        bodies = [
+            [
+                self._parsed(edited[one.head, i]) if (one.head, i) in edited else body
                 for i, body in enumerate(one.bodies, 1)
                 if (one.head, i) not in dropped
             ]
+            for one in self.class_rules_
+        ]
+        return self.with_bodies(X, y, bodies, sample_weight)
+
+    def with_bodies(
+        self,
+        X: Any,
+        y: Any,
+        bodies: Sequence[Sequence[Sequence[Literal]]],
+        sample_weight: Any = None,
+    ) -> RuleClassifier:
+        """Return a classifier with these conditions in its rules, estimated anew.
+
+        Args:
+            X: a table with the columns of `fit`.
+            y: the class of each row.
+            bodies: for each of `class_rules_`, the literals of its rules.
+            sample_weight: how often each row counts.
+
+        Returns:
+            A new classifier, whose `notes_` say how much the log-loss on these rows changes.
+
+        Raises:
+            ArgumentError: `fit` was not called before.
+            DataError: the table cannot be used.
+        """
+        before = self.log_loss(X, y, sample_weight)
+        new = RuleClassifier(**self.get_params())
+        columns = list(self._read(X).values())
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(new, name, getattr(self, name))
+        labels, weights = self.labels_of(y, sample_weight)
+        new.classes_, new._several = self.classes_, self._several
+        new.notes_, new._columns, new.result_ = [], self._columns, None
+        table = literals_of(columns, weights)
+        learned = []
+        for k, (one, given) in enumerate(zip(self.class_rules_, bodies, strict=True)):
+            numbers = [tuple(sorted({_number(table.literals, literal, columns) for literal in body}))
+                       for body in given]  # fmt: skip
             learned.append(
-                Learned(_refitted(table.literals, _sides(labels[:, k], weights), one, bodies))
+                Learned(_refitted(table.literals, _sides(labels[:, k], weights), one, numbers))
             )
         new._finish(table, [one.head for one in self.class_rules_], labels, weights, learned)
         after = new.log_loss(X, y, sample_weight)
-        new.notes_ = [f"log-loss {after:.4f} instead of {before:.4f} with all rules"]
+        new.notes_ = [f"log-loss {after:.4f} on these rows, instead of {before:.4f} before"]
         return new
+
+    def _parsed(self, text: str) -> tuple[Literal, ...]:
+        """Return the literals of a body that is given as text."""
+        if not isinstance(text, str):
+            raise wrong("edit", "conditions as text, such as 'age < 18, not late'", text)
+        body = text.partition(":-")[2] or text
+        (rule,) = read_rules(f"edited :- {body.strip().rstrip('.')}.", "edit").rules
+        known = {column.name: column for column in self._columns}
+        found = []
+        for name, negated in [*((n, False) for n in rule.body), *((n, True) for n in rule.negated)]:
+            condition = Condition.parse(name)
+            column = known.get(name if condition is None else condition.column)
+            if column is None:
+                wanted = name if condition is None else condition.column
+                raise DataError(
+                    f"edit: fit saw no column {wanted!r}; it saw {listing(list(map(repr, known)), 10)}"
+                )
+            if condition is None and column.kind != "boolean":
+                raise DataError(
+                    f"edit: {name!r} is a {column.kind}; write what it is compared with"
+                )
+            found.append(Literal(name, negated, condition))
+        return tuple(sorted(found))
+
+    def network(self, X: Any) -> RuleNetwork:
+        """Return the rules as a network with soft thresholds, to train further by gradient.
+
+        Args:
+            X: a table with the columns of `fit`; how far its numbers spread says how soft a
+                threshold is.
+
+        Returns:
+            A module of PyTorch: see `RuleNetwork`.
+
+        Raises:
+            ArgumentError: `fit` was not called before, or found no rules.
+            DataError: the columns are other ones than in `fit`.
+        """
+        self._fitted()
+        from latentgamma.learning.network import RuleNetwork
+
+        return RuleNetwork(self, X)
 
     def log_loss(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean of −ln p over rows, where p is the probability of their class.
@@ -1055,14 +1172,19 @@ def _refitted(literals: Literals, weights: Floats, old: ClassRules, bodies: Sequ
     return make_list(ListSearch(literals, weights, 1), bodies)
 
 
-def _dropped(drop: Iterable[Any], rules: Sequence[ClassRules]) -> set[tuple[str, int]]:
-    found: set[tuple[str, int]] = set()
-    for one in drop:
+def _numbered(
+    given: Iterable[Any], rules: Sequence[ClassRules], what: str
+) -> list[tuple[str, int]]:
+    """Return the head and the number of each rule that is named."""
+    found: list[tuple[str, int]] = []
+    for one in given:
         head, number = one if isinstance(one, tuple) else (rules[0].head, one)
         mine = [rule for rule in rules if rule.head == head]
         if not isinstance(one, tuple) and len(rules) > 1:
-            raise ArgumentError("drop takes pairs (head, number) where several classes have rules")
+            raise ArgumentError(
+                f"{what} takes pairs (head, number) where several classes have rules"
+            )
         if not mine or not 1 <= number <= len(mine[0].bodies):
-            raise ArgumentError(f"there is no rule {number} for {head!r} to drop")
-        found.add((head, int(number)))
+            raise ArgumentError(f"there is no rule {number} for {head!r} to {what}")
+        found.append((head, int(number)))
     return found

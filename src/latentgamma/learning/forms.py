@@ -30,6 +30,8 @@ _FEW_ROWS, _REPEATS = 1000, 3
 _TOLERANCE = 0.25
 #: Standard errors by which a form must beat nothing if its bits do not pay for it.
 _PROOF = 2.0
+#: What a bit of a term of a points score counts: the lowest has the most terms.
+_PRICES = (0.25, 1.0, 3.0)
 #: Rows that cross-validation uses at most, and rows of points scores.
 _MOST_ROWS = 30_000
 _MOST_POINTS_ROWS = 200_000
@@ -87,7 +89,6 @@ class Form:
         for rows, rate in zip(reversed(covered), reversed(rates[:-1]), strict=True):
             found[rows] = rate
         return found
-
 
     def with_and_without(
         self, i: int, covered: Sequence[Mask], n: int
@@ -171,12 +172,12 @@ def learn_form(
     progress("cross-validation", 1, steps)
     validated = _cross_validate(literals, weights, max_body, forms, seed,
                                 lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
-    name = _choose(validated, _TOLERANCE if pays else -_PROOF)
+    chosen = _choose(validated, _TOLERANCE if pays else -_PROOF)
     summary = tuple(Validated(one.name, one.loss, one.literals) for one in validated)
-    progress(name, steps - 1, steps)
-    if name == "points":
-        return Learned(make_score(literals, weights), summary)
-    if name == "rules":
+    progress(chosen.name, steps - 1, steps)
+    if chosen.name == "points":
+        return Learned(make_score(literals, weights, price=chosen.price), summary)
+    if chosen.name == "rules":
         return Learned(listed, summary)
     return Learned(nothing, summary, search.best_rule(np.ones(literals.n, np.bool_)))
 
@@ -187,17 +188,23 @@ def make_list(search: ListSearch, rules: Sequence[Body]) -> Form:
     return Form("rules", tuple(rules), search.base, counts)
 
 
-def make_score(literals: Literals, weights: Floats, terms: Sequence[Body] | None = None) -> Form:
-    """Return a points score, of these terms or of those that describe the labels best."""
+def make_score(
+    literals: Literals,
+    weights: Floats,
+    terms: Sequence[Body] | None = None,
+    *,
+    price: float = _PRICES[0],
+) -> Form:
+    """Return a points score, of these terms or of those that describe the labels best at a price."""
     rows = np.flatnonzero(weights.sum(1) > 0)
     if terms is None:
-        found = PointsSearch(literals, weights)
+        found = PointsSearch(literals, weights, price)
         if len(rows) > _MOST_POINTS_ROWS:  # terms from a part of the rows, points from all
             chosen = np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False)
             part = replace(literals, codes=literals.codes[np.sort(chosen)], finer=None, extra={})
-            found = PointsSearch(part, weights[np.sort(chosen)])
+            found = PointsSearch(part, weights[np.sort(chosen)], price)
         terms = found.learn()
-    score = PointsSearch(literals, weights).score(terms)
+    score = PointsSearch(literals, weights, price).score(terms)
     total = weights.sum(0)
     base = float(total[0] / max(total.sum(), 1e-300))
     if score is None:
@@ -209,7 +216,7 @@ def _strict_points(literals: Literals, weights: Floats) -> bool:
     """Return whether a points score whose bits all count has any term."""
     rows = np.flatnonzero(weights.sum(1) > 0)[:_MOST_POINTS_ROWS]
     part = replace(literals, codes=literals.codes[rows], finer=None, extra={})
-    return bool(PointsSearch(part, weights[rows], price=1.0).learn())
+    return bool(PointsSearch(part, weights[rows], 1.0).learn())
 
 
 # ---- Cross-validation
@@ -220,6 +227,7 @@ class _Held:
     """What a form lost on held-out rows."""
 
     name: Name
+    price: float
     losses: list[Floats]  # nats of a row as a positive and as a negative, for each fold
     weights: list[Floats]
     sizes: list[int]
@@ -238,7 +246,9 @@ def _cross_validate(
     literals: Literals, weights: Floats, max_body: int, forms: Sequence[Name], seed: int,
     progress: Callable[[int], None],
 ) -> list[_Held]:  # fmt: skip
-    held = [_Held(name, [], [], []) for name in FORMS if name == "nothing" or name in forms]
+    held = [_Held(name, price, [], [], [])
+            for name in FORMS if name == "nothing" or name in forms
+            for price in (_PRICES if name == "points" else (1.0,))]  # fmt: skip
     repeats = _REPEATS if weights.sum() < _FEW_ROWS else 1
     for repeat in range(repeats):
         part, totals, folds = _folds(literals, weights, seed + repeat)
@@ -246,7 +256,7 @@ def _cross_validate(
             progress((repeat * _FOLDS + fold) // repeats)
             train = totals - test
             for one in held:
-                form = _form(one.name, part, train, max_body)
+                form = _form(one, part, train, max_body)
                 p = form.probability([part.covered(body) for body in form.bodies], part.n)
                 p = np.clip(p, _LEAST, 1 - _LEAST)
                 one.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
@@ -255,11 +265,11 @@ def _cross_validate(
     return held
 
 
-def _form(name: Name, literals: Literals, weights: Floats, max_body: int) -> Form:
-    if name == "points":
-        return make_score(literals, weights)
+def _form(one: _Held, literals: Literals, weights: Floats, max_body: int) -> Form:
+    if one.name == "points":
+        return make_score(literals, weights, price=one.price)
     search = ListSearch(literals, weights, max_body)
-    if name == "rules":
+    if one.name == "rules":
         return make_list(search, search.learn())
     return Form("nothing", (), search.base)
 
@@ -295,7 +305,7 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
     return part, totals, folds
 
 
-def _choose(held: Sequence[_Held], tolerance: float) -> Name:
+def _choose(held: Sequence[_Held], tolerance: float) -> _Held:
     """Return the form with the fewest literals that is about as good as the best.
 
     Args:
@@ -305,9 +315,9 @@ def _choose(held: Sequence[_Held], tolerance: float) -> Name:
     """
     best = min(held, key=lambda one: one.loss)
     if tolerance < 0:
-        return best.name if _excess(held[0], best) >= -tolerance else "nothing"
+        return best if _excess(held[0], best) >= -tolerance else held[0]
     near = [one for one in held if one is best or _excess(one, best) <= tolerance]
-    return min(near, key=lambda one: (one.literals, FORMS.index(one.name))).name
+    return min(near, key=lambda one: (one.literals, FORMS.index(one.name), one.price))
 
 
 def _excess(one: _Held, best: _Held) -> float:

@@ -20,6 +20,7 @@ from latentgamma.learning.literals import (
     Literals,
     Rows,
     body_bits,
+    flat_top,
     grouped,
     integer_bits,
     label_bits,
@@ -40,7 +41,7 @@ _MOST_RULES = 64
 #: Literals that are tried in a rule whose rows are of two kinds.
 _LONGER = 2
 #: Bits of the labels that a threshold may cost by being short to write.
-_READABLE = 1.0
+READABLE = 1.0
 #: Rounds in which every threshold is moved.
 _MOVES = 12
 #: Rows on which pairs of literals are screened at least.
@@ -222,9 +223,9 @@ class ListSearch:
             yield [*rules[:i], rules[i + 1], rules[i], *rules[i + 2 :]]
         for i in range(len(rules)):
             for longer in self._longer(rules, i) if i < len(rules) else ():
-                changed = [*rules[:i], longer, *rules[i + 1 :]]
-                self._append(changed)
-                yield changed
+                grown = [*rules[:i], longer, *rules[i + 1 :]]
+                self._append(grown)
+                yield grown
         for i in range(len(rules)):
             for literal in rules[i]:
                 for changed in self._finer(rules, i, literal):
@@ -265,7 +266,6 @@ class ListSearch:
             if number not in others:
                 yield tuple(sorted((*others, number)))
 
-
     # ---- Thresholds
 
     def _polished(self, rules: list[Body]) -> list[Body]:
@@ -278,12 +278,11 @@ class ListSearch:
             return rules
         for _ in range(_MOVES):
             places = [(i, k) for i in range(len(rules)) for k in range(len(rules[i]))]
-            # Not a generator: every threshold is to be moved.
-            if not any([self._move(rules, i, k, 0.0) for i, k in places]):
+            if not sum(self._move(rules, i, k, 0.0) for i, k in places):
                 break
         for i in range(len(rules)):
             for k in range(len(rules[i])):
-                self._move(rules, i, k, _READABLE)
+                self._move(rules, i, k, READABLE)
         return [tuple(sorted(body)) for body in rules]
 
     def _move(self, rules: list[Body], i: int, k: int, tolerance: float) -> bool:
@@ -301,8 +300,7 @@ class ListSearch:
         lits, literal = self.literals, rules[i][k]
         if lits.finer is None or (ordered := lits.finer.order(literal)) is None:
             return False
-        values, upper = ordered
-        known = values == values if values.dtype.kind == "f" else values != ""
+        values, known, upper = ordered
         others = (*rules[i][:k], *rules[i][k + 1 :])
         rows = np.flatnonzero(self._open(rules[:i]) & self.covered(others) & known)
         group = np.full(lits.n, len(rules), np.int64)  # of each row, if this rule leaves it out
@@ -325,11 +323,7 @@ class ListSearch:
         gained = not 0 <= now < len(bits) or bits[best] < bits[now] - 1e-9
         if not gained and not tolerance:
             return False
-        first = last = best
-        while first > 0 and bits[first - 1] <= bits[best] + tolerance:
-            first -= 1
-        while last + 1 < len(bits) and bits[last + 1] <= bits[best] + tolerance:
-            last += 1
+        first, last = flat_top(-bits, tolerance)
         new, held = lits.finer.move(literal, different[first], different[last + 1])
         number = lits.add(new, held, lits.cost(literal))
         if number in others:

@@ -65,10 +65,10 @@ class Refinement(Protocol):
             weights: the weight of each row as a positive and as a negative. (n, 2)
         """
 
-    def order(self, number: int) -> tuple[npt.NDArray[Any], bool] | None:
+    def order(self, number: int) -> tuple[npt.NDArray[Any], Mask, bool] | None:
         """Return the values that a threshold is compared with, and whether it is an upper one.
 
-        Missing values are NaN or empty texts. None if the literal has no threshold. (n,)
+        The second array says where there is a value. None if the literal has no threshold.
         """
 
     def move(self, number: int, low: Any, high: Any) -> tuple[Literal, Mask]:
@@ -285,6 +285,41 @@ def grouped(groups: npt.NDArray[Any], weights: Floats, count: int) -> Floats:
            [0., 2.]])
     """
     return np.stack([np.bincount(groups, w, count).astype(float) for w in weights.T], axis=1)
+
+
+def threshold_gains(
+    values: npt.NDArray[Any], gains: Floats, upper: bool
+) -> tuple[npt.NDArray[Any], Floats]:
+    """Return the different values, and what the rows inside gain for each threshold.
+
+    Threshold k is above the k lowest of the different values, and not above the others.
+
+    >>> threshold_gains(np.array([3.0, 1.0, 2.0]), np.array([-1.0, 1.0, 1.0]), True)
+    (array([1., 2., 3.]), array([0., 1., 2., 1.]))
+
+    Args:
+        values: the value of each row. (n,)
+        gains: what each row gains by being inside. (n,)
+        upper: whether the rows below the threshold are inside.
+    """
+    different, places = np.unique(values, return_inverse=True)
+    below = np.concatenate([[0.0], np.cumsum(np.bincount(places, gains, len(different)))])
+    return different, below if upper else below[-1] - below
+
+
+def flat_top(gains: Floats, tolerance: float) -> tuple[int, int]:
+    """Return the first and the last index around the largest gain with about as much.
+
+    >>> flat_top(np.array([5.0, 0.0, 8.0, 9.0, 8.5, 2.0]), 1.0)
+    (2, 4)
+    """
+    first = last = int(gains.argmax())
+    least = gains[first] - tolerance
+    while first > 0 and gains[first - 1] >= least:
+        first -= 1
+    while last + 1 < len(gains) and gains[last + 1] >= least:
+        last += 1
+    return first, last
 
 
 # ---- Description lengths, in bits

@@ -11,17 +11,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
-from latentgamma.learning.lists import LEAST_COVER
-from latentgamma.learning.literals import Body, Floats, Literals, Rows, body_bits, grouped
+from latentgamma.learning.lists import LEAST_COVER, READABLE
+from latentgamma.learning.literals import (
+    Body,
+    Floats,
+    Literals,
+    Refinement,
+    Rows,
+    body_bits,
+    flat_top,
+    grouped,
+    threshold_gains,
+)
 
 _LOG_2 = math.log(2.0)
 #: Terms that are extended by a literal, and terms that are refitted before one is added.
 _BEAM = 12
 _TRIED = 3
 _MOST_TERMS = 12
+#: Rounds in which every threshold is moved.
+_MOVES = 3
 #: Weights have a normal prior with this variance; it makes up for the choice of the best terms.
 _VARIANCE = 1.0
 #: The most points of a term.
@@ -55,13 +68,13 @@ class PointsSearch:
     Args:
         literals: the table.
         weights: the weight of each row as a positive and as a negative. (n, 2)
-        max_body: the most literals of a term.
         price: what a bit of a term's description counts. Few terms can do harm in a sum, so less
-            than 1 predicts better.
+            than 1 can predict better.
+        max_body: the most literals of a term.
     """
 
     def __init__(
-        self, literals: Literals, weights: Floats, max_body: int = 1, price: float = 0.25
+        self, literals: Literals, weights: Floats, price: float, max_body: int = 1
     ) -> None:
         self.literals, self.weights = literals, weights
         self.max_body, self.price = max_body, price
@@ -91,7 +104,7 @@ class PointsSearch:
                 break
             weights, length, term, cells = best
             found.append(term)
-        return self._without_redundant(found, length)
+        return self._polished(self._without_redundant(found, length))
 
     def _without_redundant(self, found: list[Body], length: float) -> list[Body]:
         """Return the terms without those whose removal shortens the description."""
@@ -104,6 +117,46 @@ class PointsSearch:
             else:
                 i += 1
         return found
+
+    def _polished(self, terms: list[Body]) -> list[Body]:
+        """Return the terms with each threshold where the labels are likeliest, given all others."""
+        finer = self.literals.finer
+        for _ in range(_MOVES if finer is not None else 0):
+            before = list(terms)
+            for i, term in enumerate(terms):
+                if len(term) == 1 and finer is not None:
+                    terms[i] = (self._moved(finer, terms, i),)
+            if terms == before:
+                break
+        return terms
+
+    def _moved(self, finer: Refinement, terms: Sequence[Body], i: int) -> int:
+        """Return the literal of term i with its best threshold."""
+        lits, (literal,) = self.literals, terms[i]
+        if (ordered := finer.order(literal)) is None:
+            return literal
+        values, known, upper = ordered
+        weights, _ = self._fit(self.cells(terms), terms)
+        without = np.full(lits.n, weights[0])
+        for j, term in enumerate(terms):
+            without += weights[j + 1] * lits.covered(term) * (j != i)
+        rows = np.flatnonzero(known & (self.all > 0))
+        z, a = without[rows], float(weights[i + 1])
+        gains = self.weights[rows, 0] * a - self.all[rows] * (
+            np.logaddexp(0.0, z + a) - np.logaddexp(0.0, z)
+        )
+        different, inside = threshold_gains(values[rows], gains / _LOG_2, upper)
+        cover = threshold_gains(values[rows], self.all[rows], upper)[1]
+        inside[(cover < LEAST_COVER) | (cover > self.all.sum() - LEAST_COVER)] = -np.inf
+        threshold: Any = lits.names[literal].condition.value  # type: ignore[union-attr]
+        now = int(np.searchsorted(different, threshold))
+        if inside[now] >= inside.max() - READABLE:
+            return literal
+        first, last = flat_top(inside, READABLE)
+        first, last = max(first, 1), min(last, len(different) - 1)
+        new, held = finer.move(literal, different[first - 1], different[last])
+        number = lits.add(new, held, lits.cost(literal))
+        return literal if (number,) in terms else number
 
     def cells(self, terms: Sequence[Body]) -> Rows:
         """Return for each row which terms hold, as the bits of a number. (n,)."""
