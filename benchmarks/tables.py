@@ -32,7 +32,7 @@ Row = dict[str, Any]
 #: Learners get the training table with its labels, 0 and 1, and a test table; they return the
 #: probability of 1, and the number of rules and of literals (None if that says nothing).
 Learner = Callable[[Any, Any, Any], tuple[Any, int | None, int | None]]
-#: Seconds after which one fit is given up.
+#: CPU seconds after which one fit is given up.
 LIMIT = 60
 
 
@@ -131,13 +131,13 @@ def real(data: Path | None, name: str, seed: int, who: str) -> Row:
 
 
 def with_limit(seconds: int) -> None:
-    """Raise TimeoutError after this many seconds; 0 for never."""
+    """Raise TimeoutError after this many CPU seconds; 0 for never."""
 
     def late(number: int, frame: Any) -> None:
-        raise TimeoutError(f"longer than {LIMIT} s")
+        raise TimeoutError(f"longer than {LIMIT} CPU s")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def several(learner: Learner, X: Any, y: Any, test: Any) -> tuple[Any, int | None, int | None]:
@@ -177,10 +177,11 @@ def majority(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
 
 
 def _numbers(X: Any, test: Any) -> tuple[Any, Any]:
-    """Both tables with a column for each category."""
+    """Both tables with a column for each category, and the median where a number is missing."""
     import pandas as pd
 
     both = pd.get_dummies(pd.concat([X, test])).astype(float)
+    both = both.fillna(both.iloc[: len(X)].median()).fillna(0.0)
     both.columns = [f"{i} {name}" for i, name in enumerate(both.columns)]
     return both.iloc[: len(X)], both.iloc[len(X) :]
 

@@ -191,21 +191,23 @@ class ClassRules:
     def _points_lines(self) -> list[str]:
         score = self.form.score
         assert score is not None
+        head = quote(self.head)
         order = sorted(range(len(score.points)), key=lambda i: -score.points[i])
-        lines = [f"% {quote(self.head)}: points"]
-        lines += [
-            f"% {quantity(score.points[i], 'point') if abs(score.points[i]) != 1 else str(score.points[i]) + ' point'}: "
-            f"{_text(self.bodies[i])}"
-            for i in order
-        ]
+        terms = [f"% {score.points[i]:+d} {'point' if abs(score.points[i]) == 1 else 'points'}: "
+                 f"{_text(self.bodies[i])}" for i in order]  # fmt: skip
         low = sum(p for p in score.points if p < 0)
         high = sum(p for p in score.points if p > 0)
-        table = [f"{total}: p = {_sigmoid(score.base + score.unit * total):.2f}"
-                 for total in range(low, high + 1)]  # fmt: skip
-        if len(table) > 8:
-            step = (len(table) - 1) / 7
-            table = [table[round(k * step)] for k in range(8)]
-        return [*lines, f"% sum {'; '.join(table)}"]
+        rates = {total: _sigmoid(score.base + score.unit * total) for total in range(low, high + 1)}
+        shown = list(rates)
+        if len(shown) > 8:
+            step = (len(shown) - 1) / 7
+            shown = [shown[round(k * step)] for k in range(8)]
+        table = "; ".join(f"{total}: p = {rates[total]:.2f}" for total in shown)
+        enough = next((total for total, rate in rates.items() if rate > self.threshold), None)
+        decided = f"not {head}, whatever the sum is"
+        if enough is not None:
+            decided = f"{enough} or more: {head}" if enough > low else f"{head}, whatever the sum is"
+        return [f"% {head}: points", *terms, f"% sum {table}", f"% {decided}"]
 
     def explain(self, columns: Mapping[str, Column]) -> list[str]:
         """Return why the class has its probability in the one row of these columns."""

@@ -614,14 +614,19 @@ class RuleClassifier(Displayed):
         remarks = []
         for one in self.class_rules_:
             if one.validated:
-                losses = ", ".join(f"{v.name} {v.loss:.3f}" for v in one.validated)
-                remarks.append(f"{quote(one.head)}: log-loss in cross-validation: {losses}")
+                losses = ", ".join(
+                    f"{v.name} {v.loss:.3f}" + f" ({v.literals:.3g})" * (v.name != "nothing")
+                    for v in one.validated
+                )
+                remarks.append(
+                    f"{quote(one.head)}: log-loss in cross-validation (conditions): {losses}"
+                )
             intervals = [f"{t.condition} ({_end(t.low)} to {_end(t.high)})"
                          for row in one.statistics for t in row.thresholds]  # fmt: skip
             if intervals:
                 remarks.append(
-                    f"{quote(one.head)}: thresholds, each with the values that all of them have "
-                    f"with 95% confidence: {', '.join(intervals)}"
+                    f"{quote(one.head)}: thresholds, and where they all are with 95% "
+                    f"confidence: {', '.join(intervals)}"
                 )
             for literal, others in one.alternatives:
                 remarks.append(f"{literal} holds in the same rows as {listing(list(others))}")

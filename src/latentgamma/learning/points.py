@@ -33,8 +33,10 @@ _LOG_2 = math.log(2.0)
 _BEAM = 12
 _TRIED = 3
 _MOST_TERMS = 12
-#: Rounds in which every threshold is moved.
+#: Rounds in which every threshold is moved, and the bits by which it must do better then: there are
+#: about five times as many thresholds as in the search.
 _MOVES = 3
+_PAYS = math.log2(5)
 #: Weights have a normal prior with this variance; it makes up for the choice of the best terms.
 _VARIANCE = 1.0
 #: The most points of a term.
@@ -104,7 +106,27 @@ class PointsSearch:
                 break
             weights, length, term, cells = best
             found.append(term)
-        return self._polished(self._without_redundant(found, length))
+        return self._polished(self._positive(self._without_redundant(found, length)))
+
+    def _positive(self, terms: list[Body]) -> list[Body]:
+        """Return the terms with the opposite literal where points are negative and there is one."""
+        weights, _ = self._fit(self.cells(terms), terms)
+        for i, term in enumerate(terms):
+            if len(term) == 1 and weights[i + 1] < 0:
+                opposite = self._opposite(term[0])
+                if opposite is not None and (opposite,) not in terms:
+                    terms[i] = (opposite,)
+        return terms
+
+    def _opposite(self, literal: int) -> int | None:
+        """Return the literal that holds in exactly the other rows; None if there is none."""
+        lits = self.literals
+        column = lits.column[literal]
+        used = np.bincount(lits.codes[:, column], minlength=lits.inside.shape[1]) > 0
+        for j in np.flatnonzero(lits.column == column).tolist():
+            if (lits.inside[j, used] != lits.inside[literal, used]).all():
+                return j
+        return None
 
     def _without_redundant(self, found: list[Body], length: float) -> list[Body]:
         """Return the terms without those whose removal shortens the description."""
@@ -150,7 +172,7 @@ class PointsSearch:
         inside[(cover < LEAST_COVER) | (cover > self.all.sum() - LEAST_COVER)] = -np.inf
         threshold: Any = lits.names[literal].condition.value  # type: ignore[union-attr]
         now = int(np.searchsorted(different, threshold))
-        if inside[now] >= inside.max() - READABLE:
+        if inside[now] >= inside.max() - _PAYS:
             return literal
         first, last = flat_top(inside, READABLE)
         first, last = max(first, 1), min(last, len(different) - 1)
