@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentgamma._text import quantity
 from latentgamma.learning.columns import Column, covered, holds, ordered_values
 from latentgamma.learning.forms import Form, Validated
 from latentgamma.learning.literals import Floats, Literal, threshold_gains
@@ -206,7 +205,9 @@ class ClassRules:
         enough = next((total for total, rate in rates.items() if rate > self.threshold), None)
         decided = f"not {head}, whatever the sum is"
         if enough is not None:
-            decided = f"{enough} or more: {head}" if enough > low else f"{head}, whatever the sum is"
+            decided = (
+                f"{enough} or more: {head}" if enough > low else f"{head}, whatever the sum is"
+            )
         return [f"% {head}: points", *terms, f"% sum {table}", f"% {decided}"]
 
     def explain(self, columns: Mapping[str, Column]) -> list[str]:
