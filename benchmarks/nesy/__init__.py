@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from latentgamma._atomic_write import write_text
 
 Row = dict[str, Any]
 #: Where finished cells are kept.
@@ -65,9 +65,7 @@ def _key(cell: Row) -> tuple[Any, ...]:
 def add(file: Path, cells: Iterable[Row]) -> None:
     """Write these cells into the file, beside those that it has."""
     found = {_key(cell): cell for cell in [*read([file]), *cells]}
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as new:
-        json.dump(list(found.values()), new, indent=1)
-    os.replace(new.name, file)
+    write_text(file, json.dumps(list(found.values()), indent=1) + "\n")
 
 
 def run(
