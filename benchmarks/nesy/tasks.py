@@ -243,7 +243,7 @@ class TableTask(Task):
             half = len(row) // 2
             a, b = (int("".join(map(str, part))) for part in (row[:half], row[half:]))
             return a * b
-        if kind == "xor":
+        if kind in ("xor", "parity"):
             return sum(row) % 2
         if kind == "majority":
             return int(2 * sum(row) > len(row))
@@ -495,6 +495,7 @@ def all_tasks() -> dict[str, Task]:
                   [*data.EVEN_ODD, *both]),
         TableTask("xor2", "XOR of two images of 0 or 1", 2, 2, Settings(10, 64), renames=True),
         TableTask("majority5", "majority of five images of 0 or 1", 5, 2, Settings(10, 64)),
+        TableTask("parity2", "parity of the sum of two digits", 2, 10, Settings(20, 64)),
         TableTask("less", "less-than of two digits", 2, 10, Settings(20, 64)),
         TableTask("mul2", "product of two digits", 2, 10, Settings(20, 64)),
         TableTask("mul4", "product of two numbers of 2 digits", 4, 10, Settings(20, 32)),
