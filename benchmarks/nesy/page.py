@@ -10,8 +10,8 @@ Row = dict[str, Any]
 PROTOCOLS = """\
 Networks read images, rules turn what they read into an answer, and only the answer has a label. `labels` is the share of held-out
 labels that are right, in percent, mean of the seeds; `each seed` shows all of them, none is left out. `concepts` is the share of images that
-are read right; they are never labelled. `readings` is the number of ways to read single images that agree with all labels
-(`lg.shortcuts`); if it is more than one, the labels alone cannot decide. Where the readings differ by the names of the values alone (Sudoku, XOR),
+are read right; they are never labelled. `mappings` is the number of concept mappings, ways to read single images, that agree with all labels
+(`lg.shortcuts`); if it is more than one, the labels alone cannot decide. Where they differ by the names of the values alone (Sudoku, XOR),
 concepts are counted up to a renaming. `seconds` is the training of all seeds together, and `rules ms` the time of a step through the rules
 alone on one CPU core, batch 64; KLay gets the circuit that LatentGamma found.
 
@@ -32,7 +32,7 @@ invalid one not all, whose probability is computed as if rows, columns and boxes
 above the threshold."""
 
 NOT_DETERMINED = """\
-**What the number of sums can determine.** A reading of ten digits is determined up to small errors by a few hundred sums if images that look alike are
+**What the number of sums can determine.** Ten numbers, one for each kind of image, are determined by a few dozen sums if images that look alike are
 read alike. The network is free not to: it has 44,426 parameters, and 58 sums of 1,024 digits can be learned by heart. That is what happens in the
 rows with `_once`: the loss on the training sums falls, and the digits stay wrong. With 5,000 sums each image is in 85 sums of 1,024 and
 cannot be read differently in each. Even then a sum of 1,024 is right only if the errors of its digits cancel: with 1% of them wrong about ten are,
@@ -67,7 +67,7 @@ def about(rows: list[Row]) -> list[str]:
         "**Seeds that fail** (less than 0.6 times the best seed's labels): "
         f"{'; '.join(failed) or 'none'}."
     )
-    shortcut = [row for row in papers if row["readings"] not in ("", "1")]
+    shortcut = [row for row in papers if row["mappings"] not in ("", "1")]
     if shortcut:
         said.append(
             "**Labels that do not determine the concepts**: "
@@ -81,10 +81,10 @@ def about(rows: list[Row]) -> list[str]:
     less = next((row for row in papers if row["task"] == "less"), None)
     if less and less["concepts"] < 90:
         said.append(
-            f"**Less-than** has one reading that agrees with all labels, and yet {less['labels']:.1f}% of "
+            f"**Less-than** has one concept mapping that agrees with all labels, and yet {less['labels']:.1f}% of "
             f"the labels are right with {less['concepts']:.1f}% of the digits: neighbours are read as "
             "one value, or spread over several, which few pairs contradict. Training alone does not "
-            "find the one reading."
+            "find the one mapping."
         )
     said.append(NOT_DETERMINED)
     trained = [row for row in rows if row["part"] in ("papers", "ours")]

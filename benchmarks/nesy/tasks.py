@@ -78,7 +78,7 @@ class Task:
         return (self.label(scores.argmax(-1)) == label).all(1)
 
     def shortcuts(self) -> str:
-        """Return the number of readings that agree with every possible label, the right one too."""
+        """Return how many concept mappings agree with all labels, the right one among them."""
         return ""
 
     def concepts(self, read: np.ndarray, truth: np.ndarray) -> float:
@@ -170,7 +170,7 @@ class Sum(Task):
         return F.softplus(-self.layer(given, logits=True)).mean()
 
     def shortcuts(self) -> str:
-        return "1 reading agrees with all labels: n equal digits add up to n times one"
+        return "1 concept mapping agrees with all labels: n equal digits add up to n times one"
 
 
 def sum_program(digits: int) -> lg.Program:
@@ -434,7 +434,7 @@ class Maze(Task):
 
 
 def _few(layer: lg.Layer, examples: np.ndarray) -> str:
-    """Return the readings that agree with a few examples: one is the least there can be."""
+    """Return the mappings that agree with a few examples: one is the least there can be."""
     names = [layer.program.atoms[i] for i in layer.inputs[0].atoms]
     goals = [layer.program.atoms[i] for i in layer.outputs[0].atoms]
     return _count(layer.program, names, goals, examples)

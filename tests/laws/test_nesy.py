@@ -64,8 +64,8 @@ def test_an_interrupted_run_goes_on_where_it_stopped(nesy, images: Path, tmp_pat
         ("papers", "add2"), ("papers", "xor2"), ("ours", "xor2"),
     ]  # fmt: skip
     assert len(rows[1]["each seed"].split()) == 3
-    assert rows[0]["readings"] == "1"
-    assert rows[1]["readings"] == "2"
+    assert rows[0]["mappings"] == "1"
+    assert rows[1]["mappings"] == "2"
 
 
 @pytest.mark.parametrize("name", ["sudoku4", "reach6", "evenodd", "sum16"])
