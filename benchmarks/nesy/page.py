@@ -72,7 +72,7 @@ def about(rows: list[Row]) -> list[str]:
         said.append(
             "**Labels that do not determine the concepts**: "
             + "; ".join(
-                f"{row['content']}: {row['readings']} readings, labels {row['labels']:.1f}, concepts "
+                f"{row['content']}: {row['mappings']} mappings, labels {row['labels']:.1f}, concepts "
                 f"{row['concepts']:.1f}"
                 for row in shortcut
             )
