@@ -1,6 +1,7 @@
 """Rules of knowledge graphs, held against enumeration and against clingo."""
 
 import itertools
+import pickle
 import random
 import re
 
@@ -340,9 +341,36 @@ def test_a_link_is_explained_by_rules_and_triples() -> None:
 
 
 def test_a_program_of_the_rules_derives_the_links() -> None:
-    found = mine(FAMILY, min_support=1, constants=False)
+    triples = [*FAMILY, ("New York", "parent", "O'Hara")]
+    found = mine(triples, min_support=1, constants=False)
     program = found.as_program(min_confidence=0.4)
-    assert "grandparent(dan,fay)" in lg.closure(program, []).atoms
+    derived = lg.closure(program, []).atoms
+    assert {"grandparent(dan,fay)", 'parent("New York","O\'Hara")'} <= derived
+    proof = lg.derivation(program, [], "grandparent(dan,fay)")
+    assert "parent(dan,eve)" in str(proof)
+
+
+def test_rules_can_be_pickled() -> None:
+    found = mine(FAMILY, min_support=1)
+    again = pickle.loads(pickle.dumps(found))
+    assert again.predict("dan", "grandparent") == found.predict("dan", "grandparent")
+
+
+def test_triples_with_unknown_names_have_no_rank() -> None:
+    found = mine(FAMILY, min_support=1)
+    asked = [("zoe", "parent", "ann"), ("dan", "grandparent", "fay"), ("ann", "aunt", "bob")]
+    ranking = found.rank(asked, known=[("zoe", "aunt", "ann")])
+    assert ranking.triples == (("dan", "grandparent", "fay"),)
+    assert ranking.ranks.shape == (1, 2)
+    assert ranking.left_out == (asked[0], asked[2])
+    with pytest.raises(lg.errors.DataError, match="no triples to rank"):
+        found.rank(asked[:1])
+
+
+def test_a_frame_of_triples_is_read() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(FAMILY, columns=["head", "relation", "tail"])
+    assert mine(frame, min_support=1).rules == mine(FAMILY, min_support=1).rules
 
 
 def test_validation_triples_choose_the_threshold() -> None:

@@ -113,11 +113,13 @@ class LinkRanking:
         ranks: shape (triples, 2): the rank of the tail among all tails, and of the head among all
             heads. Links with the same score share the mean of their ranks.
         complete: whether every rule was applied in full; very long lists of predictions are cut short.
+        left_out: triples with an entity or a relation that the graph does not have; they have no rank.
     """
 
     triples: tuple[Triple, ...]
     ranks: Floats
     complete: bool
+    left_out: tuple[Triple, ...]
 
     @property
     def mrr(self) -> float:
@@ -164,9 +166,6 @@ class _Graph:
     """The edges of a graph by entity and step, and scratch memory for the loops."""
 
     def __init__(self, entities: int, relations: int, triples: Ints, seed: int) -> None:
-        from latentgamma.relational import graph_loops
-
-        self.loops: Any = graph_loops
         self.entities, self.relations, self.steps = entities, relations, 2 * relations
         self.triples = triples
         heads, names, tails = triples.T
@@ -181,7 +180,7 @@ class _Graph:
         group_ptr = np.append(starts, len(codes))
         self.group_sizes = np.diff(group_ptr)
         reverse = np.searchsorted(codes[starts], target * self.steps + (step ^ 1))
-        self.links = graph_loops.Links(
+        self.links = self.loops.Links(
             np.searchsorted(self.group_owner, np.arange(entities + 1)),
             self.group_step.astype(np.int32),
             group_ptr,
@@ -198,6 +197,13 @@ class _Graph:
         self.marks = np.zeros((2, entities), np.int64)
         self.found = np.empty(entities, np.int64)
         self._token = 1
+
+    @property
+    def loops(self) -> Any:
+        """The compiled loops; numba is imported when they are first needed."""
+        from latentgamma.relational import graph_loops
+
+        return graph_loops
 
     @property
     def groups(self) -> int:
@@ -724,11 +730,13 @@ class ChainRules:
         return [self._text(i, distinct=True) for i in order.tolist()]
 
     def as_program(self, *, min_confidence: float = 0.9) -> Program:
-        """Return the triples and the rules of at least this confidence as a ground program.
+        """Return the triples, as facts, and the instances of confident rules as a ground program.
 
+        >>> import latentgamma as lg
         >>> family = [("ann", "parent", "bob"), ("bob", "parent", "cid"), ("ann", "grandparent", "cid")]
         >>> found = mine_chains([*family, ("cid", "parent", "dan")], min_support=1, constants=False)
-        >>> "grandparent(bob,dan)" in found.as_program(min_confidence=0.5).atoms
+        >>> program = found.as_program(min_confidence=0.5)
+        >>> "grandparent(bob,dan)" in lg.closure(program, []).atoms
         True
 
         Args:
@@ -738,10 +746,14 @@ class ChainRules:
             ProgramError: the program is too large, or clingo is not installed.
         """
         real_number("min_confidence", min_confidence, "a fraction from 0 to 1", _is_fraction)
-        facts: dict[str, list[tuple[str, str]]] = {}
+        facts: dict[str, list[tuple[str, str]]] = {f"{name}/2": [] for name in self._names}
+        triples: list[tuple[str, list[str]]] = []
         for h, r, t in self._graph.triples.tolist():
-            facts.setdefault(f"{self._names[r]}/2", []).append((self.entities[h], self.entities[t]))
-        return ground("\n".join(self._texts(min_confidence)), facts=facts)
+            pair = self.entities[h], self.entities[t]
+            facts[f"{self._names[r]}/2"].append(pair)
+            triples.append((f"{self._names[r]}({','.join(map(constant, pair))})", []))
+        rules = ground("\n".join(self._texts(min_confidence)), open=list(facts), facts=facts).rules
+        return Program.from_rules([*triples, *rules])
 
     # -- one rule
 
@@ -937,21 +949,21 @@ class ChainRules:
                 what overlap makes two rules one.
 
         Raises:
-            DataError: there are no triples, or they name entities or relations that the graph lacks.
+            DataError: there are no triples whose entities and relations the graph has.
         """
-        asked = self._numbers(triples)
+        given = _read_triples(triples)
+        asked = self._numbers(given)
         if not len(asked):
-            raise DataError(
-                "there are no triples to rank; pass at least one (head, relation, tail)"
-            )
+            raise DataError("there are no triples to rank, of entities and relations in the graph")
         ranks = np.empty((len(asked), 2))
         complete = True
         threshold = self._threshold(aggregation)
         for rows, back, found, whole in self._ranks(asked, self._numbers(known), [threshold]):
             ranks[rows, int(back)] = found[0]
             complete &= whole
-        named = tuple((self.entities[h], self.relations[r], self.entities[t]) for h, r, t in asked)
-        return LinkRanking(named, ranks, complete)
+        named = tuple(triple for triple in given if self._has(triple))
+        left_out = tuple(triple for triple in given if not self._has(triple))
+        return LinkRanking(named, ranks, complete, left_out)
 
     def choose_threshold(self, validation: Iterable[Sequence[str]]) -> None:
         """Choose the `threshold` with which validation triples have the highest mean reciprocal rank.
@@ -1027,11 +1039,16 @@ class ChainRules:
             raise DataError(f"the graph has no {kind} {name!r}")
         return table[text]
 
+    def _has(self, triple: Triple) -> bool:
+        return (
+            triple[0] in self._entity and triple[1] in self._relation and triple[2] in self._entity
+        )
+
     def _numbers(self, triples: Iterable[Sequence[str]]) -> Ints:
-        rows = _read_triples(triples)
+        """Return the numbers of the triples whose names the graph has."""
         numbers = [
-            (self._number("entity", h), self._number("relation", r), self._number("entity", t))
-            for h, r, t in rows
+            (self._entity[h], self._relation[r], self._entity[t])
+            for h, r, t in filter(self._has, _read_triples(triples))
         ]
         return np.array(numbers, np.int64).reshape(-1, 3)
 
@@ -1087,6 +1104,8 @@ def _predicates(relations: Iterable[str]) -> list[str]:
 def _read_triples(triples: Any) -> list[Triple]:
     """Return triples as names; whole numbers are written as text."""
     form = "a graph is a list of triples (head, relation, tail)"
+    if hasattr(triples, "itertuples"):  # a frame of pandas
+        triples = triples.itertuples(index=False)
     if isinstance(triples, (str, bytes)) or not isinstance(triples, Iterable):
         raise DataError(f"{form}, not {type(triples).__name__}")
     rows: list[Any] = []
