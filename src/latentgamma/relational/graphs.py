@@ -1130,7 +1130,7 @@ def mine_chains(
     min_confidence: float = 0.01,
     max_rules: int = 200_000,
     validation: Iterable[Sequence[str]] = (),
-    work_limit: int = 500_000_000,
+    work_limit: int = 1_000_000_000,
     time_limit: float = 120.0,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
