@@ -39,6 +39,8 @@ Aggregation = Literal["non_redundant", "noisy_or", "maximum"]
 PSEUDO_INSTANCES = 5.0
 #: Edges visited for one body, for one triple while bodies are looked for, and for one rule of a query.
 _EDGES_OF_A_BODY, _EDGES_OF_A_TRIPLE, _EDGES_OF_A_WALK = 1_000_000, 20_000, 200_000
+#: Edges visited while bodies for one relation are looked for: a loop cannot be interrupted.
+_EDGES_OF_A_RELATION = 50_000_000
 #: Edges that take as long as the rest of the work for one body.
 _EDGES_OF_A_CALL = 500
 #: Rows of paths between triples that are kept at once.
@@ -381,7 +383,7 @@ class _Miner:
             triples = graph.triples[graph.triples[:, 1] == relation]
             triples = np.random.default_rng([self.seed, relation]).permutation(triples)
             heads, _, tails = np.ascontiguousarray(triples.T)
-            most = int(min(budget.rows_left / (graph.relations - relation), 1e15)) + 1
+            most = int(min(budget.rows_left / (graph.relations - relation), _EDGES_OF_A_RELATION)) + 1
             done, rows, work, whole = graph.loops.find_paths(
                 graph.links, length, heads, tails, graph.steps, self.seed, each, most,
                 graph.marks, graph.tokens(len(triples) + 1), codes, owners,
