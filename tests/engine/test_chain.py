@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -132,12 +133,12 @@ def sum_of(n: int, program_label: int, **options: Any) -> lg.Layer:
     return lg.Layer(program, digits, [f"state({n},{program_label})"], **options)
 
 
-@pytest.mark.parametrize("total", [0, 60, 357])
-def test_far_in_the_tails_nothing_is_lost(total: int) -> None:
+@pytest.mark.parametrize(("total", "below"), [(0, -338), (60, -90), (357, -270)])
+def test_far_in_the_tails_nothing_is_lost(total: int, below: float) -> None:
     n = 40
     layer = sum_of(n, total)
     assert "FFT" in str(layer.plan())
-    x = 3 * torch.randn(2, n, 10, generator=torch.Generator().manual_seed(1)).double()
+    x = 6 * torch.randn(2, n, 10, generator=torch.Generator().manual_seed(1)).double()
     logs = x.log_softmax(-1).numpy()
     expected = []
     for row in logs:  # plain convolution of logarithms
@@ -148,7 +149,7 @@ def test_far_in_the_tails_nothing_is_lost(total: int) -> None:
             ]
             state = np.logaddexp.reduce(terms)
         expected.append(state[total])
-    assert min(expected) < -40
+    assert min(expected) < below
     x.requires_grad_()
     found = layer(x, logits=True)[:, 0]
     # Log-odds of a tiny probability are its logarithm.
@@ -265,10 +266,11 @@ def test_random_automata_agree_with_all_worlds(data: st.DataObject) -> None:
 
 
 def test_second_derivatives_and_pickles_work() -> None:
-    import copy
-
     tree = layer(4, 3, lambda i, s, v: s + v, label=True)
-    assert "FFT" in str(copy.deepcopy(tree).plan())
+    again = pickle.loads(pickle.dumps(tree))
+    assert str(again.plan()) == str(tree.plan())
+    given = {"digits": torch.zeros(1, 4, 3), "label": torch.zeros(1, 9)}
+    assert again(given).tolist() == tree(given).tolist()
     program, _ = automaton(4, 3, lambda i, s, v: s + v, label=False)
     digits = lg.Categorical([[f"digit({i},{v})" for v in range(3)] for i in range(4)])
     one = lg.Layer(program, digits, ["state(4,3)"], semantics="probability", from_logits=True)

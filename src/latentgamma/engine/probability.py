@@ -519,7 +519,7 @@ class ProbabilityMethods:
     outputs: tuple[int, ...]
     true: tuple[int, ...]
     chain: Chain | None  # all outputs are at its end
-    make_pass: Callable[[], SumProduct]
+    proved: SumProduct | None  # the pass; where there is a chain, it is made when it is needed
     passed: tuple[int, ...]
     tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
     sampled: tuple[int, ...]
@@ -531,8 +531,11 @@ class ProbabilityMethods:
 
     @cached_property
     def sum_product(self) -> SumProduct:
-        """The pass; where there is a chain, it is made when a probability needs the log domain."""
-        return self.make_pass()
+        """The pass, also where there is a chain."""
+        if self.proved is not None:
+            return self.proved
+        rules = self._rules(self.outputs)
+        return sum_product(self.program, self.variables, rules, self.outputs)[0]
 
     @property
     def circuit(self) -> Circuit:
@@ -829,11 +832,6 @@ def choose_methods(
     atoms = list(outputs)
     chain = find_chain(program, variables, atoms, true) if method == "auto" else None
     if chain is not None:
-
-        def make_pass() -> SumProduct:
-            rules = relevant_rules(program, variables, atoms, true)
-            return sum_product(program, variables, rules, atoms)[0]
-
         inputs = [
             (*((fact,) for fact in variables.facts), *variables.groups)[v] for v in chain.variables
         ]
@@ -843,7 +841,7 @@ def choose_methods(
             tuple(atoms),
             tuple(true),
             chain,
-            make_pass,
+            None,
             tuple(range(len(atoms))),
             (),
             (),
@@ -895,7 +893,7 @@ def choose_methods(
         tuple(atoms),
         tuple(true),
         None,
-        lambda: passing,
+        passing,
         passed,
         tables,
         tuple(sampled),
