@@ -213,8 +213,8 @@ def test_a_grounded_program_names_its_lines():
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_a_chain_of_a_hundred_thousand_rules(kind: str):
-    n = 100_000
+def test_a_chain_of_twenty_thousand_rules(kind: str):
+    n = 20_000
     number = np.random.default_rng(0).permutation(n)  # rule number[i] derives atom i + 1
     body = np.argsort(number)
     program = Program.from_arrays(np.arange(n + 1), body, body + 1)

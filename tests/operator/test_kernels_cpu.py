@@ -330,9 +330,9 @@ def test_the_coefficients_are_those_of_plain_torch(
     for found, expected in (
         (got.margin, wide.margin),
         (got.body_background, wide.body_background),
-        (got.bodies.weight, wide.body_weight),
+        (got.body_weight, wide.body_weight),
         (got.head_background, wide.head_background),
-        (got.heads.weight, wide.head_weight),
+        (got.head_weight, wide.head_weight),
         (got.offset, wide.offset),
         (got.gate, wide.gate),
     ):

@@ -24,6 +24,10 @@ Clause: TypeAlias = tuple[int, ...]
 #: The label of a node, the children of its two branches, and all labels it decides, as bits.
 _Node: TypeAlias = "tuple[int, list[list[int] | None], int]"
 
+#: Probabilities below this count as this where their logarithm is needed.
+LEAST = 1e-290
+#: Worse than every sum of log-odds.
+NEVER = -1e300
 #: Literals that the compiler may visit, for each edge of the budget.
 _VISITS_PER_EDGE = 100
 

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentgamma.engine.cpu import load
+from latentgamma.engine.diagram import LEAST, NEVER
 from latentgamma.engine.simd import (
     TILE,
     compiled,
@@ -27,21 +29,6 @@ from latentgamma.program.compilation import share_parts
 
 Array: TypeAlias = Any
 Rows: TypeAlias = Any
-
-#: Probabilities below this count as this where their logarithm is needed.
-_LEAST = 1e-290
-#: Worse than every sum of costs.
-_NEVER = -1e300
-
-
-@compiled
-def _load(x: Array, first: int, h: Array) -> None:
-    last = min(first + TILE, x.shape[0])
-    for i in range(x.shape[1]):
-        for lane in range(last - first):
-            h[i, lane] = x[first + lane, i]
-        for lane in range(last - first, TILE):
-            h[i, lane] = 0
 
 
 @compiled
@@ -131,7 +118,7 @@ def _posterior(p: Array, q: Array, r: Array) -> None:
     for i in range(r.shape[0]):
         for k in range(2):
             x = row(q, 2 * i + k) + row(r, i) * row(p, 2 * i + k)
-            put(q, 2 * i + k, where_above(x, row_of(p, _LEAST), x, row_of(p, _LEAST)))
+            put(q, 2 * i + k, where_above(x, row_of(p, LEAST), x, row_of(p, LEAST)))
 
 
 @compiled
@@ -216,8 +203,8 @@ def _up_best(
 ) -> None:
     """Fill the value of the best choice below each node, and what each branch is worse by."""
     for n in range(len(label)):
-        no = row_of(v, _NEVER)
-        yes = row_of(v, _NEVER)
+        no = row_of(v, NEVER)
+        yes = row_of(v, NEVER)
         if is_open[2 * n]:
             no = _total(w, v, label, ptr, child, n, 0)
         if is_open[2 * n + 1]:
@@ -234,7 +221,7 @@ def _down_best(
     ptr: Array, child: Array, free_ptr: Array, free: Array, root: Array,
 ) -> None:  # fmt: skip
     """Fill how much worse the best choice is that has each sign of each label (q)."""
-    never = row_of(f, -_NEVER)
+    never = row_of(f, -NEVER)
     for n in range(f.shape[0]):
         put(f, n, never)
     for i in range(q.shape[0]):
@@ -305,7 +292,7 @@ def _marginals_of_tiles(
     w, p, q = np.empty((2 * L, TILE)), np.empty((2 * L, TILE)), np.empty((2 * L, TILE))
     v, f, s = np.empty((N, TILE)), np.empty((N, TILE)), np.empty((2 * N, TILE))
     for tile in range(first * TILE, last * TILE, TILE):
-        _load(x, tile, h)
+        load(x, tile, h)
         _weights(h, w, p)
         _up(w, v, s, label, is_open, ptr, child)
         _down(s, f, q, r, label, is_open, ptr, child, free_ptr, free, root)
@@ -332,8 +319,8 @@ def _gradients_of_tiles(
     aq, ar, aw = np.empty((2 * L, TILE)), np.empty((L, TILE)), np.empty((2 * L, TILE))
     af, at, av = np.empty((N, TILE)), np.empty((2 * N, TILE)), np.empty((N, TILE))
     for tile in range(first * TILE, last * TILE, TILE):
-        _load(x, tile, h)
-        _load(grad, tile, g)
+        load(x, tile, h)
+        load(grad, tile, g)
         _weights(h, w, p)
         _up(w, v, s, label, is_open, ptr, child)
         _down(s, f, q, r, label, is_open, ptr, child, free_ptr, free, root)
@@ -356,7 +343,7 @@ def _best_of_tiles(
     v, f, s = np.empty((N, TILE)), np.empty((N, TILE)), np.empty((2 * N, TILE))
     stack = np.empty(N + 1, np.int64)
     for tile in range(first * TILE, last * TILE, TILE):
-        _load(x, tile, h)
+        load(x, tile, h)
         _costs(h, w)
         _up_best(w, v, s, label, is_open, ptr, child)
         _walk(h, s, model, tile, stack, label, is_open, ptr, child, free_ptr, free, root)

@@ -18,13 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from latentgamma.engine.diagram import Diagram
+from latentgamma.engine.diagram import LEAST, NEVER, Diagram
 from latentgamma.engine.tensors import are_plain
 
 #: Log-odds beyond this count as this, so that sums and differences of them exist.
 _LARGEST = 1e30
-#: Probabilities below this count as this where their logarithm is needed.
-_LEAST = 1e-290
 
 _STRUCTURE = ("label", "open", "child_ptr", "child", "free_ptr", "free", "root")
 
@@ -155,7 +153,7 @@ class DiagramPasses(nn.Module):
             flow = flow.index_add(1, child, through[:, row])
             free_flow = free_flow.index_add(1, free, through[:, free_row])
         p = sign.reshape(B, L, 2) + free_flow[..., None] * w.exp()
-        logs = p.clamp(min=_LEAST).log()
+        logs = p.clamp(min=LEAST).log()
         return v[:, self.root.long()].sum(1), p[..., 1], logs[..., 1] - logs[..., 0]
 
     def _best(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,11 +194,8 @@ class DiagramPasses(nn.Module):
                 1, label.expand(B, -1), here & (takes == 1), "amax"
             )
             model = torch.where(decided, value, model)
-        q = q.reshape(B, L, 2).nan_to_num(posinf=-_NEVER)
+        q = q.reshape(B, L, 2).nan_to_num(posinf=-NEVER)
         return q[..., 0] - q[..., 1], model
-
-
-_NEVER = -1e300
 
 
 def _lower(values: Tensor, at: Tensor, new: Tensor) -> Tensor:

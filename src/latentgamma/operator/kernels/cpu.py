@@ -31,6 +31,7 @@ from latentgamma.engine.simd import (
     where_reaches,
     widen,
 )
+from latentgamma.program.graph import Csr
 
 # ---- A barrier for threads that run compiled code without the interpreter's lock
 
@@ -108,21 +109,17 @@ HIGHEST_POWER = 8
 Array: TypeAlias = npt.NDArray[Any]
 
 
-class WeightedRows(NamedTuple):
-    """Compressed rows: row r has the entries start[r] to start[r + 1] of `member` and `weight`."""
-
-    start: Array  # (rows + 1,)
-    member: Array  # (literals,) the atom or the rule at the other end
-    weight: Array  # (literals,)
-
-
 class StepArrays(NamedTuple):
     """What a step computes with: the literals in both directions, and the coefficients."""
 
-    bodies: WeightedRows  # rule → the atoms of its body
-    heads: WeightedRows  # rule → its heads
-    uses: WeightedRows  # atom → the rules that have it in their body
-    sources: WeightedRows  # atom → the rules that have it as a head
+    bodies: Csr  # rule → the atoms of its body
+    heads: Csr  # rule → its heads
+    uses: Csr  # atom → the rules that have it in their body
+    sources: Csr  # atom → the rules that have it as a head
+    body_weight: Array  # (literals,) in the order of `bodies`, and so on
+    head_weight: Array  # (head literals,)
+    use_weight: Array  # (literals,) where a backward pass needs it
+    source_weight: Array  # (head literals,)
     margin: Array  # (R,)
     body_background: Array  # (R,)
     head_background: Array  # (R,)
@@ -183,12 +180,12 @@ def prefetch_distance(array: Array) -> int:
 
 
 @inlined
-def gathered_sum(r: int, rows: WeightedRows, values: Array, start: Any, ahead: int) -> Any:
-    """Return `start` plus Σ_p weight_p values[member_p] over the literals p of row r."""
-    for p in range(rows.start[r], rows.start[r + 1]):
+def gathered_sum(r: int, rows: Csr, weight: Array, values: Array, start: Any, ahead: int) -> Any:
+    """Return `start` plus Σ_p weight_p values[indices_p] over the literals p of row r."""
+    for p in range(rows.indptr[r], rows.indptr[r + 1]):
         if ahead > 0:
-            fetch(values, rows.member[min(p + ahead, len(rows.member) - 1)])
-        start = fma(row(values, rows.member[p]), rows.weight[p], start)
+            fetch(values, rows.indices[min(p + ahead, len(rows.indices) - 1)])
+        start = fma(row(values, rows.indices[p]), weight[p], start)
     return start
 
 
@@ -265,13 +262,8 @@ def store_tile(tile: Array, examples: Array, low: int, high: int) -> None:
 # plain torch does. Each rule is independent of the others, except for the shared gain.
 
 
-class RuleIndex(NamedTuple):
-    """The literals of the rules, and where their logits stand."""
-
-    body_start: Array  # (R + 1,)
-    body_place: Array  # (literals,) the place of each literal's logit
-    head_start: Array  # (R + 1,)
-    head_place: Array  # (head literals,)
+#: The places of the logits of each rule: of its body, and of its heads.
+Places: TypeAlias = tuple[Csr, Csr]
 
 
 class RuleParameters(NamedTuple):
@@ -328,32 +320,33 @@ def _exponentiate(values: Array) -> None:
 
 @inlined
 def _exponentials(
-    first: int, last: int, M: int, rules: RuleIndex, raw: RuleParameters
+    first: int, last: int, M: int, rules: Places, raw: RuleParameters
 ) -> _Exponentials:
-    low_body, low_head = rules.body_start[first], rules.head_start[first]
+    bodies, heads = rules
+    low_body, low_head = bodies.indptr[first], heads.indptr[first]
     e = _Exponentials(
-        _padded(rules.body_start[last] - low_body),
+        _padded(bodies.indptr[last] - low_body),
         _padded(last - first),
         _padded(last - first),
         _padded(last - first),
-        _padded(rules.head_start[last] - low_head),
+        _padded(heads.indptr[last] - low_head),
         _padded(last - first),
     )
-    for p in range(low_body, rules.body_start[last]):
-        e.body[p - low_body] = raw.body_logits[rules.body_place[p]]
+    for p in range(low_body, bodies.indptr[last]):
+        e.body[p - low_body] = raw.body_logits[bodies.indices[p]]
     for j in range(first, last):
         e.body_background[j - first] = raw.body_background[j]
         e.sharpness[j - first] = raw.sharpness[j]
         e.confidence[j - first] = raw.confidence[j]
-        low, high = rules.head_start[j], rules.head_start[j + 1]
+        low, high = heads.indptr[j], heads.indptr[j + 1]
         background = np.float64(raw.head_background[j]) if high - low < M else -np.inf
         top = background
         for q in range(low, high):
-            top = max(top, np.float64(raw.head_logits[rules.head_place[q]]))
+            top = max(top, np.float64(raw.head_logits[heads.indices[q]]))
         # A rule that routes to every atom has no background: e^−∞ = 0.
         e.head_background[j - first] = background - top
         for q in range(low, high):
-            e.head[q - low_head] = np.float64(raw.head_logits[rules.head_place[q]]) - top
+            e.head[q - low_head] = np.float64(raw.head_logits[heads.indices[q]]) - top
     for values in e:
         _exponentiate(values)
     return e
@@ -397,7 +390,7 @@ def read_coefficients(
     M: int,
     gain: float,
     limits: tuple[float, float],
-    rules: RuleIndex,
+    rules: Places,
     raw: RuleParameters,
     out: CoefficientArrays,
 ) -> None:
@@ -408,15 +401,16 @@ def read_coefficients(
     """
     tiny, eps = limits
     e = _exponentials(first, last, M, rules, raw)
-    low_body, low_head = rules.body_start[first], rules.head_start[first]
+    bodies, heads = rules
+    low_body, low_head = bodies.indptr[first], heads.indptr[first]
     for j in range(first, last):
         here = j - first
         sharpness = max(_softplus(raw.sharpness[j], e.sharpness[here]), tiny)
         sharpness = np.float64(raw.sharpness.dtype.type(sharpness))
         background = _sigmoid(raw.body_background[j], e.body_background[here])
         total = M * background
-        for p in range(rules.body_start[j], rules.body_start[j + 1]):
-            logit = raw.body_logits[rules.body_place[p]]
+        for p in range(bodies.indptr[j], bodies.indptr[j + 1]):
+            logit = raw.body_logits[bodies.indices[p]]
             weight = _sigmoid(logit, e.body[p - low_body]) - background
             total += weight
             out.body_weight[p] = sharpness * weight
@@ -425,7 +419,7 @@ def read_coefficients(
         confidence = _sigmoid(raw.confidence[j], e.confidence[here])
         confidence = min(max(confidence, tiny), 1.0 - eps)
         amplitude = _product(raw.confidence, gain, confidence)
-        low, high = rules.head_start[j] - low_head, rules.head_start[j + 1] - low_head
+        low, high = heads.indptr[j] - low_head, heads.indptr[j + 1] - low_head
         norm = _head_norm(low, high, M, e.head, e.head_background[here])
         background = e.head_background[here] / norm
         out.head_background[j] = amplitude * background
@@ -440,7 +434,7 @@ def read_coefficients_backward(
     M: int,
     gain: float,
     limits: tuple[float, float],
-    rules: RuleIndex,
+    rules: Places,
     raw: RuleParameters,
     grads: CoefficientArrays,
     out: RuleParameters,
@@ -448,7 +442,8 @@ def read_coefficients_backward(
     """Fill the gradients of the parameters of rules `first` to `last`; return their dL/d gain."""
     tiny, eps = limits
     e = _exponentials(first, last, M, rules, raw)
-    low_body, low_head = rules.body_start[first], rules.head_start[first]
+    bodies, heads = rules
+    low_body, low_head = bodies.indptr[first], heads.indptr[first]
     grad_gain = 0.0
     for j in range(first, last):
         here = j - first
@@ -459,8 +454,8 @@ def read_coefficients_backward(
         by_total = grads.margin[j] * sharpness
         total, by_sharpness = M * background, grads.body_background[j] * background
         by_background = grads.body_background[j] * sharpness + M * by_total
-        for p in range(rules.body_start[j], rules.body_start[j + 1]):
-            place, small = rules.body_place[p], e.body[p - low_body]
+        for p in range(bodies.indptr[j], bodies.indptr[j + 1]):
+            place, small = bodies.indices[p], e.body[p - low_body]
             weight = _sigmoid(raw.body_logits[place], small) - background
             total += weight
             by_sharpness += grads.body_weight[p] * weight
@@ -477,7 +472,7 @@ def read_coefficients_backward(
         inside = tiny <= confidence <= 1.0 - eps
         confidence = min(max(confidence, tiny), 1.0 - eps)
         amplitude = _product(raw.confidence, gain, confidence)
-        low, high = rules.head_start[j] - low_head, rules.head_start[j + 1] - low_head
+        low, high = heads.indptr[j] - low_head, heads.indptr[j + 1] - low_head
         norm = _head_norm(low, high, M, e.head, e.head_background[here])
         background = e.head_background[here] / norm
         by_amplitude = grads.head_background[j] * background
@@ -490,7 +485,7 @@ def read_coefficients_backward(
         mean += by_background * background
         for q in range(low, high):
             grad = grads.head_weight[q + low_head] * amplitude
-            out.head_logits[rules.head_place[q + low_head]] = e.head[q] / norm * (grad - mean)
+            out.head_logits[heads.indices[q + low_head]] = e.head[q] / norm * (grad - mean)
         out.head_background[j] = background * (by_background - (M - (high - low)) * mean)
         slope = _sigmoid_slope(e.confidence[here])
         out.confidence[j] = by_amplitude * gain * slope if inside else 0.0
@@ -528,7 +523,7 @@ def rules_forward(
 
     `missing` is Σ_i (1 − s_i). `slope` becomes σ′, unless it has no rows.
     """
-    start, atom, weight = step.bodies
+    (start, atom), weight = step.bodies, step.body_weight
     ahead = prefetch_distance(state)
     for block in range(first, last):
         low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.margin))
@@ -574,7 +569,7 @@ def _atoms_forward(
     for block in range(first, last):
         low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.offset))
         for i in range(low, high):
-            received = gathered_sum(i, step.sources, activation, common, ahead)
+            received = gathered_sum(i, step.sources, step.source_weight, activation, common, ahead)
             put(evidence, i - low, received - step.offset[i])
         begin = groups(state, low)
         for g in range(groups(state, high - low)):
@@ -688,7 +683,9 @@ def _atoms_backward(
     for block in range(first, last):
         low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.offset))
         for i in range(low, high):
-            received = gathered_sum(i, step.sources, work.activation, common, ahead)
+            received = gathered_sum(
+                i, step.sources, step.source_weight, work.activation, common, ahead
+            )
             put(evidence, i, received - step.offset[i])
         begin = groups(state, low)
         by_gate = widen(group_of(state, 0.0))
@@ -747,7 +744,7 @@ def _rules_backward(
         low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.margin))
         for j in range(low, high):
             received = gathered_sum(
-                j, step.heads, evidence, common * step.head_background[j], ahead
+                j, step.heads, step.head_weight, evidence, common * step.head_background[j], ahead
             )
             grad = received * row(work.slope, j)
             put(work.slope, j, grad)
@@ -758,13 +755,13 @@ def _rules_backward(
                 put(grads.body_background, j, so_far - grad * lack)
                 so_far = row(grads.head_background, j)
                 put(grads.head_background, j, fma(activation, common, so_far))
-                for p in range(step.heads.start[j], step.heads.start[j + 1]):
+                for p in range(step.heads.indptr[j], step.heads.indptr[j + 1]):
                     so_far = row(grads.head_weight, p)
-                    pull = row(evidence, step.heads.member[p])
+                    pull = row(evidence, step.heads.indices[p])
                     put(grads.head_weight, p, fma(activation, pull, so_far))
-                for p in range(step.bodies.start[j], step.bodies.start[j + 1]):
+                for p in range(step.bodies.indptr[j], step.bodies.indptr[j + 1]):
                     so_far = row(grads.body_weight, p)
-                    lacking = row(state, step.bodies.member[p]) - 1.0
+                    lacking = row(state, step.bodies.indices[p]) - 1.0
                     put(grads.body_weight, p, fma(lacking, grad, so_far))
         sum_weighted(work.slope, step.body_background, low, high, work.rule_sums, block)
 
@@ -777,7 +774,7 @@ def _uses_backward(
     common = narrow(background, work.grad)
     ahead = prefetch_distance(work.slope)
     for i in range(first * BLOCK, min(last * BLOCK, len(step.offset))):
-        received = gathered_sum(i, step.uses, work.slope, common, ahead)
+        received = gathered_sum(i, step.uses, step.use_weight, work.slope, common, ahead)
         put(work.grad, i, row(work.grad, i) + received)
 
 
@@ -834,8 +831,8 @@ def backward_tiles(
     first_rule, last_rule = blocks(R) * part // parts, blocks(R) * (part + 1) // parts
     low_row, high_row = first_atom * BLOCK, min(last_atom * BLOCK, M)
     low_rule, high_rule = first_rule * BLOCK, min(last_rule * BLOCK, R)
-    low_body, high_body = step.bodies.start[low_rule], step.bodies.start[high_rule]
-    low_head, high_head = step.heads.start[low_rule], step.heads.start[high_rule]
+    low_body, high_body = step.bodies.indptr[low_rule], step.bodies.indptr[high_rule]
+    low_head, high_head = step.heads.indptr[low_rule], step.heads.indptr[high_rule]
     learn = len(grads.offset) > 0
     every = len(given) > 1
     active = np.ones(TILE, given.dtype)

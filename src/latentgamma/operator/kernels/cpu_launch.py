@@ -23,10 +23,9 @@ from latentgamma.operator.kernels.cpu import (
     Array,
     BackwardArrays,
     CoefficientArrays,
-    RuleIndex,
+    Places,
     RuleParameters,
     StepArrays,
-    WeightedRows,
     backward_tiles,
     forward_tiles,
     new_barrier,
@@ -34,6 +33,7 @@ from latentgamma.operator.kernels.cpu import (
     read_coefficients_backward,
 )
 from latentgamma.operator.kernels.interface import Coefficients, LiteralRows, Parameters
+from latentgamma.program.graph import Csr
 
 # ---- Threads for compiled code that releases the interpreter's lock
 
@@ -116,12 +116,13 @@ def measure_depths(
     first: int,
     last: int,
     supports: Array,
-    body_start: Array,
-    uses: tuple[Array, Array],
-    heads: tuple[Array, Array],
+    bodies: Csr,
+    uses: Csr,
+    heads: Csr,
     depths: Array,
 ) -> None:
     """Set depths[b] to the number of steps of T_P from support b to its closure."""
+    body_start, _ = bodies
     use_start, use_rule = uses
     head_start, head_atom = heads
     R, M = len(body_start) - 1, supports.shape[1]
@@ -165,9 +166,7 @@ def measure_depths(
 
 
 @compiled
-def check_closed(
-    supports: Array, bodies: tuple[Array, Array], heads: tuple[Array, Array], closed: Array
-) -> None:
+def check_closed(supports: Array, bodies: Csr, heads: Csr, closed: Array) -> None:
     """Set closed[b] to whether every rule whose body lies in support b has its heads there too."""
     body_start, body_atom = bodies
     head_start, head_atom = heads
@@ -199,9 +198,7 @@ class CompiledClosure:
     """T_P of one program on the supports of a batch of states (B, M)."""
 
     def __init__(self, rows: LiteralRows) -> None:
-        self._bodies = rows.body_start.numpy(), rows.body_atom.numpy()
-        self._heads = rows.head_start.numpy(), rows.head_atom.numpy()
-        self._uses = rows.use_start.numpy(), rows.use_rule.numpy()
+        self._bodies, self._heads, self._uses = _numpy_form(rows)[:3]
         self._size = rows.M + rows.R + len(rows.body_rule)
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
@@ -213,7 +210,7 @@ class CompiledClosure:
             len(supports),
             torch.get_num_threads() if large else 1,
             lambda first, last: measure_depths(
-                first, last, supports, self._bodies[0], self._uses, self._heads, depths
+                first, last, supports, self._bodies, self._uses, self._heads, depths
             ),
         )
         return depths
@@ -255,7 +252,7 @@ def read(
     bodies, heads, uses, sources, rules = _numpy_form(rows)
     raw, gain, gate = _raw(rows, parameters)
     kind = np.float32 if dtype == torch.float32 else np.float64
-    sizes = (rows.R, rows.R, len(bodies.member), rows.R, len(heads.member))
+    sizes = (rows.R, rows.R, len(bodies.indices), rows.R, len(heads.indices))
     offset = _memory(parameters.offset).astype(kind)
     out = CoefficientArrays._make([*(np.empty(size, kind) for size in sizes), offset])
     limits = _limits(parameters.threshold.dtype)
@@ -267,10 +264,11 @@ def read(
     run_pieces(-(-rows.R // _RULES_AT_ONCE), torch.get_num_threads(), piece)
     rounded = float(kind(gate))
     return StepArrays(
-        bodies=WeightedRows(bodies.start, bodies.member, out.body_weight),
-        heads=WeightedRows(heads.start, heads.member, out.head_weight),
-        uses=WeightedRows(uses.start, uses.member, out.margin[:0]),
-        sources=WeightedRows(sources.start, sources.member, out.head_weight[sources.weight]),
+        *(bodies, heads, uses, sources),
+        body_weight=out.body_weight,
+        head_weight=out.head_weight,
+        use_weight=out.margin[:0],
+        source_weight=out.head_weight[_array(rows.source_place)],
         margin=out.margin,
         body_background=out.body_background,
         head_background=out.head_background,
@@ -360,26 +358,23 @@ def _limits(dtype: torch.dtype) -> tuple[float, float]:
     return limits.tiny, limits.eps
 
 
-def _numpy_form(
-    rows: LiteralRows,
-) -> tuple[WeightedRows, WeightedRows, WeightedRows, WeightedRows, RuleIndex]:
-    """Return the literals as arrays: bodies, heads, uses, sources, rules.
-
-    Weights are missing, but for the places of those of the sources among those of the heads.
-    """
+def _numpy_form(rows: LiteralRows) -> tuple[Csr, Csr, Csr, Csr, Places]:
+    """Return the literals as arrays: bodies, heads, uses, sources, and the places of the logits."""
     cached = rows.kernel_form.get("cpu")
     if cached is None:
-        none = np.empty(0)
-        body_start, head_start = _array(rows.body_start), _array(rows.head_start)
-        cached = rows.kernel_form["cpu"] = (
-            WeightedRows(body_start, _array(rows.body_atom), none),
-            WeightedRows(head_start, _array(rows.head_atom), none),
-            WeightedRows(_array(rows.use_start), _array(rows.use_rule), none),
-            WeightedRows(
-                _array(rows.source_start), _array(rows.source_rule), _array(rows.source_place)
-            ),
-            RuleIndex(body_start, _array(rows.body_place), head_start, _array(rows.head_place)),
+        bodies, heads, uses, sources, body_places, head_places = (
+            Csr(_array(start), _array(flat))
+            for start, flat in (
+                (rows.body_start, rows.body_atom),
+                (rows.head_start, rows.head_atom),
+                (rows.use_start, rows.use_rule),
+                (rows.source_start, rows.source_rule),
+                (rows.body_start, rows.body_place),
+                (rows.head_start, rows.head_place),
+            )
         )
+        cached = bodies, heads, uses, sources, (body_places, head_places)
+        rows.kernel_form["cpu"] = cached
     return cached  # type: ignore[return-value]
 
 
@@ -444,11 +439,10 @@ def backward(
     given, states = _array(grad), _array(kept)
     M, R, batch = rows.M, rows.R, given.shape[1]
     tiles = _Tiles(rows, batch, given.dtype)
-    weight = prepared.bodies.weight[_array(rows.use_place)]
-    step = prepared._replace(uses=prepared.uses._replace(weight=weight))
+    step = prepared._replace(use_weight=prepared.body_weight[_array(rows.use_place)])
     each = _counts(counts, batch, states.shape[1] - 1)
     result = np.empty((batch, M), given.dtype)
-    sizes = (R, R, len(prepared.bodies.member), R, len(prepared.heads.member), M)
+    sizes = (R, R, len(prepared.body_weight), R, len(prepared.head_weight), M)
     # One row of sums for each tile, so that the order of the last sum is fixed too.
     totals = CoefficientArrays(*(np.zeros((tiles.number if learn else 0, size)) for size in sizes))
     grad_gate = np.zeros((tiles.number, -(-M // BLOCK)))
