@@ -94,6 +94,7 @@ def compare(
             torch.autograd.grad(made(given, logits=logits), x, weight)[0] for made in (tree, passed)
         ]
         torch.testing.assert_close(*slopes, atol=close, rtol=close)
+    assert tree({name: tensor[:0] for name, tensor in given.items()}).shape == (0, *found.shape[1:])
     return str(tree.plan())
 
 

@@ -134,6 +134,9 @@ class Chain:
         Returns:
             Two tensors of shape (B, outputs).
         """
+        if not len(logs):  # which an FFT refuses
+            none = logs.sum(1, keepdim=True).expand(-1, len(self.outputs))
+            return none, torch.zeros_like(none, dtype=torch.bool)
         source = torch.cat((logs, log_complements), 1).clamp(min=_LOG_ZERO)
         source = torch.nn.functional.pad(source, (0, 1), value=_LOG_ZERO)
         values = source[:, _on_device(self, "columns", logs.device)]  # (B, N, V)
@@ -156,7 +159,7 @@ class Chain:
         entries = _on_device(self, "readout", device)  # (2, entries)
         weights = source.new_zeros(len(source), len(self.outputs) * states)
         weights = weights.index_add(1, entries[0], source[:, entries[1]].exp())
-        return weights.view(len(weights), -1, states)
+        return weights.view(len(weights), len(self.outputs), states)
 
     def _readout_entries(self) -> Integers:
         """Return the places of states in a flat (O, states) array, and the columns they read."""
@@ -216,7 +219,7 @@ class Chain:
         shift = _on_device(self, "shifts", logs.device)  # (N, V)
         place = torch.arange(N, device=logs.device)[:, None] * m + shift
         parts = logs.new_zeros(len(logs), N * m)
-        parts = parts.index_add(1, place.flatten(), logs.exp().flatten(1)).view(-1, N, m)
+        parts = parts.index_add(1, place.flatten(), logs.exp().flatten(1)).view(len(logs), N, m)
         turn = torch.arange(m, device=logs.device)
         turn = (turn[:, None] - turn) % m
 
@@ -232,7 +235,7 @@ class Chain:
         entries = _on_device(self, "matrices", logs.device)  # (2, rules)
         parts = logs.new_zeros(len(logs), N * size * size)
         parts = parts.index_add(1, entries[0], logs.flatten(1)[:, entries[1]].exp())
-        found, scale = _scaled_product(parts.view(-1, N, size, size), torch.matmul)
+        found, scale = _scaled_product(parts.view(len(logs), N, size, size), torch.matmul)
         return found[:, 0, : self.layers[-1].states], scale
 
     def _matrix_entries(self) -> Integers:

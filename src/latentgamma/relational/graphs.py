@@ -383,7 +383,9 @@ class _Miner:
             triples = graph.triples[graph.triples[:, 1] == relation]
             triples = np.random.default_rng([self.seed, relation]).permutation(triples)
             heads, _, tails = np.ascontiguousarray(triples.T)
-            most = int(min(budget.rows_left / (graph.relations - relation), _EDGES_OF_A_RELATION)) + 1
+            most = (
+                int(min(budget.rows_left / (graph.relations - relation), _EDGES_OF_A_RELATION)) + 1
+            )
             done, rows, work, whole = graph.loops.find_paths(
                 graph.links, length, heads, tails, graph.steps, self.seed, each, most,
                 graph.marks, graph.tokens(len(triples) + 1), codes, owners,
