@@ -38,8 +38,6 @@ class Output:
     facts: list[str] = field(default_factory=list)
     #: The atoms that are given when asking.
     externals: array[int] = field(default_factory=lambda: array("i"))
-    #: Whether some rule counts or weighs atoms that are not known beforehand.
-    weighted: bool = False
     #: The predicates that occur, as (name, arity).
     signatures: list[tuple[str, int]] = field(default_factory=list)
     #: What clingo remarked.
@@ -150,8 +148,7 @@ def _observer(
             bodies(buffer(body, 4 * body_size))
         return True
 
-    def weight_rule(*_: Any) -> bool:
-        output.weighted = True
+    def weight_rule(*_: Any) -> bool:  # aggregates over open facts are refused before
         return True
 
     def output_atom(symbol: int, atom: int, _: Any) -> bool:

@@ -10,13 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from latentgamma.program.compilation import Cells, compile_loop
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 #: Bins of a signature: the least hash of a rule's predictions in each.
 BINS = 128
@@ -49,31 +44,23 @@ def mix(value: Any) -> Any:
 
 
 @compile_loop
-def find_group(links: Cells, entity: int, step: int) -> int:
-    """Return the group of an entity and a step, or -1."""
-    low, high = links.entity_ptr[entity], links.entity_ptr[entity + 1]
+def find(values: Cells, low: int, high: int, wanted: int) -> int:
+    """Return where a number is among the rising values from `low` to `high`, or -1."""
     end = high
     while low < high:
         middle = (low + high) // 2
-        if links.group_step[middle] < step:
+        if values[middle] < wanted:
             low = middle + 1
         else:
             high = middle
-    return low if low < end and links.group_step[low] == step else -1
+    return low if low < end and values[low] == wanted else -1
 
 
 @compile_loop
-def leads_to(links: Cells, group: int, entity: int) -> bool:
-    """Return whether an edge of the group ends in the entity."""
-    low, high = links.group_ptr[group], links.group_ptr[group + 1]
-    end = high
-    while low < high:
-        middle = (low + high) // 2
-        if links.targets[middle] < entity:
-            low = middle + 1
-        else:
-            high = middle
-    return bool(low < end and links.targets[low] == entity)
+def find_group(links: Cells, entity: int, step: int) -> int:
+    """Return the group of an entity and a step, or -1."""
+    ptr = links.entity_ptr
+    return find(links.group_step, ptr[entity], ptr[entity + 1], step)
 
 
 @compile_loop
@@ -298,7 +285,8 @@ def list_ends(
     """Append a row for every step from a node to y; return how many there are."""
     count = 0
     for group in range(links.entity_ptr[node], links.entity_ptr[node + 1]):
-        if row + count < end and leads_to(links, group, y):
+        low, high = links.group_ptr[group], links.group_ptr[group + 1]
+        if row + count < end and find(links.targets, low, high, y) >= 0:
             codes[row + count] = code + links.group_step[group]
             owners[row + count] = owner
             count += 1
