@@ -60,7 +60,8 @@ def find(values: Cells, low: int, high: int, wanted: int) -> int:
 def find_group(links: Cells, entity: int, step: int) -> int:
     """Return the group of an entity and a step, or -1."""
     ptr = links.entity_ptr
-    return find(links.group_step, ptr[entity], ptr[entity + 1], step)
+    found: int = find(links.group_step, ptr[entity], ptr[entity + 1], step)
+    return found
 
 
 @compile_loop
