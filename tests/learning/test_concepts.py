@@ -24,7 +24,7 @@ def over_worlds_and_subsets(rules: CandidateRules, given: torch.Tensor) -> torch
     total = torch.zeros(len(given), len(outputs)).double()
     for chosen in product((False, True), repeat=len(use)):
         weight = torch.where(torch.tensor(chosen), use, 1 - use).prod()
-        program = rules.reduced(np.array(chosen))
+        program = rules.program_with(np.array(chosen))
         for world in product(*options):
             p = torch.ones(len(given)).double() * weight
             for n, atom in enumerate(world):
@@ -102,6 +102,9 @@ def test_candidates_that_cannot_be_used_are_refused() -> None:
         ("c :- a(0).", {}, "a list of rules"),
         ([], {}, "at least one rule"),
         (["c :- a(0)."], {"semantics": "gamma"}, "semantics"),
+        (["c :- a(0). c :- a(1)."], {}, "one rule each"),
+        (["% c :- a(0)."], {}, "one rule each"),
+        ([""], {}, "one rule each"),
     ):
         with pytest.raises(lg.errors.ArgumentError, match=match):
             CandidateRules(candidates, PAIR, "c", **options)
@@ -211,6 +214,7 @@ def test_data_that_do_not_fit_are_refused() -> None:
         ({"labels": [0.5]}, "labels are 0 or 1"),
         ({"labels": [1, 0]}, r"shape \(1, 1\)"),
         ({"labelled": {9: 0}}, "labelled maps"),
+        ({"labelled": {"a": 0}}, "labelled maps"),
     ):
         with pytest.raises(lg.errors.DataError, match=match):
             fit_concepts(lambda: nn.Linear(3, 2), rules, **{**data, **change})
@@ -219,5 +223,14 @@ def test_data_that_do_not_fit_are_refused() -> None:
     for option in ({"steps": 0}, {"rate": 0}, {"balance": -1}, {"enough": 2}, {"attempts": 0}):
         with pytest.raises(lg.errors.ArgumentError, match=next(iter(option))):
             fit_concepts(lambda: nn.Linear(3, 2), rules, **data, **option)
+    for change in ({"network": nn.Linear(3, 2)}, {"rules": lg.parse("a.")}):
+        with pytest.raises(lg.errors.ArgumentError, match=next(iter(change))):
+            fit_concepts(**{"network": lambda: nn.Linear(3, 2), "rules": rules, **data, **change})
+    with pytest.raises(lg.errors.StateError, match="are a tensor"):
+        rules([1, 2])
+    found = fit_concepts(lambda: nn.Linear(3, 2), rules, **data, steps=1, attempts=1)
+    for concepts in ([[0]], [[0, 5]], [[0.5, 1.0]]):
+        with pytest.raises(lg.errors.DataError, match="concepts are"):
+            found.derive(concepts)
     with pytest.raises(lg.errors.ModelError, match="one Categorical group"):
         fit_concepts(lambda: nn.Linear(3, 2), CandidateRules(["c :- a."], ["a"], "c"), **data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -262,14 +263,16 @@ class CandidateRules(nn.Module):
         if self._by_subsets:
             subsets = logsigmoid(self._signs * self.weights).sum(1).exp()  # (2^C,)
             use = (self._holds @ subsets).clamp(0, 1)
-        batch = next(iter(tensors.values())).shape[0]
+        batch = max(
+            (len(t) for t in tensors.values() if isinstance(t, Tensor) and t.dim()), default=1
+        )
         found = self.layer({**tensors, "use": use.expand(batch, -1)}, logits=logits)
         if isinstance(found, dict) and len(found) == 1 and not isinstance(given, Mapping):
             return next(iter(found.values()))
         return found
 
     @property
-    def labelled(self) -> list[str]:
+    def output_atoms(self) -> list[str]:
         """The names of all outputs."""
         return [self.program.atoms[i] for group in self.outputs for i in group.atoms]
 
@@ -295,9 +298,9 @@ class CandidateRules(nn.Module):
 
     def extract(self) -> Program:
         """Return the program of the background and of the candidates whose weight is above 0."""
-        return self.reduced((self.weights.detach() > 0).cpu().numpy())
+        return self.program_with((self.weights.detach() > 0).cpu().numpy())
 
-    def reduced(self, chosen: npt.NDArray[np.bool_]) -> Program:
+    def program_with(self, chosen: npt.NDArray[np.bool_]) -> Program:
         """Return the ground program of the background and of the chosen candidates.
 
         Args:
@@ -316,13 +319,21 @@ def _names(atoms: Any) -> npt.NDArray[Any]:
     return np.asarray(atoms.atoms if isinstance(atoms, Categorical) else atoms)
 
 
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|\.\.""")  # and the dots of 0..9
+_END = re.compile(r"%|\.(?!\d)")
+
+
 def _with_atom(rule: str, atom: str) -> str:
     """Return a rule with one more body atom.
 
     >>> _with_atom("a :- b.", "use(0)"), _with_atom("a.", "use(1)")
     ('a :- b, use(0).', 'a :- use(1).')
     """
-    start = rule.rstrip().removesuffix(".")
+    start = rule.removesuffix(".")
+    if not start or _END.search(_QUOTED.sub("", start)):
+        raise ArgumentError(
+            f"candidates are texts of one rule each, without comments, not {rule!r}"
+        )
     return f"{start}{', ' if ':-' in start else ' :- '}{atom}."
 
 
@@ -388,7 +399,7 @@ class ConceptFit:
     @cached_property
     def program(self) -> Program:
         """The learned rules."""
-        return self.rules.reduced(self.chosen)
+        return self.rules.program_with(self.chosen)
 
     @property
     def text(self) -> str:
@@ -406,8 +417,20 @@ class ConceptFit:
         return np.array(self.merged)[_most_likely(self.network, images)]
 
     def derive(self, concepts: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Return which outputs follow from concepts of examples. (E, positions) -> (E, O)."""
-        return _derived(self.rules, self.program, np.asarray(concepts, np.int64))
+        """Return which outputs follow from concepts of examples. (E, positions) -> (E, O).
+
+        Args:
+            concepts: numbers of concepts, shape (E, positions).
+
+        Raises:
+            DataError: if these are not numbers of concepts, or of another shape.
+        """
+        values, shape = np.asarray(concepts), (1, *self.inputs.atoms.shape)[-2:]
+        if values.ndim != 2 or values.shape[1] != shape[0] or values.dtype.kind not in "iu":
+            raise DataError(f"concepts are whole numbers of shape (E, {shape[0]})")
+        if values.size and not 0 <= values.min() <= values.max() < shape[1]:
+            raise DataError(f"concepts are numbers from 0 to {shape[1] - 1}")
+        return _derived(self.rules, self.program, values.astype(np.int64))
 
     def concept_accuracy(self, images: Tensor, values: npt.ArrayLike) -> ConceptAccuracy:
         """Return how well the concepts agree with known values, after renaming.
@@ -427,7 +450,7 @@ class ConceptFit:
     @cached_property
     def certificate(self) -> Certificate:
         """The proof that the operator of this program computes the rules on all concepts."""
-        return Layer(self.program, self.inputs, self.rules.labelled).certified().certificate
+        return Layer(self.program, self.inputs, self.rules.output_atoms).certified().certificate
 
     def shortcuts(self) -> Shortcuts:
         """Return the concept mappings that agree with all labels as well as the learned one.
@@ -436,10 +459,10 @@ class ConceptFit:
         that were summed over their subsets, one program for each function that they can express;
         otherwise the learned rules alone.
         """
-        given = (self.program, self.inputs, self.rules.labelled, self.examples)
+        given = (self.program, self.inputs, self.rules.output_atoms, self.examples)
         if self.rules.is_table:
             return shortcuts(*given, rules="any")
-        programs = [self.rules.reduced(subset) for subset in self.rules.functions()]
+        programs = [self.rules.program_with(subset) for subset in self.rules.functions()]
         return shortcuts(*given, rules=programs or "given")
 
     def __str__(self) -> str:
@@ -530,6 +553,10 @@ def fit_concepts(
     real_number("balance", balance, "a number from 0 on", lambda x: x >= 0)
     for name, share in (("enough", enough), ("tolerance", tolerance)):
         real_number(name, share, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+    if not isinstance(rules, CandidateRules):
+        raise wrong("rules", "CandidateRules", rules)
+    if isinstance(network, nn.Module) or not callable(network):
+        raise wrong("network", "a function that makes a new network", network)
     if not isinstance(labelled, Mapping | None):
         raise wrong("labelled", "a dictionary from images to concepts", labelled)
     for name, function in (("augment", augment), ("progress", progress)):
@@ -581,7 +608,7 @@ def _read_data(
         )
     if not isinstance(images, Tensor) or images.dim() < 2 or not images.is_floating_point():
         raise DataError("images are a tensor of floating-point numbers of shape (N, ...)")
-    positions, outputs = group.shape[0] if len(group.shape) == 2 else 1, len(rules.labelled)
+    positions, outputs = group.shape[0] if len(group.shape) == 2 else 1, len(rules.output_atoms)
     chosen, truth = np.asarray(examples), np.asarray(labels)
     if chosen.ndim != 2 or chosen.shape[1] != positions or chosen.dtype.kind not in "iu":
         raise DataError(
@@ -598,16 +625,16 @@ def _read_data(
             f"labels are 0 or 1, of shape ({len(chosen)}, {outputs}): one row for each example, one "
             f"column for each output; these have the shape {np.shape(labels)}"
         )
-    known = np.array([*labelled.items()], np.int64).reshape(-1, 2)
+    known = np.array([*labelled.items()]).reshape(-1, 2)
     most = (len(images), group.shape[-1])
-    if (known < 0).any() or (known >= most).any():
+    if len(known) and (known.dtype.kind not in "iu" or (known < 0).any() or (known >= most).any()):
         raise DataError(f"labelled maps images 0 to {most[0] - 1} to concepts 0 to {most[1] - 1}")
     where = images.device
     return _Data(
         images,
         torch.from_numpy(chosen.astype(np.int64)).to(where),
         torch.from_numpy(truth.astype(np.float32)).to(where),
-        *torch.from_numpy(known.T.copy()).to(where),
+        *torch.from_numpy(known.T.astype(np.int64)).to(where),
     )
 
 
@@ -680,7 +707,7 @@ def _derived(
     """Return which outputs follow from values of the inputs. (E, positions) -> (E, O)."""
     rows, inverse = np.unique(values, axis=0, return_inverse=True)
     facts = worlds_of(program.M, read_groups(program, _concept_atoms(rules), "inputs"), rows)
-    read = [program.index[atom] for atom in rules.labelled]
+    read = [program.index[atom] for atom in rules.output_atoms]
     return closures(program, facts)[:, read][inverse.reshape(-1)]
 
 
@@ -698,11 +725,11 @@ def _read_back(
         merged = _merge(found, labels, size, tolerance)
         size, found = max(2, int(merged.max()) + 1), merged[found]  # a Categorical has two atoms
         names = _concept_atoms(rules).atoms[..., :size]
-        rules = CandidateRules.table(Categorical(names), rules.labelled)
+        rules = CandidateRules.table(Categorical(names), rules.output_atoms)
         chosen = _majority(found, labels, size)[1].reshape(-1)
 
     def right(chosen: npt.NDArray[np.bool_]) -> float:
-        return float((_derived(rules, rules.reduced(chosen), found) == labels).mean())
+        return float((_derived(rules, rules.program_with(chosen), found) == labels).mean())
 
     accuracy = right(chosen)
     for c in () if rules.is_table else np.argsort(weights):  # each rule of a table is needed
