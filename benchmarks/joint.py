@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 import latentgamma as lg
 
-EXAMPLES = 20_000
 #: Rules with variables for `less`, on ten concepts in an order that nobody told which end is which.
 CANDIDATES = (
     "lt(X,Y) :- succ(X,Y).",
@@ -58,6 +57,10 @@ class Task:
     output: str
     recursive: bool = False
     labelled: int = 0  # images of each digit with a label
+    examples: int = 20_000
+    skew: int = 1  # how much more frequent digits below 5 are than others
+    wrong: float = 0.0  # the share of wrong labels
+    semantics: str = "probability"
     options: dict[str, Any] = field(default_factory=dict)
 
     def rules(self) -> lg.learning.CandidateRules:
@@ -68,7 +71,7 @@ class Task:
             return lg.learning.CandidateRules(
                 CANDIDATES, inputs, self.output, background=BACKGROUND
             )
-        return lg.learning.CandidateRules.table(inputs, self.output)
+        return lg.learning.CandidateRules.table(inputs, self.output, semantics=self.semantics)
 
     def truth(self) -> np.ndarray:
         """The label of each pair of digits. (digits, digits)."""
@@ -102,6 +105,17 @@ TASKS = {
     "successor": Task("successor, any table", lambda x, y: y == x + 1, 10, 14, "next"),
     "parity": Task("parity of the sum, any table", lambda x, y: (x + y) % 2, 10, 10, "odd"),
     **{f"boolean{n}": boolean(n) for n in range(16)},
+    # What makes it harder.
+    "successor10": Task("successor, from 10 concepts", lambda x, y: y == x + 1, 10, 10, "next"),
+    "godel": Task("less than, Gödel semantics", np.less, 10, 10, "less", semantics="godel"),
+    "less3000": Task("less than, 3,000 pairs", np.less, 10, 10, "less", examples=3000),
+    "less1000": Task("less than, 1,000 pairs", np.less, 10, 10, "less", examples=1000),
+    "skewed": Task("less than, 0 to 4 four times as frequent", np.less, 10, 10, "less", skew=4),
+    "skewed20": Task("the same, from 20 concepts", np.less, 10, 20, "less", skew=4),
+    "noise": Task("less than, 5% of the labels wrong", np.less, 10, 10, "less", wrong=0.05),
+    "unbalanced": Task(
+        "less than, without the entropy term", np.less, 10, 10, "less", options={"balance": 0.0}
+    ),
 }
 
 
@@ -118,13 +132,14 @@ def images(digits: int) -> tuple[Tensor, np.ndarray, Tensor, np.ndarray]:
 
 def draw(task: Task, digits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of images and their labels; both labels are equally frequent where both occur."""
-    pairs = rng.integers(len(digits), size=(20 * EXAMPLES, 2))
+    often = np.where(digits < 5, task.skew, 1)
+    pairs = rng.choice(len(digits), (20 * task.examples, 2), p=often / often.sum())
     labels = task.truth()[digits[pairs[:, 0]], digits[pairs[:, 1]]]
-    if not labels.any() or labels.all():
-        return pairs[:EXAMPLES], labels[:EXAMPLES]
-    half = [np.flatnonzero(labels == label)[: EXAMPLES // 2] for label in (False, True)]
-    chosen = np.concatenate(half)
-    return pairs[chosen], labels[chosen]
+    chosen = np.arange(task.examples)
+    if labels.any() and not labels.all():
+        half = [np.flatnonzero(labels == label)[: task.examples // 2] for label in (False, True)]
+        chosen = np.concatenate(half)
+    return pairs[chosen], labels[chosen] ^ (rng.random(len(chosen)) < task.wrong)
 
 
 def shifted(batch: Tensor) -> Tensor:
@@ -163,7 +178,7 @@ def run(name: str, seed: int, **options: Any) -> dict[str, Any]:
     wrong = found.derive(all_pairs)[:, 0] != task.truth().ravel()
     kinds = [mapping.tolist().index(concept) for concept in mapping]
     read = found.concepts(unseen)
-    pairs = rng.integers(len(read), size=(EXAMPLES, 2))
+    pairs = rng.integers(len(read), size=(20_000, 2))
     truth = task.truth()[held_out[pairs[:, 0]], held_out[pairs[:, 1]]]
     left = found.shortcuts()
     return {
