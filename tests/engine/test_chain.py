@@ -277,3 +277,20 @@ def test_second_derivatives_and_pickles_work() -> None:
     one = lg.Layer(program, digits, ["state(4,3)"], semantics="probability", from_logits=True)
     x = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0)).double()
     assert torch.autograd.gradgradcheck(one, x.requires_grad_())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_cuda_graph_holds_a_tree() -> None:
+    tree = layer(12, 10, lambda i, s, v: s + v, label=True)
+    x = torch.randn(3, 12, 10, generator=torch.Generator().manual_seed(0))
+    label = torch.where(torch.tensor([[30], [54], [80]]) == torch.arange(109), 0.0, -1e4)
+    expected = tree({"digits": x, "label": label}, logits=True)
+    on_device = {"digits": x.cuda(), "label": label.cuda()}
+    tree = tree.cuda()
+    for _ in range(2):
+        tree(on_device, logits=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = tree(on_device, logits=True)
+    graph.replay()
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-4)
