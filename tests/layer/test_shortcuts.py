@@ -436,6 +436,8 @@ def test_values_that_all_labels_treat_alike_are_counted_together() -> None:
     # All parities right or all wrong, and every digit any one of the five with its parity.
     assert (found.count, found.exact) == (2 * 5**10, True)
     assert found.labels == tuple(("", digit) for digit in range(10))
+    assert found.examples is not None
+    assert sorted(digit for n in found.examples for digit in pairs[n]) == list(range(10))
     for mapping in found.some:
         values = mapping[""]
         assert len({(values[digit] - digit) % 2 for digit in range(10)}) == 1

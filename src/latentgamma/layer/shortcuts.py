@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
@@ -318,32 +319,34 @@ def fewest(
     >>> fewest([frozenset({1, 2}), frozenset({2, 3})], [frozenset({1, 3}), frozenset({2})], 100)
     (0,)
 
-    None where there are none, or the search would visit more than `budget` nodes.
+    None where there are none, or the search would take more than `budget` steps.
     """
-    hits = [[n for n, choice in enumerate(choices) if choice & one] for one in sets]
+    hits = [frozenset(n for n, choice in enumerate(choices) if choice & one) for one in sets]
     if not all(hits):
         return None
     visited = 0
 
-    def search(chosen: tuple[int, ...], more: int) -> tuple[int, ...] | None:
+    def search(
+        chosen: tuple[int, ...], left: list[frozenset[int]], more: int
+    ) -> tuple[int, ...] | None:
         nonlocal visited
-        visited += 1
+        visited += 1 + len(left)
         if visited > budget:
             raise _BudgetError
-        left = [hit for hit in hits if not set(chosen) & set(hit)]
         if not left:
             return chosen
-        if not more:
+        most = max(Counter(n for hit in left for n in hit).values())
+        if len(left) > more * most:  # one choice hits no more than `most` of them
             return None
         for n in min(left, key=len):
-            found = search((*chosen, n), more - 1)
+            found = search((*chosen, n), [hit for hit in left if n not in hit], more - 1)
             if found is not None:
                 return found
         return None
 
     try:
         for size in range(len(hits) + 1):
-            found = search((), size)
+            found = search((), hits, size)
             if found is not None:
                 return tuple(sorted(found))
     except _BudgetError:
@@ -402,7 +405,8 @@ class Shortcuts:
             f"{number} concept {'mapping agrees' if one else 'mappings agree'} with all labels"
         ]
         if self.exact and one:
-            return lines[0] + ": only the true one, if each input is read on its own"
+            alone = ", if each input is read on its own" * (self.labels is not None)
+            return f"{lines[0]}: only the true one{alone}"
         if self.partitions is not None:
             alone = ": the labels determine the concepts up to renaming" * (self.partitions == 1)
             lines[0] += f", {self.partitions:,} up to renaming{alone}"
