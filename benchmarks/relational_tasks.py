@@ -671,7 +671,9 @@ def planted_graph(size: int, seed: int = 0) -> tuple[Triples, Triples, dict[Plan
         end = rng.choice(last[:10])
         backwards = tuple((name, not back) for name, back in reversed(body))
         having = sorted(paths(end, backwards))
-        if len(having) >= 10:
+        # Through one entity alone, a shorter rule about it would be the same.
+        middle = {z for z in paths(end, backwards[:1]) if paths(z, backwards[1:]) - {end}}
+        if len(having) >= 10 and (len(body) == 1 or len(middle) > 1):
             value = f"value{len(rules)}"
             rule = (f"constant{len(rules)}", value, body, end)
             add(rule, [(x, value) for x in having], first, [value, "value_a", "value_b"])

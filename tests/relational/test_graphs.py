@@ -373,18 +373,27 @@ def test_a_frame_of_triples_is_read() -> None:
     assert mine(frame, min_support=1).rules == mine(FAMILY, min_support=1).rules
 
 
-def test_validation_triples_choose_the_threshold() -> None:
+def test_validation_triples_choose_threshold_and_length() -> None:
     triples = planted_graph(1)
     rng = random.Random(0)
     held = set(rng.sample([t for t in triples if t[1] == "uses"], 40))
-    train = [t for t in triples if t not in held]
-    found = mine(train, work_limit=20_000_000, validation=held)
+    found = mine([t for t in triples if t not in held], work_limit=20_000_000, validation=held)
+    chosen = found.longest, found.threshold
+    assert found.longest == 3  # `uses` follows from three steps
     scores = {}
-    for threshold in graphs._THRESHOLDS:
-        found.threshold, chosen = threshold, found.threshold
-        scores[threshold] = found.rank(held).mrr
-        found.threshold = chosen
-    assert scores[found.threshold] == max(scores.values())
+    for found.longest, found.threshold in itertools.product((1, 2, 3), graphs._THRESHOLDS):
+        scores[found.longest, found.threshold] = found.rank(held).mrr
+    assert scores[chosen] == max(scores.values())
+
+
+def test_bodies_that_are_too_long_are_not_used() -> None:
+    triples = planted_graph(1)
+    found = mine(triples, work_limit=20_000_000)
+    short = mine(triples, work_limit=20_000_000, constants=False)
+    found.longest = short.longest = 2
+    for rules in (found, short):
+        made = rules.predict("p1", "uses")
+        assert all(len(rule.body) <= 2 for one in made for rule in one.rules)
 
 
 def test_progress_is_reported() -> None:

@@ -549,6 +549,14 @@ class _Hits(NamedTuple):
     candidates: Ints
     complete: bool
 
+    def keep(self, kept: npt.NDArray[np.bool_]) -> _Hits:
+        """Return what some of the rules predict."""
+        sizes = np.diff(self.ptr)
+        ends = np.cumsum(np.where(kept, sizes, 0))
+        return self._replace(
+            ptr=np.concatenate(([0], ends)), candidates=self.candidates[np.repeat(kept, sizes)]
+        )
+
 
 class _RelationRules:
     """The rules of one relation, ready to answer queries, and their clusters."""
@@ -558,9 +566,10 @@ class _RelationRules:
     ) -> None:
         self.graph, self.rules, self.first = graph, rules, first
         self.weight = rules.weight
+        self.lengths = (rules.steps >= 0).sum(1)
         self._paths = np.flatnonzero(rules.group < 0)
         steps = rules.steps[self._paths]
-        self._lengths = (steps >= 0).sum(1)
+        self._lengths = self.lengths[self._paths]
         self._bodies = [_bodies_of(steps, self._lengths, back) for back in (False, True)]
         bodies = [tuple(row[:n].tolist()) for row, n in zip(steps, self._lengths, strict=True)]
         self._signatures = [signatures[body] for body in bodies]
@@ -686,6 +695,7 @@ class ChainRules:
         timed_out: whether the time limit ended the search.
         threshold: the overlap (Jaccard index of the predictions) from which on two rules count as one
             piece of evidence.
+        longest: the number of literals of the longest bodies that `rank` and `predict` use.
     """
 
     def __init__(
@@ -697,7 +707,7 @@ class ChainRules:
         notes: Sequence[str],
     ) -> None:
         self.entities, self.relations = tuple(entities), tuple(relations)
-        self.threshold = _THRESHOLD
+        self.threshold, self.longest = _THRESHOLD, miner.max_length
         self._graph, self._rules, self._signatures = graph, miner.run(), miner.signatures
         self.notes = (*notes, *miner.notes)
         self.timed_out = miner.budget.timed_out
@@ -844,7 +854,7 @@ class ChainRules:
         back = head is None
         prepared = self._prepare(r)
         threshold = self._threshold(aggregation)
-        hits = prepared.hits(entity, back=back)
+        hits = prepared.hits(entity, back=back).keep(prepared.lengths <= self.longest)
         rules: dict[int, list[int]] = {}
         for j in range(len(hits.ptr) - 1):
             for candidate in hits.candidates[hits.ptr[j] : hits.ptr[j + 1]].tolist():
@@ -961,16 +971,18 @@ class ChainRules:
             raise DataError("there are no triples to rank, of entities and relations in the graph")
         ranks = np.empty((len(asked), 2))
         complete = True
-        threshold = self._threshold(aggregation)
-        for rows, back, found, whole in self._ranks(asked, self._numbers(known), [threshold]):
+        choices = [(self.longest, self._threshold(aggregation))]
+        for rows, back, found, whole in self._ranks(asked, self._numbers(known), choices):
             ranks[rows, int(back)] = found[0]
             complete &= whole
         named = tuple(triple for triple in given if self._has(triple))
         left_out = tuple(triple for triple in given if not self._has(triple))
         return LinkRanking(named, ranks, complete, left_out)
 
-    def choose_threshold(self, validation: Iterable[Sequence[str]]) -> None:
-        """Choose the `threshold` with which validation triples have the highest mean reciprocal rank.
+    def tune(self, validation: Iterable[Sequence[str]]) -> None:
+        """Choose `threshold` and `longest` by the mean reciprocal rank of validation triples.
+
+        So longer bodies are used where they pay.
 
         Args:
             validation: true triples that are not in the graph, and not those of a test.
@@ -978,18 +990,23 @@ class ChainRules:
         asked = self._numbers(validation)
         if not len(asked):
             return
-        total = np.zeros(len(_THRESHOLDS))
-        for _, _, found, _ in self._ranks(asked, self._numbers(()), _THRESHOLDS):
+        longest = int((self._rules.steps >= 0).sum(1).max(initial=1))
+        choices = list(itertools.product(range(1, longest + 1), _THRESHOLDS))
+        total = np.zeros(len(choices))
+        for _, _, found, _ in self._ranks(asked, self._numbers(()), choices):
             total += (1 / found).sum(1)
-        self.threshold = _THRESHOLDS[int(np.argmax(total))]
+        self.longest, self.threshold = choices[int(np.argmax(total))]
 
     def _ranks(
         self,
         asked: Ints,
         known: Ints,
-        thresholds: Sequence[float],
+        choices: Sequence[tuple[int, float]],
     ) -> Iterator[tuple[Ints, bool, Floats, bool]]:
-        """Yield rows of `asked`, the direction, their ranks for each threshold, if all rules were applied."""
+        """Yield rows of `asked`, the direction, their ranks for each choice, if all rules were applied.
+
+        A choice is the longest body that counts, and a threshold.
+        """
         others = np.concatenate((known, asked))
         for r in np.unique(asked[:, 1]).tolist():
             prepared = self._prepare(r)
@@ -1003,11 +1020,10 @@ class ChainRules:
                     rival[self._links_of(r, entity, back=back)] = 0
                     rival[true[true[:, given] == entity][:, wanted]] = 0
                     hits = prepared.hits(entity, back=back)
+                    parts = {n: hits.keep(prepared.lengths <= n) for n in {n for n, _ in choices}}
+                    targets = asked[part, wanted]
                     found = np.array(
-                        [
-                            _ranks_of(prepared, hits, asked[part, wanted], rival, t)
-                            for t in thresholds
-                        ]
+                        [_ranks_of(prepared, parts[n], targets, rival, t) for n, t in choices]
                     )
                     yield part, back, found, hits.complete
 
@@ -1154,7 +1170,7 @@ def mine_chains(
         min_support: the fewest triples that a rule derives.
         min_confidence: the smallest fraction of true ones among the pairs that a rule derives.
         max_rules: the most confident rules are kept.
-        validation: true triples outside the graph that choose the `threshold`; see `choose_threshold`.
+        validation: true triples outside the graph that choose `threshold` and `longest`; see `tune`.
         work_limit: the edges of the graph that may be visited. The rules are the same for the same seed
             and work limit, unless the time limit ends the search first.
         time_limit: in seconds, for the search; the rules so far are then returned, and `timed_out` is
@@ -1207,5 +1223,5 @@ def mine_chains(
         progress=progress,
     )
     found = ChainRules(entities, relations, graph, miner, notes)
-    found.choose_threshold(validation)
+    found.tune(validation)
     return found
