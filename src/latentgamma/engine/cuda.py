@@ -541,7 +541,8 @@ def pick_rows(xe, ye, oute, slopes, winners, tied, ptr, child, row, first, last,
     index, ties = tl.full((NB, RB), -1, tl.int32), tl.zeros((NB, RB), tl.int32)
     wrong, broken = tl.zeros((NB, RB), tl.int32), tl.zeros((NB, RB), tl.int32)
     if LOSS:
-        mine = tl.load(ye + o, mask=live, other=0) > 0.5
+        target = tl.load(ye + o, mask=live, other=0).to(kept)
+        mine = target > 0.5
     for r in range(0, width, RB):
         p = start[:, None] + r + tl.arange(0, RB)[None, :]
         ok = p < stop[:, None]
@@ -574,8 +575,9 @@ def pick_rows(xe, ye, oute, slopes, winners, tied, ptr, child, row, first, last,
             several = several & ~unmet
             is_true = tl.where(value > 0.0, 1.0, u) / (1.0 + u)
             is_false = tl.where(value > 0.0, u, 1.0) / (1.0 + u)
-            tl.store(slopes + o, tl.where(mine, -is_false, is_true), mask=live)
-        value = tl.maximum(tl.where(mine, -value, value), 0.0) + more
+            slope = tl.where(mine, (1.0 - target) - is_false, is_true - target)
+            tl.store(slopes + o, slope, mask=live)
+        value = tl.maximum(value, 0.0) - value * target + more
     value = tl.where(tl.max(wrong, 1) > 0, float("nan"), value)
     tl.store(oute + o, value, mask=live)
     if KEEP:
