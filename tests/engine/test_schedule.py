@@ -19,7 +19,7 @@ from latentgamma.engine.circuit import (
 )
 from latentgamma.engine.execute import run
 from latentgamma.engine.reference import GODEL_ODDS
-from latentgamma.engine.schedule import FEW, InputLists, Schedule, input_lists, schedule
+from latentgamma.engine.schedule import FEW, input_lists, packed, schedule
 from random_programs import random_program
 
 
@@ -55,8 +55,8 @@ def test_a_schedule_computes_what_its_circuit_does(seed: int) -> None:
     program = random_program(seed, 12, 30)
     every = np.arange(program.M)
     circuit = compile_circuit(program, every, every) if seed < 6 else hierarchy(seed, 90, 2)
-    found, (rows, stages, edges, *_, cycles) = schedule(circuit)
-    c = Schedule(*found)
+    c, (rows, stages, edges, nodes, count, *_, cycles) = schedule(circuit)
+    assert (nodes, count) == (circuit.nodes, len(circuit.outputs))
     assert rows >= 32
     assert edges == len(c.child)
     assert cycles == circuit.cycles
@@ -93,7 +93,8 @@ def test_lists_have_the_inputs_below_each_output(seed: int) -> None:
     circuit = hierarchy(seed, 80, 2)
     found = input_lists(circuit)
     assert found is not None
-    lists = InputLists(*found[0])
+    lists, (_, count, tiles, use_tiles) = found
+    assert (count, tiles, use_tiles) == tuple(map(len, (lists.row, lists.tiles, lists.use_tiles)))
     below = [{n} for n in range(circuit.inputs)]
     for n, some in enumerate(rows_of(circuit.arrays[0], circuit.parts.indices)):
         if n >= circuit.inputs:
@@ -115,3 +116,10 @@ def test_lists_are_for_maxima_and_for_shallow_circuits() -> None:
     every = np.arange(chain.M)
     assert set(compile_circuit(chain, every, every).stage_kind.tolist()) == {SUMS}
     assert input_lists(compile_circuit(chain, every, every)) is None
+
+
+def test_packed_arrays_begin_with_their_places() -> None:
+    arrays = [np.arange(4), np.zeros((2, 3)), np.arange(0), np.arange(7, 9)]
+    pack = packed(arrays)
+    for n, array in enumerate(arrays):
+        assert pack[pack[n] : pack[n] + array.size].tolist() == array.ravel().tolist()

@@ -82,10 +82,11 @@ class Circuit:
 
     @cached_property
     def schedule(self) -> tuple[Any, list[int]]:
-        """The arrays and sizes as kernels of a GPU take them, for minima and maxima."""
-        from latentgamma.engine.schedule import schedule
+        """The arrays in one, and the sizes, as kernels of a GPU take them for minima and maxima."""
+        from latentgamma.engine.schedule import packed, schedule
 
-        return schedule(self)
+        arrays, sizes = schedule(self)
+        return packed(arrays), sizes
 
     @property
     def used(self) -> Mask:

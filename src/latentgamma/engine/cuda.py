@@ -16,7 +16,7 @@ from torch import Tensor
 from latentgamma.engine.circuit import CYCLE, FALSE, NEGATIONS, PRODUCTS, SUMS
 from latentgamma.engine.fused import LOG, VALUE, FusedPass, constant_outputs, differentiable
 from latentgamma.engine.reference import LAST, NEVER, Semiring
-from latentgamma.engine.schedule import FEW, NARROW, WIDE, InputLists, Schedule
+from latentgamma.engine.schedule import FEW, NARROW, WIDE
 from latentgamma.engine.tensors import (
     CERTAIN,
     HELD,
@@ -488,39 +488,51 @@ def run_nodes_backward(ve, re, se, ge, gradients, ptr, child, own, tiles, use_pt
     )
 
 
+@triton.jit
+def array(pack, place):
+    """Return one of several arrays in one, which begins with their places: `Schedule` has the order."""
+    return pack + tl.load(pack + place)
+
+
 @kernel
-def close_examples(x, v, extra, out, ptr, child, own, first_rank, tiles, stages, outputs, inputs,
-                   nodes, count, S, states, sums, cycles, width, temperature, HARD: tl.constexpr,
-                   KEEP: tl.constexpr, ODDS: tl.constexpr, CYCLIC: tl.constexpr,
-                   NB: tl.constexpr):  # fmt: skip
+def close_examples(x, v, extra, out, pack, inputs, nodes, count, S, states, sums, cycles, width,
+                   temperature, HARD: tl.constexpr, KEEP: tl.constexpr, ODDS: tl.constexpr,
+                   CYCLIC: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     e = tl.program_id(0).to(tl.int64)
-    T = temperature.to(tl.float64, bitcast=True).to(v.dtype.element_ty)
+    T = tl.full((), 1.0, v.dtype.element_ty)
+    if not HARD:
+        T = tl.load(temperature).to(v.dtype.element_ty)
     run_nodes(
-        x + e * inputs, v + e * (nodes + sums), extra + e * width, out + e * count, ptr, child, own,
-        first_rank, tiles, stages, outputs, inputs, nodes, count, S, states, sums, cycles, T, HARD,
-        KEEP, ODDS, CYCLIC, NB,
+        x + e * inputs, v + e * (nodes + sums), extra + e * width, out + e * count, array(pack, 0),
+        array(pack, 1), array(pack, 2), array(pack, 3), array(pack, 4), array(pack, 9),
+        array(pack, 10), inputs, nodes, count, S, states, sums, cycles, T, HARD, KEEP, ODDS, CYCLIC,
+        NB,
     )  # fmt: skip
 
 
 @kernel
-def close_examples_backward(v, extra, share, g, above, grad, ptr, child, own, tiles, use_ptr, uses,
-                            use_row, use_tiles, stages, inputs, nodes, edges, count, S, states, sums,
-                            cycles, width, temperature, HARD: tl.constexpr, ODDS: tl.constexpr,
-                            CYCLIC: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+def close_examples_backward(v, extra, share, g, above, grad, pack, inputs, nodes, edges, count, S,
+                            states, sums, cycles, width, temperature, HARD: tl.constexpr,
+                            ODDS: tl.constexpr, CYCLIC: tl.constexpr,
+                            NB: tl.constexpr):  # fmt: skip
     e = tl.program_id(0).to(tl.int64)
-    T = temperature.to(tl.float64, bitcast=True).to(v.dtype.element_ty)
+    T = tl.full((), 1.0, v.dtype.element_ty)
+    if not HARD:
+        T = tl.load(temperature).to(v.dtype.element_ty)
     se = share + e * (edges + count)
     copy_rows(above + e * count, se + edges, 0, count, NB * AT_ONCE)
     run_nodes_backward(
-        v + e * (nodes + sums), extra + e * width, se, g + e * nodes, grad + e * inputs, ptr, child,
-        own, tiles, use_ptr, uses, use_row, use_tiles, stages, nodes, edges, count, S, states, sums,
-        cycles, T, HARD, ODDS, CYCLIC, NB,
+        v + e * (nodes + sums), extra + e * width, se, g + e * nodes, grad + e * inputs,
+        array(pack, 0), array(pack, 1), array(pack, 2), array(pack, 4), array(pack, 5),
+        array(pack, 6), array(pack, 7), array(pack, 8), array(pack, 9), nodes, edges, count, S,
+        states, sums, cycles, T, HARD, ODDS, CYCLIC, NB,
     )  # fmt: skip
 
 
 # ---- Maxima of lists of inputs as Triton kernels: one program for a tile of outputs of one example
-# `winner` (B, outputs) has the input that an output is equal to, and `tied` (B,) whether an output is
-# equal to several, for which `close_tied` then finds the gradient as it is defined for all circuits.
+# `winner` has the input that each output is equal to, and after these for each tile of outputs
+# whether one of them is equal to several: `close_tied` then finds the gradient of the example, as it
+# is defined for all circuits.
 # With LOSS an output is that of a label, the maximum of those inputs whose label is true if its own
 # is and false if its own is; `out` has the cross-entropy and `slope` its derivative. Where a false
 # label follows from a true one, its own input counts, and `winner` is the complement of it.
@@ -529,7 +541,7 @@ LIMIT = tl.constexpr(HELD)
 
 
 @triton.jit
-def pick_rows(xe, ye, oute, slopes, winners, tied, ptr, child, row, first, last, width,
+def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last, width,
               KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
     kept = xe.dtype.element_ty
     i = first + tl.arange(0, NB)
@@ -582,26 +594,26 @@ def pick_rows(xe, ye, oute, slopes, winners, tied, ptr, child, row, first, last,
     tl.store(oute + o, value, mask=live)
     if KEEP:
         tl.store(winners + o, winner, mask=live)
-        if tl.max((live & several).to(tl.int32), 0) > 0:
-            tl.store(tied, 1)
+        tl.store(flag, tl.max((live & several).to(tl.int32), 0))
 
 
 @kernel
-def pick_inputs(x, y, out, slope, winner, tied, ptr, child, row, tiles, inputs, count,
-                KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+def pick_inputs(x, y, out, slope, winner, pack, inputs, count, KEEP: tl.constexpr,
+                LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    ptr, child, row, tiles = array(pack, 0), array(pack, 1), array(pack, 2), array(pack, 3)
     first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
     width = tl.load(tiles + 3 * t + 2)
-    at = e * count
+    at, winners = e * count, winner + e * (count + tl.num_programs(1))
     if width > MOST:
         pick_rows(
-            x + e * inputs, y + e * inputs, out + at, slope + at, winner + at, tied + e, ptr, child,
-            row, first, last, width, KEEP, LOSS, NB * AT_ONCE // MANY, MANY,
+            x + e * inputs, y + e * inputs, out + at, slope + at, winners, winners + count + t, ptr,
+            child, row, first, last, width, KEEP, LOSS, NB * AT_ONCE // MANY, MANY,
         )  # fmt: skip
     else:
         pick_rows(
-            x + e * inputs, y + e * inputs, out + at, slope + at, winner + at, tied + e, ptr, child,
-            row, first, last, width, KEEP, LOSS, NB, AT_ONCE,
+            x + e * inputs, y + e * inputs, out + at, slope + at, winners, winners + count + t, ptr,
+            child, row, first, last, width, KEEP, LOSS, NB, AT_ONCE,
         )  # fmt: skip
 
 
@@ -624,11 +636,23 @@ def collect_rows(given, winners, gradients, scale, use_ptr, uses, use_row, first
     tl.store(gradients + n, scale * tl.sum(parts, 1), mask=live)
 
 
+@triton.jit
+def is_tied(winners, count, flags, BLOCK: tl.constexpr):
+    """Return whether an output of an example is equal to several inputs."""
+    found = tl.zeros((BLOCK,), tl.int32)
+    for base in range(0, flags, BLOCK):
+        t = base + tl.arange(0, BLOCK)
+        found = tl.maximum(found, tl.load(winners + count + t, mask=t < flags, other=0))
+    return tl.max(found, 0) > 0
+
+
 @kernel
-def collect_gradients(above, slope, winner, tied, grad, use_ptr, uses, use_row, tiles, inputs, count,
-                      LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+def collect_gradients(above, slope, winner, grad, pack, inputs, count, flags, LOSS: tl.constexpr,
+                      NB: tl.constexpr):  # fmt: skip
     e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if tl.load(tied + e) == 0:
+    use_ptr, uses, use_row = array(pack, 4), array(pack, 5), array(pack, 6)
+    tiles, winners = array(pack, 7), winner + e * (count + flags)
+    if not is_tied(winners, count, flags, 32):
         first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
         width = tl.load(tiles + 3 * t + 2)
         if LOSS:
@@ -637,20 +661,19 @@ def collect_gradients(above, slope, winner, tied, grad, use_ptr, uses, use_row, 
             given, scale = above + e * count, 1.0
         if width > MOST:
             collect_rows(
-                given, winner + e * count, grad + e * inputs, scale, use_ptr, uses, use_row, first,
-                last, width, NB * AT_ONCE // MANY, MANY,
+                given, winners, grad + e * inputs, scale, use_ptr, uses, use_row, first, last, width,
+                NB * AT_ONCE // MANY, MANY,
             )  # fmt: skip
         else:
             collect_rows(
-                given, winner + e * count, grad + e * inputs, scale, use_ptr, uses, use_row, first,
-                last, width, NB, AT_ONCE,
+                given, winners, grad + e * inputs, scale, use_ptr, uses, use_row, first, last, width,
+                NB, AT_ONCE,
             )  # fmt: skip
 
 
 @kernel
-def close_tied(x, y, above, slope, winner, tied, grad, work, ptr, child, own, first_rank, tiles,
-               use_ptr, uses, use_row, use_tiles, stages, outputs, batch, inputs, nodes, edges,
-               count, S, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+def close_tied(x, y, above, slope, winner, grad, work, pack, batch, inputs, nodes, edges, count,
+               flags, S, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     """Find the gradients of examples in which an output is equal to several inputs."""
     BLOCK: tl.constexpr = NB * AT_ONCE
     me, programs = tl.program_id(0), tl.num_programs(0)
@@ -659,9 +682,13 @@ def close_tied(x, y, above, slope, winner, tied, grad, work, ptr, child, own, fi
     xe, gradients = ve + 3 * nodes, ve + 3 * nodes + inputs
     se = ve + 3 * nodes + 2 * inputs
     T = tl.full((), 1.0, x.dtype.element_ty)
+    ptr, child, own, first_rank = array(pack, 0), array(pack, 1), array(pack, 2), array(pack, 3)
+    tiles, use_ptr, uses, use_row = array(pack, 4), array(pack, 5), array(pack, 6), array(pack, 7)
+    use_tiles, stages, outputs = array(pack, 8), array(pack, 9), array(pack, 10)
     for e in range(me, batch, programs):
-        if tl.load(tied + e) > 0:
-            row = tl.cast(e, tl.int64)
+        row = tl.cast(e, tl.int64)
+        winners = winner + row * (count + flags)
+        if is_tied(winners, count, flags, 32):
             for truth in range(2 if LOSS else 1):
                 for base in range(0, inputs, BLOCK):
                     i = base + tl.arange(0, BLOCK)
@@ -682,7 +709,7 @@ def close_tied(x, y, above, slope, winner, tied, grad, work, ptr, child, own, fi
                     here = o < count
                     if LOSS:
                         label = tl.load(y + row * inputs + o, mask=here, other=0) > 0.5
-                        met = tl.load(winner + row * count + o, mask=here, other=-1) >= 0
+                        met = tl.load(winners + o, mask=here, other=-1) >= 0
                         counts = here & met & (label == (truth > 0))
                         given = tl.load(slope + row * count + o, mask=counts, other=0.0)
                         given = given * tl.load(above + row)
@@ -700,7 +727,7 @@ def close_tied(x, y, above, slope, winner, tied, grad, work, ptr, child, own, fi
                     found = tl.load(gradients + i, mask=here, other=0.0)
                     if LOSS:
                         label = tl.load(y + row * inputs + i, mask=here, other=0) > 0.5
-                        unmet = here & (tl.load(winner + row * count + i, mask=here, other=0) < 0)
+                        unmet = here & (tl.load(winners + i, mask=here, other=0) < 0)
                         own_slope = tl.load(slope + row * count + i, mask=unmet, other=0.0)
                         found += own_slope * tl.load(above + row)
                         here = here & (label == (truth > 0))
@@ -712,32 +739,30 @@ def close_tied(x, y, above, slope, winner, tied, grad, work, ptr, child, own, fi
 
 
 def run(
-    arrays: Sequence[Tensor], sizes: Sequence[int], semiring: Semiring, x: Tensor, *, keep: bool
+    pack: Tensor, sizes: Sequence[int], semiring: Semiring, x: Tensor, *, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs (B, O), and for `back` the nodes, and ranks or the steps of cycles.
 
     Args:
-        arrays: those of a `Schedule`, on the device.
-        sizes: what `schedule` gives with it.
+        pack: the arrays of a `Schedule`, on the device.
+        sizes: what `schedule` gives with them.
         semiring: minima and maxima, hard or smooth.
         x: the inputs (B, I), in float32 or float64. An example with a NaN has outputs of NaN.
         keep: whether a gradient will be asked for.
     """
-    c = Schedule(*arrays)
-    rows, stages, _, states, sums, cycles = sizes
+    rows, stages, _, nodes, count, states, sums, cycles = sizes
     batch, inputs = x.shape
-    nodes, hard = len(c.ptr) - 1, semiring.temperature == 0
+    hard = semiring.name == "hard"
     width = nodes if hard else cycles * (1 + states * sums)
     v = x.new_empty(batch, nodes + sums)
     extra = x.new_empty(batch if keep else 0, width)
-    out = x.new_empty(batch, len(c.outputs))
+    out = x.new_empty(batch, count)
     if batch:
         launch(
             close_examples,
             (batch,),
-            (x.contiguous(), v, extra, out, c.ptr, c.child, c.own, c.first_rank, c.tiles, c.stages,
-             c.outputs, inputs, nodes, len(c.outputs), stages, states, sums, cycles, width,
-             _bits(semiring)),
+            (x.contiguous(), v, extra, out, pack, inputs, nodes, count, stages, states, sums, cycles,
+             width, _temperature(semiring, x)),
             (hard, keep, semiring.one == 0, cycles > 0, rows),
             warps=rows // 32,
         )  # fmt: skip
@@ -745,7 +770,7 @@ def run(
 
 
 def back(
-    arrays: Sequence[Tensor],
+    pack: Tensor,
     sizes: Sequence[int],
     semiring: Semiring,
     kept: Tensor,
@@ -754,10 +779,8 @@ def back(
     inputs: int,
 ) -> Tensor:
     """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
-    c = Schedule(*arrays)
-    rows, stages, edges, states, sums, cycles = sizes
-    batch, count = grad.shape
-    nodes, hard = len(c.ptr) - 1, semiring.temperature == 0
+    rows, stages, edges, nodes, count, states, sums, cycles = sizes
+    batch, hard = len(grad), semiring.name == "hard"
     found = grad.new_empty(batch, inputs)
     if cycles and not hard:  # nodes on a cycle are written to on the way
         kept = kept.clone()
@@ -766,9 +789,8 @@ def back(
             close_examples_backward,
             (batch,),
             (kept, extra, grad.new_empty(batch, edges + count), grad.new_empty(batch, nodes),
-             grad.contiguous(), found, c.ptr, c.child, c.own, c.tiles, c.use_ptr, c.uses, c.use_row,
-             c.use_tiles, c.stages, inputs, nodes, edges, count, stages, states, sums, cycles,
-             extra.shape[1], _bits(semiring)),
+             grad.contiguous(), found, pack, inputs, nodes, edges, count, stages, states, sums,
+             cycles, extra.shape[1], _temperature(semiring, grad)),
             (hard, semiring.one == 0, cycles > 0, rows),
             warps=rows // 32,
         )  # fmt: skip
@@ -780,41 +802,37 @@ _PROGRAMS = 32
 
 
 def pick(
-    lists: Sequence[Tensor], rows: int, x: Tensor, y: Tensor | None, *, keep: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the maxima of lists of inputs (B, O); winners, ties and slopes for `unpick`.
+    pack: Tensor, sizes: Sequence[int], x: Tensor, y: Tensor | None, *, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the maxima of lists of inputs (B, O); winners and slopes for `unpick`.
 
     Args:
-        lists: those of `InputLists`, on the device.
-        rows: those of a tile.
+        pack: the arrays of `InputLists`, on the device.
+        sizes: what `input_lists` gives with them.
         x: the inputs (B, I), in float32 or float64.
         y: labels of the inputs and outputs, for the cross-entropy of each output instead.
         keep: whether a gradient will be asked for.
     """
-    c = InputLists(*lists)
-    (batch, inputs), count = x.shape, len(c.row)
+    rows, count, tiles, _ = sizes
+    batch, inputs = x.shape
     out = x.new_empty(batch, count)
     kept = batch if keep else 0
-    winner = out.new_empty(kept, count, dtype=torch.int32)
-    tied = out.new_zeros(kept, dtype=torch.int32)
-    slope = out.new_empty(kept if y is not None else 0, count)
+    winner = out.new_empty(kept, count + tiles, dtype=torch.int32)
+    slope = out if y is None else out.new_empty(kept, count)
     if batch and count:
         launch(
             pick_inputs,
-            (batch, len(c.tiles)),
-            (x, x if y is None else y, out, slope, winner, tied, c.ptr, c.child, c.row, c.tiles,
-             inputs, count),
+            (batch, tiles),
+            (x, x if y is None else y, out, slope, winner, pack, inputs, count),
             (keep, y is not None, rows),
             warps=rows // 32,
         )  # fmt: skip
-    return out, winner, tied, slope
+    return out, winner, slope
 
 
 def unpick(
-    lists: Sequence[Tensor],
-    tile: int,
-    arrays: Sequence[Tensor],
-    sizes: Sequence[int],
+    lists: tuple[Tensor, Sequence[int]],
+    schedule: tuple[Tensor, Sequence[int]],
     x: Tensor,
     y: Tensor | None,
     kept: Sequence[Tensor],
@@ -823,27 +841,24 @@ def unpick(
     """Return the gradient of the inputs (B, I) of `pick`.
 
     Args:
-        lists: those of `InputLists`, on the device.
-        tile: its rows.
-        arrays: those of a `Schedule`, for examples with ties.
-        sizes: what `schedule` gives with it.
+        lists: the arrays and sizes of `InputLists`.
+        schedule: those of a `Schedule`, for examples with ties.
         x: the inputs.
         y: the labels, for a loss.
         kept: what `pick` gives after the outputs.
         above: the gradient of the outputs (B, O), or of the sum of the losses (B,).
     """
-    lists_, c = InputLists(*lists), Schedule(*arrays)
-    rows, stages, edges, *_ = sizes
-    winner, tied, slope = kept
-    (batch, inputs), count, nodes = x.shape, len(lists_.row), len(c.ptr) - 1
+    winner, slope = kept
+    pack, (tile, count, flags, tiles) = lists
+    arrays, (rows, stages, edges, nodes, *_) = schedule
+    batch, inputs = x.shape
     grad, above = torch.empty_like(x), above.contiguous()
     if not batch:
         return grad
     launch(
         collect_gradients,
-        (batch, len(lists_.use_tiles)),
-        (above, slope, winner, tied, grad, lists_.use_ptr, lists_.uses, lists_.use_row,
-         lists_.use_tiles, inputs, count),
+        (batch, tiles),
+        (above, slope, winner, grad, pack, inputs, count, flags),
         (y is not None, tile),
         warps=tile // 32,
     )  # fmt: skip
@@ -852,18 +867,20 @@ def unpick(
     launch(
         close_tied,
         (programs,),
-        (x, x if y is None else y, above, slope, winner, tied, grad, work, c.ptr, c.child, c.own,
-         c.first_rank, c.tiles, c.use_ptr, c.uses, c.use_row, c.use_tiles, c.stages, c.outputs,
-         batch, inputs, nodes, edges, count, stages),
+        (x, x if y is None else y, above, slope, winner, grad, work, arrays, batch, inputs, nodes,
+         edges, count, flags, stages),
         (y is not None, rows),
         warps=rows // 32,
     )  # fmt: skip
     return grad
 
 
-def _bits(semiring: Semiring) -> int:
-    """Return the temperature as the bits of a float64: a number among arguments is a float32."""
-    return int(np.float64(semiring.temperature or 1.0).view(np.int64))
+def _temperature(semiring: Semiring, x: Tensor) -> Tensor:
+    """Return the temperature on the device of a tensor, in float64; anything where it is 0."""
+    T = semiring.temperature
+    if semiring.name == "hard" or isinstance(T, Tensor):
+        return T if isinstance(T, Tensor) else x
+    return torch.full((), T, dtype=torch.float64, device=x.device)
 
 
 # ---- A sum-product pass as Triton kernels: one program runs all nodes of one example
@@ -888,7 +905,7 @@ def body_logs(ve, body, j, ok, K: tl.constexpr):
     return logs
 
 
-@kernel
+@triton.jit
 def run_examples(x, out, v, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends,
                  rule_ptr, body, out_row, out_kind, columns, groups, first_chunk, chunks, outputs,
                  rows, tolerance, K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr,
@@ -954,7 +971,7 @@ def run_examples(x, out, v, bad, group_start, group_width, chunk_ptr, chunk_rule
         tl.store(out + e * outputs + o, value, mask=there)
 
 
-@kernel
+@triton.jit
 def run_examples_backward(x, grad_out, v, share, g, grad, group_start, group_width, chunk_ptr,
                           chunk_rules, chunk_uses, chunk_starts, rule_ptr, body, use_ptr, uses,
                           out_row, out_kind, columns, groups, chunks, outputs, rows, rules,
@@ -1021,7 +1038,7 @@ def run_examples_backward(x, grad_out, v, share, g, grad, group_start, group_wid
         tl.store(grad + e * columns + place, slope, mask=here)
 
 
-@kernel
+@triton.jit
 def run_examples_with_gradient(x, out, work, bad, ones, grad, group_start, group_width, chunk_ptr,
                                chunk_rules, chunk_uses, chunk_ends, chunk_starts, rule_ptr, body,
                                use_ptr, uses, out_row, out_kind, columns, groups, first_chunk,
@@ -1193,15 +1210,11 @@ class _Launch(NamedTuple):
         made, kinds, from_logits, x = self
         v = torch.empty(len(x), made.rows, dtype=torch.float64, device=x.device)
         if len(x):
-            launch(
-                run_examples,
-                (len(x),),
-                (x, out, v, bad, made.group_start, made.group_width, made.chunk_ptr,
-                 made.chunk_rules, made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds,
-                 made.columns, made.groups, made.first_chunk, made.chunks, len(kinds), made.rows,
-                 tolerance),
-                (*made.sizes.values(), from_logits),
-                warps=8,
+            run_examples[(len(x),)](
+                x, out, v, bad, made.group_start, made.group_width, made.chunk_ptr,
+                made.chunk_rules, made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds,
+                made.columns, made.groups, made.first_chunk, made.chunks, len(kinds), made.rows,
+                tolerance, *made.sizes.values(), from_logits, num_warps=8,
             )  # fmt: skip
         return v
 
@@ -1212,15 +1225,12 @@ class _Launch(NamedTuple):
         share = torch.empty(batch, made.rules + outputs, dtype=torch.float64, device=x.device)
         g, grad = torch.empty_like(v), torch.empty_like(x)
         if batch:
-            launch(
-                run_examples_backward,
-                (batch,),
-                (x, above.contiguous(), v, share, g, grad, made.group_start, made.group_width,
-                 made.chunk_ptr, made.chunk_rules, made.chunk_uses, made.chunk_starts,
-                 made.rule_ptr, made.body, made.use_ptr, made.uses, made.out_row, kinds,
-                 made.columns, made.groups, made.chunks, outputs, made.rows, made.rules),
-                (*made.sizes.values(), from_logits),
-                warps=8,
+            run_examples_backward[(batch,)](
+                x, above.contiguous(), v, share, g, grad, made.group_start, made.group_width,
+                made.chunk_ptr, made.chunk_rules, made.chunk_uses, made.chunk_starts,
+                made.rule_ptr, made.body, made.use_ptr, made.uses, made.out_row, kinds,
+                made.columns, made.groups, made.chunks, outputs, made.rows, made.rules,
+                *made.sizes.values(), from_logits, num_warps=8,
             )  # fmt: skip
         return grad
 
@@ -1234,16 +1244,13 @@ class _Launch(NamedTuple):
         work = torch.empty(len(x) * size, dtype=torch.float64, device=x.device)
         slope = torch.empty_like(x)
         if len(x):
-            launch(
-                run_examples_with_gradient,
-                (len(x),),
-                (x, out, work, bad, above.contiguous(), slope, made.group_start,
-                 made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
-                 made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
-                 made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
-                 made.chunks, outputs, made.rows, made.rules, tolerance),
-                (*made.sizes.values(), from_logits),
-                warps=8,
+            run_examples_with_gradient[(len(x),)](
+                x, out, work, bad, above.contiguous(), slope, made.group_start,
+                made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
+                made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
+                made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
+                made.chunks, outputs, made.rows, made.rules, tolerance, *made.sizes.values(),
+                from_logits, num_warps=8,
             )  # fmt: skip
         return slope
 

@@ -189,10 +189,8 @@ class DiagramPasses(nn.Module):
             here = on_path[:, nodes]
             chosen = torch.stack([here & (takes == 0), here & (takes == 1)], -1).flatten(1)
             on_path = _raised(on_path, child, chosen[:, row])
-            decided = torch.zeros_like(model).scatter_reduce(1, label.expand(B, -1), here, "amax")
-            value = torch.zeros_like(model).scatter_reduce(
-                1, label.expand(B, -1), here & (takes == 1), "amax"
-            )
+            decided = _raised(torch.zeros_like(model), label, here)
+            value = _raised(torch.zeros_like(model), label, here & (takes == 1))
             model = torch.where(decided, value, model)
         q = q.reshape(B, L, 2).nan_to_num(posinf=-NEVER)
         return q[..., 0] - q[..., 1], model
@@ -203,7 +201,9 @@ def _lower(values: Tensor, at: Tensor, new: Tensor) -> Tensor:
 
 
 def _raised(values: Tensor, at: Tensor, new: Tensor) -> Tensor:
-    return values.scatter_reduce(1, at.expand(len(values), -1), new, "amax")
+    # As numbers: CUDA devices do not reduce truth values.
+    at = at.expand(len(values), -1)
+    return values.byte().scatter_reduce(1, at, new.byte(), "amax").bool()
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from latentgamma.engine import reference
 from latentgamma.engine.circuit import NOT, Circuit
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH, Semiring
-from latentgamma.engine.schedule import input_lists
+from latentgamma.engine.schedule import input_lists, packed
 from latentgamma.engine.tensors import are_plain, has_triton, kept_with_owner
 
 #: Whether Triton interprets its kernels on tensors of the CPU, to test them without a GPU.
@@ -60,20 +60,20 @@ def on_triton(x: Tensor) -> bool:
 
 
 @kept_with_owner
-def schedule_on(circuit: Circuit, device: torch.device) -> tuple[Sequence[Tensor], Sequence[int]]:
+def schedule_on(circuit: Circuit, device: torch.device) -> tuple[Tensor, Sequence[int]]:
     """Return the arrays of a circuit and the sizes of its launches on a GPU."""
-    arrays, sizes = circuit.schedule
-    return [torch.from_numpy(array).to(device) for array in arrays], sizes
+    pack, sizes = circuit.schedule
+    return torch.from_numpy(pack).to(device), sizes
 
 
 @kept_with_owner
-def lists_on(circuit: Circuit, device: torch.device) -> tuple[Sequence[Tensor], int] | None:
+def lists_on(circuit: Circuit, device: torch.device) -> tuple[Tensor, Sequence[int]] | None:
     """Return the inputs of each output, where a GPU reads these rather than the circuit."""
     found = input_lists(circuit)
     if found is None:
         return None
-    arrays, rows = found
-    return [torch.from_numpy(array).to(device) for array in arrays], rows
+    arrays, sizes = found
+    return torch.from_numpy(packed(arrays)).to(device), sizes
 
 
 def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = False) -> Tensor:
@@ -116,7 +116,7 @@ def _back_kernel(
         schedule = schedule_on(circuit, grad.device)
         found: Tensor
         if lists is not None and semiring.name == "hard":
-            found = cuda.unpick(*lists, *schedule, inputs.contiguous(), None, kept, grad)
+            found = cuda.unpick(lists, schedule, inputs.contiguous(), None, kept, grad)
         else:
             found = cuda.back(*schedule, semiring, *kept, grad, circuit.inputs)
         return found
@@ -183,11 +183,12 @@ class MinMax(nn.Module):
         self.kernel = kernel
         self._cycles, self._sizes = circuit.cycles, circuit.schedule[1]
         self._has_negation = bool((circuit.kind == NOT).any())
-        for device, arrays in (("cpu", circuit.arrays), ("cuda", circuit.schedule[0])):
-            for n, array in enumerate(arrays):
+        arrays = {"cpu": circuit.arrays, "cuda": circuit.schedule[:1]}
+        for device, some in arrays.items():
+            for n, array in enumerate(some):
                 put = torch.from_numpy(array.copy())
                 self.register_buffer(f"{device}_{n}", put, persistent=False)
-        self._count = {"cpu": len(circuit.arrays), "cuda": len(circuit.schedule[0])}
+        self._count = {device: len(some) for device, some in arrays.items()}
 
     def forward(
         self,
@@ -222,7 +223,7 @@ class MinMax(nn.Module):
             out: Tensor = minmax(wide, arrays, T, hard, values, keep, self._cycles, self._sizes)[0]
         else:
             if not hard:
-                semiring = replace(semiring, temperature=float(temperature))
+                semiring = replace(semiring, temperature=_temperature(temperature, inputs))
             out = run(self.circuit, semiring, wide, plain=plain or self.kernel == "reference")
         if out.dtype == inputs.dtype:
             return out
@@ -242,10 +243,17 @@ class MinMax(nn.Module):
         )
 
 
-def _semiring(temperature: Tensor, hard: bool, values: bool) -> Semiring:
+def _temperature(temperature: Tensor | float, x: Tensor) -> Tensor | float:
+    """Return the temperature as a number, or on the device of a tensor, so that nothing waits."""
+    if x.is_cuda and isinstance(temperature, Tensor) and temperature.is_cuda:
+        return temperature.detach().to(torch.float64, copy=True)  # the backward pass needs it too
+    return float(temperature)
+
+
+def _semiring(temperature: Tensor, hard: bool, values: bool, x: Tensor) -> Semiring:
     if hard:
         return GODEL if values else GODEL_ODDS
-    return replace(SMOOTH, temperature=float(temperature))
+    return replace(SMOOTH, temperature=_temperature(temperature, x))
 
 
 @torch.library.custom_op("latentgamma::minmax", mutates_args=())
@@ -260,10 +268,10 @@ def minmax(
     sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
-    semiring = _semiring(temperature, hard, values)
+    semiring = _semiring(temperature, hard, values, inputs)
     kernels = kernels_on(inputs.device.type)
     if inputs.is_cuda:
-        return kernels.run(arrays, sizes, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
+        return kernels.run(*arrays, sizes, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
     circuit = kernels.prepare([array.numpy() for array in arrays])
     out, kept, extra = kernels.run(circuit, semiring, _array(inputs), keep=keep)
     return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
@@ -280,10 +288,10 @@ def _(
     cycles: int,
     sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    batch, nodes = inputs.shape[0], arrays[0].shape[0] - 1
-    out = inputs.new_empty(batch, arrays[-1].shape[0])
+    *_, nodes, count, states, sums, _ = sizes
+    batch = inputs.shape[0]
+    out = inputs.new_empty(batch, count)
     if inputs.is_cuda:
-        *_, states, sums, cycles = sizes
         kept, extra = batch if keep else 0, cycles * (1 + states * sums)
         return out, out.new_empty(kept, nodes + sums), out.new_empty(kept, nodes if hard else extra)
     tiles, tile = kernels_on("cpu").tiles(batch)
@@ -304,10 +312,10 @@ def minmax_backward(
     sizes: Sequence[int],
 ) -> Tensor:
     """Return the gradient of the inputs."""
-    semiring = _semiring(temperature, hard, values=False)
+    semiring = _semiring(temperature, hard, False, grad)
     kernels = kernels_on(grad.device.type)
     if grad.is_cuda:
-        return kernels.back(arrays, sizes, semiring, kept, extra, grad, inputs)  # type: ignore[no-any-return]
+        return kernels.back(*arrays, sizes, semiring, kept, extra, grad, inputs)  # type: ignore[no-any-return]
     circuit = kernels.prepare([array.numpy() for array in arrays])
     given = (kept.numpy(), extra.numpy(), _array(grad))
     return torch.from_numpy(kernels.back(circuit, semiring, *given, inputs))

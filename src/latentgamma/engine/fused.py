@@ -286,7 +286,7 @@ def label_loss(
 
     def gradients(above: Tensor) -> list[Tensor]:
         schedule = schedule_on(circuit, x.device)
-        return [kernels.unpick(*lists, *schedule, x, y, kept, above).to(odds.dtype)]
+        return [kernels.unpick(lists, schedule, x, y, kept, above).to(odds.dtype)]
 
     return differentiable(total, gradients, again, [odds])
 

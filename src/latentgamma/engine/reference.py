@@ -36,7 +36,7 @@ class Semiring:
     run: type[Run]  # in plain torch
     false: float  # the values of what is false or true whatever the inputs are
     true: float
-    temperature: float = 0.0
+    temperature: float | Tensor = 0.0
 
     @property
     def one(self) -> float:

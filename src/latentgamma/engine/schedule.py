@@ -54,8 +54,8 @@ def rows_of_tiles(stage_rows: int) -> int:
 def schedule(circuit: Circuit) -> tuple[Schedule, list[int]]:
     """Return the arrays for a GPU, and the sizes that a launch needs.
 
-    These are: rows of a tile, stages, edges, states that are kept of a cycle, the most sums of a
-    cycle, cycles.
+    These are: rows of a tile, stages, edges, nodes, outputs, states that are kept of a cycle, the
+    most sums of a cycle, cycles.
     """
     N, inputs = circuit.nodes, circuit.inputs
     spans = [(0, 0, inputs, -1)]  # first, middle and last row, and kind: the inputs are the first
@@ -115,8 +115,14 @@ def schedule(circuit: Circuit) -> tuple[Schedule, list[int]]:
     )  # fmt: skip
     return (
         Schedule(*(np.ascontiguousarray(array, np.int32) for array in made)),
-        [rows, len(stages), len(flat), min(sums, _STATES), sums, circuit.cycles],
+        [rows, len(stages), len(flat), N, len(outputs), min(sums, _STATES), sums, circuit.cycles],
     )
+
+
+def packed(arrays: Sequence[Array]) -> Array:
+    """Return all arrays in one, which begins with the place of each: a launch then has one of them."""
+    places = len(arrays) + np.cumsum([0, *(array.size for array in arrays)])[:-1]
+    return np.concatenate([places, *(array.ravel() for array in arrays)]).astype(np.int32)
 
 
 def tiles_of(sizes: np.ndarray, rows: int, first: int) -> Iterator[tuple[int, int, int]]:
@@ -148,9 +154,10 @@ class InputLists(NamedTuple):
     use_tiles: Array
 
 
-def input_lists(circuit: Circuit) -> tuple[InputLists, int] | None:
-    """Return the inputs of each output, and the rows of a tile, if the lists are worth it.
+def input_lists(circuit: Circuit) -> tuple[InputLists, list[int]] | None:
+    """Return the inputs of each output, if the lists are worth it, and the sizes of launches.
 
+    These are: rows of a tile, outputs, tiles of outputs, tiles of inputs.
     They are if all outputs are maxima of inputs, and the lists are not much longer than the circuit:
     all are then read at once, where the nodes of a circuit are read level by level.
     """
@@ -177,7 +184,8 @@ def input_lists(circuit: Circuit) -> tuple[InputLists, int] | None:
     ordered, row, tiles = _sorted(lists, rows)
     users, use_row, use_tiles = _sorted(lists.transpose(inputs), rows)
     made = InputLists(*ordered, row, tiles, *users, use_row, use_tiles)
-    return InputLists(*(np.ascontiguousarray(array, np.int32) for array in made)), rows
+    arrays = InputLists(*(np.ascontiguousarray(array, np.int32) for array in made))
+    return arrays, [rows, len(row), len(tiles), len(use_tiles)]
 
 
 def _sorted(lists: Csr, rows: int) -> tuple[Csr, np.ndarray, np.ndarray]:
