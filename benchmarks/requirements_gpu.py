@@ -45,7 +45,7 @@ def rows(data: Path | None = None) -> list[Row]:
     return found + rule_sets(data)
 
 
-def measured(call: Callable[[], object], seconds: float = 0.5) -> dict[str, float]:
+def measured(call: Callable[[], object], seconds: float = 0.3) -> dict[str, float]:
     """The median time of a call, and the memory it takes."""
     for _ in range(3):
         call()

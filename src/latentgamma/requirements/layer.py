@@ -128,7 +128,7 @@ class RequirementsLayer(nn.Module):
             if rows.is_cuda:  # where a NaN could not be refused
                 scores = scores.masked_fill(given.isnan().any(1, keepdim=True), torch.nan)
             out = self._put_back(rows, scores)
-        return out.reshape(logits.shape)
+        return out if logits.ndim == 2 else out.reshape(logits.shape)
 
     def decide(
         self,
@@ -229,13 +229,12 @@ class RequirementsLayer(nn.Module):
                     RuntimeWarning,
                     stacklevel=3,
                 )
-        return logits.reshape(-1, L)
+        return logits if logits.ndim == 2 else logits.reshape(-1, L)
 
     def _closed(self, closure: GodelSemantics, rows: Tensor, *, hard: bool) -> Tensor:
         T = 0.0 if hard else self.temperature
         given = rows if T == 0 else finite_log_odds(rows)
-        temperature = torch.as_tensor(T, dtype=torch.float64)
-        out: Tensor = closure(given, temperature, hard=T == 0, from_logits=True, logits=True)
+        out: Tensor = closure.closure(given, T, hard=T == 0)
         return out
 
     def _taken(self, rows: Tensor) -> Tensor:
