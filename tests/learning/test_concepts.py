@@ -110,6 +110,10 @@ def test_candidates_that_cannot_be_used_are_refused() -> None:
             CandidateRules(candidates, PAIR, "c", **options)
     with pytest.raises(lg.errors.ArgumentError, match='"use"'):
         CandidateRules(["c :- a."], {"use": ["a"]}, "c")
+    with pytest.raises(lg.errors.ArgumentError, match='"use"'):
+        CandidateRules(["c :- use(0), a(0)."], PAIR, "c")
+    with pytest.raises(lg.errors.ModelError, match="fed once"):
+        CandidateRules(["c :- x."], {"one": ["x"], "two": ["x"]}, "c")
     with pytest.raises(lg.errors.ParseError):
         CandidateRules(["c :- "], PAIR, "c")
     with pytest.raises(lg.errors.FactsError, match="'d'"):

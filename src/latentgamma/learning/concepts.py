@@ -29,6 +29,7 @@ from latentgamma.layer.groups import (
     GroupsOfAtoms,
     named_groups,
     read_groups,
+    refuse_overlap,
 )
 from latentgamma.layer.inference import Inference
 from latentgamma.layer.layer import Layer
@@ -120,8 +121,8 @@ class CandidateRules(nn.Module):
         groups = inputs if isinstance(inputs, Mapping) else {UNNAMED: inputs}
         given = {name: np.asarray(_names(atoms)) for name, atoms in groups.items()}
         fed = [str(atom) for atoms in given.values() for atom in atoms.flat]
-        if "use" in groups or set(names) & set(fed):
-            raise ArgumentError('inputs has a group or atom of the name "use": choose another one')
+        if "use" in groups or re.search(r"\buse\(", " ".join((*fed, *candidates, self.background))):
+            raise ArgumentError('the name "use" is for weights of rules: choose another one')
         declared = "".join(f"#external {quote(atom)}. " for atom in (*fed, *names))
         used = "\n".join(
             _with_atom(text, name) for text, name in zip(self.candidates, names, strict=True)
@@ -132,6 +133,7 @@ class CandidateRules(nn.Module):
         )
         self.inputs = read_groups(self.program, inputs, "inputs")
         self.outputs = read_groups(self.program, outputs, "outputs")
+        refuse_overlap(self.program, self.inputs, ())
         self._use = [self.program.index[name] for name in names]
         inference = Inference(method="pass") if semantics == "probability" else None
         self._by_subsets = False
@@ -527,7 +529,8 @@ def fit_concepts(
         images: all images, shape (N, ...).
         examples: the numbers of the images of each example, shape (E, positions).
         labels: which outputs are true, shape (E, O), or (E,) for one output.
-        labelled: the concepts of some images, by the number of the image.
+        labelled: the outputs of the network that some images should have, by the number of the
+            image; `merged` says which concept an output is in the end.
         augment: changes the images of a batch, for instance shifts them.
         steps: of Adam, for each attempt.
         batch: the number of examples of a step.
@@ -564,7 +567,7 @@ def fit_concepts(
             raise wrong(name, "a function", function)
     data = _read_data(rules, images, examples, labels, {} if labelled is None else labelled)
     best: ConceptFit | None = None
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):
         torch.manual_seed(seed)
         for attempt in range(attempts):
             model = network()
