@@ -42,10 +42,12 @@ from latentgamma.engine.simd import (
     compiled,
     exp_minus_abs,
     fma,
+    group,
     inlined,
     lanes_sum,
     log,
     put,
+    put_group,
     row,
     row_of,
     where_above,
@@ -725,9 +727,10 @@ def share_tiles(work: Callable[[int, int], None], count: int, edges: int) -> Non
 @compiled
 def load_columns(x: Array, how: int, eps: float, first: int, out: Array) -> bool:
     """Fill columns from `first` on; return whether all are values in [0, 1], or log-odds."""
-    fine = True
+    fine, n = True, x.shape[1]
+    held = np.empty(-(-n // TILE) * TILE if how == TO_LOG_ODDS else 0, out.dtype)
     for b in range(x.shape[0]):
-        for i in range(x.shape[1]):
+        for i in range(n):
             value = x[b, i]
             if how == KEEP_LOG_ODDS:
                 fine &= not math.isnan(value)
@@ -735,9 +738,15 @@ def load_columns(x: Array, how: int, eps: float, first: int, out: Array) -> bool
             else:
                 fine &= 0.0 <= value <= 1.0
             if how == TO_LOG_ODDS:
-                held = min(max(value, 1e-17), 1.0 - 0.5 * eps)
-                value = math.log(held) - math.log1p(-held)
-            out[b, first + i] = value
+                held[i] = min(max(value, 1e-17), 1.0 - 0.5 * eps)
+            else:
+                out[b, first + i] = value
+        if how == TO_LOG_ODDS:
+            held[n:] = 0.5
+            for g in range(len(held) // TILE):
+                p = group(held, g)
+                put_group(held, g, log(p) - log(1.0 - p))
+            out[b, first : first + n] = held[:n]
     return fine
 
 
