@@ -174,10 +174,16 @@ def hard(v: Array, rank: Array, circuit: Arrays, one: float, step: float) -> Non
     for s in range(len(kind)):
         if kind[s] == PRODUCTS:
             for n in range(stage[s], stage[s + 1]):
-                _minimum(v, rank, ptr, child, n)
+                if len(rank):
+                    _minimum(v, rank, ptr, child, n)
+                else:
+                    put(v, n, _least(v, ptr, child, n))
         elif kind[s] == SUMS:
             for n in range(stage[s], stage[s + 1]):
-                _maximum(v, rank, ptr, child, own, n)
+                if len(rank):
+                    _maximum(v, rank, ptr, child, own, n)
+                else:
+                    put(v, n, _hard_maximum(v, ptr, child, own, n))
         elif kind[s] == NEGATIONS:
             for n in range(stage[s], stage[s + 1]):
                 put(v, n, _complement(v, child[ptr[n]], one, step))
