@@ -402,6 +402,347 @@ def flip_labels(one: Task, share: float, seed: int = 0) -> tuple[list[Atom], lis
     return positive, negative
 
 
+# ---- Worlds: trains, scenes of pieces, and steps of games, each with a random true program
+# Every example has its own facts. The labels are what the true program derives; each of its rules and
+# each literal of a rule matters for some examples.
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """Examples that are worlds of their own.
+
+    Attributes:
+        name: of the task.
+        truth: the true program.
+        background: the facts by predicate.
+        positive: what the true program derives.
+        negative: the other atoms that are labelled.
+        options: of `lg.relational.fit`.
+    """
+
+    name: str
+    truth: str
+    background: Background
+    positive: list[Atom]
+    negative: list[Atom]
+    options: dict[str, object]
+
+
+#: A number of worlds to facts and the labelled atoms.
+WorldMaker: TypeAlias = (
+    "Callable[[random.Random, int], tuple[dict[str, list[tuple[str, ...]]], list[Atom]]]"
+)
+#: The labels that change if a literal is dropped from the true program, and the share of rare labels.
+_CHANGED, _RARE = 4, 0.15
+
+
+def worlds(name: str, seed: int, count: int = 200, *, test: bool = False) -> Worlds:
+    """Return worlds with labels by a random program; the test set has the same program.
+
+    Args:
+        name: "trains", "scenes", "counter", "corridor" or "score".
+        seed: of the program and the worlds.
+        count: the number of worlds.
+        test: whether to return the test set.
+    """
+    make, program, options = _WORLDS[name]
+    for attempt in range(200):
+        rng = random.Random(f"{name} {seed} {attempt}")
+        truth = program(rng)
+        target = truth.partition("(")[0] + f"/{options_arity(truth)}"
+        background, atoms = make(rng, count)
+        true = set(derived(truth, background, target))
+        positive = [atom for atom in atoms if atom in true]
+        rare = min(len(positive), len(atoms) - len(positive))
+        if rare < _RARE * len(atoms) / (1 if options_arity(truth) == 1 else 4):
+            continue
+        if all(
+            len(true ^ set(derived(weaker, background, target))) >= _CHANGED
+            for weaker in _weaker(truth)
+        ):
+            break
+    else:
+        raise ArgumentError(f"no program of {name!r} needs each of its literals")
+    if test:
+        background, atoms = make(random.Random(f"{name} {seed} test"), count)
+        true = set(derived(truth, background, target))
+    positive = [atom for atom in atoms if atom in true]
+    negative = [atom for atom in atoms if atom not in true]
+    return Worlds(name, truth, background, positive, negative, options)
+
+
+def options_arity(truth: str) -> int:
+    """Return the number of arguments of the first head."""
+    return truth[truth.index("(") : truth.index(")")].count(",") + 1
+
+
+def _weaker(truth: str) -> list[str]:
+    """Return the program without one of its rules, and without one literal of a rule where it can be."""
+    rules = [rule for rule in truth.splitlines() if rule]
+    found = ["\n".join([*rules[:n], *rules[n + 1 :]]) for n in range(len(rules)) if len(rules) > 1]
+    for n, rule in enumerate(rules):
+        head, _, body = rule.removesuffix(".").partition(" :- ")
+        literals = body.split(", ")
+        for drop, literal in enumerate(literals):
+            left = literals[:drop] + literals[drop + 1 :]
+            safe = " ".join(one for one in left if "(" in one and not one.startswith("not "))
+            variables = {c for c in head + " ".join(left) if c.isupper()}
+            if not left or not all(variable in safe for variable in variables):
+                continue
+            if literal.count("(") and not literal.startswith("not "):
+                introduced = {c for c in literal if c.isupper()}
+                if any(c not in safe for c in introduced & variables):
+                    continue
+            found.append("\n".join([*rules[:n], f"{head} :- {', '.join(left)}.", *rules[n + 1 :]]))
+    return found
+
+
+_LOADS = ("circle", "triangle", "rectangle", "diamond")
+_CARS = (("short", "long"), ("two_wheels", "three_wheels"), ("roof_open", "roof_flat", "roof_closed"))
+
+
+def _trains(
+    rng: random.Random, count: int
+) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+    facts: dict[str, list[tuple[str, ...]]] = {
+        name: [] for group in (*_CARS, _LOADS, ("has_car", "has_load")) for name in group
+    }
+    for train in range(count):
+        for car in range(rng.randint(2, 4)):
+            name, load = f"c{train}_{car}", f"l{train}_{car}"
+            facts["has_car"].append((f"t{train}", name))
+            facts["has_load"].append((name, load))
+            for group in _CARS:
+                facts[rng.choice(group)].append((name,))
+            facts[rng.choice(_LOADS)].append((load,))
+    return facts, [("east", f"t{train}") for train in range(count)]
+
+
+def _train_program(rng: random.Random) -> str:
+    """Return one or two rules about one or two cars."""
+    rules = []
+    for _ in range(rng.randint(1, 2)):
+        literals = ["has_car(T,A)"]
+        literals += [f"{rng.choice(group)}(A)" for group in rng.sample(_CARS, rng.randint(1, 2))]
+        if rng.random() < 0.5:
+            literals += ["has_load(A,L)", f"{rng.choice(_LOADS)}(L)"]
+        elif rng.random() < 0.6:
+            literals += ["has_car(T,B)", f"{rng.choice(rng.choice(_CARS))}(B)"]
+        rules.append(f"east(T) :- {', '.join(literals)}.")
+    return "\n".join(rules)
+
+
+_COLOURS, _POSES = ("red", "blue", "green"), ("upright", "lying", "tilted")
+
+
+def _scenes(
+    rng: random.Random, count: int
+) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+    facts: dict[str, list[tuple[str, ...]]] = {
+        name: [] for name in ("piece", "size", "contact", *_COLOURS, *_POSES)
+    }
+    for scene in range(count):
+        pieces = [f"p{scene}_{n}" for n in range(rng.randint(2, 5))]
+        for piece in pieces:
+            facts["piece"].append((f"s{scene}", piece))
+            facts["size"].append((piece, str(rng.randint(0, 10))))
+            facts[rng.choice(_COLOURS)].append((piece,))
+            facts[rng.choice(_POSES)].append((piece,))
+        for one, other in itertools.combinations(pieces, 2):
+            if rng.random() < 0.35:
+                facts["contact"] += [(one, other), (other, one)]
+    return facts, [("good", f"s{scene}") for scene in range(count)]
+
+
+def _scene_program(rng: random.Random) -> str:
+    """Return a rule of up to six literals about two pieces, and perhaps one about one piece."""
+
+    def about(piece: str, number: str) -> list[str]:
+        if rng.random() < 0.4:
+            cut = rng.choice(["<= 3", "<= 4", ">= 6", ">= 7"])
+            return [f"size({piece},{number})", f"{number} {cut}"]
+        return [f"{rng.choice(rng.choice((_COLOURS, _POSES)))}({piece})"]
+
+    link = rng.choice(["contact(A,B)", "piece(S,B)"])
+    literals = ["piece(S,A)", link, *about("A", "N"), *about("B", "M")]
+    if len(literals) < 6 and rng.random() < 0.5:
+        more = f"{rng.choice(_POSES)}(A)"
+        literals += [more] if not any(f"{pose}(A)" in literals for pose in _POSES) else []
+    rules = [f"good(S) :- {', '.join(literals)}."]
+    if rng.random() < 0.4:
+        single = ["piece(S,A)", f"{rng.choice(_COLOURS)}(A)", f"{rng.choice(_POSES)}(A)"]
+        rules.append(f"good(S) :- {', '.join([*single, 'size(A,N)', 'N >= 8'])}.")
+    return "\n".join(rules)
+
+
+def _counter(
+    rng: random.Random, count: int
+) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+    facts: dict[str, list[tuple[str, ...]]] = {
+        "value": [], "does": [], "locked": [],
+        "succ": [(str(n), str(n + 1)) for n in range(7)],
+    }  # fmt: skip
+    for state in range(count):
+        facts["value"].append((f"e{state}", str(rng.randint(0, 7))))
+        facts["does"].append((f"e{state}", rng.choice(["up", "down", "reset", "wait"])))
+        if rng.random() < 0.3:
+            facts["locked"].append((f"e{state}",))
+    return facts, [("next", f"e{state}", str(n)) for state in range(count) for n in range(8)]
+
+
+def _counter_program(rng: random.Random) -> str:
+    """Return a counter that goes up, goes down or is reset; a locked one may not."""
+    up, down = rng.sample(["up", "down"], 2)
+    lock = rng.sample(["up", "down", "reset"], rng.randint(1, 2))
+
+    def unless(action: str) -> str:
+        return ", not locked(E)" if action in lock else ""
+
+    rules = [
+        f"next(E,N) :- value(E,M), does(E,{up}), succ(M,N){unless('up')}.",
+        f"next(E,N) :- value(E,M), does(E,{down}), succ(N,M){unless('down')}.",
+        f"next(E,N) :- does(E,reset), N = {rng.choice([0, 3])}{unless('reset')}.",
+        "next(E,N) :- value(E,N), does(E,wait).",
+    ]
+    return "\n".join(rules)
+
+
+def _corridor(
+    rng: random.Random, count: int
+) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+    facts: dict[str, list[tuple[str, ...]]] = {
+        "at": [], "does": [], "wall": [],
+        "right_of": [(f"x{n + 1}", f"x{n}") for n in range(6)],
+    }  # fmt: skip
+    for state in range(count):
+        place = rng.randint(0, 6)
+        facts["at"].append((f"e{state}", f"x{place}"))
+        facts["does"].append((f"e{state}", rng.choice(["east", "west", "stay"])))
+        for n in range(7):
+            if n != place and rng.random() < 0.35:
+                facts["wall"].append((f"e{state}", f"x{n}"))
+    return facts, [("next", f"e{state}", f"x{n}") for state in range(count) for n in range(7)]
+
+
+def _corridor_program(rng: random.Random) -> str:
+    """Return a walk in which walls stop some of the moves."""
+    east = "next(E,X) :- at(E,Y), does(E,east), right_of(X,Y)"
+    west = "next(E,X) :- at(E,Y), does(E,west), right_of(Y,X)"
+    stops = rng.choice([(True, True), (True, False), (False, True)])
+    rules = [
+        f"{east}{', not wall(E,X)' if stops[0] else ''}.",
+        f"{west}{', not wall(E,X)' if stops[1] else ''}.",
+        "next(E,X) :- at(E,X), does(E,stay).",
+    ]
+    return "\n".join(rules)
+
+
+def _score(
+    rng: random.Random, count: int
+) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+    signs = ("paper", "stone", "scissors")
+    facts: dict[str, list[tuple[str, ...]]] = {
+        "score": [], "does": [], "wins": [],
+        "succ": [(str(n), str(n + 1)) for n in range(5)],
+        "beats": [("paper", "stone"), ("stone", "scissors"), ("scissors", "paper")],
+        "other": [("p1", "p2"), ("p2", "p1")],
+    }  # fmt: skip
+    for state in range(count):
+        shown = {player: rng.choice(signs) for player in ("p1", "p2")}
+        for player, rival in facts["other"]:
+            facts["score"].append((f"e{state}", player, str(rng.randint(0, 4))))
+            facts["does"].append((f"e{state}", player, shown[player]))
+            if (shown[player], shown[rival]) in facts["beats"]:
+                facts["wins"].append((f"e{state}", player))
+    atoms = [
+        ("next", f"e{state}", player, str(n))
+        for state in range(count)
+        for player in ("p1", "p2")
+        for n in range(6)
+    ]
+    return facts, atoms
+
+
+def _score_program(rng: random.Random) -> str:
+    """Return a game of which the winner scores, perhaps with one sign only."""
+    sign = f", does(E,P,{rng.choice(['paper', 'stone'])})" if rng.random() < 0.5 else ""
+    rules = [f"next(E,P,N) :- wins(E,P), score(E,P,M), succ(M,N){sign}."]
+    rules.append("next(E,P,N) :- score(E,P,N), not wins(E,P).")
+    return "\n".join(rules)
+
+
+_WORLDS: dict[str, tuple[WorldMaker, Callable[[random.Random], str], dict[str, object]]] = {
+    "trains": (
+        _trains,
+        _train_program,
+        {
+            "types": {
+                "east": ("train",), "has_car": ("train", "car"), "has_load": ("car", "load"),
+                **{name: ("car",) for group in _CARS for name in group},
+                **{name: ("load",) for name in _LOADS},
+            },
+            "recursive": False,
+        },
+    ),
+    "scenes": (
+        _scenes,
+        _scene_program,
+        {
+            "types": {
+                "good": ("scene",), "piece": ("scene", "piece"), "size": ("piece", "number"),
+                "contact": ("piece", "piece"), **{n: ("piece",) for n in (*_COLOURS, *_POSES)},
+            },
+            "directions": {
+                "piece": ("in", "out"), "size": ("in", "out"), "contact": ("in", "out"),
+                **{name: ("in",) for name in (*_COLOURS, *_POSES)},
+            },
+            "recursive": False,
+            "comparisons": [">="],
+        },
+    ),
+    "counter": (
+        _counter,
+        _counter_program,
+        {
+            "types": {
+                "next": ("state", "number"), "value": ("state", "number"), "locked": ("state",),
+                "does": ("state", "action"), "succ": ("number", "number"),
+            },
+            "recursive": False, "constants": True, "negation": True,
+        },
+    ),
+    "corridor": (
+        _corridor,
+        _corridor_program,
+        {
+            "types": {
+                "next": ("state", "place"), "at": ("state", "place"), "wall": ("state", "place"),
+                "does": ("state", "action"), "right_of": ("place", "place"),
+            },
+            "recursive": False, "constants": True, "negation": True,
+        },
+    ),
+    "score": (
+        _score,
+        _score_program,
+        {
+            "types": {
+                "next": ("state", "player", "number"), "score": ("state", "player", "number"),
+                "wins": ("state", "player"), "does": ("state", "player", "sign"),
+                "beats": ("sign", "sign"), "other": ("player", "player"),
+                "succ": ("number", "number"),
+            },
+            "recursive": False, "constants": True, "negation": True,
+        },
+    ),
+}  # fmt: skip
+
+
+def world_names() -> list[str]:
+    """Return the names of the tasks whose examples are worlds."""
+    return list(_WORLDS)
+
+
 _TASKS: dict[str, tuple[str, str, Callable[[random.Random, Size], Background]]] = {
     "predecessor": (
         "predecessor/2",

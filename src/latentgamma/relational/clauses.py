@@ -194,8 +194,11 @@ _KEPT = 48
 _MOST_CELLS = 2_000_000
 #: From this many bodies of a level on, one of those with the same bindings is enough.
 _MANY = 1_500
-#: What each positive example that a body covers adds to its promise.
-_COVER_BITS = 0.3
+#: What each positive example that a body covers adds to its promise, and bodies that cover the same
+#: examples of which all are promising.
+_COVER_BITS, _MOST_ALIKE = 0.3, 4
+#: Rows that take as long as the rest of the work for a body that is judged together with others.
+_ROWS_OF_A_JUDGEMENT = 4_000
 
 
 @dataclass(frozen=True)
@@ -296,10 +299,9 @@ class BodySearch:
             n for n, relation in enumerate(relations) if relation.test is not None
         )
         self._tabled: dict[bytes, float] = {}
-        self.promise: dict[Body, float] = {}
+        #: The examples that each body covers, as bits, if no rule is recursive.
+        self.cover: dict[Body, bytes] = {}
         self.cut = False
-        positive = max(1, int(examples.positive.sum()))
-        self._prior = positive / max(1, positive + int(examples.negative.sum()))
         #: The examples that each candidate covers, by its body.
         self.covered: dict[Body, Ints] = {}
         self.frontier: list[Body] = [()]
@@ -324,6 +326,7 @@ class BodySearch:
         grown: list[Body] = []
         complete = True
         many = len(self.frontier) > _MANY
+        self.cover.clear()
         try:
             for parent in self.frontier:
                 table = self.table(parent, budget)
@@ -335,13 +338,41 @@ class BodySearch:
         self.frontier = grown
         return found, complete
 
-    def keep_best(self, most: int) -> None:
-        """Leave out all but the most promising bodies."""
-        if len(self.frontier) > most:
-            self.cut = True
-            self.frontier = sorted(self.frontier, key=lambda body: -self.promise.get(body, 0.0))[
-                :most
-            ]
+    def keep_best(self, most: int, explained: Ints) -> None:
+        """Leave out all but the most promising bodies: those for examples that have no rule yet.
+
+        Args:
+            most: the number of bodies to keep.
+            explained: the codes of the positive examples that some candidate derives.
+        """
+        if len(self.frontier) <= most:
+            return
+        self.cut = True
+        count = len(self.examples.codes)
+        wanted = self.examples.positive & ~np.isin(self.examples.codes, explained)
+        if not wanted.any():
+            wanted = self.examples.positive
+        columns = np.stack([wanted, self.examples.negative]).astype(np.float32)  # (2, examples)
+        prior = float(wanted.sum() / max(1, (wanted | self.examples.negative).sum()))
+        every = np.packbits(np.ones(count, bool)).tobytes()
+        promise: list[float] = []
+        for start in range(0, len(self.frontier), _MANY):
+            part = [self.cover.get(body, every) for body in self.frontier[start : start + _MANY]]
+            bits = np.unpackbits(np.array([np.frombuffer(one, np.uint8) for one in part]), axis=1)
+            right, wrong = columns @ bits[:, :count].T.astype(np.float32)
+            gain = np.log2((right + prior) / (right + wrong + 1) / prior)
+            promise += (right * (gain + _COVER_BITS)).tolist()
+        kept: list[Body] = []
+        same: dict[bytes, int] = {}
+        for place in sorted(range(len(promise)), key=lambda place: -promise[place]):
+            body = self.frontier[place]
+            key = self.cover.get(body, every)
+            same[key] = same.get(key, 0) + 1
+            if same[key] <= _MOST_ALIKE:
+                kept.append(body)
+                if len(kept) == most:
+                    break
+        self.frontier = kept
 
     def _is_repeated(self, body: Body, table: Bindings) -> bool:
         """Return whether a body that is not longer has the same bindings: its extensions do as well."""
@@ -387,7 +418,7 @@ class BodySearch:
                 new.append((number, literal, body))
         for start in range(0, len(new), chunk):
             part = new[start : start + chunk]
-            budget.spend(len(part) * (ROWS_OF_A_BODY + len(table.truth)))
+            budget.spend(len(part) * (_ROWS_OF_A_JUDGEMENT + len(table.truth)))
             self._judge(parent, table, bound, types, part, must_use, found, grown)
 
     def _judge(
@@ -431,15 +462,9 @@ class BodySearch:
             longer = (*parent, (number, literal))
             grown.append(longer)
             if not self.recursive:
-                self.promise[longer] = self._promise(table.example[truths[row] > 0], len(longer))
-
-    def _promise(self, covered: Ints, literals: int) -> float:
-        """Return how much a body that covers these examples says about them."""
-        distinct = np.bincount(covered, minlength=len(self.examples.codes)) > 0
-        right = int((distinct & self.examples.positive).sum())
-        wrong = int((distinct & self.examples.negative).sum())
-        fraction = (right + self._prior) / (right + wrong + 1)
-        return right * (math.log2(fraction / self._prior) + _COVER_BITS) - 0.1 * literals
+                covered = np.zeros(len(self.examples.codes), bool)
+                covered[table.example[truths[row] > 0]] = True
+                self.cover[longer] = np.packbits(covered).tobytes()
 
     def truth(self, number: int, literal: tuple[int, ...], table: Bindings) -> Truth:
         """Return the truth of each row together with one more literal, which is not the head."""
@@ -611,6 +636,8 @@ def body_bindings(
     known: set[int] = set()
     while left:
         ready = [one for one in left if relations[one[0]].test is None or known >= {*one[1]}]
+        if not ready:
+            raise TooManyRows  # a comparison of variables that no literal gives a value
         linked = [literal for literal in ready if known & set(literal[1])] or ready
         # A literal without new variables only removes rows.
         chosen = min(linked, key=lambda literal: len(set(literal[1]) - known))

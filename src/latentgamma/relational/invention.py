@@ -71,6 +71,7 @@ def definitions(
         must_use: if not empty, a definition uses one of these.
     """
     n = len(problem.constants)
+    usable = [u for u in usable if relations[u].test is None]
     predicates = len(usable) + 1
     known = {
         (relation.types, encode(list(relation.rows.T), n, len(relation.rows)).tobytes())

@@ -328,7 +328,7 @@ class _Bodies:
     ) -> None:
         seeker, arity = self._seeker, self._seeker.target.arity
         types = seeker.variable_types(parent)
-        bound = {v for _, literal in parent for v in literal}
+        tests = {n for n, relation in enumerate(seeker.relations) if relation.test is not None}
         for number, literal in seeker.literals_for(parent, types, variables):
             self.rows += ROWS_OF_A_BODY
             body = canonical((*parent, (number, literal)), arity)
@@ -340,7 +340,8 @@ class _Bodies:
             truth = seeker.truth(number, literal, table) > 0
             covered = np.zeros(len(seeker.examples.codes), bool)
             covered[table.example[truth]] = True
-            complete = set(range(arity)) <= bound | set(literal)
+            bound = {v for n, one in body if n not in tests for v in one}
+            complete = bound >= set(range(arity))
             promise = self._score(body, covered, complete=complete)
             if promise is not None:
                 grown.append((promise, (*parent, (number, literal))))

@@ -453,7 +453,7 @@ def search(
     while level < options.max_body:
         level += 1
         if best is None and level > 1 and not options.recursive:
-            _narrow(seekers, rows_of_a_body, options.max_body - level + 1, bodies)
+            _narrow(seekers, found, rows_of_a_body, options.max_body - level + 1, bodies)
         before = budget.work
         parents = sum(len(seeker.frontier) for seeker in seekers)
         complete = _add_level(seekers, pool, level, options, bodies, compute)
@@ -524,7 +524,11 @@ def _add_level(
 
 
 def _narrow(
-    seekers: Sequence[BodySearch], rows_of_a_body: float, levels: int, budget: Budget
+    seekers: Sequence[BodySearch],
+    found: Found,
+    rows_of_a_body: float,
+    levels: int,
+    budget: Budget,
 ) -> None:
     """Keep the most promising bodies if there is not enough time for all of the next level."""
     bodies = sum(len(seeker.frontier) for seeker in seekers)
@@ -532,7 +536,9 @@ def _narrow(
         return
     rows = budget.planned_rows / (levels * len(seekers))
     for seeker in seekers:
-        seeker.keep_best(max(_LEAST_BEAM, int(rows / max(1.0, rows_of_a_body))))
+        missing = [code for relation, code in found.unexplained if relation == seeker.target.relation]
+        explained = np.setdiff1d(seeker.target.positive, np.array(missing, np.int64))
+        seeker.keep_best(max(_LEAST_BEAM, int(rows / max(1.0, rows_of_a_body))), explained)
 
 
 def _note_what_was_left_out(
@@ -569,19 +575,20 @@ def _level(
             partial.extend(clauses)
             raise OutOfBudget
         bodies = [clause.body for clause in clauses]
-        promises = [seeker.promise.get(body, 0.0) for body in seeker.frontier]
-        return [bodies, seeker.frontier, promises, seeker.too_large, budget.work - before]
+        covers = [seeker.cover.get(body, b"").hex() for body in seeker.frontier]
+        return [bodies, seeker.frontier, covers, seeker.too_large, budget.work - before]
 
     try:
         name = f"{target.name}/{target.arity} level {level}"
-        bodies, frontier, promises, too_large, rows = compute(name, work)
+        bodies, frontier, covers, too_large, rows = compute(name, work)
     except OutOfBudget:
         return partial, False
     # A resumed run counts the work of the earlier one, and so ends where that one would have ended.
     budget.count(before + rows - budget.work)
     seeker.literals = level
     seeker.frontier = [as_body(body) for body in frontier]
-    seeker.promise = dict(zip(seeker.frontier, promises, strict=True))
+    covered = map(bytes.fromhex, covers)
+    seeker.cover = dict(zip(seeker.frontier, covered, strict=True))
     seeker.too_large = too_large
     return [Clause(target.relation, target.arity, as_body(body)) for body in bodies], True
 
