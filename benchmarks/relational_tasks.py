@@ -325,6 +325,13 @@ class Task:
     positive: list[Atom]
 
 
+#: Relations of textbooks, to learn from positive examples alone.
+TEXTBOOK = (
+    "predecessor", "less-than", "member", "father", "husband", "uncle", "undirected-edge",
+    "adjacent-to-red", "connectedness", "relatedness",
+)  # fmt: skip
+
+
 def names() -> list[str]:
     """Return the names of the tasks."""
     return list(_TASKS)
@@ -449,12 +456,12 @@ def worlds(name: str, seed: int, count: int = 200, *, test: bool = False) -> Wor
     for attempt in range(200):
         rng = random.Random(f"{name} {seed} {attempt}")
         truth = program(rng)
-        target = truth.partition("(")[0] + f"/{options_arity(truth)}"
+        target = truth.partition("(")[0] + f"/{_arity(truth)}"
         background, atoms = make(rng, count)
         true = set(derived(truth, background, target))
         positive = [atom for atom in atoms if atom in true]
         rare = min(len(positive), len(atoms) - len(positive))
-        if rare < _RARE * len(atoms) / (1 if options_arity(truth) == 1 else 4):
+        if rare < _RARE * len(atoms) / (1 if _arity(truth) == 1 else 4):
             continue
         if all(
             len(true ^ set(derived(weaker, background, target))) >= _CHANGED
@@ -471,7 +478,7 @@ def worlds(name: str, seed: int, count: int = 200, *, test: bool = False) -> Wor
     return Worlds(name, truth, background, positive, negative, options)
 
 
-def options_arity(truth: str) -> int:
+def _arity(truth: str) -> int:
     """Return the number of arguments of the first head."""
     return truth[truth.index("(") : truth.index(")")].count(",") + 1
 
@@ -498,12 +505,14 @@ def _weaker(truth: str) -> list[str]:
 
 
 _LOADS = ("circle", "triangle", "rectangle", "diamond")
-_CARS = (("short", "long"), ("two_wheels", "three_wheels"), ("roof_open", "roof_flat", "roof_closed"))
+_CARS = (
+    ("short", "long"),
+    ("two_wheels", "three_wheels"),
+    ("roof_open", "roof_flat", "roof_closed"),
+)
 
 
-def _trains(
-    rng: random.Random, count: int
-) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+def _trains(rng: random.Random, count: int) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
     facts: dict[str, list[tuple[str, ...]]] = {
         name: [] for group in (*_CARS, _LOADS, ("has_car", "has_load")) for name in group
     }
@@ -535,9 +544,7 @@ def _train_program(rng: random.Random) -> str:
 _COLOURS, _POSES = ("red", "blue", "green"), ("upright", "lying", "tilted")
 
 
-def _scenes(
-    rng: random.Random, count: int
-) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+def _scenes(rng: random.Random, count: int) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
     facts: dict[str, list[tuple[str, ...]]] = {
         name: [] for name in ("piece", "size", "contact", *_COLOURS, *_POSES)
     }
@@ -575,9 +582,7 @@ def _scene_program(rng: random.Random) -> str:
     return "\n".join(rules)
 
 
-def _counter(
-    rng: random.Random, count: int
-) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+def _counter(rng: random.Random, count: int) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
     facts: dict[str, list[tuple[str, ...]]] = {
         "value": [], "does": [], "locked": [],
         "succ": [(str(n), str(n + 1)) for n in range(7)],
@@ -637,9 +642,7 @@ def _corridor_program(rng: random.Random) -> str:
     return "\n".join(rules)
 
 
-def _score(
-    rng: random.Random, count: int
-) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
+def _score(rng: random.Random, count: int) -> tuple[dict[str, list[tuple[str, ...]]], list[Atom]]:
     signs = ("paper", "stone", "scissors")
     facts: dict[str, list[tuple[str, ...]]] = {
         "score": [], "does": [], "wins": [],
@@ -679,7 +682,7 @@ _WORLDS: dict[str, tuple[WorldMaker, Callable[[random.Random], str], dict[str, o
             "types": {
                 "east": ("train",), "has_car": ("train", "car"), "has_load": ("car", "load"),
                 **{name: ("car",) for group in _CARS for name in group},
-                **{name: ("load",) for name in _LOADS},
+                **dict.fromkeys(_LOADS, ("load",)),
             },
             "recursive": False,
         },
@@ -690,11 +693,11 @@ _WORLDS: dict[str, tuple[WorldMaker, Callable[[random.Random], str], dict[str, o
         {
             "types": {
                 "good": ("scene",), "piece": ("scene", "piece"), "size": ("piece", "number"),
-                "contact": ("piece", "piece"), **{n: ("piece",) for n in (*_COLOURS, *_POSES)},
+                "contact": ("piece", "piece"), **dict.fromkeys((*_COLOURS, *_POSES), ("piece",)),
             },
             "directions": {
                 "piece": ("in", "out"), "size": ("in", "out"), "contact": ("in", "out"),
-                **{name: ("in",) for name in (*_COLOURS, *_POSES)},
+                **dict.fromkeys((*_COLOURS, *_POSES), ("in",)),
             },
             "recursive": False,
             "comparisons": [">="],

@@ -536,7 +536,9 @@ def _narrow(
         return
     rows = budget.planned_rows / (levels * len(seekers))
     for seeker in seekers:
-        missing = [code for relation, code in found.unexplained if relation == seeker.target.relation]
+        missing = [
+            code for relation, code in found.unexplained if relation == seeker.target.relation
+        ]
         explained = np.setdiff1d(seeker.target.positive, np.array(missing, np.int64))
         seeker.keep_best(max(_LEAST_BEAM, int(rows / max(1.0, rows_of_a_body))), explained)
 
