@@ -478,3 +478,27 @@ def test_a_compiler_takes_minima_and_maxima_as_one_operation(hard: bool) -> None
     one, other = (way(x, T, hard=hard) for way in (closed, compiled))
     assert torch.equal(one, other)
     assert torch.equal(*(torch.autograd.grad(out.sum(), x)[0] for out in (one, other)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_cuda_graph_reads_the_temperature_again() -> None:
+    closed = MinMax(all_atoms(cyclic(3))).cuda()
+    x = torch.randn(5, closed.circuit.inputs, device="cuda", requires_grad=True)
+    T = torch.tensor(0.5, device="cuda")
+
+    def step() -> tuple[Tensor, ...]:
+        out = closed(x, T, hard=False)
+        return out, *torch.autograd.grad(out.sum(), x)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    T.fill_(2.0)
+    graph.replay()
+    for one, other in zip(found, step(), strict=True):
+        assert torch.equal(one, other)
