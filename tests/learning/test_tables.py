@@ -230,6 +230,26 @@ def test_every_kind_of_column_is_learned_from_and_printed():
         assert lg.parse(text).atoms == classifier.program_.atoms
 
 
+def test_ordered_categories_and_bins_are_cut_in_order():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x = rng.random(1500)
+    names = ["none", "few", "some", "many", "all"]
+    bins = pandas.cut(pandas.Series(x), 5, labels=names)
+    y = (x >= 0.4) ^ (rng.random(1500) < 0.05)
+    classifier = lg.RuleClassifier(form="rules").fit({"amount": bins}, y)
+    (rule,) = classifier.rules_
+    assert set(lg.logic.Condition.parse(*rule.body).value) == {"some", "many", "all"}
+    # Intervals are texts, and zones of time do not matter.
+    found = lg.RuleClassifier(form="rules").fit({"amount": pandas.cut(pandas.Series(x), 5)}, y)
+    assert (
+        found.predict({"amount": pandas.cut(pandas.Series(x), 5)}) == (bins.cat.codes >= 2)
+    ).all()
+    days = pandas.date_range("2024-01-01", periods=400, tz="Europe/Berlin")
+    late = lg.RuleClassifier().fit({"day": days}, np.arange(400) >= 100)
+    assert [str(rule) for rule in late.rules_] == ['y :- day >= "2024-04-09".']  # in UTC
+
+
 def test_several_values_of_a_category_become_a_set():
     rng = np.random.default_rng(0)
     city = rng.choice(list("abcdefgh"), 2000)
@@ -466,9 +486,11 @@ def test_what_stands_for_the_label_or_for_another_column_is_said():
     twice = lg.RuleClassifier().fit(np.hstack([X, X[:, :1]]), y)
     assert "x0 holds in the same rows as x6" in twice.summary()
     many = {"id": [f"n{i}" for i in range(len(y))], "a": X[:, 0]}
-    assert any(
-        "'id' has 500 categories" in note for note in lg.RuleClassifier().fit(many, y).notes_
+    assert lg.RuleClassifier().fit(many, y).notes_[0] == (
+        "column 'id' has 500 categories; no rule uses it, since none is in 5 rows (is it an identifier?)"
     )
+    with pytest.raises(lg.errors.DataError, match="column 2 has no name"):
+        lg.RuleClassifier().fit({"a": X[:, 0], None: X[:, 1]}, y)
 
 
 # ---- Files

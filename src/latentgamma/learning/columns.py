@@ -71,11 +71,13 @@ class Column:
         name: its name.
         kind: what it holds. A number is NaN and a text None where it is missing.
         values: numbers, true and false, or texts. (n,)
+        order: the categories in order, if they have one.
     """
 
     name: str
     kind: Kind
     values: npt.NDArray[Any]
+    order: tuple[str, ...] = ()
 
     @property
     def missing(self) -> Mask:
@@ -109,7 +111,7 @@ def read_columns(table: Any, what: str = "X") -> list[Column]:
     else:
         rows = _matrix(table, what)
         names, values = [f"x{i}" for i in range(rows.shape[1])], list(rows.T)
-    texts = [str(name) for name in names]
+    texts = ["" if is_missing(name) else str(name) for name in names]
     check_columns(texts, what)
     if not texts:
         raise DataError(f"{what} has no columns")
@@ -207,6 +209,13 @@ def _matrix(table: Any, what: str) -> npt.NDArray[Any]:
 
 def _column(name: str, values: Any, what: str) -> Column:
     where = f"{what}, column {name!r}"
+    categories = getattr(getattr(values, "dtype", None), "categories", None)
+    if categories is not None and hasattr(categories, "tolist"):  # categories of pandas
+        order = tuple(map(str, categories.tolist())) if values.dtype.ordered else ()
+        kinds = set(map(_kind, categories.tolist()))
+        if (order and "text" in kinds) or None in kinds:  # such as the intervals of pandas.cut
+            texts = [None if is_missing(one) else str(one) for one in values.tolist()]
+            return Column(name, "category", np.array(texts, object), order)
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     elif not isinstance(values, np.ndarray):
@@ -279,11 +288,19 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
             raise DataError(f"{where}: a number is too large") from None
         return _numbers(name, numbers, where)
     if kind == "date":
-        dates = np.array([None if m else v for m, v in zip(missing, values, strict=True)])
+        dates = np.array([None if m else _without_zone(v)
+                          for m, v in zip(missing, values, strict=True)])  # fmt: skip
         return _date_column(name, dates.astype("datetime64[us]"))
     texts = values.copy()
     texts[missing] = None
     return _texts(name, texts)
+
+
+def _without_zone(date: Any) -> Any:
+    """Return a date with a time zone as one of UTC."""
+    if getattr(date, "tzinfo", None) is None:
+        return date
+    return date.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _kind(value: object) -> str | None:
@@ -469,9 +486,12 @@ def _bins(column: Column, weights: Floats) -> _Bins:
         codes[~missing] = code[places]
         bins = len(kept) + 1
         if len(kept) < len(values) and len(values) > _MOST_VALUES:
+            used = f"rules name only the {len(kept)} of them that are in most rows"
+            if not len(kept):
+                used = f"no rule uses it, since none is in {_FEWEST_ROWS} rows"
             notes.append(
                 f"column {column.name!r} has {quantity(len(values), 'category', 'categories')}; "
-                f"rules name only the {len(kept)} of them that are in most rows"
+                + used
                 + (" (is it an identifier?)" if len(values) > len(missing) / 2 else "")
             )
         for i, place in enumerate(kept.tolist()):
@@ -480,6 +500,12 @@ def _bins(column: Column, weights: Floats) -> _Bins:
             if len(values) > 2:
                 others = [other for other in range(bins) if other != i]
                 literals.append((_literal(column.name, "!=", value), _bin_set(others)))
+        there = {str(values[place]): i for i, place in enumerate(kept.tolist())}
+        ordered = [value for value in column.order if value in there]
+        for cut in range(2, len(ordered) - 1):
+            for side in (ordered[:cut], ordered[cut:]):
+                bin_set = _bin_set([there[value] for value in side])
+                literals.append((_literal(column.name, "in", side), bin_set))
     else:
         cuts = _cuts(column, weights, _CUTS)
         codes[~missing] = _below(column.values[~missing], cuts)

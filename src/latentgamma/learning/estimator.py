@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from typing import Literal as OneOf
@@ -158,14 +159,14 @@ class RuleClassifier(Displayed):
         heads, labels = self._outputs(y, label, n, weights)
         if not (weights > 0).all():  # rows without weight are as if they were not there
             kept = weights > 0
-            columns = [Column(one.name, one.kind, one.values[kept]) for one in columns]
+            columns = [replace(one, values=one.values[kept]) for one in columns]
             labels, weights = labels[kept], weights[kept]
         heads = _different(heads, columns)
         table = literals_of(columns, weights)
         if not self.negation:
             table = _without_negation(table)
         self.notes_ = [*table.notes]
-        self._columns = [Column(one.name, one.kind, one.values[:0]) for one in columns]
+        self._columns = [replace(one, values=one.values[:0]) for one in columns]
         self.result_: FitResult | None = None
         if self.noise is not None:
             learned = self._search_exactly(table, heads, labels, weights, self.noise)
@@ -255,10 +256,11 @@ class RuleClassifier(Displayed):
             positives, n = float(column.sum()), literals.n
             same = (found == [positives, 0.0]).all(1) | (found == [0.0, n - positives]).all(1)
             for c in dict.fromkeys(literals.column[same].tolist()):
-                self.notes_.append(
+                note = (
                     f"column {table.columns[c].name!r} alone decides every row: is it a copy of "
                     f"the label?"
                 )
+                self.notes_ += [note] * (note not in self.notes_)
 
     def _exact_where_possible(
         self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
