@@ -37,7 +37,7 @@ LIMIT = 60
 
 
 def rows(data: Path | None = None, seeds: int = 10, processes: int = 1) -> list[Row]:
-    return list(run(tasks(data, seeds), processes)) + list(sizes())
+    return summary([*run(tasks(data, seeds), processes), *sizes()])
 
 
 #: A part of the benchmark: a function of this module, and its arguments.
@@ -70,6 +70,109 @@ def one(task: Task) -> Row:
     name, arguments = task
     row: Row = globals()[name](*arguments)
     return {"part": name, **row}
+
+
+# -------------------------------------------------------------------- means over seeds
+
+
+def summary(found: list[Row]) -> list[Row]:
+    """What must hold on each table, means over seeds, and the measures of every seed."""
+    parts: dict[str, list[Row]] = {}
+    for row in found:
+        parts.setdefault(row["part"], []).append(row)
+    done = [row for row in parts.get("real", []) if not row["failed"]]
+    means = [_mean("real", block, ("table", "rows", "classes", "who"), (*MEASURES, "CPU s"))
+             for block in _blocks(done, ("table", "who"))]  # fmt: skip
+    order = list(LEARNERS)
+    means.sort(key=lambda row: (row["table"], order.index(row["who"])))
+    failed = [{"part": "failed", **{k: row[k] for k in ("table", "who", "seed", "failed")}}
+              for row in parts.get("real", []) if row["failed"]]  # fmt: skip
+    cell = ("columns", "d", "n", "literals of a rule", "wrong labels", "positives")
+    counted = ("rules found", "with thresholds", "every row", "every row, one threshold unknown")
+    planted = [
+        _mean(
+            "planted", block, (*cell, "bits to spare"), ("rows decided otherwise", "CPU s"), counted
+        )
+        for block in _blocks(parts.get("planted", []), cell)
+    ]
+    noise = [_mean("noise", block, ("columns", "d", "n", "positives"), (), ("nothing found",))
+             for block in _blocks(parts.get("noise", []), ("columns", "d", "n", "positives"))]  # fmt: skip
+    network = [_mean("network", block, ("table",), ("rules", "network", "rules read back"),
+                     ("the network is its rules", "certified"))
+               for block in _blocks(parts.get("network", []), ("table",))]  # fmt: skip
+    every = []
+    for block in _blocks(done, ("table", "who")):
+        cells = {f"seed {row['seed']}": "/".join(f"{row[m]:.3f}" for m in MEASURES[:3])
+                 for row in sorted(block, key=lambda row: row["seed"])}  # fmt: skip
+        every.append({"part": "balanced accuracy/AUC/log-loss", "table": block[0]["table"],
+                      "who": block[0]["who"], **cells})  # fmt: skip
+    every.sort(key=lambda row: (row["table"], order.index(row["who"])))
+    return [*must_hold(means), *means, *failed, *planted, *noise, *network, *parts.get("rows", []),
+            *every]  # fmt: skip
+
+
+def _blocks(rows: list[Row], by: tuple[str, ...]) -> list[list[Row]]:
+    blocks: dict[Any, list[Row]] = {}
+    for row in rows:
+        blocks.setdefault(tuple(row[name] for name in by), []).append(row)
+    return list(blocks.values())
+
+
+def _mean(
+    part: str, block: list[Row], same: tuple[str, ...], mean: tuple[str, ...],
+    count: tuple[str, ...] = (),
+) -> Row:  # fmt: skip
+    """One row for several seeds: means of some columns, and how often others are true."""
+    row: Row = {"part": part, **{name: block[0][name] for name in same}, "seeds": len(block)}
+    for name in mean:
+        values = [one[name] for one in block if one[name] is not None]
+        row[name] = round(float(np.mean(values)), 4) if values else None
+    for name in count:
+        if block[0][name] is not None:
+            row[name] = sum(bool(one[name]) for one in block)
+    if part == "real":
+        losses = [one["log-loss"] for one in block]
+        row["sd of log-loss"] = round(float(np.std(losses)), 4)
+    return row
+
+
+def must_hold(means: list[Row]) -> list[Row]:
+    """Which of the comparisons hold on each table, by means over the seeds."""
+    found = []
+    for name in dict.fromkeys(row["table"] for row in means):
+        by = {row["who"]: row for row in means if row["table"] == name}
+        if "RuleClassifier" not in by:
+            continue
+        mine = by["RuleClassifier"]
+
+        def better(
+            who: str, measure: str, sign: int, by: Any = by, mine: Any = mine
+        ) -> bool | None:
+            return bool(sign * (mine[measure] - by[who][measure]) > 0) if who in by else None
+
+        def half(who: str, by: Any = by, mine: Any = mine) -> bool | None:
+            return bool(mine["literals"] <= by[who]["literals"] / 2) if who in by else None
+
+        found.append({
+            "part": "must hold", "must hold": name,
+            "log-loss < tuned tree": better("tree, tuned", "log-loss", -1),
+            "log-loss < ten boosted rules": better("ten boosted rules", "log-loss", -1),
+            "AUC > RIPPER": better("RIPPER", "AUC", 1),
+            "balanced accuracy > RIPPER": better("RIPPER", "balanced accuracy", 1),
+            "half of the tree's literals": half("tree, tuned"),
+            "half of the boosted": half("ten boosted rules"),
+            "half of RIPPER's": half("RIPPER"),
+            "log-loss - logistic": round(mine["log-loss"] - by["logistic regression"]["log-loss"], 4)
+            if "logistic regression" in by else None,
+            "log-loss < base rate": better("base rate", "log-loss", -1),
+        })  # fmt: skip
+    if found:
+        total: Row = {"part": "must hold", "must hold": f"of {len(found)}"}
+        for name in list(found[0])[2:]:
+            values = [row[name] for row in found if row[name] is not None]
+            total[name] = sum(v <= 0.02 if isinstance(v, float) else v for v in values)
+        found.append(total)
+    return found
 
 
 # -------------------------------------------------------------------- real tables

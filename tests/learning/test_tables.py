@@ -204,6 +204,21 @@ def test_additive_data_get_points():
     assert sign == {"x0": 2, "x1": 1, "x2": 1}
 
 
+def test_values_with_the_same_points_are_one_condition():
+    rng = np.random.default_rng(0)
+    city, late = rng.choice(list("abcdef"), 4000), rng.random(4000) < 0.5
+    odds = -1.5 + 1.5 * np.isin(city, ["b", "d", "e"]) + 1.5 * late
+    y = rng.random(4000) < 1 / (1 + np.exp(-odds))
+    classifier = lg.RuleClassifier(form="points").fit({"city": city, "late": late}, y)
+    (found,) = classifier.class_rules_
+    bodies = [str(*body) for body in found.bodies]
+    points = dict(zip(bodies, found.form.score.points, strict=True))
+    assert points in ({"city in {b, d, e}": 1, "late": 1}, {"city in {a, c, f}": -1, "late": 1})
+    rows = classifier.transform({"city": city, "late": late}) @ list(points.values())
+    p = classifier.predict_proba({"city": city, "late": late})[:, 1]
+    assert np.allclose(np.log(p / (1 - p)), found.form.score.log_odds(rows))
+
+
 # ---- Columns
 
 

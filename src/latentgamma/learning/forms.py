@@ -30,8 +30,9 @@ _FEW_ROWS, _REPEATS = 1000, 3
 _TOLERANCE = 0.25
 #: Standard errors by which a form must beat nothing if its bits do not pay for it.
 _PROOF = 2.0
-#: What a bit of a term of a points score counts: the lowest has the most terms.
-_PRICES = (0.25, 1.0, 3.0)
+#: What a bit of a term of a points score counts. Few terms can do harm in a sum, so less than 1
+#: predicts better.
+_PRICE = 0.25
 #: Rows that cross-validation uses at most, and rows of points scores.
 _MOST_ROWS = 30_000
 _MOST_POINTS_ROWS = 200_000
@@ -172,12 +173,12 @@ def learn_form(
     progress("cross-validation", 1, steps)
     validated = _cross_validate(literals, weights, max_body, forms, seed,
                                 lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
-    chosen = _choose(validated, _TOLERANCE if pays else -_PROOF)
+    name = _choose(validated, _TOLERANCE if pays else -_PROOF)
     summary = tuple(Validated(one.name, one.loss, one.literals) for one in validated)
-    progress(chosen.name, steps - 1, steps)
-    if chosen.name == "points":
-        return Learned(make_score(literals, weights, price=chosen.price), summary)
-    if chosen.name == "rules":
+    progress(name, steps - 1, steps)
+    if name == "points":
+        return Learned(make_score(literals, weights), summary)
+    if name == "rules":
         return Learned(listed, summary)
     return Learned(nothing, summary, search.best_rule(np.ones(literals.n, np.bool_)))
 
@@ -188,23 +189,17 @@ def make_list(search: ListSearch, rules: Sequence[Body]) -> Form:
     return Form("rules", tuple(rules), search.base, counts)
 
 
-def make_score(
-    literals: Literals,
-    weights: Floats,
-    terms: Sequence[Body] | None = None,
-    *,
-    price: float = _PRICES[0],
-) -> Form:
-    """Return a points score, of these terms or of those that describe the labels best at a price."""
+def make_score(literals: Literals, weights: Floats, terms: Sequence[Body] | None = None) -> Form:
+    """Return a points score, of these terms or of those that describe the labels best."""
     rows = np.flatnonzero(weights.sum(1) > 0)
     if terms is None:
-        found = PointsSearch(literals, weights, price)
+        found = PointsSearch(literals, weights, _PRICE)
         if len(rows) > _MOST_POINTS_ROWS:  # terms from a part of the rows, points from all
             chosen = np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False)
             part = replace(literals, codes=literals.codes[np.sort(chosen)], finer=None, extra={})
-            found = PointsSearch(part, weights[np.sort(chosen)], price)
+            found = PointsSearch(part, weights[np.sort(chosen)], _PRICE)
         terms = found.learn()
-    score = PointsSearch(literals, weights, price).score(terms)
+    score = PointsSearch(literals, weights, _PRICE).score(terms)
     total = weights.sum(0)
     base = float(total[0] / max(total.sum(), 1e-300))
     if score is None:
@@ -227,7 +222,6 @@ class _Held:
     """What a form lost on held-out rows."""
 
     name: Name
-    price: float
     losses: list[Floats]  # nats of a row as a positive and as a negative, for each fold
     weights: list[Floats]
     sizes: list[int]
@@ -246,9 +240,7 @@ def _cross_validate(
     literals: Literals, weights: Floats, max_body: int, forms: Sequence[Name], seed: int,
     progress: Callable[[int], None],
 ) -> list[_Held]:  # fmt: skip
-    held = [_Held(name, price, [], [], [])
-            for name in FORMS if name == "nothing" or name in forms
-            for price in (_PRICES if name == "points" else (1.0,))]  # fmt: skip
+    held = [_Held(name, [], [], []) for name in FORMS if name == "nothing" or name in forms]
     repeats = _REPEATS if weights.sum() < _FEW_ROWS else 1
     for repeat in range(repeats):
         part, totals, folds = _folds(literals, weights, seed + repeat)
@@ -256,7 +248,7 @@ def _cross_validate(
             progress((repeat * _FOLDS + fold) // repeats)
             train = totals - test
             for one in held:
-                form = _form(one, part, train, max_body)
+                form = _form(one.name, part, train, max_body)
                 p = form.probability([part.covered(body) for body in form.bodies], part.n)
                 p = np.clip(p, _LEAST, 1 - _LEAST)
                 one.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
@@ -265,11 +257,11 @@ def _cross_validate(
     return held
 
 
-def _form(one: _Held, literals: Literals, weights: Floats, max_body: int) -> Form:
-    if one.name == "points":
-        return make_score(literals, weights, price=one.price)
+def _form(name: Name, literals: Literals, weights: Floats, max_body: int) -> Form:
+    if name == "points":
+        return make_score(literals, weights)
     search = ListSearch(literals, weights, max_body)
-    if one.name == "rules":
+    if name == "rules":
         return make_list(search, search.learn())
     return Form("nothing", (), search.base)
 
@@ -305,7 +297,7 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
     return part, totals, folds
 
 
-def _choose(held: Sequence[_Held], tolerance: float) -> _Held:
+def _choose(held: Sequence[_Held], tolerance: float) -> Name:
     """Return the form with the fewest literals that is about as good as the best.
 
     Args:
@@ -315,9 +307,9 @@ def _choose(held: Sequence[_Held], tolerance: float) -> _Held:
     """
     best = min(held, key=lambda one: one.loss)
     if tolerance < 0:
-        return best if _excess(held[0], best) >= -tolerance else held[0]
+        return best.name if _excess(held[0], best) >= -tolerance else "nothing"
     near = [one for one in held if one is best or _excess(one, best) <= tolerance]
-    return min(near, key=lambda one: (one.literals, FORMS.index(one.name), one.price))
+    return min(near, key=lambda one: (one.literals, FORMS.index(one.name))).name
 
 
 def _excess(one: _Held, best: _Held) -> float:

@@ -36,7 +36,7 @@ _BEAM = (12, 6, 4)
 #: Rows that a rule covers at least.
 LEAST_COVER = 5.0
 #: Rounds in which every rule is reconsidered.
-_ROUNDS = 3
+_ROUNDS = 5
 _MOST_RULES = 64
 #: Literals that are tried in a rule whose rows are of two kinds.
 _LONGER = 2
@@ -176,8 +176,11 @@ class ListSearch:
                     rules[:], best = changed, length
             self._append(rules)
             best = self.total(rules)
-            if best >= before - 1e-9:
-                break
+            if best >= before - 1e-9:  # now two changes at once, which take longer to try
+                grown = min(self._grown(rules), key=self.total, default=rules)
+                if self.total(grown) >= best - 1e-9:
+                    break
+                rules, best = grown, self.total(grown)
         return rules
 
     def _open(self, rules: Sequence[Body]) -> Mask:
@@ -222,14 +225,17 @@ class ListSearch:
         for i in range(len(rules) - 1):
             yield [*rules[:i], rules[i + 1], rules[i], *rules[i + 2 :]]
         for i in range(len(rules)):
-            for longer in self._longer(rules, i) if i < len(rules) else ():
-                grown = [*rules[:i], longer, *rules[i + 1 :]]
-                self._append(grown)
-                yield grown
-        for i in range(len(rules)):
             for literal in rules[i]:
                 for changed in self._finer(rules, i, literal):
                     yield [*rules[:i], changed, *rules[i + 1 :]]
+
+    def _grown(self, rules: Sequence[Body]) -> Iterator[list[Body]]:
+        """Yield lists with one more literal in a rule, and the rules that are then appended."""
+        for i in range(len(rules)):
+            for longer in self._longer(rules, i):
+                grown = [*rules[:i], longer, *rules[i + 1 :]]
+                self._append(grown)
+                yield grown
 
     def _longer(self, rules: Sequence[Body], i: int) -> Iterator[Body]:
         """Yield a rule with one more literal, where its rows are of two kinds.

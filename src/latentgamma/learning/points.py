@@ -19,6 +19,7 @@ from latentgamma.learning.lists import LEAST_COVER, READABLE
 from latentgamma.learning.literals import (
     Body,
     Floats,
+    Literal,
     Literals,
     Refinement,
     Rows,
@@ -27,6 +28,7 @@ from latentgamma.learning.literals import (
     grouped,
     threshold_gains,
 )
+from latentgamma.program.conditions import Condition
 
 _LOG_2 = math.log(2.0)
 #: Terms that are extended by a literal, and terms that are refitted before one is added.
@@ -109,10 +111,16 @@ class PointsSearch:
         return self._polished(self._positive(self._without_redundant(found, length)))
 
     def _positive(self, terms: list[Body]) -> list[Body]:
-        """Return the terms with the opposite literal where points are negative and there is one."""
+        """Return the terms with the opposite literal where points are negative and there is one.
+
+        Of categories it is always `=`: values with the same points are then one condition.
+        """
         weights, _ = self._fit(self.cells(terms), terms)
+        names = self.literals.names
         for i, term in enumerate(terms):
-            if len(term) == 1 and weights[i + 1] < 0:
+            condition = names[term[0]].condition if len(term) == 1 and names else None
+            op = condition.op if condition is not None else ""
+            if len(term) == 1 and (op == "!=" or (op != "=" and weights[i + 1] < 0)):
                 opposite = self._opposite(term[0])
                 if opposite is not None and (opposite,) not in terms:
                     terms[i] = (opposite,)
@@ -246,7 +254,32 @@ class PointsSearch:
                 chosen = tuple(terms[i] for i in kept.tolist())
                 given = tuple(points[kept].tolist())
                 best = float(bits), Score(chosen, given, float(unit), float(base))
-        return best[1] if best is not None else None
+        return self._merged(best[1]) if best is not None else None
+
+    def _merged(self, score: Score) -> Score:
+        """Return the score with one term for values of a column that have the same points."""
+        lits = self.literals
+        together: dict[Any, list[Body]] = {}
+        for term, points in zip(score.terms, score.points, strict=True):
+            condition = lits.names[term[0]].condition if len(term) == 1 and lits.names else None
+            alike = condition is not None and condition.op in ("=", "in")
+            key = (condition.column, points) if alike and condition is not None else (term, points)
+            together.setdefault(key, []).append(term)
+        terms, given = [], []
+        for (_, points), parts in together.items():
+            given.append(points)
+            if len(parts) == 1:
+                terms.append(parts[0])
+                continue
+            conditions = [lits.names[term[0]].condition for term in parts]
+            values = {value for one in conditions if one is not None
+                      for value in (one.value if isinstance(one.value, tuple) else (one.value,))}  # fmt: skip
+            column = next(one.column for one in conditions if one is not None)
+            condition = Condition(column, "in", tuple(sorted(values, key=str)))
+            rows = np.logical_or.reduce([lits.covered(term) for term in parts])
+            bits = sum(lits.cost(term[0]) for term in parts)
+            terms.append((lits.add(Literal(condition.name, False, condition), rows, bits),))
+        return Score(tuple(terms), tuple(given), score.unit, score.base)
 
 
 def _patterns(k: int) -> Floats:
