@@ -262,20 +262,17 @@ class PointsSearch:
         together: dict[Any, list[Body]] = {}
         for term, points in zip(score.terms, score.points, strict=True):
             condition = lits.names[term[0]].condition if len(term) == 1 and lits.names else None
-            alike = condition is not None and condition.op in ("=", "in")
-            key = (condition.column, points) if alike and condition is not None else (term, points)
-            together.setdefault(key, []).append(term)
+            alike = condition is not None and condition.op == "="
+            key = condition.column if alike and condition is not None else term
+            together.setdefault((key, points), []).append(term)
         terms, given = [], []
-        for (_, points), parts in together.items():
+        for (key, points), parts in together.items():
             given.append(points)
             if len(parts) == 1:
                 terms.append(parts[0])
                 continue
-            conditions = [lits.names[term[0]].condition for term in parts]
-            values = {value for one in conditions if one is not None
-                      for value in (one.value if isinstance(one.value, tuple) else (one.value,))}  # fmt: skip
-            column = next(one.column for one in conditions if one is not None)
-            condition = Condition(column, "in", tuple(sorted(values, key=str)))
+            values: Any = [one.value for term in parts if (one := lits.names[term[0]].condition)]
+            condition = Condition(key, "in", tuple(sorted(values)))
             rows = np.logical_or.reduce([lits.covered(term) for term in parts])
             bits = sum(lits.cost(term[0]) for term in parts)
             terms.append((lits.add(Literal(condition.name, False, condition), rows, bits),))
