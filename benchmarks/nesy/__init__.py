@@ -212,7 +212,7 @@ def table(cells: Iterable[Row]) -> list[Row]:
                     "published": task.published if protocol == "papers" else "",
                     "concepts": _mean(concepts),
                     "worst concepts": min(concepts),
-                    "mappings": first.get("shortcuts", "").split(" ", 1)[0],
+                    "mappings": (first.get("shortcuts") or task.shortcuts()).split(" ", 1)[0],
                     "examples": first["examples"],
                     "epochs": first["epochs"],
                     "batch": first["batch"],
