@@ -7,6 +7,7 @@ inputs. A derivative of a gradient, and the transforms of `torch.func`, are left
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from latentgamma.engine import reference
-from latentgamma.engine.circuit import NOT, Circuit
+from latentgamma.engine.circuit import CYCLE, MIXED, NEGATIONS, NOT, PRODUCTS, SUMS, Circuit
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH, Semiring
 from latentgamma.engine.schedule import input_lists, packed
 from latentgamma.engine.tensors import are_plain, has_triton, kept_with_owner
@@ -27,6 +28,10 @@ from latentgamma.engine.tensors import are_plain, has_triton, kept_with_owner
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Compiled code where there is some, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
+
+
+# With more stages than this, an export calls the operator `latentgamma::minmax`.
+_LONGEST_EXPORT = 1000
 
 
 @cache
@@ -189,6 +194,10 @@ class MinMax(nn.Module):
                 put = torch.from_numpy(array.copy())
                 self.register_buffer(f"{device}_{n}", put, persistent=False)
         self._count = {device: len(some) for device, some in arrays.items()}
+        self._exported_stages = _exported_stages(circuit)
+        edges = np.diff(circuit.arrays[0]) if self._exported_stages else 0
+        node_of_edge = torch.from_numpy(np.repeat(np.arange(circuit.nodes), edges))
+        self.register_buffer("node_of_edge", node_of_edge, persistent=False)
 
     def forward(
         self,
@@ -216,11 +225,16 @@ class MinMax(nn.Module):
         semiring = (GODEL if values else GODEL_ODDS) if hard else SMOOTH
         wide = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
         device = inputs.device.type
-        if torch.compiler.is_compiling() and device in self._count:  # it cannot follow plain torch
+        written_out = hard and self._exported_stages and not torch.is_grad_enabled()
+        if written_out and torch.compiler.is_exporting():
+            out = self._exported(wide, semiring)
+        elif (
+            torch.compiler.is_compiling() and device in self._count
+        ):  # it cannot follow plain torch
             arrays = [getattr(self, f"{device}_{n}") for n in range(self._count[device])]
             T = torch.as_tensor(temperature, dtype=torch.float64)
             keep = torch.is_grad_enabled() and inputs.requires_grad
-            out: Tensor = minmax(wide, arrays, T, hard, values, keep, self._cycles, self._sizes)[0]
+            out = minmax(wide, arrays, T, hard, values, keep, self._cycles, self._sizes)[0]
         else:
             if not hard:
                 semiring = replace(semiring, temperature=_temperature(temperature, inputs))
@@ -233,6 +247,32 @@ class MinMax(nn.Module):
             lost = (out > half) & (rounded <= half)
             rounded = torch.where(lost, rounded + semiring.step(inputs.dtype), rounded)
         return rounded
+
+    def _exported(self, inputs: Tensor, semiring: Semiring) -> Tensor:
+        """Return the outputs by operations of torch that exporters translate."""
+        child, own = self.cpu_1.long(), self.cpu_2.long()
+        more = inputs.new_full((1, self.circuit.nodes - self.circuit.inputs), reference.NEVER)
+        values = torch.cat((inputs, more.expand(inputs.shape[0], -1)), 1)
+        for kind, start, stop, first, last in self._exported_stages:
+            at = values[:, child[first:last]]
+            if kind == NEGATIONS:
+                found = reference.complement(semiring, at)
+            else:
+                rows = (self.node_of_edge[first:last] - start).expand(at.shape[0], -1)
+                least = kind == PRODUCTS
+                blank = torch.full_like(
+                    values[:, start:stop], math.inf if least else reference.NEVER
+                )
+                found = blank.scatter_reduce(1, rows, at, "amin" if least else "amax")
+                if not least:
+                    mine = own[start:stop]
+                    given = torch.where(mine >= 0, values[:, mine.clamp(min=0)], reference.NEVER)
+                    found = torch.maximum(found, given)
+            values = torch.cat((values[:, :start], found, values[:, stop:]), 1)
+        ends = [torch.full_like(values[:, :1], end) for end in (semiring.false, semiring.true)]
+        column = self.cpu_9.long()
+        column = torch.where(column < 0, self.circuit.nodes - 1 - column, column)
+        return torch.cat((values, *ends), 1)[:, column]
 
     def extra_repr(self) -> str:
         """Return the line that `print(module)` shows."""
@@ -248,6 +288,21 @@ def _temperature(temperature: Tensor | float, x: Tensor) -> Tensor | float:
     if x.is_cuda and isinstance(temperature, Tensor) and temperature.is_cuda:
         return temperature.detach().to(torch.float64, copy=True)  # the backward pass needs it too
     return float(temperature)
+
+
+def _exported_stages(circuit: Circuit) -> list[tuple[int, int, int, int, int]]:
+    """Return the kind, the nodes and the edges of each stage, cycles written out; or none."""
+    edge = circuit.arrays[0]
+    stages = []
+    for s, kind in enumerate(circuit.stage_kind.tolist()):
+        start, stop, middle = (int(n) for n in (*circuit.stage_ptr[s : s + 2], circuit.middle[s]))
+        parts, times = [(kind, start, stop)], 1
+        if kind == CYCLE:  # each pass settles at least one more node
+            parts, times = [(PRODUCTS, start, middle), (SUMS, middle, stop)], stop - middle
+        if len(stages) + len(parts) * times > _LONGEST_EXPORT or kind == MIXED:
+            return []
+        stages += [(k, a, b, int(edge[a]), int(edge[b])) for k, a, b in parts if a < b] * times
+    return stages
 
 
 def _semiring(temperature: Tensor, hard: bool, values: bool, x: Tensor) -> Semiring:

@@ -179,12 +179,7 @@ class Run:
 
     def negation(self, values: Tensor) -> Tensor:
         """Return the complements."""
-        # What is not above one half has a complement that is, also where rounding says otherwise.
-        other = self.semiring.one - values
-        half = self.semiring.one / 2
-        return torch.where(
-            (values <= half) & (other <= half), other + self.semiring.step(values.dtype), other
-        )
+        return complement(self.semiring, values)
 
     def products(self, nodes: Nodes, values: Tensor) -> Tensor:
         """Return the products of the children."""
@@ -197,6 +192,17 @@ class Run:
     def mixed(self, nodes: Nodes, values: Tensor) -> Tensor:
         """Return the sums of the products of the terms."""
         raise ModelError(f"the semiring {self.semiring.name!r} takes circuits of single sums")
+
+
+def complement(semiring: Semiring, values: Tensor) -> Tensor:
+    """Return the complements of values of min/max.
+
+    What is not above one half has a complement that is, also where rounding says otherwise.
+    """
+    other, half = semiring.one - values, semiring.one / 2
+    return torch.where(
+        (values <= half) & (other <= half), other + semiring.step(values.dtype), other
+    )
 
 
 def _reduced(values: Tensor, nodes: Nodes, start: float, how: str) -> Tensor:
