@@ -182,6 +182,11 @@ class MinMax(nn.Module):
             [-2.]])
     """
 
+    cpu_1: Tensor
+    cpu_2: Tensor
+    cpu_9: Tensor
+    node_of_edge: Tensor
+
     def __init__(self, circuit: Circuit, *, kernel: KernelChoice = "auto") -> None:
         super().__init__()
         self.circuit = circuit
@@ -293,7 +298,7 @@ def _temperature(temperature: Tensor | float, x: Tensor) -> Tensor | float:
 def _exported_stages(circuit: Circuit) -> list[tuple[int, int, int, int, int]]:
     """Return the kind, the nodes and the edges of each stage, cycles written out; or none."""
     edge = circuit.arrays[0]
-    stages = []
+    stages: list[tuple[int, int, int, int, int]] = []
     for s, kind in enumerate(circuit.stage_kind.tolist()):
         start, stop, middle = (int(n) for n in (*circuit.stage_ptr[s : s + 2], circuit.middle[s]))
         parts, times = [(kind, start, stop)], 1
