@@ -152,7 +152,7 @@ def test_wrong_arguments(call: Callable[[], Any], error: type[Exception], messag
 
 def test_every_exception_is_in_one_tree() -> None:
     errors = [getattr(lg.errors, name) for name in dir(lg.errors) if name.endswith("Error")]
-    assert len(errors) == 10
+    assert len(errors) == 11
     assert all(issubclass(error, lg.LatentGammaError) for error in errors)
 
 

@@ -533,7 +533,7 @@ class TestBadInput:
         with pytest.raises(
             StateError, match=r"floating-point numbers, not torch.int64; use tensor.float"
         ):
-            layer(torch.zeros(2, 4, dtype=torch.int64))
+            alarm_layer(from_logits=True)(torch.zeros(2, 4, dtype=torch.int64))
         with pytest.raises(StateError, match="a tensor of shape"):
             layer([[0.1, 0.2, 0.3, 0.4]])
         with pytest.raises(StateError, match="are on meta, but the layer on cpu"):

@@ -299,7 +299,7 @@ class Inputs:
         self.layer = layer
         batch = batch_of_one(layer.inputs, example, "explain")
         layer.flat_inputs(batch)  # checks them
-        tensors = tensors_of(layer.inputs, batch, layer.device)
+        tensors, _ = tensors_of(layer.inputs, batch, layer.device, from_logits=layer.from_logits)
         parts = [tensor.detach().reshape(1, -1) for tensor in tensors]
         #: The example as it is given, all groups one after another. (1, I).
         self.example = torch.cat(parts, 1)

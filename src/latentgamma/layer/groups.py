@@ -135,9 +135,16 @@ def _names(atoms: Any, label: str) -> npt.NDArray[Any]:
 
 
 def tensors_of(
-    groups: Sequence[Group], given: Tensor | Mapping[str, Tensor], device: torch.device
-) -> list[Tensor]:
-    """Return the tensors of the groups in their order, with their shapes checked. Each (B, *shape).
+    groups: Sequence[Group],
+    given: Tensor | Mapping[str, Tensor],
+    device: torch.device,
+    *,
+    from_logits: bool,
+) -> tuple[list[Tensor], tuple[int, ...]]:
+    """Return the tensors of the groups in their order, each (B, *shape), and the shape of the batch.
+
+    Shapes are checked, several dimensions of a batch become one, and true or false facts become
+    numbers.
 
     Raises:
         StateError: if a tensor is missing, has no group, or has a wrong shape, dtype or device.
@@ -156,19 +163,22 @@ def tensors_of(
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise StateError(f"there is no group of inputs {name!r}{hint}")
-    tensors, batch = [], None
+    tensors: list[Tensor] = []
+    batch: tuple[int, ...] = ()
     for group in groups:
         if group.name not in named:
             raise StateError(f"the inputs of {group.title} are missing")
-        tensor = _checked_shape(group, named[group.name], device)
-        if batch is not None and tensor.shape[0] != batch:
+        tensor = _checked_shape(group, named[group.name], device, from_logits=from_logits)
+        lead = tuple(tensor.shape[: tensor.dim() - len(group.shape)])
+        if tensors and lead != batch:
+            here, there = (" × ".join(map(str, shape)) for shape in (lead, batch))
             raise StateError(
-                f"the inputs of {group.title} have {tensor.shape[0]} examples, those of "
-                f"{groups[0].title} {batch}"
+                f"the inputs of {group.title} have {here} examples, those of "
+                f"{groups[0].title} {there}"
             )
-        batch = tensor.shape[0]
-        tensors.append(tensor)
-    return tensors
+        batch = lead
+        tensors.append(tensor if len(lead) == 1 else tensor.reshape(-1, *group.shape))
+    return tensors, batch
 
 
 def batch_of_one(groups: Sequence[Group], example: Tensor | Mapping[str, Tensor], what: str) -> Any:
@@ -194,12 +204,14 @@ def _batch_shape(group: Group) -> str:
     return "(B,)" if not group.shape else f"(B, {', '.join(map(str, group.shape))})"
 
 
-def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
+def _checked_shape(group: Group, tensor: Any, device: torch.device, *, from_logits: bool) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise StateError(
             f"the inputs of {group.title} are a tensor of shape {_batch_shape(group)}, not "
             f"{type(tensor).__name__}"
         )
+    if not from_logits and not tensor.is_floating_point() and not tensor.is_complex():
+        tensor = tensor.to(torch.get_default_dtype())
     if tensor.dtype not in STATE_DTYPES:
         raise StateError(
             f"the inputs of {group.title} are floating-point numbers, not {tensor.dtype}; use "
@@ -210,7 +222,8 @@ def _checked_shape(group: Group, tensor: Any, device: torch.device) -> Tensor:
             f"the inputs of {group.title} are a dense tensor, not one with the layout "
             f"{tensor.layout}; use tensor.to_dense()"
         )
-    if tensor.dim() != len(group.shape) + 1 or tensor.shape[1:] != group.shape:
+    lead = tensor.dim() - len(group.shape)
+    if lead < 1 or tensor.shape[lead:] != group.shape:
         raise StateError(
             f"the inputs of {group.title} have the shape {_batch_shape(group)}, B being the size "
             f"of the batch, but these have {tuple(tensor.shape)}"

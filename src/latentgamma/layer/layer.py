@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
@@ -18,6 +19,7 @@ from latentgamma.engine.probability import LikelyProof
 from latentgamma.engine.tensors import ZeroGradientWatch, finite_log_odds
 from latentgamma.errors import ArgumentError, ModelError
 from latentgamma.layer.explain import Explanation, explain_example
+from latentgamma.layer.files import load_layer, save_layer
 from latentgamma.layer.groups import (
     UNNAMED,
     Group,
@@ -156,6 +158,16 @@ class Layer(nn.Module):
         if not isinstance(inference, Inference | None):
             raise wrong("inference", "an Inference", inference)
         known = _read_evidence(program, {} if evidence is None else evidence)
+        #: The arguments that were given, apart from the program, its groups and its facts.
+        self.options: dict[str, Any] = {
+            "semantics": semantics,
+            "from_logits": self.from_logits,
+            "kernel": kernel,
+            "inference": inference,
+            "evidence": None if evidence is None else dict(evidence),
+            "tolerance": tolerance,
+            "gate": gate,
+        }
         true = np.flatnonzero(given == 1)
         self.rules: Semantics
         if semantics == "probability":
@@ -234,13 +246,58 @@ class Layer(nn.Module):
             state: what `get_extra_state` returned.
         """
 
+    def save(self, path: str | Path) -> None:
+        """Write the layer, its program included, to one safetensors file.
+
+        Args:
+            path: where; an existing file is replaced at once or not at all.
+
+        Raises:
+            ModelError: if the file cannot be written.
+        """
+        save_layer(self, path)
+
+    @staticmethod
+    def load(path: str | Path, *, device: torch.device | str = "cpu") -> Layer:
+        """Return the layer that `save` wrote.
+
+        Args:
+            path: the file.
+            device: where its tensors are put.
+
+        Raises:
+            ModelError: if this is no such file, or its content has changed since it was written.
+        """
+        return load_layer(path, device=device)
+
+    def covers(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """Return for which examples the guarantee of `plan()` holds, (B,) of bool.
+
+        A layer with `semantics="gamma"` is certified for facts outside the tolerance around one
+        half; the other semantics take every example.
+
+        >>> import latentgamma as lg
+        >>> program = lg.parse("c :- a, b.")
+        >>> layer = lg.Layer(program, ["a", "b"], "c", semantics="gamma", tolerance=0.1)
+        >>> layer.covers(torch.tensor([[0.9, 0.2], [0.9, 0.55]]))
+        tensor([ True, False])
+
+        Args:
+            given: as in `forward`.
+        """
+        facts = self.flat_inputs(given)  # (B, n)
+        return self.rules.covers(self, facts)
+
     # ---- Running
 
     def forward(self, given: Tensor | Mapping[str, Tensor], *, logits: bool = False) -> Any:
         """Return the values of the outputs, each (B, *shape), for inputs (B, *shape).
 
+        A batch may have several dimensions: outputs have those of the inputs.
+
         Args:
-            given: `{"name": tensor}`, or a tensor where there is one group.
+            given: `{"name": tensor}`, or a tensor where there is one group. Facts may be true or
+                false: a tensor of bool or of whole numbers.
             logits: whether to return log-odds instead of values between 0 and 1, and
                 log-probabilities along the last axis for `Categorical` outputs.
 
@@ -259,9 +316,16 @@ class Layer(nn.Module):
 
     def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool, training: bool) -> Any:
         """Run `forward` on checked inputs."""
-        tensors = tensors_of(self.inputs, given, self._temperature.device)
+        tensors, batch = tensors_of(
+            self.inputs, given, self._temperature.device, from_logits=self.from_logits
+        )
         flat = self.rules.run(self, tensors, logits=logits, training=training)
-        return self._results(flat, given, logits=logits)
+        found = self._results(flat, given, logits=logits)
+        if len(batch) == 1:
+            return found
+        if isinstance(found, Tensor):
+            return found.reshape(*batch, *found.shape[1:])
+        return {name: part.reshape(*batch, *part.shape[1:]) for name, part in found.items()}
 
     def _results(
         self,
@@ -324,7 +388,8 @@ class Layer(nn.Module):
         Raises:
             StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
         """
-        return self._flat(tensors_of(self.inputs, given, self._temperature.device))
+        device = self._temperature.device
+        return self._flat(tensors_of(self.inputs, given, device, from_logits=self.from_logits)[0])
 
     def _flat(self, tensors: Sequence[Tensor], *, as_odds: bool = False) -> Tensor:
         """Return the tensors of the groups one after another, checked unless `as_odds`. (B, I)."""

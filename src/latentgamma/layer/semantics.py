@@ -88,6 +88,10 @@ class Semantics(nn.Module):
         """Return the function that explains one output."""
         raise NotImplementedError
 
+    def covers(self, layer: Layer, facts: Tensor) -> Tensor:
+        """Return which examples the guarantee is about, (B,)."""
+        return facts.new_ones(facts.shape[0], dtype=torch.bool)
+
     def cool(self, temperature: float) -> None:
         """Take note of the temperature of training."""
 
@@ -385,6 +389,11 @@ class GammaSemantics(Semantics):
         low, high = 0.5 - self.delta, 0.5 + self.delta
         proved = f"above one half is the closure, proved for all inputs outside ({low:g}, {high:g})"
         return True, proved
+
+    def covers(self, layer: Layer, facts: Tensor) -> Tensor:
+        """Return which examples have no fact inside the tolerance around one half, (B,)."""
+        values = torch.sigmoid(facts.double()) if layer.from_logits else facts.double()
+        return ((values - 0.5).abs() >= self.delta).all(1)
 
     def _sharpened(self, odds: Tensor, factor: float) -> Tensor:
         """Return the inputs of the operator, in its own dtype: that of the certificate."""

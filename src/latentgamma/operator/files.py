@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -48,12 +48,19 @@ Tensors: TypeAlias = dict[str, Tensor]
 
 def save_model(model: LatentGamma, path: str | Path) -> None:
     """Write a model, its program and its options to one file, at once or not at all."""
+    tensors, options = _content(model) if model.definite else _strata(model)
+    version = _VERSIONS[-1] if model.definite else _STRATA_VERSION
+    write_content(path, _FORMAT, version, tensors, options)
+
+
+def write_content(
+    path: str | Path, kind: str, version: str, tensors: Tensors, options: Mapping[str, Any]
+) -> None:
+    """Write tensors and options with a digest of both to one file, at once or not at all."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors, options = _content(model) if model.definite else _strata(model)
-    version = _VERSIONS[-1] if model.definite else _STRATA_VERSION
-    metadata = {"format": _FORMAT, "version": version, "options": json.dumps(options)}
+    metadata = {"format": kind, "version": version, "options": json.dumps(options)}
     metadata["digest"] = _digest(tensors, metadata)
     try:
         with atomic_write(path) as temporary:
@@ -73,7 +80,7 @@ def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
     tensors.pop("_extra_state")  # a digest of the program, which is in the file itself
     if model.program is not None:
-        tensors |= _program_tensors(model.program)
+        tensors |= program_tensors(model.program)
     options = {
         "form": "dense" if isinstance(model.rules, DenseRules) else "sparse",
         "gate": model.gate_kind,
@@ -89,7 +96,7 @@ def _strata(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
     """Return the tensors and the options of the models of all strata, and the whole program."""
     if model.program is None:
         raise ModelError("a model of several strata is saved with its program; set model.program")
-    tensors = _program_tensors(model.program)
+    tensors = program_tensors(model.program)
     options = []
     for s, part in enumerate(model.parts):
         own, chosen = _content(part)
@@ -101,10 +108,8 @@ def _strata(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
 def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
     """Return the model that `save_model` wrote; a file that does not fit is refused."""
     try:
-        tensors, metadata = _read(path)
+        tensors, metadata = checked_content(path, _FORMAT, (*_VERSIONS, _STRATA_VERSION), bare="1")
         options = _options(metadata)
-        if metadata["version"] != "1" and metadata.get("digest") != _digest(tensors, metadata):
-            raise ModelError("this model file is damaged: its digest does not fit its content")
         if metadata["version"] == _STRATA_VERSION:
             model = _model_of_strata(tensors, options["strata"])
         else:
@@ -112,6 +117,32 @@ def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> Laten
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     return model.to(device)
+
+
+def checked_content(
+    path: str | Path, kind: str, versions: Sequence[str], *, bare: str = ""
+) -> tuple[Tensors, Mapping[str, str]]:
+    """Return the tensors and the metadata of a file, after a check of its kind and its digest.
+
+    Args:
+        path: the file.
+        kind: the format that its metadata must name.
+        versions: the versions that can be read.
+        bare: the version that had no digest yet.
+    """
+    tensors, metadata = _read(path)
+    if metadata.get("format") != kind:
+        what = kind.replace("latentgamma-", "LatentGamma ")
+        raise ModelError(f"this safetensors file does not hold a {what}")
+    if metadata.get("version") not in versions:
+        raise ModelError(
+            f"this file has version {metadata.get('version')}, but this release reads "
+            f"versions {', '.join(versions)}; "
+            f"save it again with a release that fits"
+        )
+    if metadata["version"] != bare and metadata.get("digest") != _digest(tensors, metadata):
+        raise ModelError("this model file is damaged: its digest does not fit its content")
+    return tensors, metadata
 
 
 def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
@@ -133,14 +164,6 @@ def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
 
 
 def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
-    if metadata.get("format") != _FORMAT:
-        raise ModelError("this safetensors file does not hold a LatentGamma model")
-    if metadata.get("version") not in {*_VERSIONS, _STRATA_VERSION}:
-        raise ModelError(
-            f"this model file has version {metadata.get('version')}, but this release reads "
-            f"versions {', '.join(_VERSIONS)} and {_STRATA_VERSION}; save it again with a release "
-            f"that fits"
-        )
     try:
         options = json.loads(metadata["options"])
         strata = options["strata"] if metadata["version"] == _STRATA_VERSION else [options]
@@ -313,7 +336,7 @@ def _check_names(tensors: Tensors, expected: set[str]) -> None:
 # ---- The program
 
 
-def _program_tensors(program: Program) -> Tensors:
+def program_tensors(program: Program) -> Tensors:
     """Return the program as index arrays, its names as one run of bytes."""
     names = [name.encode("utf-8", "surrogatepass") for name in program.atoms]
     arrays: dict[str, npt.NDArray[Any]] = {
@@ -330,6 +353,11 @@ def _program_tensors(program: Program) -> Tensors:
         rows = [[j, label.id, label.citation] for j, label in enumerate(program.labels) if label]
         arrays["labels"] = np.frombuffer(json.dumps(rows).encode(), np.uint8)
     return {f"program.{key}": torch.from_numpy(np.array(array)) for key, array in arrays.items()}
+
+
+def program_from_tensors(tensors: Tensors) -> Program:
+    """Return the program that `program_tensors` wrote, with or without negation."""
+    return _program(tensors, None, negation="program.body_negated" in tensors)
 
 
 def _program(tensors: Tensors, M: int | None, *, negation: bool = False) -> Program:

@@ -138,7 +138,9 @@ def _find_suffix(name: str) -> str:
         if lower.endswith(suffix + packed):
             return suffix + packed
     if lower.endswith(".safetensors"):
-        raise ProgramError(f"{name!r} is a model, not a program; use LatentGamma.load")
+        raise ProgramError(
+            f"{name!r} is a model or a layer, not a program; use LatentGamma.load or Layer.load"
+        )
     raise ProgramError(
         f"the format of {name!r} is not known: its name must end in {', '.join(SUFFIXES)}, or in "
         "one of them and .gz; otherwise name the format: format='lp', or --format lp where a command has it"

@@ -1,0 +1,76 @@
+"""A whole layer in one safetensors file: its program, its groups, its options and its state."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from latentgamma.errors import LatentGammaError, ModelError
+from latentgamma.layer.groups import UNNAMED, Categorical
+from latentgamma.layer.inference import Inference
+from latentgamma.operator.files import (
+    checked_content,
+    program_from_tensors,
+    program_tensors,
+    write_content,
+)
+
+if TYPE_CHECKING:
+    from latentgamma.layer.layer import Layer
+
+_FORMAT, _VERSION = "latentgamma-layer", "1"
+
+
+def save_layer(layer: Layer, path: str | Path) -> None:
+    """Write a layer to one file, at once or not at all."""
+    tensors = {f"state.{k}": v.cpu().contiguous() for k, v in layer.state_dict().items()}
+    tensors |= program_tensors(layer.program)
+    tensors["given"] = torch.from_numpy(np.array(layer.given))
+    groups = {
+        what: [[g.name, list(g.shape), g.atoms.tolist(), g.categorical] for g in found]
+        for what, found in (("inputs", layer.inputs), ("outputs", layer.outputs))
+    }
+    inference = layer.options["inference"]
+    options = layer.options | {"inference": None if inference is None else asdict(inference)}
+    content = {**groups, "options": options, "training": layer.training}
+    write_content(path, _FORMAT, _VERSION, tensors, content)
+
+
+def load_layer(path: str | Path, *, device: torch.device | str = "cpu") -> Layer:
+    """Return the layer that `save_layer` wrote; a file that does not fit is refused."""
+    from latentgamma.layer.layer import Layer
+
+    try:
+        tensors, metadata = checked_content(path, _FORMAT, (_VERSION,))
+        given = tensors.pop("given").numpy()
+        state = {k: tensors.pop(k) for k in list(tensors) if k.startswith("state.")}
+        program = program_from_tensors(tensors)
+        content = json.loads(metadata["options"])
+        options = content["options"]
+        if options["inference"] is not None:
+            options["inference"] = Inference(**options["inference"])
+        inputs, outputs = (
+            {name: _atoms(program.atoms, *rest) for name, *rest in content[what]}
+            for what in ("inputs", "outputs")
+        )
+        layer = Layer(program, _unnamed(inputs), _unnamed(outputs), facts=given, **options)
+        layer.load_state_dict({k.removeprefix("state."): v for k, v in state.items()})
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        reason = error if isinstance(error, LatentGammaError) else "its content cannot be read"
+        raise ModelError(f"{path}: {reason}") from None
+    return layer.train(bool(content["training"])).to(device)
+
+
+def _atoms(names: tuple[str, ...], shape: list[int], atoms: list[int], categorical: bool) -> Any:
+    found = np.array([names[i] for i in atoms], object).reshape(shape)
+    return Categorical(found) if categorical else found
+
+
+def _unnamed(groups: dict[str, Any]) -> Any:
+    """Return the groups as they were given: one without a name is not a mapping."""
+    return groups[UNNAMED] if list(groups) == [UNNAMED] else groups
