@@ -211,7 +211,8 @@ def _checked_shape(group: Group, tensor: Any, device: torch.device, *, from_logi
             f"{type(tensor).__name__}"
         )
     if not from_logits and not tensor.is_floating_point() and not tensor.is_complex():
-        tensor = tensor.to(torch.get_default_dtype())
+        found: Tensor = tensor.to(torch.get_default_dtype())
+        return _checked_shape(group, found, device, from_logits=from_logits)
     if tensor.dtype not in STATE_DTYPES:
         raise StateError(
             f"the inputs of {group.title} are floating-point numbers, not {tensor.dtype}; use "
