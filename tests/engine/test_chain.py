@@ -243,6 +243,7 @@ def test_what_is_no_chain_is_not_run_as_one(rules: str) -> None:
     torch.testing.assert_close(tree(x), every(x))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_random_automata_agree_with_all_worlds(data: st.DataObject) -> None:
