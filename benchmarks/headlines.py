@@ -59,6 +59,14 @@ def _wins(rows: dict[str, list[Row]]) -> Iterator[tuple[str, str, str]]:
                 _time(_one(block, who="kernel")["median_s"]),
                 ", ".join(f"{label} × {others[who]:.3g}" for label, who in kinds if who in others),
             )
+    block = [row for row in rows.get("sweep", []) if (row["size"], row["batch"]) == (10, 1)]
+    others = {row["who"]: row["times"] for row in block}
+    if block and min(others["dense formulas"], others["csr"]) >= 1:
+        yield (
+            "forward, 32 steps, 10 rules, 1 example",
+            _time(_one(block, who="kernel")["median_s"]),
+            f"plain torch × {others['dense formulas']:.3g}, torch CSR × {others['csr']:.3g}",
+        )
     if "gpu" in rows:
         row = _one(rows["gpu"], job="G4, B = 16384, T = 32")
         yield (
