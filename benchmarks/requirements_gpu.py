@@ -186,7 +186,7 @@ def epochs(part: str, layer: Any, below: Tensor) -> list[Row]:
             seconds = min(epoch(run) for _ in range(2))
             first = found[0]["s"] if found else seconds
             found.append({"part": part, "what": "epoch", "who": name, "s": seconds,
-                          "times": round(first / seconds, 1)})  # fmt: skip
+                          "C-HMCNN's time / this": round(first / seconds, 1)})  # fmt: skip
     return found
 
 
