@@ -431,4 +431,21 @@ def test_rules_and_constants_of_popper_files_are_used(tmp_path: Path) -> None:
     assert ("1", "pos(2,3)") in found.background["at/2"]
     result = lg.relational.fit(found.background, found.positive, found.negative, **found.options)
     assert result.rules == ("t(X,Y) :- draws(X,Y), c_p1(Y).",)
+    assert "one variable for the world" in result.reason
     assert found.unused == ["bias.pl: settings that have no meaning here: strange_setting"]
+
+
+def test_fewer_rules_are_preferred_without_a_false_claim() -> None:
+    background = {
+        "a": [(n,) for n in range(4)], "b": [(n,) for n in range(4, 8)],
+        "c": [(n, m) for n in range(8) for m in range(2)], "d": [(0,), (1,), (20,)],
+    }  # fmt: skip
+    examples = [("t", n) for n in range(8)], [("t", 20)]
+    few = lg.relational.fit(background, *examples, recursive=False, max_clauses=1)
+    assert len(few.rules) == 1
+    many = lg.relational.fit(
+        {"a": background["a"], "b": background["b"]}, *examples, recursive=False, max_clauses=1
+    )
+    assert len(many.rules) == 2
+    assert not re.search("no set of rules", many.reason)
+    assert any("max_clauses" in note for note in many.notes)

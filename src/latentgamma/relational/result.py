@@ -779,6 +779,10 @@ def _language(problem: Problem, options: SearchOptions, literals: int) -> str:
         limits.append("distinct variables in the head")
     if len(problem.domains) > 1:
         limits.append("variables of one type")
+    if problem.world is not None:
+        limits.append("one variable for the world")
+    if any(any(given) for n, given in enumerate(problem.inputs) if n not in problem.special):
+        limits.append("inputs that have a value")
     if not options.recursive:
         limits.append("no recursion")
     elif literals > MOST_RECURSIVE:

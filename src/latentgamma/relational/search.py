@@ -652,7 +652,7 @@ def _choose(
             none = choice is None and selection.finished
             if choice is not None and len(choice.chosen) > (options.max_clauses or math.inf):
                 selection.limit(options.max_clauses or 0)
-                choice = selection.shortest() or choice
+                choice = replace(selection.shortest() or choice, shortest=False)
                 found.too_many_clauses = len(choice.chosen) > (options.max_clauses or 0)
         if none and not pool.cut:
             found.excluded = found.literals
