@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from latentgamma.logic.proof import complete_program, instance_of
 from latentgamma.plot.program_graph import Point, layered_layout
 from latentgamma.program.counting import atom_titles
 from latentgamma.program.facts import Facts, fact_mask
+from latentgamma.program.names import quote
 from latentgamma.program.program import Program, Rule, require_program
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def render(
         raise ArgumentError(f"notes has {len(notes)} texts, but the program has {program.R} rules")
     places = program.index
     titles = atom_titles(program)
+    pairs = zip(program.atoms, titles, strict=True)
+    renamed = {quote(name): title for name, title in pairs if name != title}
     drawn = program.M <= _MOST_DRAWN_ATOMS and program.size <= _MOST_DRAWN_LITERALS
     data = {
         "atoms": titles,
@@ -86,7 +89,7 @@ def render(
                 "body": sorted(places[name] for name in rule.body),
                 "negated": sorted(places[name] for name in rule.negated),
                 "label": _place(program, j, named=drawn),
-                "text": str(rule),
+                "text": _text(rule, renamed),
                 "note": notes[j],
             }
             for j, rule in enumerate(program.rules)
@@ -113,6 +116,14 @@ def _place(program: Program, rule: int, *, named: bool) -> str:
     """Return where a rule is: its id, the line and substitution it comes from, or its number."""
     origin = instance_of(program, rule) if named else None
     return str(origin or program.label(rule) or f"rule {rule}")
+
+
+def _text(rule: Rule, renamed: Mapping[str, str]) -> str:
+    """Return a rule as text, with titles in the place of atoms that only counts have."""
+    text = str(rule)
+    for name, title in renamed.items():
+        text = text.replace(name, title)
+    return text
 
 
 def _layout(program: Program, titles: Sequence[str]) -> dict[str, Any]:
