@@ -565,3 +565,10 @@ def test_scikit_learn_accepts_the_classifier():
 def test_columns_of_other_things_are_refused_in_one_line(column: object) -> None:
     with pytest.raises(lg.errors.DataError, match="column 'a'"):
         lg.RuleClassifier().fit({"a": column}, [0, 1] * 10)
+
+
+def test_one_threshold_that_is_never_wrong_is_one_rule():
+    for cut in (20, 50, 65):
+        ages = np.arange(100)
+        classifier = lg.RuleClassifier().fit({"age": ages}, ages >= cut)
+        assert [str(rule) for rule in classifier.rules_] == [f"y :- age >= {cut}."]

@@ -4,6 +4,7 @@ There are three: nothing but the base rate, a decision list, and a points score.
 cross-validation estimates the log-loss of each, and the one with the fewest literals is taken among
 those within a quarter of a standard error of the best. Where neither a list nor a score whose bits
 all count has any rule, only a score that is better than nothing by two standard errors is taken.
+A single rule that is right on every row is taken without a comparison.
 """
 
 from __future__ import annotations
@@ -165,8 +166,9 @@ def learn_form(
     progress("rules", 0, steps)
     search = ListSearch(literals, weights, max_body)
     listed = make_list(search, search.learn()) if "rules" in forms else nothing
-    exact = literals.two_valued and listed.bodies and all(0 in group for group in listed.counts)
-    if "points" not in forms or exact:  # rules that are never wrong need no comparison
+    pure = bool(listed.bodies) and all(0 in group for group in listed.counts)
+    # Rules that are never wrong need no comparison; with numbers, several may be fitted to the rows.
+    if "points" not in forms or (pure and (literals.two_valued or len(listed.bodies) == 1)):
         nearest = None if listed.bodies else search.best_rule(np.ones(literals.n, np.bool_))
         return Learned(listed if listed.bodies else nothing, nearest=nearest)
     pays = bool(listed.bodies) or _strict_points(literals, weights)
