@@ -29,8 +29,8 @@ and label sets, so no number stands beside it.
 
 **Visual Sudoku**: 200 labelled boards, half of them valid, and 100 more to choose a threshold with. The rules say for each row,
 column and box that it has every digit once, with the set of the digits seen so far as the state of a chain. A valid board makes all of them true; an
-invalid one not all, whose probability is computed as if rows, columns and boxes were independent, which they are not. A board is called valid
-above the threshold."""
+invalid board makes at least one of them false. The probability of that is computed as if rows, columns and boxes were independent, which they
+are not. A board is called valid if its probability of being valid is above the threshold."""
 
 #: The entropy of a sum of 1,024 uniform digits: the loss of a network that has learned nothing.
 NOTHING_LEARNED = 0.5 * math.log(2 * math.pi * math.e * 1024 * 8.25)
@@ -58,8 +58,8 @@ def long_sums(papers: dict[str, Row]) -> list[str]:
         )
     return [
         f"**Very long sums**, 5,000 of them, each image in 21 sums of 256 or 85 of 1,024: {'; '.join(said)}. "
-        "Even with 99% of the digits right about ten of 1,024 are wrong, and a sum is right in about 3% of "
-        "the cases. With each image in one sum (`_once`) there are 937 sums of 64, 234 of 256 and 58 of "
+        "Even with 99% of the digits right about ten of 1,024 are wrong, and about 3% of the sums are "
+        "right. With each image in one sum (`_once`) there are 937 sums of 64, 234 of 256 and 58 of "
         "1,024, for a network with 44,426 parameters, which can learn 58 numbers by heart; of these only "
         "sums of 64 with distorted images have been run."
     ]  # fmt: skip
@@ -117,8 +117,8 @@ def about(rows: list[Row]) -> list[str]:
     if trained:
         total, longest = (f([row["seconds"] for row in trained]) for f in (sum, max))
         said.append(
-            f"**Time**: the trainings of this page take {total / 60:.0f} minutes one after another, at "
-            f"the pace at which they ran, up to six at a time on one GPU; the longest takes "
+            f"**Time**: the seconds of all trainings on this page add up to {total / 60:.0f} minutes, measured "
+            f"while several of them shared one GPU; the longest takes "
             f"{longest / 60:.1f} minutes for all five seeds."
         )
     growth = [row for row in rows if row["part"] == "growth" and row["device"] == "cuda"]
@@ -128,7 +128,7 @@ def about(rows: list[Row]) -> list[str]:
         ratio = many["digits"] / few["digits"]
         said.append(
             f"**Growth**: a step through the rules of a sum of {many['digits']:,} digits takes "
-            f"{many['graph_ms']:.2g} ms and {many['mb']:.0f} MB on the GPU, {few['digits']} digits "
+            f"{many['graph_ms']:.2g} ms in a CUDA graph and {many['mb']:.0f} MB, {few['digits']} digits "
             f"{few['graph_ms']:.2g} ms and {few['mb']:.0f} MB: {ratio:.0f} times the digits, "
             f"{many['graph_ms'] / few['graph_ms']:.1f} times the time and "
             f"{many['mb'] / few['mb']:.1f} times the memory. Building the layer of "
