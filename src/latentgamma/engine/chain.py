@@ -252,7 +252,7 @@ class Chain:
 def _scaled_product(
     parts: Tensor, multiply: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return the product along the second axis, and the logarithm of what it is to be scaled by."""
+    """Return the product along the second axis, and the logarithm of its scale factor."""
     scale = parts.new_zeros(len(parts), 1)
     while True:
         inner = tuple(range(2, parts.dim()))

@@ -47,7 +47,7 @@ class Schedule(NamedTuple):
 
 
 def rows_of_tiles(stage_rows: int) -> int:
-    """Return how many rows a tile has, where the largest stage has that many."""
+    """Return the number of rows of a tile, if the largest stage has `stage_rows` rows."""
     return int(np.clip(1 << max(stage_rows - 1, 0).bit_length(), _LEAST_ROWS, _MOST_ROWS))
 
 
@@ -155,11 +155,11 @@ class InputLists(NamedTuple):
 
 
 def input_lists(circuit: Circuit) -> tuple[InputLists, list[int]] | None:
-    """Return the inputs of each output, if the lists are worth it, and the sizes of launches.
+    """Return the inputs of each output, and the sizes that a launch needs; None if lists do not pay.
 
-    These are: rows of a tile, outputs, tiles of outputs, tiles of inputs.
-    They are if all outputs are maxima of inputs, and the lists are not much longer than the circuit:
-    all are then read at once, where the nodes of a circuit are read level by level.
+    They pay if all outputs are maxima of inputs, and the lists are not much longer than the circuit:
+    all are then read at once, whereas the nodes of a circuit are read level by level.
+    The sizes are: rows of a tile, outputs, tiles of outputs, tiles of inputs.
     """
     if (circuit.stage_kind != SUMS).any() or (circuit.outputs < 0).any():
         return None

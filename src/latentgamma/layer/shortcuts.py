@@ -483,10 +483,10 @@ def shortcuts(
 ) -> Shortcuts:
     """Return how many concept mappings agree with the labels of all examples.
 
-    A network that predicts the inputs is trained on the outputs alone. A concept mapping says what
-    it takes each true value of an input for; all positions of one named input are read by the same
-    network. A mapping agrees with an example if the program derives the same outputs from the
-    predicted values as from the true ones.
+    A network that predicts the inputs is trained on the outputs alone. A concept mapping gives the
+    value that it predicts for each true value of an input; all positions of one named input are
+    read by the same network. A mapping agrees with an example if the program derives the same
+    outputs from the predicted values as from the true ones.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("same :- a(0), b(0). same :- a(1), b(1).")
@@ -702,7 +702,7 @@ class _Task:
 
 
 def _joint_shortcuts(task: _Task) -> Shortcuts:
-    """Return the ways to take each example for one with the same label, each on its own."""
+    """Return the mappings of each example to examples with the same label, independently."""
     domains = [task.sizes[g] for g in task.owner]
     refuse_many(domains, "the inputs have {} combinations of values")
     worlds = np.array(list(product(*map(range, domains))), np.int64)

@@ -202,7 +202,7 @@ class CandidateRules(nn.Module):
         count, total = len(self.candidates), prod(sizes) << len(self.candidates)
         if count > _MOST_CANDIDATES or total > _MOST_WORLDS:
             raise ModelError(
-                f"the probability of these {count} candidates is not one pass, and a sum over their "
+                f"the probability of these {count} candidates cannot be computed in one pass, and a sum over their "
                 f"subsets is for at most {_MOST_CANDIDATES} candidates and {_MOST_WORLDS:,} worlds, "
                 f'not {total:,}: use fewer candidates, or semantics="godel"'
             )

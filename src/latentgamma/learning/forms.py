@@ -2,9 +2,11 @@
 
 There are three: nothing but the base rate, a decision list, and a points score. Five-fold
 cross-validation estimates the log-loss of each, and the one with the fewest literals is taken among
-those within a quarter of a standard error of the best. Where neither a list nor a score whose bits
-all count has any rule, only a score that is better than nothing by two standard errors is taken.
-A single rule that is right on every row is taken without a comparison.
+those within a quarter of a standard error of the best. A term of a score has to save only a part of
+the bits of its description. If no rule and no term saves all of its bits, a score is taken only if it
+is better than nothing by two standard errors.
+Rules that are right on every row are taken without a comparison if there is a single one, or if all
+columns have two values.
 """
 
 from __future__ import annotations
@@ -210,7 +212,7 @@ def make_score(literals: Literals, weights: Floats, terms: Sequence[Body] | None
 
 
 def _strict_points(literals: Literals, weights: Floats) -> bool:
-    """Return whether a points score whose bits all count has any term."""
+    """Return whether a points score has any term that saves all bits of its description."""
     rows = np.flatnonzero(weights.sum(1) > 0)[:_MOST_POINTS_ROWS]
     part = replace(literals, codes=literals.codes[rows], finer=None, extra={})
     return bool(PointsSearch(part, weights[rows], 1.0).learn())
@@ -271,8 +273,8 @@ def _form(name: Name, literals: Literals, weights: Floats, max_body: int) -> For
 def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Floats, list[Floats]]:
     """Return different rows, their weights, and how much of these each fold holds out.
 
-    Rows that are equal count together. What each weighs is dealt out by units, so that a row of
-    weight 3 is treated as three rows.
+    Rows that are equal count together. Their weight is divided among the folds in units, so that
+    a row of weight 3 is treated as three rows.
     """
     rng = np.random.default_rng(seed)
     rows = np.flatnonzero(weights.sum(1) > 0)

@@ -72,8 +72,8 @@ class PointsSearch:
     Args:
         literals: the table.
         weights: the weight of each row as a positive and as a negative. (n, 2)
-        price: what a bit of a term's description counts. Few terms can do harm in a sum, so less
-            than 1 can predict better.
+        price: the weight of each bit of a term's description. Below 1 more terms are added, which
+            can predict better.
         max_body: the most literals of a term.
     """
 
@@ -232,7 +232,7 @@ class PointsSearch:
         return weights, nats / _LOG_2 + sum(map(self.bits, terms))
 
     def score(self, terms: Sequence[Body]) -> Score | None:
-        """Return the terms with whole points, as small as describe the labels best; None of none."""
+        """Return the terms with the smallest whole points that describe the labels best, or None."""
         if not terms:
             return None
         k, counts = len(terms), self._counts(self.cells(terms), len(terms))

@@ -248,7 +248,7 @@ class _Graph:
         return np.array(np.sort(self.found[:count]), np.int64)
 
     def gather(self, group: int, step: int) -> tuple[int, int]:
-        """Fill `found` with the entities that a step leads to a member of the group from."""
+        """Fill `found` with the entities from which a step leads to a member of the group."""
         owner, token = self.group_owner[group], self.tokens(1)
         found: tuple[int, int] = self.loops.gather(
             self.links, group, owner, step ^ 1, self.marks, token, self.found
@@ -1180,7 +1180,7 @@ def mine_chains(
             `lg.learning.ProgressBar()`.
 
     Raises:
-        DataError: these are no triples.
+        DataError: these are not triples.
         ArgumentError: a limit has a value that it cannot have.
     """
     whole_number("max_length", max_length, 1, 5)

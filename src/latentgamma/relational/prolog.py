@@ -47,7 +47,7 @@ def term_list(items: Sequence[Term], rest: Term = EMPTY) -> Term:
 
 
 def list_items(term: Term) -> list[Term] | None:
-    """Return the items of a list; None if the term is no list, or one without an end."""
+    """Return the items of a list; None if the term is not a list, or is a partial list."""
     items = []
     while isinstance(term, Compound) and term.name == "." and len(term.args) == 2:
         items.append(term.args[0])
@@ -424,7 +424,7 @@ def signature(atom: Term) -> tuple[str, int]:
     """Return the predicate of an atom and the number of its arguments.
 
     Raises:
-        PrologError: it is no atom.
+        PrologError: it is not an atom.
     """
     if isinstance(atom, Compound):
         return atom.name, len(atom.args)

@@ -1,8 +1,10 @@
 """The most likely answer that a hierarchy allows, as a minimum cut.
 
-A label that is true makes all labels above it true, so labels with positive log-odds pay for the
-negative ones above them. That is a flow: what the best answer leaves out is what can be paid for by
-none. It is found by Dinic's algorithm, whose phases send flow along shortest paths only.
+A label that is true makes all labels above it true, so the most likely answer is the closed set of
+labels with the largest sum of log-odds. Labels with positive log-odds are sources of a flow, those
+with negative log-odds are sinks, and edges lead from each label to those above it, without a limit.
+The answer is what the sources reach in the residual graph of a maximum flow (Picard 1976), which
+Dinic's algorithm finds.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ def _cut_rows(
         for e in range(len(flow)):
             flow[e] = 0.0
         while True:
-            # The distance of each label from those that can still pay, in the residual graph.
+            # The distance of each label from sources with supply left, in the residual graph.
             count = 0
             for v in range(L):
                 level[v] = -1
@@ -125,7 +127,7 @@ def _cut_rows(
                     continue
                 length, v = 0, first
                 while supply[first] > 0:
-                    if demand[v] > 0:  # pay as much as the whole path lets through
+                    if demand[v] > 0:  # send as much as the whole path lets through
                         amount = min(supply[first], demand[v])
                         for i in range(length):
                             if arcs[i] < 0:
