@@ -144,6 +144,14 @@ def _losses(rows: dict[str, list[Row]]) -> Iterator[Headline]:
             "",
             "`startup`",
         )
+    for row in rows.get("decide", []):
+        if row["who"] == "latentgamma, answers" and "times hand-written" in row:
+            yield (
+                "one decision, 50 rules, 20 columns",
+                _time(row["median µs"] / 1e6),
+                f"hand-written ifs × {1 / row['times hand-written']:.2g}",
+                "`decide`",
+            )
     for row in rows.get("probability", []):
         if row.get("problog / ours", 1.0) < 1:
             yield (
