@@ -128,7 +128,7 @@ def trained_model(rng: np.random.Generator) -> lg.LatentGamma:
 
 
 def chain(length: int) -> lg.Program:
-    """A chain of so many rules: each atom follows from the one before it."""
+    """A chain of that many rules: each atom follows from the one before it."""
     steps = np.arange(length)
     ends = np.arange(length + 1)
     return lg.Program.from_arrays(ends, steps, steps + 1, ends, atoms=length + 1)

@@ -76,18 +76,18 @@ def rows(data: Path | None = None, sets: str | None = None) -> list[Row]:
     limit = time.perf_counter() + float(os.environ.get("SECONDS_LIMIT", "inf"))
     # Sets of many steps run beside the others, which follow one another.
     waiting = sorted(chosen, key=lambda name: RECIPES[name][1])
-    lanes = [[name] for name in waiting if RECIPES[name][1] > _LONG]
-    lanes.append([name for name in waiting if RECIPES[name][1] <= _LONG])
+    queues = [[name] for name in waiting if RECIPES[name][1] > _LONG]
+    queues.append([name for name in waiting if RECIPES[name][1] <= _LONG])
     running: dict[int, Stack] = {}
     found: list[Future[list[Row]]] = []
     with ThreadPoolExecutor(4) as pool:
-        while running or any(lanes):
+        while running or any(queues):
             over = time.perf_counter() > limit
-            for n, lane in enumerate(lanes):
+            for n, queue in enumerate(queues):
                 if over:
-                    lane.clear()
-                elif lane and n not in running:
-                    name = lane.pop(0)
+                    queue.clear()
+                elif queue and n not in running:
+                    name = queue.pop(0)
                     running[n] = Stack(read_set(folder, name), chosen[name], device)
                     print(f"{name}: {running[n].total:,} steps", flush=True)
             for n, stack in list(running.items()):

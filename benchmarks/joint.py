@@ -4,8 +4,8 @@
 
 The images are the 1,797 digits of scikit-learn, 1,300 for training; a network of one hidden layer
 reads both images of a pair. A seed is right if the learned rules give the right label for every
-pair of digits (after renaming the concepts), exactly the digits that the labels tell apart are
-told apart, and at least 97% of the held-out images are read as the concept of their digit.
+pair of digits (after renaming the concepts), the concepts distinguish exactly those digits that
+the labels distinguish, and at least 97% of the held-out images are read as the concept of their digit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import latentgamma as lg
 
-#: Rules with variables for `less`, on ten concepts in an order that nobody told which end is which.
+#: Rules with variables for `less`, on ten concepts in an order without a known direction.
 CANDIDATES = (
     "lt(X,Y) :- succ(X,Y).",
     "lt(X,Y) :- succ(Y,X).",

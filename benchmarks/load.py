@@ -85,7 +85,7 @@ def rows() -> list[dict[str, object]]:
 
 
 def rule_text(rules: int, body: int, pattern: str, seed: int) -> str:
-    """A text of so many rules over as many atoms, in random order."""
+    """A text of that many rules over as many atoms, in random order."""
     generator = np.random.default_rng(seed)
     roots = max(1, rules // 10)
     names = [pattern.format(i) for i in range(rules)]

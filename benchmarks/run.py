@@ -1,6 +1,6 @@
 """Runs a benchmark by its name: python benchmarks/run.py NAME [--json FILE].
 
-Each benchmark runs us and the others in one go, checks that the answers agree, and prints ratios.
+Each benchmark runs LatentGamma and the other systems, checks that the answers agree, and prints ratios.
 """
 
 from __future__ import annotations

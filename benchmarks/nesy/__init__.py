@@ -89,7 +89,7 @@ def run(
         files: Files of cells; new ones go into the first.
         images: Where MNIST is kept.
         device: "cpu" or "cuda".
-        most_steps: Stop each training after so many, to see that it runs.
+        most_steps: Stop each training after this many steps, to check that it runs.
         progress: Called with the name of the task, the steps done and all steps.
         seconds: No training begins later than this.
     """

@@ -26,7 +26,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--cells", type=Path, nargs="+", default=[nesy.CELLS])
     parser.add_argument("--images", type=Path, default=data.CACHE, help="where MNIST is kept")
-    parser.add_argument("--steps", type=int, help="stop after so many, to see that it runs")
+    parser.add_argument(
+        "--steps", type=int, help="stop after this many steps, to check that it runs"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=nesy.SIZES, help="for growth")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -60,7 +60,7 @@ def long_sums(papers: dict[str, Row]) -> list[str]:
         f"**Very long sums**, 5,000 of them, each image in 21 sums of 256 or 85 of 1,024: {'; '.join(said)}. "
         "Even with 99% of the digits right about ten of 1,024 are wrong, and about 3% of the sums are "
         "right. With each image in one sum (`_once`) there are 937 sums of 64, 234 of 256 and 58 of "
-        "1,024, for a network with 44,426 parameters, which can learn 58 numbers by heart; of these only "
+        "1,024, for a network with 44,426 parameters, which can memorise 58 numbers; of these only "
         "sums of 64 with distorted images have been run."
     ]  # fmt: skip
 

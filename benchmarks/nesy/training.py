@@ -62,7 +62,7 @@ def train(
         protocol: "papers" for plain images, "ours" for distorted ones.
         device: "cpu" or "cuda".
         settings: Other ones than the task's.
-        most_steps: Stop after so many, to see that it runs.
+        most_steps: Stop after this many steps, to check that it runs.
         progress: Called with the name, the steps done and all steps.
     """
     chosen = settings or task.settings

@@ -117,8 +117,8 @@ def test_relational_options_need_relational(cli, folder: Path) -> None:
         ("bk.pl", "last([X],X).", "no facts that can be used"),
         ("exs.pl", "neg(grand(ann,bob)).", "no positive example"),
         ("exs.pl", "pos(f([1,2])).", "no positive examples of 'grand'"),
-        ("exs.pl", "pos(grand(ann,X)).", "is no example"),
-        ("exs.pl", "f(X) :- g(X).", "is no example"),
+        ("exs.pl", "pos(grand(ann,X)).", "is not an example"),
+        ("exs.pl", "f(X) :- g(X).", "is not an example"),
     ],
 )
 def test_files_that_cannot_be_used_are_named(learn, folder, name, text, message) -> None:

@@ -638,7 +638,7 @@ def test_an_empty_minimum_can_be_excluded() -> None:
         ('p(X) :- q("a, X).', (1, 11), "string is not closed"),
         ("p(X) :- größe(X), r(Y.", (1, 22), "unexpected"),
         ("p(X) :- größe → q(X).", (1, 15), "outside a string.*in quotes"),
-        ("p(Xß) :- größe(Xß).", (1, 3), "'Xß' is no name, and variables have"),
+        ("p(Xß) :- größe(Xß).", (1, 3), "'Xß' is not a name, and variables have"),
         ("p(X) :- q('a, X).", (1, 11), "quote is not closed"),
         ("#input edge. p(X) :- edge(X).", (1, 1), "'#input edge/2.'"),
         ("p(X) :- q(X). /* why", (1, 15), "comment is not closed"),
@@ -962,7 +962,9 @@ def test_a_table_of_a_million_facts() -> None:
 @pytest.mark.parametrize("text", ['s("\\é") :- p(X).', 'p(1). s("a\\q") :- p(X).', '"\\\u2028".'])
 def test_an_escape_that_clingo_does_not_know_is_refused(text):
     # clingo cuts such a character in two in its message, and ends the process over that.
-    with pytest.raises(lg.ParseError, match=r"is no escape; write a backslash in a string as"):
+    with pytest.raises(
+        lg.ParseError, match=r"is not an escape sequence; write a backslash in a string as"
+    ):
         lg.datalog.ground(text)
 
 

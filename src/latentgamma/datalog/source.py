@@ -161,7 +161,7 @@ def scan(text: str, path: str) -> Scanned:
                 raise error_at(text, start, problem, path)
             if not is_word(word[0]):
                 problem = (
-                    f"'{word[0]}' is no name, and variables have the letters A to Z only; put it in "
+                    f"'{word[0]}' is not a name, and variables have the letters A to Z only; put it in "
                     "quotes if it is a name"
                 )
                 raise error_at(text, start, problem, path)
@@ -295,7 +295,9 @@ def _has_other_escapes(text: str, start: int, end: int, path: str) -> bool:
     other = False
     for escape in _escape.finditer(text, start, end):
         if escape["unknown"]:
-            problem = f"{escape[0]} is no escape; write a backslash in a string as \\\\"
+            problem = (
+                f"{escape[0]} is not an escape sequence; write a backslash in a string as \\\\"
+            )
             raise error_at(text, escape.start(), problem, path)
         other |= escape["other"] is not None
     return other

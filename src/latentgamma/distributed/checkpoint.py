@@ -226,7 +226,7 @@ def load_checkpoint(
     known: dict[str, Any] = FileSystemReader(source).read_metadata().state_dict_metadata
     checksum = torch.zeros_like(layout.checksum())
     if "checksum" not in known:
-        raise ModelError(f"{str(source)!r} is no checkpoint of a model")
+        raise ModelError(f"{str(source)!r} is not a checkpoint of a model")
     _run(layout.ranks, "load", lambda **o: load({"checksum": checksum}, **o), source)
     if not torch.equal(checksum, layout.checksum()):
         raise ModelError(f"the checkpoint {str(source)!r} belongs to another program")

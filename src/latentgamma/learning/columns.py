@@ -269,7 +269,9 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
             if not missing[i] and (_kind(v) is None or _kind(v) != common)
         )
         odd = type(values[row]).__name__
-        expected = f"all other values are {common}s" if common else "it is no number or text"
+        expected = (
+            f"all other values are {common}s" if common else "it is neither a number nor a text"
+        )
         raise DataError(
             f"{where}, row {row + 1}: {values[row]!r} is of type {odd}, and {expected}; an "
             f"argument must be a string or a number, the same in all rows; leave the cell empty "

@@ -237,7 +237,7 @@ def _reason(error: Exception) -> str:
     """Return what numpy says, without advice to unpickle what a stranger wrote."""
     text = str(error).splitlines()[0] if str(error) else "it ends too early"
     if "pickle" in text.lower():
-        return "it holds Python objects, or is no file of numpy; save plain numbers"
+        return "it holds Python objects, or is not a file of numpy; save plain numbers"
     return text
 
 

@@ -197,7 +197,7 @@ def _read_examples(path: str | os.PathLike[str], found: PopperFiles) -> list[Ter
                 raise PrologError("not ground")
         except PrologError:
             raise DataError(
-                f"{path}: {text[:60]!r} is no example; write pos(atom). or neg(atom)."
+                f"{path}: {text[:60]!r} is not an example; write pos(atom). or neg(atom)."
             ) from None
         row = (name, *(map(term_text, atom.args) if arity else ()))  # type: ignore[union-attr]
         (found.positive if positive else negative).append(row)
