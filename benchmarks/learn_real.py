@@ -95,7 +95,13 @@ def summary(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
         shown = [row["all right"] for row in mine if row["unseen lines"] == 0]
         line("Boolean networks, every line shown", method, "all transitions right", shown, halves)
         partly = [row["all right"] for row in mine if row["unseen lines"] > 0]
-        line("Boolean networks, some lines not shown", method, "none, only told", partly, halves)
+        line(
+            "Boolean networks, some lines not shown",
+            method,
+            "no target, reported only",
+            partly,
+            halves,
+        )
     tables = [row["all right"] for row in table if "formal context" in row]
     line("formal contexts", "symbolic", "all subsets right", tables)
     counts = [row["counts agree"] for row in table if "triples" in row]

@@ -356,7 +356,7 @@ class ConceptAccuracy:
 
     Attributes:
         mapping: for each value, the concept that most of its images are read as; −1 for a value
-            without images. Two values with one concept are not told apart.
+            without images. Two values with one concept are not distinguished.
         accuracy: the share of images that are read as the concept of their value.
     """
 

@@ -1,4 +1,4 @@
-"""What `fit` can be told, and what it records."""
+"""The options of `fit`, and what it records."""
 
 from __future__ import annotations
 
