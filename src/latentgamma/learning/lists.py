@@ -162,7 +162,7 @@ class ListSearch:
             others = self._learn()
             self.only_raise = False
             rules = min(rules, others, key=self.total)
-        return self._polished(rules)
+        return self._move_thresholds(rules)
 
     def _learn(self) -> list[Body]:
         rules: list[Body] = []
@@ -274,7 +274,7 @@ class ListSearch:
 
     # ---- Thresholds
 
-    def _polished(self, rules: list[Body]) -> list[Body]:
+    def _move_thresholds(self, rules: list[Body]) -> list[Body]:
         """Return the rules with each threshold at its best value, given all others.
 
         The bits of the labels are compared at every value of the column. Then each threshold is

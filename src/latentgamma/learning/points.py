@@ -108,9 +108,9 @@ class PointsSearch:
                 break
             weights, length, term, cells = best
             found.append(term)
-        return self._polished(self._positive(self._without_redundant(found, length)))
+        return self._move_thresholds(self._make_positive(self._drop_redundant(found, length)))
 
-    def _positive(self, terms: list[Body]) -> list[Body]:
+    def _make_positive(self, terms: list[Body]) -> list[Body]:
         """Return the terms with the opposite literal where points are negative and there is one.
 
         Of categories it is always `=`: values with the same points are then one condition.
@@ -136,7 +136,7 @@ class PointsSearch:
                 return j
         return None
 
-    def _without_redundant(self, found: list[Body], length: float) -> list[Body]:
+    def _drop_redundant(self, found: list[Body], length: float) -> list[Body]:
         """Return the terms without those whose removal shortens the description."""
         i = 0
         while i < len(found):
@@ -148,19 +148,19 @@ class PointsSearch:
                 i += 1
         return found
 
-    def _polished(self, terms: list[Body]) -> list[Body]:
+    def _move_thresholds(self, terms: list[Body]) -> list[Body]:
         """Return the terms with each threshold where the labels are likeliest, given all others."""
         finer = self.literals.finer
         for _ in range(_MOVES if finer is not None else 0):
             before = list(terms)
             for i, term in enumerate(terms):
                 if len(term) == 1 and finer is not None:
-                    terms[i] = (self._moved(finer, terms, i),)
+                    terms[i] = (self._best_threshold(finer, terms, i),)
             if terms == before:
                 break
         return terms
 
-    def _moved(self, finer: Refinement, terms: Sequence[Body], i: int) -> int:
+    def _best_threshold(self, finer: Refinement, terms: Sequence[Body], i: int) -> int:
         """Return the literal of term i with its best threshold."""
         lits, (literal,) = self.literals, terms[i]
         if (ordered := finer.order(literal)) is None:
@@ -254,9 +254,9 @@ class PointsSearch:
                 chosen = tuple(terms[i] for i in kept.tolist())
                 given = tuple(points[kept].tolist())
                 best = float(bits), Score(chosen, given, float(unit), float(base))
-        return self._merged(best[1]) if best is not None else None
+        return self._merge_categories(best[1]) if best is not None else None
 
-    def _merged(self, score: Score) -> Score:
+    def _merge_categories(self, score: Score) -> Score:
         """Return the score with one term for values of a column that have the same points."""
         lits = self.literals
         together: dict[Any, list[Body]] = {}

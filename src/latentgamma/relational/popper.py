@@ -212,7 +212,7 @@ def read_examples(path: str | os.PathLike[str], found: PopperFiles) -> None:
     """Add the examples of a file: `pos(…)` and `neg(…)`, or facts, which are positive.
 
     Raises:
-        DataError: a clause is no example, or there is no positive one.
+        DataError: a clause is not an example, or there is no positive one.
     """
     _read_examples(path, found)
 
