@@ -435,6 +435,83 @@ def test_rules_and_constants_of_popper_files_are_used(tmp_path: Path) -> None:
     assert found.unused == ["bias.pl: settings that have no meaning here: strange_setting"]
 
 
+def test_constants_without_facts_may_be_named_in_rules(tmp_path: Path) -> None:
+    background = "edge(a,b). edge(b,c). edge(d,a). hue(a,red). hue(b,green). hue(c,red). hue(d,red)"
+    bias = """
+        head_pred(t,1). head_pred(t,1). body_pred(edge,2). body_pred(hue,2). constant(red, colour).
+        type(t,(node,)). type(edge,(node,node)). type(hue,(node,colour)).
+        :- body_pred(P,1), clause(C), #count{V : clause_var(C,V)} > 5.
+    """
+    found = read_popper(
+        write(tmp_path, background, bias, "pos(t(b)). pos(t(d)). neg(t(a)). neg(t(c))")
+    )
+    assert found.options["constants"] == ["red"]
+    assert found.options["target"] == ["t/1"]
+    assert ("d", "red") in found.background["hue/2"]  # the last fact has no full stop
+    assert found.negative == [("t", "a"), ("t", "c")]
+    assert found.unused == ["bias.pl: settings that have no meaning here: constraints (:- ...)"]
+    result = lg.relational.fit(found.background, found.positive, found.negative, **found.options)
+    assert result.rules == ("t(X) :- edge(X,Y), hue(Y,red).",)
+
+
+@pytest.mark.parametrize("setting", ["max_vars(N).", "head_pred(t,one).", "body_pred(t,1.5)."])
+def test_settings_without_a_whole_number_are_refused(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(lg.errors.DataError, match="whole number"):
+        read_popper(write(tmp_path, "p(a).", setting, "pos(t(a))."))
+
+
+@pytest.mark.parametrize(
+    "text", ["(3,4)", "((a,b),c)", "(a,b,c)", "(a,)", "1-2", "1-(2-3)", "7 mod 2"]
+)
+def test_the_text_of_a_term_is_read_as_the_same_term(text: str) -> None:
+    term = read_term(f"p({text})")
+    assert term_text(term) == f"p({text})"
+    assert read_term(term_text(term)) == term
+
+
+def test_two_literals_of_a_wide_predicate_have_their_variables() -> None:
+    rng = random.Random(2)
+    cells, close, apart = [], [], []
+    for game in range(12):
+        king, rook, other = rng.sample(range(1, 9), 3)
+        cells += [
+            (game, f"p{king}", "w", "k"),
+            (game, f"p{rook}", "w", "r"),
+            (game, f"p{other}", "b", "k"),
+        ]
+        (close if abs(king - rook) == 1 else apart).append(("near", game))
+    squares = range(1, 9)
+    background = {
+        "cell": cells,
+        "distance": [(f"p{a}", f"p{b}", f"d{abs(a - b)}") for a in squares for b in squares],
+        "one": [("d1",)],
+    }
+    result = lg.relational.fit(
+        background, close, apart, recursive=False, max_variables=7, alternatives=0
+    )
+    assert result.complete
+    assert len(result.rules) == 1
+    assert result.rules[0].count("cell(") == 2
+    assert "no set of rules" not in result.reason
+
+
+def test_predicates_are_invented_for_bodies_of_two_literals() -> None:
+    steps = [(n, n + 1) for n in range(6)]
+    result = lg.relational.fit(
+        {"step": steps},
+        [("three", n, n + 3) for n in range(4)],
+        invent=1, max_body=2, recursive=False, closed_world=True, alternatives=0,
+    )  # fmt: skip
+    assert result.complete
+    assert len(result.rules) == 2
+    assert "inv1" in result.text
+
+
+def test_a_target_that_is_named_twice_is_learned_once() -> None:
+    result = lg.relational.fit({"p": [("a",)]}, [("t", "a")], [("t", "b")], target=["t", "t/1"])
+    assert result.rules == ("t(X) :- p(X).",)
+
+
 def test_fewer_rules_are_preferred_without_a_false_claim() -> None:
     background = {
         "a": [(n,) for n in range(4)], "b": [(n,) for n in range(4, 8)],

@@ -21,7 +21,13 @@ from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget
 from latentgamma.relational.noisy import gradient_search, noisy_search
 from latentgamma.relational.problem import COMPARISONS, Language, Problem, read_problem
 from latentgamma.relational.result import Kind, RelationalResult, SearchStep, build_result
-from latentgamma.relational.search import Found, Report, SearchOptions, search
+from latentgamma.relational.search import (
+    Found,
+    Report,
+    SearchOptions,
+    leaves_variables_out,
+    search,
+)
 
 Method = Literal["auto", "search", "gradient"]
 #: The fraction of the time to explain every example, less if there are positive ones only; and of the
@@ -31,6 +37,8 @@ _EXACT_FRACTION, _ALONE_FRACTION, _PARTIAL_FRACTION = 0.8, 0.5, 0.7
 _EXAMPLES_OF_A_RULE = 2
 #: Work to find out whether an option would help.
 _ADVICE_ROWS = 2 * ROWS_OF_A_SECOND
+#: Rows for bodies of more variables, if no program was found.
+_MORE_VARIABLES_ROWS = 10 * ROWS_OF_A_SECOND
 ProgressCallback = Callable[[SearchStep], None]
 
 
@@ -211,6 +219,12 @@ def _clean(
         found = search(problem, options, phase, report, compute)
         if found.choices and (not alone or _is_plausible(problem, found)):
             return found, Kind.CLEAN
+        if not found.choices and not phase.over and leaves_variables_out(problem, options):
+            # Two literals of a wide predicate may need more variables than were tried.
+            more = replace(options, all_variables=True)
+            wide = search(problem, more, phase.part(rows=_MORE_VARIABLES_ROWS), report)
+            if wide.choices and (not alone or _is_plausible(problem, wide)):
+                return replace(wide, shortest=False), Kind.CLEAN
     one_left = replace(options, invent=min(options.invent, 1))
     phase = budget.part(fraction=_PARTIAL_FRACTION)
     if alone:

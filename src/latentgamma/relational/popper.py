@@ -78,6 +78,7 @@ class _Bias:
     bodies: set[Signature] = field(default_factory=set)
     types: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
     directions: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
+    constants: set[str] = field(default_factory=set)
 
 
 def read_popper(folder: str | os.PathLike[str], *, ground_lists: int | None = None) -> PopperFiles:
@@ -102,7 +103,10 @@ def read_popper(folder: str | os.PathLike[str], *, ground_lists: int | None = No
         bias = _read_bias(where / "bias.pl", found)
     clauses = _read_clauses(where / "bk.pl", found.unused)
     facts = evaluate(clauses, examples, bias.bodies or None, bias, ground_lists, found.unused)
-    for name, arity in sorted(bias.bodies - set(facts)):
+    named = sorted(name for name in bias.constants if (name, 1) not in facts)
+    if named:
+        found.options["constants"] = named
+    for name, arity in sorted(bias.bodies - set(facts) - {(name, 1) for name in named}):
         found.unused.append(f"bias.pl: body_pred {name}/{arity} has no facts in bk.pl")
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     if not found.background:
@@ -133,7 +137,12 @@ def _as_atom(row: Sequence[str]) -> Term:
 
 def _texts(path: Path) -> list[str]:
     text = _comment.sub(lambda m: m[1] or " ", read_text(path))
-    return [found[1].strip() for found in _clause.finditer(text)]
+    found, end = [], 0
+    for clause in _clause.finditer(text):
+        found.append(clause[1].strip())
+        end = clause.end()
+    rest = text[end:].strip()  # a last clause without its full stop
+    return [*found, rest] if rest else found
 
 
 @dataclass
@@ -224,6 +233,18 @@ def _parts(term: Term) -> tuple[str, ...]:
     return (term_text(term),)
 
 
+def _number(term: Term, path: Path, text: str) -> int:
+    """Return the whole number that a setting has."""
+    if not isinstance(term, int):
+        raise DataError(f"{path}: {text!r} must have a whole number, not {term_text(term)}")
+    return term
+
+
+def _setting_name(text: str) -> str:
+    """Return what a clause that is not used is called."""
+    return "constraints (:- ...)" if text.startswith(":-") else re.split(r"[\s({]", text)[0]
+
+
 def _read_bias(path: Path, found: PopperFiles) -> _Bias:
     """Add the limits to the options, and return the predicates with their types."""
     bias = _Bias()
@@ -241,7 +262,7 @@ def _read_bias(path: Path, found: PopperFiles) -> _Bias:
             head, body = head_and_body(read_term(text))
             name, arity = signature(head)
         except PrologError:
-            unknown.append(re.split(r"[\s({]", text.lstrip(": -") or ":-")[0])
+            unknown.append(_setting_name(text))
             continue
         args: tuple[Any, ...] = head.args if isinstance(head, Compound) else ()
         if body:
@@ -250,16 +271,16 @@ def _read_bias(path: Path, found: PopperFiles) -> _Bias:
             unknown.append(name)
         elif name in {"head_pred", "body_pred"} and arity == 2:
             if name == "head_pred":
-                bias.heads.append((term_text(args[0]), int(args[1])))
+                bias.heads.append((term_text(args[0]), _number(args[1], path, text)))
             else:
-                bias.bodies.add((term_text(args[0]), int(args[1])))
+                bias.bodies.add((term_text(args[0]), _number(args[1], path, text)))
         elif name in by_name and arity == 2:
             by_name[name].setdefault(term_text(args[0]), []).append(_parts(args[1]))
         elif name == "constant" and arity == 2:
             constants.append((term_text(args[0]), term_text(args[1])))
         elif name in {"max_vars", "max_body", "max_clauses", "max_rules"} and arity == 1:
             called = {"max_vars": "max_variables", "max_body": "max_body"}
-            options[called.get(name, "max_clauses")] = int(args[0])
+            options[called.get(name, "max_clauses")] = _number(args[0], path, text)
         elif name in {"enable_recursion", "allow_recursion"}:
             options["recursive"] = True
         elif name in {"enable_pi", "allow_predicate_invention"}:
@@ -268,13 +289,14 @@ def _read_bias(path: Path, found: PopperFiles) -> _Bias:
             unknown.append(name)
     for name, kind in constants:
         bias.bodies.add((name, 1))
+        bias.constants.add(name)
         by_name["type"].setdefault(name, []).append((kind,))
     for declared, kept in (("type", bias.types), ("direction", bias.directions)):
         for name, rows in by_name[declared].items():
             for row in rows:
                 kept[name, len(row)] = row
     if bias.heads:
-        options["target"] = [f"{name}/{arity}" for name, arity in bias.heads]
+        options["target"] = [f"{name}/{arity}" for name, arity in dict.fromkeys(bias.heads)]
     if bias.types:
         options["types"] = {f"{n}/{a}": kinds for (n, a), kinds in bias.types.items()}
     if bias.directions:

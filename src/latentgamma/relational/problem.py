@@ -615,8 +615,9 @@ def read_problem(
             both = np.intersect1d(true, false)
             if len(both) and not noise:
                 raise DataError(
-                    f"{quantity(len(both), 'example')} of {signature[0]!r} are both positive and "
-                    "negative; correct them, or pass noise= for wrong labels"
+                    f"{quantity(len(both), 'example')} of {signature[0]!r} "
+                    f"{'is' if len(both) == 1 else 'are'} both positive and negative; correct the "
+                    "labels, or pass noise= for wrong ones"
                 )
             if len(both):
                 notes.append(f"{quantity(len(both), 'example')} with both labels are not used")
@@ -927,7 +928,7 @@ def _targets(
                 f"there are negative examples of {name}/{arity}, which is not a target; targets "
                 f"are {has}"
             )
-    return signatures
+    return list(dict.fromkeys(signatures))
 
 
 def _types(

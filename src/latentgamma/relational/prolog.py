@@ -60,6 +60,8 @@ def term_text(term: Term) -> str:
 
     >>> term_text(term_list([1, Compound("at", ("x", 2))]))
     '[1,at(x,2)]'
+    >>> term_text(read_term("at((3,4),a-1,((b,c),d))"))
+    'at((3,4),a-1,((b,c),d))'
     """
     if isinstance(term, Variable):
         return term.name
@@ -68,7 +70,30 @@ def term_text(term: Term) -> str:
     items = list_items(term)
     if items is not None:
         return f"[{','.join(map(term_text, items))}]"
+    if term.name == ",":
+        parts = [term_text(term.args[0])]
+        while len(term.args) == 2:
+            last = term.args[1]
+            if not (isinstance(last, Compound) and last.name == ","):
+                parts.append(term_text(last))
+                break
+            term = last
+            parts.append(term_text(term.args[0]))
+        return f"({','.join(parts)}{'' if len(parts) > 1 else ','})"
+    if _is_infix(term):
+        left, right = (
+            f"({term_text(one)})" if _is_infix(one) else term_text(one) for one in term.args
+        )
+        space = " " if term.name[0].isalpha() else ""
+        return f"{left}{space}{term.name}{space}{right}"
     return f"{term.name}({','.join(map(term_text, term.args))})"
+
+
+def _is_infix(term: Term) -> bool:
+    """Return whether a term is written with an operator between its arguments."""
+    if not isinstance(term, Compound) or len(term.args) != 2:
+        return False
+    return term.name != "," and term.name in _INFIX
 
 
 def variables_of(term: Term) -> Iterator[Variable]:

@@ -682,6 +682,8 @@ def build_result(
                 "instance that was tried"
             )
         evidence, missing, wrong = _evidence(problem, found, found.choices[0], program)
+        if kind is Kind.PARTIAL and not missing and not wrong:
+            kind = Kind.CLEAN  # a search for most examples found a program for all
         if kind is Kind.POSITIVE:
             wrong = ()
             evidence = tuple(replace(one, wrong=0) for one in evidence)

@@ -83,7 +83,7 @@ class Selection:
         import clingo
 
         self._control = clingo.Control(
-            ["--warn=none", "--opt-strategy=usc", "--configuration=handy"]
+            ["--warn=none", "--opt-strategy=usc,stratify", "--configuration=handy"]
         )
         self._candidates: Sequence[Candidate] = hypotheses.candidates
         self._definitions = definitions
@@ -388,6 +388,7 @@ class SearchOptions:
     seed: int = 0
     alternatives: int = 8
     max_clauses: int | None = None
+    all_variables: bool = False
 
 
 def most_variables(literals: int, arity: int, widest: int, limit: int, more: int = 1) -> int:
@@ -405,11 +406,19 @@ def longest_alternative(bits: float) -> float:
 
 
 def _limit(level: int, seeker: BodySearch, options: SearchOptions) -> int:
+    if options.all_variables:
+        return options.max_variables
     widest = max(relation.arity for relation in seeker.relations)
     # Recursive rules have many instances where they have many variables, unless inputs limit them.
     few = options.recursive and not seeker.directed
     more = 1 if few else seeker.target.arity
     return most_variables(level, seeker.target.arity, widest, options.max_variables, more)
+
+
+def leaves_variables_out(problem: Problem, options: SearchOptions) -> bool:
+    """Return whether the variables of short bodies are limited by more than `max_variables`."""
+    widest = max(len(types) for types in problem.types)
+    return widest > 2 and options.max_variables > ALL_VARIABLES
 
 
 def _known_relations(problem: Problem) -> tuple[list[int], list[int]]:
@@ -467,7 +476,7 @@ def search(
                 break
             more = max(_MORE_ROWS, budget.work)
             bodies = bodies.part(rows=more)
-        enough = best is not None or level >= 3
+        enough = best is not None or level >= min(3, options.max_body)
         if options.invent and not invented and enough:
             invented = True
             until = bodies if options.invent == 1 else budget.part(rows=_SECOND_ROWS)
@@ -648,7 +657,9 @@ def _choose(
                 found.choices = [] if choice is None else [choice]
             fraction = _CHOICE_FRACTION if found.choices else _FIRST_CHOICE_FRACTION
             selection = Selection(hypotheses, bits, options.invent, budget.part(fraction=fraction))
-            choice = selection.shortest() or choice
+            chosen = selection.shortest()
+            if chosen and (choice is None or chosen.shortest or chosen.bits < choice.bits):
+                choice = chosen
             none = choice is None and selection.finished
             if choice is not None and len(choice.chosen) > (options.max_clauses or math.inf):
                 selection.limit(options.max_clauses or 0)
