@@ -57,6 +57,11 @@ def test_poppers_files_are_read_and_what_is_not_used_is_listed(folder: Path) -> 
     ]
 
 
+def test_a_folder_without_the_option_is_explained(cli, folder: Path) -> None:
+    _, err = cli("learn", folder, code=2)
+    assert "add --relational" in err
+
+
 def test_the_program_is_printed_with_its_evidence(learn, folder: Path) -> None:
     out, err = learn(folder)
     assert out.startswith("grand(X,Y) :- parent(X,Z), parent(Z,Y).  % support 3, needed for 3\n")

@@ -277,6 +277,8 @@ def learn(args: argparse.Namespace) -> int:
         raise UsageError("--form is only for --label")
     if args.relational:
         return learn_relational(args)
+    if os.path.isfile(os.path.join(args.data, "exs.pl")):
+        raise UsageError(f"{args.data!r} has Popper's files; add --relational to learn from them")
     refuse_relational_options(args)
     _check_arguments(args)
     check_device(args.device)
