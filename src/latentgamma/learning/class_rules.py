@@ -33,6 +33,12 @@ class Threshold(NamedTuple):
     martingale as rows are added, so it exceeds 2k / 0.05 with probability 0.05 / 2k at most on each
     side (Ville 1939).
 
+    >>> from latentgamma import RuleClassifier
+    >>> ages = {"age": list(range(40))}
+    >>> classifier = RuleClassifier().fit(ages, [age < 18 for age in range(40)])
+    >>> classifier.class_rules_[0].statistics[0].thresholds[0]
+    Threshold(condition='age < 18', low=17.0, high=19.0)
+
     Attributes:
         condition: the condition, as text.
         low: the lower end; None if there is none.
