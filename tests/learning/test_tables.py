@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import io
 import itertools
 import json
 import math
@@ -243,6 +245,8 @@ def test_every_kind_of_column_is_learned_from_and_printed():
         assert [str(rule) for rule in classifier.rules_] == [text]
         assert (classifier.predict(frame) == y).all()
         assert lg.parse(text).atoms == classifier.program_.atoms
+    named = lg.RuleClassifier().fit(frame, frame["late"])  # y has the name of a column
+    assert [str(rule) for rule in named.rules_] == ["y :- late."]
 
 
 def test_ordered_categories_and_bins_are_cut_in_order():
@@ -572,3 +576,84 @@ def test_one_threshold_that_is_never_wrong_is_one_rule():
         ages = np.arange(100)
         classifier = lg.RuleClassifier().fit({"age": ages}, ages >= cut)
         assert [str(rule) for rule in classifier.rules_] == [f"y :- age >= {cut}."]
+
+
+def test_exports_read_truth_values_dates_and_times_as_databases_have_them():
+    rng = np.random.default_rng(2)
+    n = 300
+    start = datetime.datetime(2025, 1, 1)
+    times = [start + datetime.timedelta(minutes=int(m)) for m in rng.integers(0, 40 * 1440, n)]
+    X = {
+        "late": [None if r < 0.2 else bool(r < 0.6) for r in rng.random(n)],
+        "opened": times,
+    }
+    late = np.array([one is True for one in X["late"]])
+    after = np.array([time >= datetime.datetime(2025, 1, 20, 12, 30) for time in times])
+    for y in (late, np.array([one is False for one in X["late"]]), after, late & after):
+        classifier = lg.RuleClassifier().fit(X, y)
+        p = classifier.predict_proba(X)[:, 1]
+        assert ((p > 0.5) == y).all()
+        space: dict = {}
+        exec(classifier.to_python(), space)
+        rows = [dict(zip(X, cells, strict=True)) for cells in zip(*X.values(), strict=True)]
+        assert np.allclose([space["p_0"](row) for row in rows], p)
+        with contextlib.closing(sqlite3.connect(":memory:")) as base:
+            base.execute("CREATE TABLE data (late BOOLEAN, opened TIMESTAMP)")
+            for separator in " T":
+                cells = [(row["late"], row["opened"].isoformat(separator)) for row in rows]
+                base.execute("DELETE FROM data")
+                base.executemany("INSERT INTO data VALUES (?, ?)", cells)
+                assert np.allclose([row[-1] for row in base.execute(classifier.to_sql())], p)
+
+
+def test_a_file_with_true_and_false_is_read_as_a_frame_is():
+    rng = np.random.default_rng(3)
+    late, z = rng.random(200) < 0.4, rng.normal(size=200)
+    lines = [f"{a},{b!r},{int(a and b > 0)}" for a, b in zip(late, z.tolist(), strict=True)]
+    classifier = lg.fit(io.StringIO("\n".join(["late,z,y", *lines])), label="y")
+    assert [str(rule) for rule in classifier.rules_] == ["y :- late, z >= 0."]
+    assert (classifier.predict({"late": late, "z": z}) == (late & (z > 0))).all()
+
+
+def test_a_class_that_is_never_decided_can_be_asked_for():
+    rng = np.random.default_rng(4)
+    X = {"age": rng.normal(size=60)}
+    classifier = lg.RuleClassifier().fit(X, rng.random(60) < 0.2)
+    assert classifier.rules_ == ()
+    assert not lg.Decider(classifier.program_, ["y"], unknown="ignore")({"age": 1.0}).answers["y"]
+    few = lg.RuleClassifier().fit({"age": [1, 2, 3, 4]}, [0, 0, 0, 1])
+    assert few.notes_ == ["y: no rule pays for itself; no condition tells enough rows apart"]
+    with pytest.raises(
+        lg.errors.ArgumentError, match="drop must be the numbers of rules in a list"
+    ):
+        classifier.refit(X, X["age"] > 0, drop=1)
+
+
+def test_rules_of_points_have_no_condition_that_another_implies():
+    rng = np.random.default_rng(5)
+    x, z = rng.normal(size=(2, 2000))
+    y = rng.random(2000) < 1 / (1 + np.exp(-(3 * x + z)))
+    classifier = lg.RuleClassifier(form="points").fit({"x": x, "z": z}, y)
+    bodies = classifier.class_rules_[0].bodies
+    assert len(bodies) > len({literal.condition.column for (literal,) in bodies})
+    conditions = [
+        [lg.logic.Condition.parse(name) for name in rule.body] for rule in classifier.rules_
+    ]
+    for body in conditions:
+        assert len({(one.column, one.op) for one in body}) == len(body)
+    covers = [np.all([one.mask({"x": x, "z": z}[one.column]) for one in body], axis=0)
+              for body in conditions]  # fmt: skip
+    assert (np.any(covers, axis=0) == classifier.predict({"x": x, "z": z})).all()
+    for i, one in enumerate(covers):  # each rule decides rows that no other does
+        assert (one & ~np.any([*covers[:i], *covers[i + 1 :]], axis=0)).any()
+
+
+def test_a_score_of_one_term_is_printed_as_a_rule():
+    rng = np.random.default_rng(6)
+    X = {"age": rng.integers(18, 90, 400)}
+    y = (X["age"] >= 40) ^ (rng.random(400) < 0.1)
+    classifier = lg.RuleClassifier(form="points").fit(X, y)
+    low, high = sorted(set(classifier.predict_proba(X)[:, 1].round(2).tolist()))
+    assert classifier.class_rules_[0].lines() == [
+        f"y :- age >= 40.  % p = {high:.2f}", f"% otherwise p = {low:.2f}"
+    ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -157,22 +157,28 @@ class ClassRules:
         terms = sorted(enumerate(score.points), key=lambda one: -abs(one[1]))
         chosen = list(_smallest_sets([abs(points) for _, points in terms], needed))
         used = {terms[k][0] for one in chosen for k in one}
+        all_literals = [literal for i in used for literal in self.bodies[i]]
         auxiliary = {}
         for i in sorted(used):
             body = self.bodies[i]
             if score.points[i] < 0 and (len(body) > 1 or body[0].negated):
                 auxiliary[i] = self._auxiliary(i)
                 yield _rule(auxiliary[i], body)
+        found: dict[frozenset[Literal], None] = {}
         for one in chosen:
             body_atoms: list[Literal] = []
-            against = []
             for i in (terms[k][0] for k in one):
                 if score.points[i] > 0:
                     body_atoms += self.bodies[i]
                 else:
-                    against.append(auxiliary.get(i, self.bodies[i][0].name))
+                    body_atoms.append(Literal(auxiliary.get(i, self.bodies[i][0].name), True))
             if not _contradictory(body_atoms):
-                yield _rule(self.head, body_atoms, against)
+                found[_without_implied(body_atoms)] = None
+        implied = len({_side(j) for j in all_literals}) < len(all_literals)
+        for literals in found:
+            others = (other for other in found if other != literals)
+            if not (implied and any(_implies(literals, other) for other in others)):
+                yield _rule(self.head, tuple(literals))
 
     def _auxiliary(self, i: int) -> str:
         return f"exception({quote_argument(self.head)},{i + 1})"
@@ -181,16 +187,20 @@ class ClassRules:
 
     def lines(self) -> list[str]:
         """Return the rules or the points as text."""
-        if self.form.score is not None:
-            return self._points_lines()
+        rates = self.form.rates
+        if (score := self.form.score) is not None:
+            if len(self.bodies) > 1:
+                return self._points_lines()
+            # A score of one term is a list of one rule.
+            rates = (_sigmoid(score.base + score.unit * score.points[0]), _sigmoid(score.base))
         lines = []
-        for body, rate in zip(self.bodies, self.form.rates, strict=False):
+        for body, rate in zip(self.bodies, rates, strict=False):
             if rate >= self.form.base:
                 lines.append(f"{quote(self.head)} :- {_text(body)}.  % p = {rate:.2f}")
             else:
                 lines.append(f"% less often if {_text(body)}: p = {rate:.2f}")
         if self.bodies:
-            lines.append(f"% otherwise p = {self.form.rates[-1]:.2f}")
+            lines.append(f"% otherwise p = {rates[-1]:.2f}")
         return lines
 
     def _points_lines(self) -> list[str]:
@@ -276,9 +286,10 @@ class ClassRules:
 
     def to_python(self, name: str) -> str:
         """Return the source of a Python function from a row, a dictionary, to the probability."""
+        quoted = self.head.replace("\\", "\\\\").replace('"', '\\"')
         lines = [
             f"def {name}(row):",
-            f'    """Return the probability of {self.head}."""'.replace("\\", "\\\\"),
+            f'    """Return the probability of {quoted}."""',
         ]
         bodies = [" and ".join(map(_python, body)) for body in self.bodies]
         if (score := self.form.score) is not None:
@@ -297,12 +308,22 @@ class ClassRules:
 
 #: What the functions of `to_python` use.
 PYTHON_HEADER = """\
+import datetime
 import math
 
 
 def known(row, column):
     value = row.get(column)
     return value is not None and value == value
+
+
+def text(row, column):
+    value = row[column]
+    if type(value).__name__ in ("bool", "bool_"):
+        return str(value).lower()
+    if getattr(value, "tzinfo", None) is not None:
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 """
 
 
@@ -406,6 +427,39 @@ def _contradictory(body: Sequence[Literal]) -> bool:
     return False
 
 
+def _side(literal: Literal) -> object:
+    """Return the column and the side of a threshold; of other literals, themselves."""
+    condition = literal.condition
+    if literal.negated or condition is None or condition.op not in ("<", ">="):
+        return literal
+    return condition.column, condition.op
+
+
+def _implies(body: Iterable[Literal], other: Iterable[Literal]) -> bool:
+    """Return whether a body holds only where another does, by thresholds of the same columns."""
+    return all(any(_at_least(one, literal) for one in body) for literal in other)
+
+
+def _at_least(one: Literal, other: Literal) -> bool:
+    """Return whether a literal holds only where another does."""
+    if one == other or one.condition is None or other.condition is None:
+        return one == other
+    value, wider = one.condition.value, other.condition.value
+    below = one.condition.op == "<"
+    return _side(one) == _side(other) != other and bool(
+        value <= wider if below else value >= wider  # type: ignore[operator]
+    )
+
+
+def _without_implied(body: Sequence[Literal]) -> frozenset[Literal]:
+    """Return the literals of a body that no other one of it implies."""
+    literals = set(body)
+    return frozenset(
+        one for one in literals
+        if not any(_at_least(other, one) for other in literals if other != one)
+    )  # fmt: skip
+
+
 def _smallest_sets(points: Sequence[int], needed: float) -> Iterator[tuple[int, ...]]:
     """Yield the sets of indices whose points exceed what is needed, and no part of which do.
 
@@ -476,7 +530,14 @@ def _sql(literal: Literal) -> str:
         return f"{column} IS {'NOT ' if literal.negated else ''}TRUE"
     if condition.op == "is missing":
         return f"{column} IS {'NOT ' if literal.negated else ''}NULL"
-    if condition.op == "in":
+    if condition.is_text and condition.op in ("<", ">="):  # a date, or a text of one
+        column = f"CAST({column} AS VARCHAR)"
+        if "T" in str(condition.value):
+            column = f"REPLACE({column}, ' ', 'T')"
+    if condition.op == "=" and condition.value in ("true", "false"):  # a truth value, or its text
+        number = int(condition.value == "true")
+        text = f"CAST({column} AS VARCHAR) IN ({_sql_value(condition.value)}, '{number}')"
+    elif condition.op == "in":
         values = ", ".join(map(_sql_value, condition.value))  # type: ignore[arg-type]
         text = f"{column} IN ({values})"
     else:
@@ -493,6 +554,8 @@ def _python(literal: Literal) -> str:
     condition = literal.condition
     column = _column_of(literal)
     known, value = f"known(row, {column!r})", f"row[{column!r}]"
+    if condition is not None and condition.is_text:
+        value = f"text(row, {column!r})"
     if condition is None:
         text = f"{known} and {value}"
     elif condition.op == "is missing":

@@ -129,8 +129,8 @@ def read_file(
 ) -> list[Column]:
     """Return the columns of a .csv, .tsv or .parquet file.
 
-    A column of text cells holds numbers if all its cells are numbers, dates if all are dates such
-    as 2026-01-31, and else categories. An empty cell, NA, null or ? is a missing value.
+    A column of text cells holds numbers if all its cells are numbers, truth values if all are true
+    or false, dates if all are dates such as 2026-01-31, and else categories. An empty cell, NA, null or ? is a missing value.
 
     Args:
         source: a path, or an open file of text.
@@ -181,6 +181,8 @@ def _typed(name: str, cells: npt.NDArray[Any], lines: Sequence[int], source: str
     where = f"{source}, column {name!r}"
     if not odd:
         return _numbers(name, values, where)
+    if all(cell is not None and cell.lower() in ("true", "false") for cell in cells):
+        return Column(name, "boolean", np.array([cell.lower() == "true" for cell in cells]))
     if len(odd) <= known * _FEW_TEXTS and len(np.unique(values)) > _CUTS:
         raise DataError(
             f"{source}, line {lines[odd[0]]}, column {name!r}: {cells[odd[0]]!r} is a text among "

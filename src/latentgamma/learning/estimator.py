@@ -75,7 +75,7 @@ class RuleClassifier(Displayed):
         form: "rules", "points", or "auto" to choose by cross-validation.
         max_body: the most conditions of a rule.
         class_weight: what a wrong decision costs for each class; "balanced" is one over its rate.
-            This changes decisions and the program, not the probabilities.
+            This changes decisions, not the probabilities; with two classes also the program.
         negation: whether rules may use that a condition does not hold.
         noise: the fraction of wrong labels, if it is known, for columns that are true or false:
             rules are then searched for as by `fit`.
@@ -145,7 +145,12 @@ class RuleClassifier(Displayed):
             self.feature_names_in_ = np.array([column.name for column in columns], object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return self._fit(columns, y, _label_name(y), sample_weight, progress)
+        label = _label_name(y)
+        if label in {
+            column.name for column in columns
+        }:  # as that of `frame["age"] >= 18` in pandas
+            label = "y"
+        return self._fit(columns, y, label, sample_weight, progress)
 
     def _fit(
         self, columns: Sequence[Column], y: Any, label: str, sample_weight: Any,
@@ -244,14 +249,14 @@ class RuleClassifier(Displayed):
                     forms=forms, seed=self.seed, progress=report,
                 )
             )  # fmt: skip
-        self._note_copies(table, labels)
+        self._note_copies(table, labels, learned)
         exact = self._exact_where_possible(table, heads, labels, weights, learned)
         return exact or learned
 
-    def _note_copies(self, table: TableLiterals, labels: Mask) -> None:
-        """Note columns of which one condition is the label, or its opposite."""
+    def _note_copies(self, table: TableLiterals, labels: Mask, learned: Sequence[Learned]) -> None:
+        """Note columns of which one condition is the label, or its opposite, beyond chance."""
         literals = table.literals
-        for column in labels.T:
+        for column in labels.T[[one.form.name != "nothing" for one in learned]]:
             found = literals.sums([np.arange(literals.n)], _sides(column, np.ones(literals.n)))[0]
             positives, n = float(column.sum()), literals.n
             same = (found == [positives, 0.0]).all(1) | (found == [0.0, n - positives]).all(1)
@@ -357,7 +362,9 @@ class RuleClassifier(Displayed):
             default = max(rules, key=lambda one: one.form.base).head
             others = frozenset(one.head for one in rules) - {default}
             program.append(Rule((default,), frozenset(), others))
-        self.program_ = Program.from_rules(program)
+        atoms = Program.from_rules(program).atoms
+        never = [one.head for one in rules if one.head not in atoms]  # they can be asked for, too
+        self.program_ = Program.from_rules(program, [*atoms, *never])
         self.rules_: tuple[Rule, ...] = tuple(program)
 
     def labels_of(self, y: Any, sample_weight: Any = None) -> tuple[Mask, Floats]:
@@ -997,7 +1004,9 @@ def fit_table(
 
 def _end(value: Any) -> str:
     """Return one end of the interval of a threshold as text."""
-    return "…" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.12g}"
+    return "…" if value is None else str(value)
 
 
 def _no_progress(stage: str, done: int, total: int) -> None:
@@ -1137,7 +1146,7 @@ def _class_rules(
     covers = [literals.covered(body) for body in form.bodies]
     nearest = None
     if form.name == "nothing":
-        nearest = "no column has conditions that tell rows apart"
+        nearest = "no condition tells enough rows apart"
         if (near := learned.nearest) is not None:
             text = ", ".join(str(literals.names[j]) for j in near.body)
             rows = near.positives + near.negatives
@@ -1184,6 +1193,8 @@ def _numbered(
 ) -> list[tuple[str, int]]:
     """Return the head and the number of each rule that is named."""
     found: list[tuple[str, int]] = []
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise wrong(what, "the numbers of rules in a list", given)
     for one in given:
         head, number = one if isinstance(one, tuple) else (rules[0].head, one)
         mine = [rule for rule in rules if rule.head == head]
@@ -1191,7 +1202,7 @@ def _numbered(
             raise ArgumentError(
                 f"{what} takes pairs (head, number) where several classes have rules"
             )
-        if not mine or not 1 <= number <= len(mine[0].bodies):
-            raise ArgumentError(f"there is no rule {number} for {head!r} to {what}")
+        if not mine or number not in range(1, len(mine[0].bodies) + 1):
+            raise ArgumentError(f"there is no rule {number!r} for {head!r} to {what}")
         found.append((head, int(number)))
     return found
