@@ -228,6 +228,8 @@ def test_the_start_may_be_a_fact_and_other_rules_are_left_alone() -> None:
         "b(1) :- a(0,1). b(2) :- not b(1), a(1,0).",  # a negated state
         "b(1) :- a(0,1). b(2) :- b(1), a(1,0). b(3) :- b(2).",  # a rule that reads nothing
         "b(1) :- a(0,1). b(2) :- b(1), a(1,0), a(1,1).",  # a rule that reads two values
+        "b(1) :- a(0,1). b(2) :- b(1), a(1,0). a(1,0) :- a(0,1).",  # a value that rules derive too
+        "b(1) :- a(0,1). b(2) :- b(1), a(1,0). a(1,0).",  # and one that is a fact
     ],
 )  # fmt: skip
 def test_what_is_no_chain_is_not_run_as_one(rules: str) -> None:
@@ -241,6 +243,27 @@ def test_what_is_no_chain_is_not_run_as_one(rules: str) -> None:
     )
     x = torch.tensor([[[0.3, 0.7], [0.6, 0.4]]], dtype=torch.float64)
     torch.testing.assert_close(tree(x), every(x))
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [(lambda i, s, v: (s + v) % 2, "modulo 2"), (lambda i, s, v: max(s, v), "matrices")],
+)
+def test_gradients_are_right_where_a_value_is_certain(step: Step, kind: str) -> None:
+    program, last = automaton(4, 3, step, label=False)
+    inputs = lg.Categorical([[f"digit({i},{v})" for v in range(3)] for i in range(4)])
+    outputs = [f"state(4,{s})" for s in last]
+    tree, passed = (
+        lg.Layer(program, inputs, outputs, semantics="probability", inference=how)
+        for how in (lg.Inference(), lg.Inference(method="pass"))
+    )
+    assert kind in str(tree.plan())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.eye(3)[torch.randint(3, (6, 4), generator=generator)].double().requires_grad_()
+    weight = torch.randn(6, len(outputs), generator=generator).double()
+    slopes = [torch.autograd.grad(made(x), x, weight)[0] for made in (tree, passed)]
+    torch.testing.assert_close(*slopes, atol=1e-9, rtol=1e-9)
+    assert slopes[0].abs().max() > 0.1
 
 
 @pytest.mark.slow

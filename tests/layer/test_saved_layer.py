@@ -111,3 +111,11 @@ def test_more_batch_dimensions(semantics: Any) -> None:
     found = layer(x)
     assert found.shape == (2, 3, 4)
     assert torch.equal(found.flatten(), layer(x.reshape(-1, 2)))
+    assert torch.equal(layer.covers(x).flatten(), layer.covers(x.reshape(-1, 2)))
+    assert layer.covers(x).shape == (2, 3, 4)
+    assert torch.equal(layer.evaluate(x), found[..., None])
+    assert layer.evaluate(x[:0]).shape == (0, 3, 4, 1)
+    if semantics == "probability":
+        assert torch.equal(layer.estimate(x)[0], found)
+        flat = layer.posterior(x.reshape(-1, 2), "c")
+        assert torch.equal(layer.posterior(x, "c"), flat.reshape(x.shape))

@@ -79,6 +79,13 @@ def test_probabilities_are_sums_over_worlds_and_subsets_of_candidates(name: str)
         assert float(gradient[c]) == pytest.approx(float((ends[0] - ends[1]) / 2e-3), abs=1e-4)
 
 
+def test_a_batch_may_have_several_dimensions() -> None:
+    rules = CandidateRules(["c :- a(0).", "c :- a(1), b(0)."], PAIR, "c")
+    x = torch.rand(2, 3, 2, 2).softmax(-1)
+    assert rules(x).shape == (2, 3)
+    assert torch.equal(rules(x).flatten(), rules(x.reshape(-1, 2, 2)))
+
+
 def test_godel_candidates_are_above_one_half_exactly_on_the_closure() -> None:
     rules = CandidateRules(
         ["c :- x, y.", "d :- c.", "c :- d."], ["x", "y"], ["c", "d"], semantics="godel"

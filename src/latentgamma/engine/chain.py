@@ -44,6 +44,8 @@ _MOST_STEPS = 40
 # Polynomials that are multiplied at once.
 _FOLD = 8
 _LOG_ZERO = -1e30
+# In place of zeros; its products with gradients from 1e-15 on do not underflow.
+_NEARLY_ZERO = 1e-290
 
 Integers = npt.NDArray[np.int64]
 
@@ -123,6 +125,15 @@ class Chain:
     def variables(self) -> list[int]:
         """The variables that the chain reads."""
         return [layer.variable for layer in (*self.layers, *filter(None, [self.readout]))]
+
+    def logs(self, p: Tensor) -> Tensor:
+        """Return the logarithms of probabilities in float64, zeros included.
+
+        Zeros keep their gradient, except in sums: what an FFT rounds away is not small there.
+        """
+        if self.kind == "shift":
+            return p.clamp(min=torch.finfo(p.dtype).tiny).log()
+        return torch.where(p > 0, p, p + _NEARLY_ZERO).log()
 
     def log_probabilities(self, logs: Tensor, log_complements: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probability of each output, and which of them may be rounding.
@@ -441,6 +452,8 @@ def _layers(
         relevant[rules] = True
         order.append(v)
     order.reverse()
+    if np.isin(owner[head], order).any():  # a value that rules derive too is not only chosen
+        return None
     owned = certain | (owner >= 0)
     for some in (fine & ~owned[head], relevant):  # with all states of each layer, if possible
         found = _collect(order, variables, state[some], variable[some], value[some], head[some])

@@ -587,8 +587,7 @@ class ProbabilityMethods:
         """
         if self.chain is not None:
             rest = 1 - inputs.double() if complements is None else complements
-            tiny = torch.finfo(torch.float64).tiny
-            logs, none = (part.clamp(min=tiny).log() for part in (inputs.double(), rest.double()))
+            logs, none = (self.chain.logs(part.double()) for part in (inputs, rest))
             return self._along_chain(self.chain, logs, none).exp()
         parts: list[tuple[Sequence[int], Tensor]] = []
         if self.passed:

@@ -271,7 +271,7 @@ class Layer(nn.Module):
         return load_layer(path, device=device)
 
     def covers(self, given: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """Return for which examples the guarantee of `plan()` holds, (B,) of bool.
+        """Return for which examples the guarantee of `plan()` holds, of bool, shaped as the batch.
 
         A layer with `semantics="gamma"` is certified for facts outside the tolerance around one
         half; the other semantics take every example.
@@ -285,8 +285,8 @@ class Layer(nn.Module):
         Args:
             given: as in `forward`.
         """
-        facts = self.flat_inputs(given)  # (B, n)
-        return self.rules.covers(self, facts)
+        facts, batch = self._facts(given)  # (B, n)
+        return self.rules.covers(self, facts).reshape(batch)
 
     # ---- Running
 
@@ -320,27 +320,23 @@ class Layer(nn.Module):
             self.inputs, given, self._temperature.device, from_logits=self.from_logits
         )
         flat = self.rules.run(self, tensors, logits=logits, training=training)
-        found = self._results(flat, given, logits=logits)
-        if len(batch) == 1:
-            return found
-        if isinstance(found, Tensor):
-            return found.reshape(*batch, *found.shape[1:])
-        return {name: part.reshape(*batch, *part.shape[1:]) for name, part in found.items()}
+        return self._results(flat, given, batch, logits=logits)
 
     def _results(
         self,
         flat: Tensor,
         given: Tensor | Mapping[str, Tensor],
+        batch: tuple[int, ...],
         *,
         logits: bool = False,
     ) -> Any:
-        """Return the outputs (B, O) as tensors of their groups."""
+        """Return the outputs (B, O) as tensors of their groups, each (*batch, *shape)."""
         if len(self.outputs) == 1:
             parts: Sequence[Tensor] = [flat]
         else:
             parts = torch.split(flat, [len(group.atoms) for group in self.outputs], dim=1)
         results = {
-            group.name: _reshape(group, part, logits=logits)
+            group.name: _reshape(group, part, batch, logits=logits)
             for group, part in zip(self.outputs, parts, strict=True)
         }
         if UNNAMED in results or (len(results) == 1 and isinstance(given, Tensor)):
@@ -354,11 +350,15 @@ class Layer(nn.Module):
             given: the inputs, as in `forward`.
 
         Returns:
-            The outputs, shape (B, O).
+            The outputs, shape (B, O), with all dimensions of the batch.
         """
         found = self._run(given, logits=False, training=False)
         parts = found.values() if isinstance(found, Mapping) else [found]
-        return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
+        flat = [
+            part.reshape(*part.shape[: part.dim() - len(group.shape)], len(group.atoms))
+            for group, part in zip(self.outputs, parts, strict=True)
+        ]
+        return torch.cat(flat, -1)
 
     def log_odds(self, facts: Tensor) -> Tensor:
         """Return the log-odds of all outputs that `eval()` computes from flat inputs.
@@ -383,13 +383,20 @@ class Layer(nn.Module):
             given: the inputs, as in `forward`.
 
         Returns:
-            A tensor of shape (B, I); the atoms of `facts` come last.
+            A tensor of shape (B, I), B being the number of all examples; the atoms of `facts` come
+            last.
 
         Raises:
             StateError: if an input is missing, not in [0, 1], NaN, or of a wrong shape.
         """
-        device = self._temperature.device
-        return self._flat(tensors_of(self.inputs, given, device, from_logits=self.from_logits)[0])
+        return self._facts(given)[0]
+
+    def _facts(self, given: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, tuple[int, ...]]:
+        """Return what `flat_inputs` does, and the shape of the batch."""
+        tensors, batch = tensors_of(
+            self.inputs, given, self._temperature.device, from_logits=self.from_logits
+        )
+        return self._flat(tensors), batch
 
     def _flat(self, tensors: Sequence[Tensor], *, as_odds: bool = False) -> Tensor:
         """Return the tensors of the groups one after another, checked unless `as_odds`. (B, I)."""
@@ -498,10 +505,10 @@ class Layer(nn.Module):
         rules = self.rules.probabilities("estimate")
         if rules.has_evidence:
             raise ModelError("standard errors are for layers without evidence")
-        facts = self.flat_inputs(given)
+        facts, batch = self._facts(given)
         values = rules.in_order(facts, from_logits=self.from_logits)
         value, error = (part.to(facts.dtype) for part in rules.estimate(values))
-        return self._results(value, given), self._results(error, given)
+        return self._results(value, given, batch), self._results(error, given, batch)
 
     def posterior(self, given: Tensor | Mapping[str, Tensor], atom: str) -> Any:
         """Return the probability of each input given that an atom is true.
@@ -530,14 +537,14 @@ class Layer(nn.Module):
                 "a posterior is for layers without evidence; read the inputs as outputs of this "
                 "layer instead"
             )
-        facts = self.flat_inputs(given)
+        facts, batch = self._facts(given)
         values = rules.in_order(facts, from_logits=self.from_logits)
         found = input_posterior(rules, values, atom_index(self.program, atom))
         found = rules.in_layer_order(found).to(facts.dtype)
         sizes = [len(group.atoms) for group in self.inputs]
         parts = torch.split(found[:, : sum(sizes)], sizes, dim=1)
         results = {
-            group.name: part.reshape(part.shape[0], *group.shape)
+            group.name: part.reshape(*batch, *group.shape)
             for group, part in zip(self.inputs, parts, strict=True)
         }
         return results if isinstance(given, Mapping) else next(iter(results.values()))
@@ -641,8 +648,8 @@ class Layer(nn.Module):
         return f"semantics={self.semantics!r}, inputs={shapes[0]}, outputs={shapes[1]}"
 
 
-def _reshape(group: Group, part: Tensor, *, logits: bool) -> Tensor:
-    shape = (part.shape[0], *group.shape)
+def _reshape(group: Group, part: Tensor, batch: tuple[int, ...], *, logits: bool) -> Tensor:
+    shape = (*batch, *group.shape)
     shaped = part if part.shape == shape else part.reshape(shape)
     return torch.log_softmax(shaped, -1) if logits and group.categorical else shaped
 

@@ -265,10 +265,12 @@ class CandidateRules(nn.Module):
         if self._by_subsets:
             subsets = logsigmoid(self._signs * self.weights).sum(1).exp()  # (2^C,)
             use = (self._holds @ subsets).clamp(0, 1)
-        batch = max(
-            (len(t) for t in tensors.values() if isinstance(t, Tensor) and t.dim()), default=1
-        )
-        found = self.layer({**tensors, "use": use.expand(batch, -1)}, logits=logits)
+        group = self.inputs[0]
+        first = tensors.get(group.name)
+        batch: tuple[int, ...] = (1,)
+        if isinstance(first, Tensor) and first.dim() > len(group.shape):
+            batch = tuple(first.shape[: first.dim() - len(group.shape)])
+        found = self.layer({**tensors, "use": use.expand(*batch, -1)}, logits=logits)
         if isinstance(found, dict) and len(found) == 1 and not isinstance(given, Mapping):
             return next(iter(found.values()))
         return found
