@@ -257,7 +257,9 @@ def test_the_format_may_be_named(tmp_path: Path) -> None:
 def test_a_model_is_not_a_program(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     oracle(parse("b :- a.")).save(path)
-    with pytest.raises(ProgramError, match=r"is a model, not a program; use LatentGamma\.load"):
+    with pytest.raises(
+        ProgramError, match=r"is a model or a layer, not a program; use LatentGamma\.load"
+    ):
         load(path)
     with pytest.raises(
         ProgramError, match=r"save takes a Program, not str; make one with lg\.parse"

@@ -136,13 +136,19 @@ def checked_content(
         raise ModelError(f"this safetensors file does not hold a {what}")
     if metadata.get("version") not in versions:
         raise ModelError(
-            f"this file has version {metadata.get('version')}, but this release reads "
-            f"versions {', '.join(versions)}; "
+            f"this model file has version {metadata.get('version')}, but this release reads "
+            f"{_listed(versions)}; "
             f"save it again with a release that fits"
         )
     if metadata["version"] != bare and metadata.get("digest") != _digest(tensors, metadata):
         raise ModelError("this model file is damaged: its digest does not fit its content")
     return tensors, metadata
+
+
+def _listed(versions: Sequence[str]) -> str:
+    """Return these versions as words: "version 1", "versions 1, 2 and 3"."""
+    *first, last = versions
+    return f"versions {', '.join(first)} and {last}" if first else f"version {last}"
 
 
 def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
