@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -226,29 +226,17 @@ class SumProduct:
         return replace(self.circuit, outputs=np.where(unknown, FALSE, self.complements))
 
 
-def build_circuit(
-    variables: Variables,
-    rules: RelevantRules,
-    independent: Mapping[int, bool],
-    outputs: Sequence[int],
-    support: Callable[[int], int],
-    exclude: Callable[[int, int], bool],
-    *,
-    complements: bool = False,
-) -> SumProduct:
-    """Return the arrays of a pass.
+@dataclass(frozen=True, eq=False)
+class WorldTable:
+    """Which of some atoms hold in which world of some variables.
 
-    Args:
-        variables: The random variables.
-        rules: The rules that the outputs depend on.
-        independent: Whether the bodies of an atom are independent; else they are exclusive.
-        outputs: The atoms whose probability is asked for.
-        support: The variables of a literal, as bits.
-        exclude: Whether two atoms are proved to exclude each other.
-        complements: Whether to compute the negations of the outputs too.
+    The worlds are in the order of `itertools.product`; the second value of a fact is that it is
+    false. The table is computed as a decision diagram: see `_Builder._of_table`.
     """
-    builder = _Builder(variables, rules, independent, support, exclude)
-    return builder.build(outputs, complements=complements)
+
+    variables: tuple[int, ...]
+    atoms: tuple[int, ...]
+    holds: Mask  # (worlds, atoms)
 
 
 # What is built recursively is a generator that yields the generators whose results it needs: the
@@ -301,10 +289,20 @@ class _Builder:
         self._nodes: list[tuple[int, bool] | tuple[int, list[list[int]]]] = []
         self._subtracts: list[bool] = []
 
-    def build(self, outputs: Sequence[int], *, complements: bool) -> SumProduct:
-        found = [self._output_node(atom) for atom in outputs]
+    def build(
+        self, outputs: Sequence[int], tables: Sequence[WorldTable], *, complements: bool
+    ) -> SumProduct:
+        """Return the pass of these outputs; those that are in a table are read of it."""
+        listed = {}
+        for table in tables:
+            both = self._of_table(table, complements=complements)
+            listed.update(zip(table.atoms, both, strict=True))
+        found = [listed[atom][0] if atom in listed else self._output_node(atom) for atom in outputs]
         others = [UNKNOWN] * len(found)
         for o, atom in enumerate(outputs if complements else ()):
+            if atom in listed:
+                others[o] = listed[atom][1]
+                continue
             if found[o] >= 0:
                 others[o] = _run(self._of_literal(self._negation(atom)))
             if found[o] < 0:
@@ -358,6 +356,40 @@ class _Builder:
             np.array([moved[new[n]] if n in new else n for n in complements], np.int32),
             subtracts,
         )
+
+    # ---- Tables
+
+    def _of_table(self, table: WorldTable, *, complements: bool) -> list[tuple[int, int]]:
+        """Return the node of each atom of a table, and that of its negation or UNKNOWN.
+
+        From the last variable to the first: a node for each different choice among the nodes that
+        the values of a variable lead to.
+        """
+        holds = np.concatenate((table.holds, ~table.holds), 1) if complements else table.holds
+        nodes = np.where(holds, TRUE, FALSE)  # (worlds of the variables so far, outputs)
+        facts = len(self._variables.facts)
+        for v in reversed(table.variables):
+            atoms = (self._variables.facts[v],) if v < facts else self._variables.groups[v - facts]
+            literals = [-1 - atom if atom in self._rules.bodies else atom for atom in atoms]
+            literals += [self._negation(literals[0])] if v < facts else []
+            values = [_run(self._of_literal(literal)) for literal in literals]
+            children = nodes.reshape(-1, len(values), nodes.shape[1]).swapaxes(1, 2)
+            rows = children.reshape(-1, len(values))
+            place = rows[:, 0] + 2
+            for column in rows.T[1:]:  # number the different rows
+                key = place * (len(self._nodes) + 2) + column + 2
+                _, first, place = np.unique(key, return_index=True, return_inverse=True)
+            made = []
+            for choice in rows[first].tolist():
+                if v < facts and choice[0] == choice[1]:  # p + (1 - p) is one
+                    made.append(choice[0])
+                    continue
+                pairs = [self._product([*pair]) for pair in zip(values, choice, strict=True)]
+                made.append(self._sum([pair for pair in pairs if pair is not None]))
+            nodes = np.array(made)[place].reshape(children.shape[:2])
+        found, count = nodes[0].tolist(), len(table.atoms)
+        others = found[count:] or [UNKNOWN] * count
+        return list(zip(found[:count], others, strict=True))
 
     # ---- Literals
 
@@ -609,47 +641,61 @@ class _RefusedError(Exception):
     """Carries a reason out of the recursion."""
 
 
-def sum_product(
-    program: Program,
-    variables: Variables,
-    rules: RelevantRules,
-    outputs: Sequence[int],
-    *,
-    complements: bool = False,
-) -> tuple[SumProduct, dict[int, str]]:
-    """Return the arrays of an exact pass, and why it leaves out some of the outputs.
+class PassProof:
+    """Which of some outputs one pass computes exactly, and the passes for them.
 
     Args:
         program: The program.
         variables: Its random variables.
         rules: The rules that the outputs depend on.
         outputs: The atoms whose probability is asked for.
-        complements: Whether to compute the negations of the outputs too.
 
-    Returns:
-        The pass for the outputs for which it was proved exact, and a reason for each other one.
+    Attributes:
+        refused: Why a pass leaves out an output, for each that it does.
     """
-    check = _Check(program, variables, rules)
-    refused: dict[int, str] = {}
-    independent: dict[int, bool] = {}
-    for atom in check.order(outputs):
-        try:
-            independent[atom] = check.combine(atom, refused)
-        except _RefusedError as refusal:
-            refused[atom] = str(refusal)
-        except RecursionError:
-            refused[atom] = "the check for exclusive atoms is nested too deeply"
-    kept = [atom for atom in outputs if atom not in refused]
-    circuit = build_circuit(
-        variables,
-        rules,
-        independent,
-        kept,
-        check.support,
-        check.proves_exclusive,
-        complements=complements,
-    )
-    return circuit, {atom: refused[atom] for atom in outputs if atom in refused}
+
+    def __init__(
+        self,
+        program: Program,
+        variables: Variables,
+        rules: RelevantRules,
+        outputs: Sequence[int],
+    ) -> None:
+        self._check = _Check(program, variables, rules)
+        self._variables, self._rules = variables, rules
+        refused: dict[int, str] = {}
+        self._independent: dict[int, bool] = {}  # else the bodies of an atom are exclusive
+        for atom in self._check.order(outputs):
+            try:
+                self._independent[atom] = self._check.combine(atom, refused)
+            except _RefusedError as refusal:
+                refused[atom] = str(refusal)
+            except RecursionError:
+                refused[atom] = "the check for exclusive atoms is nested too deeply"
+        self.refused = {atom: refused[atom] for atom in outputs if atom in refused}
+        self._built: dict[Hashable, SumProduct] = {}
+
+    def build(
+        self,
+        outputs: Sequence[int],
+        tables: Sequence[WorldTable] = (),
+        *,
+        complements: bool = False,
+    ) -> SumProduct:
+        """Return the arrays of an exact pass.
+
+        Args:
+            outputs: Atoms that are not refused, or are in a table.
+            tables: The truth of some outputs in all worlds, instead of their rules.
+            complements: Whether to compute the negations of the outputs too.
+        """
+        key, check = (*outputs, *tables, complements), self._check
+        if key not in self._built:
+            self._built[key] = _Builder(
+                self._variables, self._rules, self._independent, check.support,
+                check.proves_exclusive,
+            ).build(outputs, tables, complements=complements)  # fmt: skip
+        return self._built[key]
 
 
 class _Check:

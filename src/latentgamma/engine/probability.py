@@ -18,11 +18,12 @@ from torch import Tensor
 from latentgamma.engine.chain import Chain, find_chain
 from latentgamma.engine.circuit import UNKNOWN, Circuit
 from latentgamma.engine.exactness import (
+    PassProof,
     RelevantRules,
     SumProduct,
     Variables,
+    WorldTable,
     relevant_rules,
-    sum_product,
 )
 from latentgamma.engine.execute import run
 from latentgamma.engine.fused import SMALLEST
@@ -44,67 +45,6 @@ from latentgamma.program.program import Program
 
 # Worlds that are closed together.
 _CHUNK = 1 << 16
-# The logarithm of a weight of zero: finite, so that differences of it exist.
-_LEAST_LOG = -1e30
-
-
-@dataclass(frozen=True, eq=False)
-class WorldTable:
-    """Which outputs hold in which world of some variables.
-
-    `places[v]` are the places of a variable's values among all input atoms, side by side; an
-    independent fact has one, and its second value is that it is false. `holds` has one row per world, in the
-    order of `itertools.product`, and one column per output.
-    """
-
-    places: tuple[tuple[int, ...], ...]
-    holds: Tensor  # (worlds, outputs), float64 zeros and ones
-
-    def complement(self) -> WorldTable:
-        """Return the table of the negations of the outputs."""
-        return WorldTable(self.places, 1 - self.holds)
-
-    def probabilities(self, inputs: Tensor, complements: Tensor | None = None) -> Tensor:
-        """Return the probability of each output, shape (B, outputs), in float64.
-
-        Args:
-            inputs: Probabilities of all input atoms, shape (B, inputs).
-            complements: One minus these, where it is known to more digits.
-        """
-        values = inputs.double()
-        rest = 1 - values if complements is None else complements.double()
-        return self._weights(values, rest, torch.mul, 1.0) @ self.holds.to(inputs.device)
-
-    def _weights(
-        self,
-        values: Tensor,
-        complements: Tensor,
-        combine: Callable[[Tensor, Tensor], Tensor],
-        start: float,
-    ) -> Tensor:
-        """Return the weight of each world, (B, worlds), from the weights of the variables' values."""
-        pairs = torch.stack((values, complements), 2)
-        weight = values.new_full((len(values), 1), start)  # (B, worlds so far)
-        for first, *others in self.places:
-            fact = not others
-            value = pairs.select(1, first) if fact else values[:, first : others[-1] + 1]
-            weight = combine(weight.unsqueeze(2), value.unsqueeze(1)).flatten(1)
-        return weight
-
-    def log_probabilities(self, log_inputs: Tensor, log_complements: Tensor) -> Tensor:
-        """Return the log-probability of each output, shape (B, outputs), in float64.
-
-        Args:
-            log_inputs: Log-probabilities of all input atoms, shape (B, inputs).
-            log_complements: The logarithm of one minus their probabilities.
-        """
-        logs = self._weights(log_inputs.double(), log_complements.double(), torch.add, 0.0)
-        holds = self.holds.to(logs.device) > 0
-        columns = [logs[:, column].clamp(min=_LEAST_LOG) for column in holds.unbind(1)]
-        impossible = logs.new_full((len(logs),), -torch.inf)
-        return torch.stack(
-            [column.logsumexp(1) if column.shape[1] else impossible for column in columns], 1
-        )
 
 
 def world_table(
@@ -123,11 +63,6 @@ def world_table(
         outputs: The atoms to read.
         true: Atoms that are true in every world.
     """
-    start = {v: v for v in range(len(variables.facts))}
-    place = len(variables.facts)
-    for v, group in enumerate(variables.groups, len(variables.facts)):
-        start[v] = place
-        place += len(group)
     sizes = [variables.sizes[v] for v in used]
     worlds = int(np.prod(sizes, dtype=np.int64)) if sizes else 1
     holds = np.empty((worlds, len(outputs)), np.bool_)
@@ -145,11 +80,7 @@ def world_table(
                 atoms = np.asarray(variables.groups[v - len(variables.facts)])
                 facts[np.arange(len(index)), atoms[value]] = True
         holds[index] = closures(program, facts)[:, columns]
-    places = tuple(
-        tuple(range(start[v], start[v] + (1 if v < len(variables.facts) else variables.sizes[v])))
-        for v in used
-    )
-    return WorldTable(places, torch.from_numpy(holds).double())
+    return WorldTable(tuple(used), tuple(outputs), holds)
 
 
 # ---- Unbiased estimates of probabilities and of their gradients from sampled worlds
@@ -510,8 +441,8 @@ def _derives(program: Program, chosen: frozenset[int], true: Sequence[int], atom
 class ProbabilityMethods:
     """How the probability of each output is computed.
 
-    `passed` and `sampled` are places in the list of outputs, and so are those of `tables`;
-    `reasons` says why an output has no sum-product pass.
+    `passed` and `sampled` are places in the list of outputs. Tables are computed by the same pass
+    as the outputs that are `passed`. `reasons` says why an output is not one of these.
     """
 
     program: Program
@@ -519,9 +450,9 @@ class ProbabilityMethods:
     outputs: tuple[int, ...]
     true: tuple[int, ...]
     chain: Chain | None  # all outputs are at its end
-    proved: SumProduct | None  # the pass; where there is a chain, it is made when it is needed
+    proved: PassProof | None  # where there is a chain, it is made when it is needed
     passed: tuple[int, ...]
-    tables: tuple[tuple[tuple[int, ...], WorldTable], ...]
+    tables: tuple[WorldTable, ...]
     sampled: tuple[int, ...]
     budget: int  # the most worlds of a table
     reasons: dict[int, str]
@@ -530,12 +461,26 @@ class ProbabilityMethods:
     inputs_used: frozenset[int]  # input atoms that some output depends on
 
     @cached_property
-    def sum_product(self) -> SumProduct:
-        """The pass, also where there is a chain."""
+    def _proof(self) -> PassProof:
         if self.proved is not None:
             return self.proved
-        rules = self._rules(self.outputs)
-        return sum_product(self.program, self.variables, rules, self.outputs)[0]
+        rules = relevant_rules(self.program, self.variables, self.outputs, self.true)
+        return PassProof(self.program, self.variables, rules, self.outputs)
+
+    @cached_property
+    def computed(self) -> list[int]:
+        """The places of the outputs that the pass computes: all but those that are sampled."""
+        sampled = set(self.sampled)
+        return [place for place in range(len(self.outputs)) if place not in sampled]
+
+    @cached_property
+    def _computed_atoms(self) -> list[int]:
+        return [self.outputs[place] for place in self.computed]
+
+    @cached_property
+    def sum_product(self) -> SumProduct:
+        """The pass, also where there is a chain."""
+        return self._proof.build(self._computed_atoms, self.tables)
 
     @property
     def circuit(self) -> Circuit:
@@ -552,14 +497,15 @@ class ProbabilityMethods:
             return f"{_outputs(len(self.outputs))}: {self.chain}"
         lines = []
         if self.passed:
+            passed = self._proof.build([self.outputs[place] for place in self.passed])
             lines.append(
                 f"{_outputs(len(self.passed))}: one sum-product pass over "
-                f"{self.circuit.term_ptr[-1]} rules, proved exact"
+                f"{passed.circuit.term_ptr[-1]} rules, proved exact"
             )
-        for places, table in self.tables:
-            reason = self.reasons[self.outputs[places[0]]]
+        for table in self.tables:
+            reason = self.reasons[table.atoms[0]]
             lines.append(
-                f"{_outputs(len(places))}: exact, by a table of {len(table.holds)} worlds "
+                f"{_outputs(len(table.atoms))}: exact, by a table of {len(table.holds)} worlds "
                 f"(no pass: {reason})"
             )
         if self.sampled:
@@ -590,17 +536,14 @@ class ProbabilityMethods:
             logs, none = (self.chain.logs(part.double()) for part in (inputs, rest))
             return self._along_chain(self.chain, logs, none).exp()
         parts: list[tuple[Sequence[int], Tensor]] = []
-        if self.passed:
+        if self.computed:
             given = _pass_inputs(self.sum_product, inputs, complements)
             if inputs.is_cuda:
                 tiny = torch.finfo(torch.float64).tiny
                 value = run(self.circuit, LOG, given.clamp(min=tiny).log()).exp()
             else:
                 value = run(self.circuit, REAL, given)
-            parts.append((self.passed, value))
-        parts += [
-            (places, table.probabilities(inputs, complements)) for places, table in self.tables
-        ]
+            parts.append((self.computed, value))
         if self.sampled:
             atoms = [self.outputs[place] for place in self.sampled]
             estimate = sampled_probabilities(
@@ -674,7 +617,7 @@ class ProbabilityMethods:
             log_complements = log_complement(logs)
         if self.chain is not None:
             return self._along_chain(self.chain, logs, log_complements.double())
-        if log_inputs.is_cuda and not self.tables and not self.sampled:
+        if log_inputs.is_cuda and not self.sampled:
             return run(self.circuit, LOG, _pass_inputs(self.sum_product, logs, log_complements))
         linear = self.probabilities(
             logs.exp(),
@@ -685,22 +628,12 @@ class ProbabilityMethods:
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
         small = linear.detach() < SMALLEST
-        parts: list[tuple[Sequence[int], Tensor]] = []
-        if self.passed and may_be_any(small[:, list(self.passed)]):
-            given = _pass_inputs(self.sum_product, log_inputs.double(), log_complements)
-            parts.append((self.passed, run(self.circuit, LOG, given)))
-        parts += [
-            (places, table.log_probabilities(log_inputs, log_complements))
-            for places, table in self.tables
-            if may_be_any(small[:, list(places)])
-        ]
-        if not parts:
+        if not self.computed or not may_be_any(small[:, self.computed]):
             return logs
-        again = {place for places, _ in parts for place in places}
-        rest = [place for place in range(len(self.outputs)) if place not in again]
-        if rest:
-            parts.append((rest, logs[:, rest]))
-        return torch.where(small, _in_order(parts), logs)
+        again = run(self.circuit, LOG, _pass_inputs(self.sum_product, log_inputs, log_complements))
+        if self.sampled:
+            again = _in_order([(self.computed, again), (self.sampled, logs[:, self.sampled])])
+        return torch.where(small, again, logs)
 
     def _along_chain(self, chain: Chain, logs: Tensor, log_complements: Tensor) -> Tensor:
         """Return the log-probabilities along a chain; what may be rounding, by the pass."""
@@ -732,58 +665,42 @@ class ProbabilityMethods:
         likely = logs.detach() > math.log1p(-LEAST_COMPLEMENT)
         if not logs.is_cuda and not may_be_any(likely):  # on a device that would be waited for
             return odds
-        negation, tables = self._complements
-        parts: list[tuple[Sequence[int], Tensor]] = [
-            (places, table.log_probabilities(log_inputs, log_complements))
-            for places, table in tables
-        ]
-        known = {place for places, _ in parts for place in places}
-        columns = [
-            n
-            for n, (place, node) in enumerate(zip(self.passed, negation.complements, strict=True))
-            if node != UNKNOWN and place not in known
-        ]
-        if columns:
-            given = _pass_inputs(negation, log_inputs, log_complements)
-            value = run(negation.negated, LOG, given)
-            if len(columns) < len(self.passed):
-                value = value[:, columns]
-            parts.append(([self.passed[n] for n in columns], value))
-        known.update(self.passed[n] for n in columns)
-        rest = [place for place in range(len(self.outputs)) if place not in known]
+        negation = self.with_complements
+        known = negation.complements != UNKNOWN
+        if not known.any():
+            return odds
+        given = _pass_inputs(negation, log_inputs, log_complements)
+        others = run(negation.negated, LOG, given)
+        places = self.computed
+        if not known.all():
+            columns = np.flatnonzero(known)
+            others, places = others[:, columns], [places[n] for n in columns]
+        rest = [place for place in range(len(self.outputs)) if place not in set(places)]
         if rest:
             likely[:, rest] = False
-            parts.append((rest, logs[:, rest]))
-        return torch.where(likely, -log_odds_of_log(_in_order(parts)), odds)
+            others = _in_order([(places, others), (rest, logs[:, rest])])
+        return torch.where(likely, -log_odds_of_log(others), odds)
 
     @cached_property
     def with_complements(self) -> SumProduct:
         """The pass with nodes for the negations of the outputs, where they need no difference."""
-        atoms = [self.outputs[place] for place in self.passed]
-        return sum_product(
-            self.program, self.variables, self._rules(atoms), atoms, complements=True
-        )[0]
-
-    @cached_property
-    def _complements(self) -> tuple[SumProduct, list[tuple[tuple[int, ...], WorldTable]]]:
-        """How the negations of the outputs are computed: by a pass, and by tables."""
-        negation = self.with_complements
-        tables = [(places, table.complement()) for places, table in self.tables]
-        for place, node in zip(self.passed, negation.complements.tolist(), strict=True):
+        atoms = self._computed_atoms
+        found = self._proof.build(atoms, self.tables, complements=True)
+        tables = []
+        for atom, node in zip(atoms, found.complements.tolist(), strict=True):
             if node == UNKNOWN:
-                atom = self.outputs[place]
-                used = sorted(_support(self.variables, self._rules([atom]), atom))
+                rules = relevant_rules(self.program, self.variables, [atom], self.true)
+                used = sorted(_support(self.variables, rules, atom))
                 if _worlds(self.variables, used) <= self.budget:
                     table = world_table(self.program, self.variables, used, [atom], self.true)
-                    tables.append(((place,), table.complement()))
-        return negation, tables
-
-    def _rules(self, atoms: Sequence[int]) -> RelevantRules:
-        return relevant_rules(self.program, self.variables, atoms, self.true)
+                    tables.append(table)
+        if tables:
+            found = self._proof.build(atoms, [*self.tables, *tables], complements=True)
+        return found
 
     @property
     def _needs_complements(self) -> bool:
-        return bool(self.tables) or bool(self.sum_product.input_negated.any())
+        return bool(self.sum_product.input_negated.any())
 
 
 def _pass_inputs(passed: SumProduct, values: Tensor, complements: Tensor | None) -> Tensor:
@@ -851,20 +768,19 @@ def choose_methods(
             frozenset(atom for some in inputs for atom in some),
         )
     rules = relevant_rules(program, variables, atoms, true)
-    passing, reasons = sum_product(program, variables, rules, atoms)
-    if method != "pass" and passing.subtracts:
-        for atom in passing.subtracts:
-            if not subtract or _worlds(variables, _support(variables, rules, atom)) <= budget:
-                reasons[atom] = "a negation would be one minus the sum of exclusive rules"
-        passing, _ = sum_product(program, variables, rules, [a for a in atoms if a not in reasons])
-    if method == "pass" and reasons:
-        atom, reason = next(iter(reasons.items()))
-        raise ModelError(
-            f"no sum-product pass is proved exact for {program.atoms[atom]!r}: {reason}"
-        )
+    proof = PassProof(program, variables, rules, atoms)
+    reasons = dict(proof.refused)
     if method in ("table", "sample"):
         reasons = dict.fromkeys(atoms, f'method="{method}" was asked for')
-        passing, _ = sum_product(program, variables, rules, [])
+    elif method == "pass":
+        for atom, reason in reasons.items():
+            raise ModelError(
+                f"no sum-product pass is proved exact for {program.atoms[atom]!r}: {reason}"
+            )
+    else:
+        for atom in proof.build([atom for atom in atoms if atom not in reasons]).subtracts:
+            if not subtract or _worlds(variables, _support(variables, rules, atom)) <= budget:
+                reasons[atom] = "a negation would be one minus the sum of exclusive rules"
     passed = tuple(p for p, atom in enumerate(atoms) if atom not in reasons)
     clusters: dict[tuple[int, ...], list[int]] = {}
     sampled: list[int] = []
@@ -883,7 +799,7 @@ def choose_methods(
         else:
             clusters.setdefault(used, []).append(place)
     tables = tuple(
-        (tuple(places), world_table(program, variables, used, [atoms[p] for p in places], true))
+        world_table(program, variables, used, [atoms[p] for p in places], true)
         for used, places in clusters.items()
     )
     return ProbabilityMethods(
@@ -892,7 +808,7 @@ def choose_methods(
         tuple(atoms),
         tuple(true),
         None,
-        passing,
+        proof,
         passed,
         tables,
         tuple(sampled),

@@ -363,7 +363,7 @@ class ProbabilitySemantics(Semantics):
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
         self._fused: FusedPass | None = None
         self._make_fused: Callable[[], FusedPass] | None = None  # along a chain, when it first runs
-        if self._evidence is None and len(self.methods.passed) == len(read):
+        if self._evidence is None and self.methods.exact:
             again = partial(self._fuse, groups, constants, outputs, complements=True)
             make = partial(self._fuse, groups, constants, outputs, with_complements=again)
             if self.methods.chain is None:
