@@ -587,7 +587,7 @@ def test_a_group_that_does_not_sum_to_one_is_refused(method: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("budget", [1 << 16, 1])  # by a table, and by differences
+@pytest.mark.parametrize("budget", [1 << 16, 1])  # by a table, and by sampled worlds
 def test_impossible_evidence_is_refused_in_spite_of_rounding(
     budget: int, dtype: torch.dtype
 ) -> None:
@@ -601,12 +601,11 @@ def test_impossible_evidence_is_refused_in_spite_of_rounding(
         evidence=dict.fromkeys(atoms, False),
         inference=lg.Inference(budget=budget),
     )
-    assert layer.plan().exact
-    assert ("differences" in str(layer.plan())) == (budget == 1)
+    assert layer.plan().exact == (budget > 1)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         group = torch.randn(1, 3, generator=generator, dtype=dtype).softmax(1)
-        with pytest.raises(lg.errors.StateError, match="probability zero"):
+        with pytest.raises(lg.errors.StateError, match=r"probability zero|no sampled world"):
             layer({"group": group, "coins": torch.full((1, 1), 0.5, dtype=dtype)})
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import combinations
 from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
 
 import numpy as np
@@ -42,81 +41,29 @@ from latentgamma.layer.explain import Explainer, Inputs, ProbabilityExplainer
 from latentgamma.layer.groups import Group, group_tolerance
 from latentgamma.layer.plan import Plan, probability_plan
 from latentgamma.layer.semantics import Semantics
-from latentgamma.program.program import Program, Rule
+from latentgamma.program.program import Program, atoms_of_literals
 
 if TYPE_CHECKING:
     from latentgamma.layer.layer import Layer
 
 # ---- Probabilities given evidence, from joint probabilities of outputs and evidence
 
-# Of a difference of joint probabilities, what is smaller than this times their sum is rounding.
-_ROUNDING = 1e-12
-# In such differences, each false atom of the evidence doubles the number of joint probabilities.
-_MOST_FALSE = 8
-
 
 class Conditioning:
     """The joint probabilities that a condition needs, as atoms of a larger program.
 
-    With positive evidence P and negative evidence N, the probability of an output and of all the
-    evidence is the alternating sum, over the subsets S of N, of the probability of the output,
-    P and S together. With `negation`, or in a program that has it, it is that of one atom of a
-    program with negation.
+    `atoms` are the evidence, and each output together with it.
 
     Args:
         program: any program.
         outputs: the indices of the atoms whose probabilities are wanted.
         evidence: the atoms that are known, by index, and whether each is true.
-        negation: whether to use negation instead of the alternating sum.
-
-    Raises:
-        ModelError: if too many atoms are known to be false for an alternating sum.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        outputs: list[int],
-        evidence: Mapping[int, bool],
-        *,
-        negation: bool = False,
-    ) -> None:
-        true = [atom for atom, value in evidence.items() if value]
-        false = [atom for atom, value in evidence.items() if not value]
-        self.program: Program
-        if not program.definite or (negation and false):
-            self.signs = torch.ones(1).double()
-            bodies = [sorted({*output, *true}) for output in ((), *((a,) for a in outputs))]
-            self.program, self.atoms = _with_negation(program, [(body, false) for body in bodies])
-            return
-        if len(false) > _MOST_FALSE:
-            raise ModelError(
-                f"differences of probabilities are for evidence with at most {_MOST_FALSE} false "
-                f'atoms, not {len(false)}: use method="auto"'
-            )
-        subsets = [subset for size in range(len(false) + 1) for subset in combinations(false, size)]
-        self.signs = torch.tensor([(-1.0) ** len(subset) for subset in subsets]).double()
-        bodies = [
-            sorted({*output, *true, *subset})
-            for subset in subsets
-            for output in ((), *((atom,) for atom in outputs))
-        ]
+    def __init__(self, program: Program, outputs: list[int], evidence: Mapping[int, bool]) -> None:
+        known = [atom if value else ~atom for atom, value in evidence.items()]
+        bodies = [[*output, *known] for output in ((), *((atom,) for atom in outputs))]
         self.program, self.atoms = _with_conjunctions(program, bodies)
-
-    @property
-    def by_differences(self) -> bool:
-        """Whether probabilities are subtracted: their rounding is divided by the evidence's."""
-        return len(self.signs) > 1
-
-    def totals(self, joint: Tensor) -> Tensor:
-        """Return the probability of the evidence, and of each output together with it. (B, 1 + O).
-
-        Args:
-            joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
-        """
-        each = joint.shape[1] // len(self.signs)
-        parts = joint.reshape(len(joint), len(self.signs), each)  # (B, subsets, 1 + O)
-        return (parts * self.signs.to(joint.device)[:, None]).sum(1)
 
     def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
         """Return the probability of each output given the evidence.
@@ -131,20 +78,17 @@ class Conditioning:
         Raises:
             StateError: if the evidence has probability zero in an example.
         """
-        total = self.totals(joint)
-        evidence = joint[:, :: joint.shape[1] // len(self.signs)].detach()  # and each subset
-        rounding = _ROUNDING * evidence.sum(1) if self.by_differences else 0.0
-        zero = total[:, 0].detach() <= rounding
+        zero = joint[:, 0].detach() <= 0
         if sampled and bool(zero.any()):
             row = int(zero.nonzero()[0, 0])
             raise StateError(
                 f"no sampled world of example {row} agrees with the evidence: raise worlds="
             )
         self._refuse_impossible(zero)
-        return total[:, 1:] / total[:, :1]
+        return joint[:, 1:] / joint[:, :1]
 
     def log_condition(self, log_joint: Tensor) -> Tensor:
-        """Return the same from log-probabilities to log-probabilities, without differences.
+        """Return the same from log-probabilities to log-probabilities.
 
         Args:
             log_joint: the log-probabilities of the conjunctions `atoms`, shape (B, atoms).
@@ -159,7 +103,6 @@ class Conditioning:
         if values_can_be_read(zero) and bool(zero.any()):
             raise StateError(
                 f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
-                + (", or one too small for differences: raise budget=" * self.by_differences)
             )
 
 
@@ -170,10 +113,7 @@ def plan_evidence(
     evidence: Mapping[int, bool],
     method: str,
 ) -> tuple[Conditioning, ProbabilityMethods]:
-    """Return how probabilities given the evidence are computed, if possible without differences.
-
-    Differences lose digits, and those of estimates may be negative: they are used only where they
-    are exact and nothing else is.
+    """Return how probabilities given the evidence are computed.
 
     Args:
         plan: `choose_methods` with its other arguments.
@@ -185,21 +125,14 @@ def plan_evidence(
     Raises:
         ModelError: if the method does not fit.
     """
-    signed = not program.definite
-    if signed or method != "pass":
-        joint = Conditioning(program, outputs, evidence, negation=True)
-        methods = plan(joint.program, outputs=joint.atoms, subtract=False)
-        if method == "pass" and methods.sum_product.subtracts:
-            raise ModelError(
-                "with this evidence a pass would take one minus a probability, which may hide that "
-                'the evidence is impossible: use method="auto"'
-            )
-        false = sum(not value for value in evidence.values())
-        if methods.exact or signed or method == "sample" or not 0 < false <= _MOST_FALSE:
-            return joint, methods
-    differences = Conditioning(program, outputs, evidence)
-    exact = plan(differences.program, outputs=differences.atoms)
-    return (differences, exact) if exact.exact else (joint, methods)
+    joint = Conditioning(program, outputs, evidence)
+    methods = plan(joint.program, outputs=joint.atoms, subtract=False)
+    if method == "pass" and methods.sum_product.subtracts:
+        raise ModelError(
+            "with this evidence a pass would take one minus a probability, which may hide that "
+            'the evidence is impossible: use method="auto"'
+        )
+    return joint, methods
 
 
 def plan_negations(
@@ -216,49 +149,30 @@ def plan_negations(
         outputs: the indices of the atoms whose negations are wanted.
         evidence: the atoms that are known, by index, and whether each is true.
     """
-    true = [atom for atom, value in evidence.items() if value]
-    false = [atom for atom, value in evidence.items() if not value]
-    extended, atoms = _with_negation(program, [(true, [*false, atom]) for atom in outputs])
+    known = [atom if value else ~atom for atom, value in evidence.items()]
+    extended, atoms = _with_conjunctions(program, [[*known, ~atom] for atom in outputs])
     return plan(extended, outputs=atoms, subtract=False)
-
-
-def _new_atoms(program: Program, count: int) -> tuple[list[str], list[int]]:
-    """Return names that the program does not have, and their indices after its own atoms."""
-    names = [f"and({n})" for n in range(count)]
-    while set(names) & set(program.atoms):
-        names = [name + "'" for name in names]
-    return names, list(range(program.M, program.M + count))
-
-
-def _with_negation(
-    program: Program, bodies: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> tuple[Program, list[int]]:
-    """Return the program with an atom for each body of true and false atoms, and these atoms."""
-    names, added = _new_atoms(program, len(bodies))
-    rules = [
-        Rule(
-            (name,),
-            frozenset(program.atoms[i] for i in body),
-            frozenset(program.atoms[i] for i in denied),
-        )
-        for name, (body, denied) in zip(names, bodies, strict=True)
-    ]
-    return Program.from_rules([*program.rules, *rules], (*program.atoms, *names)), added
 
 
 def _with_conjunctions(
     program: Program, bodies: Sequence[Sequence[int]]
 ) -> tuple[Program, list[int]]:
-    """Return the program with one more atom for each body, and these atoms."""
-    names, added = _new_atoms(program, len(bodies))
+    """Return the program with one more atom for each body of literals, and these atoms."""
+    names = [f"and({n})" for n in range(len(bodies))]
+    while set(names) & set(program.atoms):
+        names = [name + "'" for name in names]
+    added = list(range(program.M, program.M + len(bodies)))
+    flat = np.array([literal for body in bodies for literal in body], np.int64)
+    literals = np.concatenate((program.body_literals, flat))
     sizes = np.cumsum([len(body) for body in bodies])
     extended = Program.from_arrays(
         np.concatenate((program.body_indptr, program.body_indptr[-1] + sizes)),
-        np.concatenate((program.body_indices, [i for body in bodies for i in body])).astype(int),
+        atoms_of_literals(literals),
         np.concatenate((program.head_indices, added)),
         np.concatenate(
             (program.head_indptr, program.head_indptr[-1] + np.arange(1, len(bodies) + 1))
         ),
+        body_negated=literals < 0,
         atoms=(*program.atoms, *names),
     )
     return extended, added
@@ -485,10 +399,7 @@ class ProbabilitySemantics(Semantics):
         """Return whether the outputs are exact, and how they are computed."""
         if self.diagram is not None:
             return True, str(self.diagram)
-        text = str(self.methods)
-        if self.by_differences:
-            text += "\ndifferences of these divided by that of the evidence: so is their rounding"
-        return self.methods.exact, text.replace("\n", "\n  ")
+        return self.methods.exact, str(self.methods).replace("\n", "\n  ")
 
     def plan(self, layer: Layer) -> Plan:
         """Return how the layer computes."""
@@ -540,7 +451,7 @@ class ProbabilitySemantics(Semantics):
         elif self.diagram is not None:
             odds = self.diagram(self._diagram_inputs(given, from_logits=from_logits))
             found = nn.functional.logsigmoid(odds)
-        elif self.by_differences or not self.methods.exact:
+        elif not self.methods.exact:
             value = self._probabilities(given, hard=hard, from_logits=from_logits)
             found = held_log(value, torch.finfo(torch.float64).tiny)
             odds = log_odds_of_log(found)
@@ -619,7 +530,7 @@ class ProbabilitySemantics(Semantics):
         if self._evidence is None:
             found = self.methods.probabilities(values)
             return torch.cat((found.new_ones(len(found), 1), found), 1)
-        return self._evidence.totals(self.methods.probabilities(self._normalised(values)))
+        return self.methods.probabilities(self._normalised(values))
 
     def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities of the outputs and their standard errors, each (B, O).
@@ -634,11 +545,6 @@ class ProbabilitySemantics(Semantics):
             error=self.inference.error,
             most_worlds=self.inference.most_worlds,
         )
-
-    @property
-    def by_differences(self) -> bool:
-        """Whether the outputs are differences of probabilities, divided by another one."""
-        return self.diagram is None and self._evidence is not None and self._evidence.by_differences
 
     @property
     def has_evidence(self) -> bool:
