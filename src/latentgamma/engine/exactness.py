@@ -293,7 +293,7 @@ class _Builder:
         self, outputs: Sequence[int], tables: Sequence[WorldTable], *, complements: bool
     ) -> SumProduct:
         """Return the pass of these outputs; those that are in a table are read of it."""
-        listed = {}
+        listed: dict[int, tuple[int, int]] = {}
         for table in tables:
             both = self._of_table(table, complements=complements)
             listed.update(zip(table.atoms, both, strict=True))

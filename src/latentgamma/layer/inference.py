@@ -41,7 +41,7 @@ from latentgamma.layer.explain import Explainer, Inputs, ProbabilityExplainer
 from latentgamma.layer.groups import Group, group_tolerance
 from latentgamma.layer.plan import Plan, probability_plan
 from latentgamma.layer.semantics import Semantics
-from latentgamma.program.program import Program, atoms_of_literals
+from latentgamma.program.program import Indices, Program, atoms_of_literals
 
 if TYPE_CHECKING:
     from latentgamma.layer.layer import Layer
@@ -162,8 +162,8 @@ def _with_conjunctions(
     while set(names) & set(program.atoms):
         names = [name + "'" for name in names]
     added = list(range(program.M, program.M + len(bodies)))
-    flat = np.array([literal for body in bodies for literal in body], np.int64)
-    literals = np.concatenate((program.body_literals, flat))
+    flat = np.array([literal for body in bodies for literal in body], np.int32)
+    literals: Indices = np.concatenate((program.body_literals, flat))
     sizes = np.cumsum([len(body) for body in bodies])
     extended = Program.from_arrays(
         np.concatenate((program.body_indptr, program.body_indptr[-1] + sizes)),
