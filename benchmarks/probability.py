@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 import latentgamma as lg
+from cuda_graph import captured
 from train import Task, Way, maze, run
 
 Row = dict[str, Any]
@@ -243,22 +244,14 @@ def timed(result: Result, scores: torch.Tensor, seconds: float = 2.0) -> float:
 def timed_graph(result: Result, scores: torch.Tensor, seconds: float = 0.5) -> float | None:
     """The same as one CUDA graph, or None where it cannot be captured."""
     ones = torch.ones_like(result())
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            torch.autograd.grad(result(), scores, ones)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
-            torch.autograd.grad(result(), scores, ones)
+        replay = captured(lambda: torch.autograd.grad(result(), scores, ones))
     except RuntimeError as error:
         print(f"no CUDA graph: {error}", file=sys.stderr)
         return None
 
     def run() -> None:
-        graph.replay()
+        replay()
         torch.cuda.synchronize()
 
     return least_time(run, seconds)

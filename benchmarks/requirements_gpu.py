@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import latentgamma as lg
+from cuda_graph import captured
 from requirements import descendants, generated_hierarchy
 
 Row = dict[str, Any]
@@ -60,20 +61,6 @@ def measured(call: Callable[[], object], seconds: float = 0.3) -> dict[str, floa
         times.append(time.perf_counter() - start)
     used = torch.cuda.max_memory_allocated() - before
     return {"ms": round(1e3 * median(times), 4), "MB": round(used / 2**20, 1)}
-
-
-def captured(step: Callable[[], object]) -> Callable[[], object]:
-    """The same work as a CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
 
 
 # ------------------------------------------------------------------------------------ C-HMCNN

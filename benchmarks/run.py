@@ -74,7 +74,8 @@ def main() -> int:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[variable] = str(given.threads)
     sys.path.insert(0, str(Path(__file__).parent))
-    if given.name != "startup":  # it compiles in processes of its own
+    # One compiles in processes of its own, the other computes on a GPU where there is one.
+    if given.name not in ("startup", "nesy"):
         # In another process: here nothing is imported but what a benchmark itself imports.
         subprocess.run([sys.executable, "-m", "latentgamma", "compile"], check=True)
     module, function, _ = BENCHMARKS[given.name]

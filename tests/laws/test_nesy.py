@@ -1,6 +1,5 @@
 """The table of perception and rules: its data, its rules, and that it goes on where it stopped."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +8,16 @@ import torch
 
 import latentgamma as lg
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def nesy(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    before = set(sys.modules)
+def nesy(benchmarks):
     import nesy as package
     import nesy.tasks
     import nesy.training
 
-    yield package
-    for name in set(sys.modules) - before:  # names as plain as `run` are not for other tests
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+    return package
 
 
 @pytest.fixture
@@ -66,6 +59,24 @@ def test_an_interrupted_run_goes_on_where_it_stopped(nesy, images: Path, tmp_pat
     assert len(rows[1]["each seed"].split()) == 3
     assert rows[0]["mappings"] == "1"
     assert rows[1]["mappings"] == "2"
+
+
+@pytest.mark.parametrize("together", [0, 1000])
+def test_a_seed_is_trained_as_if_it_were_alone(nesy, images: Path, monkeypatch, together) -> None:
+    """The networks of all seeds as one network, or one after the other, give the same losses."""
+    training, task = nesy.training, nesy.tasks.all_tasks()["add1"]
+    found = nesy.tasks.data.images(images)
+    # The last weights count, and the rate is high from the first step on.
+    settings = nesy.tasks.Settings(9, 8, rate=0.01, average=0.0, warm_up=1, common=0.1)
+
+    def losses(seeds: list[int]) -> list[float]:
+        cells = training.train(task, seeds, found, settings=settings, most_steps=4)
+        return [cell["loss"] for cell in cells]
+
+    alone = [*losses([3]), *losses([5])]
+    monkeypatch.setattr(training, "MOST_TOGETHER", together)
+    assert losses([3, 5]) == pytest.approx(alone, rel=1e-4)
+    assert abs(alone[0] - alone[1]) > 1e-2 * alone[0]
 
 
 @pytest.mark.parametrize("name", ["sudoku4", "reach6", "evenodd", "sum16"])
