@@ -44,6 +44,18 @@ settings.register_profile("search", patient, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `quick_first`, all sets of parameters but the first are slow."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("quick_first") is not None:
+            test = item.nodeid.partition("[")[0]
+            if test in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(test)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread_each() -> None:
     """Tests run side by side, and their tensors are small: threads would only get in the way."""

@@ -35,6 +35,7 @@ def test_no_model_is_certified_against_other_closures(count: int) -> None:
     assert tried["own certified"] >= 0.99 * tried["own"] > 0
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("forgotten", ["differences", "_order_problem"])
 def test_a_comparison_that_is_left_out_would_be_found(forgotten: str, monkeypatch) -> None:
     module = certify if forgotten == "differences" else parts
@@ -47,6 +48,7 @@ def test_a_comparison_that_is_left_out_would_be_found(forgotten: str, monkeypatc
     pytest.fail("nothing was found")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [25, pytest.param(100, marks=pytest.mark.slow)])
 def test_dead_redundant_and_merged_rows_run_until_closed(count: int) -> None:
     tried, wrong = dead_rows.search(count)
@@ -80,6 +82,7 @@ def test_the_examples_of_other_atoms_and_of_a_dead_row() -> None:
     assert model.closure(["a"]) == {"a", "b", "c"}
 
 
+@pytest.mark.slow
 def test_a_window_has_a_first_step() -> None:
     """No offset, however large, leaves a certificate that holds and starts nowhere."""
     held = 0
@@ -103,6 +106,7 @@ def test_a_window_has_a_first_step() -> None:
     assert 0 < held < 5
 
 
+@pytest.mark.slow
 def test_steps_none_is_certified_for_the_dtype_of_the_states() -> None:
     """Whatever the model's own dtype, a state of another one is closed, or the call is refused."""
     rng = np.random.default_rng(0)

@@ -47,6 +47,7 @@ def soft_model(seed: int, *, dtype: str = "float64", form: str = "sparse") -> lg
     return model
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_the_bounds_hold_what_interval_arithmetic_gives(dtype: str, form: str) -> None:
@@ -57,6 +58,7 @@ def test_the_bounds_hold_what_interval_arithmetic_gives(dtype: str, form: str) -
     assert compared > 100
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("digits", [10, 7])
 def test_the_bounds_hold_in_an_arithmetic_of_few_digits(digits: int, monkeypatch) -> None:
     """With so few digits a slack that is too small shows."""

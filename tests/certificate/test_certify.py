@@ -76,6 +76,7 @@ def violations(model: lg.LatentGamma, certificate: lg.operator.Certificate, most
     return int((run.support[first:] != wanted).any(-1).sum())
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
 )
@@ -111,6 +112,7 @@ def test_inside_the_window_every_fact_set_is_exact(seed: int) -> None:
     assert late > 3
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -164,6 +166,7 @@ def test_the_first_false_positive_of_a_clique_comes_when_we_say(
     assert steps == first_failure
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("k", "t_min"),
     [(1, 10), (2, 10), (3, 13), (4, 14), (5, 15), (6, 17), (7, 19), (8, 19), (32, 21)],
@@ -190,6 +193,7 @@ def test_the_coarser_ways_to_the_lower_end_are_never_earlier(monkeypatch) -> Non
     assert exact <= tabulated <= lagged < math.inf
 
 
+@pytest.mark.slow
 def test_the_coarser_ways_to_the_upper_end_are_never_later(monkeypatch) -> None:
     finer = 0
     for seed in range(20):
@@ -231,6 +235,7 @@ HARD = {
 }
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_certified_constants_hold_from_the_depth_to_the_horizon(name: str, dtype) -> None:
@@ -241,6 +246,7 @@ def test_certified_constants_hold_from_the_depth_to_the_horizon(name: str, dtype
     assert certificate.t_max >= 1e6
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("name", HARD)
 def test_certified_constants_are_exact_when_run_in_float32(name: str) -> None:
     program = HARD[name]
@@ -259,6 +265,7 @@ def test_certified_constants_are_exact_when_run_in_float32(name: str) -> None:
     assert np.array_equal(much_later.numpy() > 0.5, wanted)
 
 
+@pytest.mark.slow
 def test_a_certificate_of_a_hundred_thousand_rules_is_quick_enough_to_have() -> None:
     program = random(100_000, 100_000, body=3, seed=1)
     model = lg.oracle(program)
@@ -389,6 +396,7 @@ def test_atoms_that_only_one_side_has_are_named() -> None:
         lg.certify(model, many)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("steps", [None, 40])
 @pytest.mark.parametrize("text", ["b :- a. c :- b.", "d :- a, b, c. e :- d."])
 def test_a_tolerance_is_found_to_a_part_in_a_thousand(text: str, steps: int | None) -> None:
@@ -587,6 +595,7 @@ def soft_inputs(facts: np.ndarray, delta: float, rng: np.random.Generator) -> to
     return torch.from_numpy(np.stack([corner, inside]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_inside_the_window_every_soft_input_is_exact(seed: int) -> None:
     rng = np.random.default_rng(seed)

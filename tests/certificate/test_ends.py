@@ -404,6 +404,7 @@ def last_good_step(model: lg.LatentGamma, tolerance: float, limit: float, most: 
     return most
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("closely", [10_000, 0])
 @pytest.mark.parametrize("limit", [0.5, 0.2])
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
@@ -462,6 +463,7 @@ def test_sets_that_are_followed_less_closely_do_not_end_it_early(
     assert literals <= upper_end(worst).t_max <= 1.01 * whole
 
 
+@pytest.mark.slow
 def test_atoms_that_are_missing_together_make_the_bound_by_literals_tight() -> None:
     # Weights off the bodies are large: with one atom missing they would do for it.
     program, constants = clique(8), lg.Constants(3.0, 20.0, 7.0, 0.95, 6.0, 5.0)

@@ -246,6 +246,7 @@ def test_a_bound_is_never_above_one() -> None:
         assert rounding.after(state, np.ones(3), 1.0, np.ones(3)).tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_many_steps_are_bounded_by_what_they_come_to(dtype: str) -> None:
     rounding, rng = Rounding.of(dtype), np.random.default_rng(1)
@@ -390,6 +391,7 @@ def test_the_slack_holds_whatever_the_order_of_the_sum(form: str) -> None:
     assert len(seen) > 10  # the order matters
 
 
+@pytest.mark.slow
 def test_what_strays_from_other_rows_is_not_lost_in_a_large_sum() -> None:
     """200,000 rows give to h alone; the background of one more decides."""
     rules = [("h", ["a"])] * 200_000 + [("g", ["b"])]
@@ -412,6 +414,7 @@ def test_what_strays_from_other_rows_is_not_lost_in_a_large_sum() -> None:
     assert model.literal_weights(program).stray[0] <= float(last) * 1.001
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("size", [10, 1000, 100_000])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("what", ["body", "heads"])

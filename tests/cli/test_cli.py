@@ -387,6 +387,7 @@ def test_long_runs_show_a_few_steps_with_those_that_matter(cli):
     assert len(shown) < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_the_gradients_of_a_run_are_those_of_the_report(cli, form):
     from latentgamma.paper.gradients import gradient_report
@@ -423,6 +424,7 @@ def test_converting_there_and_back_gives_the_same_program(cli, tmp_path):
 # ------------------------------------------------------------------ pictures
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "args",
     [
@@ -547,6 +549,7 @@ def test_version_and_help_come_at_once(cli):
         assert "--json" in cli(name, "--help")[0]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "args",
     [("--help",), ("closure", ANIMALS, "--facts", SEEN), ("explain", ANIMALS, "animal"),
@@ -556,6 +559,7 @@ def test_symbolic_commands_import_neither_torch_nor_numba_nor_plotting(args):
     assert heavy_imports(*args) == ""
 
 
+@pytest.mark.slow
 def test_that_a_heavy_import_would_be_seen(tmp_path):
     assert "matplotlib" in heavy_imports("closure", ANIMALS, "--plot", tmp_path / "p.png")
 
@@ -580,6 +584,7 @@ def test_a_process_returns_the_codes_and_pipes_cleanly():
     assert failed.stderr.startswith(b"latentgamma: <stdin>:1:6: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 50_000])  # all in the buffer at the end, or not
 def test_a_reader_that_leaves_early_is_not_an_error_message(count):
     text = "\n".join(f"atom_{i}." for i in range(count))
@@ -595,6 +600,7 @@ def test_a_reader_that_leaves_early_is_not_an_error_message(count):
     assert process.returncode == 141
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
 def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:
@@ -604,6 +610,7 @@ def test_a_full_disk_is_one_line():
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_names_that_the_output_cannot_show_are_escaped():
     rules = "größe. 'ñ \\ud800'.".encode()
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
@@ -633,6 +640,7 @@ def on_a_terminal(*args, **environment):
     return b"".join(chunks).decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_colour_unless_it_is_unwanted_and_a_pipe_never():
     args = ("explain", ANIMALS, "needs_ice", "--facts", SEEN)
     assert "\x1b[" in on_a_terminal(*args)
@@ -641,6 +649,7 @@ def test_a_terminal_gets_colour_unless_it_is_unwanted_and_a_pipe_never():
     assert b"\x1b" not in shell(*args).stdout
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "args",
     [

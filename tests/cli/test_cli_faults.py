@@ -88,6 +88,7 @@ def test_a_report_does_not_replace_its_results(tmp_path: Path) -> None:
     assert (tmp_path / "results.json").read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_two_outputs_may_be_the_same_device() -> None:
     done = run("explain", ANIMALS, "bird", *FACTS, "--dot", "/dev/stdout", "--json")
     assert done.returncode == 0
@@ -100,6 +101,7 @@ def small_files() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [
@@ -146,6 +148,7 @@ sys.meta_path.insert(0, Finder())
 """
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "module",
     [
@@ -199,6 +202,7 @@ def closed(*descriptors: int) -> Callable[[], None]:
     return close
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_one_line(tmp_path: Path) -> None:
     for args in (("closure", ANIMALS), ("closure", ANIMALS, "--json"), ("certify", ANIMALS)):
         done = run(*args, stdout=None, preexec_fn=closed(1))
@@ -209,6 +213,7 @@ def test_a_closed_output_is_one_line(tmp_path: Path) -> None:
     assert lg.load(tmp_path / "out.json") == lg.load(ANIMALS)
 
 
+@pytest.mark.slow
 def test_a_closed_standard_error_changes_no_exit_code() -> None:
     done = run("closure", ANIMALS, *FACTS, stderr=None, preexec_fn=closed(2))
     assert done.returncode == 0
@@ -217,6 +222,7 @@ def test_a_closed_standard_error_changes_no_exit_code() -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.slow
 def test_a_standard_error_that_nobody_reads_changes_no_exit_code() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -225,12 +231,14 @@ def test_a_standard_error_that_nobody_reads_changes_no_exit_code() -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.slow
 def test_a_closed_standard_input_is_one_line() -> None:
     done = run("closure", "-", stdin=None, preexec_fn=closed(0))
     assert done.returncode == 2
     assert done.stderr == "latentgamma: cannot read the standard input: it is closed\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
 def test_an_output_that_is_full_is_named() -> None:
     with open("/dev/full", "w") as full:

@@ -264,6 +264,7 @@ def interrupt(*args):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_the_rules_as_they_come_and_the_output_stays_clean(seen):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "latentgamma", "learn", seen, "--method", "gradient",
@@ -309,6 +310,7 @@ def test_a_name_with_a_colon_can_be_forbidden(learn, tmp_path):
         assert rules(learn(str(table), "--holdout", "0", "--forbid", pair)[0]) == []
 
 
+@pytest.mark.slow
 def test_a_table_comes_from_the_standard_input(chain, tmp_path):
     command = [
         sys.executable,

@@ -83,6 +83,7 @@ def test_closures_are_the_stable_models(parts) -> None:
         assert closed.depth <= lg.logic.depth_bound(program)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(texts())
 def test_text_and_files_give_the_program_back(tmp_path_factory, parts) -> None:
@@ -216,6 +217,7 @@ def test_a_forged_proof_with_negation_does_not_hold() -> None:
     assert not replace(proof, steps=(replace(proof.steps[0], negated=()),)).holds()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(texts())
 def test_repairs_derive_the_atom_and_nothing_less_does(parts) -> None:
@@ -465,6 +467,7 @@ def test_equivalence_is_decided(one, other) -> None:
 # ---------------------------------------------------------------- one grammar
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
 @settings(max_examples=60, deadline=None)
 @given(ground_texts(), st.randoms(use_true_random=False))
@@ -674,6 +677,7 @@ def test_guards() -> None:
     assert not [t for t in threading.enumerate() if "clingo" in t.name]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("repetition", range(3))
 def test_a_process_exits_as_it_should_after_a_time_limit(repetition: int) -> None:
     script = f"""
@@ -747,6 +751,7 @@ def test_small_programs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> Non
         lg.parse(LONG_JOIN)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(texts())
 def test_a_child_process_grounds_the_same(parts) -> None:

@@ -162,6 +162,7 @@ def test_wrong_limits() -> None:
         lg.decide.application(lg.parse(TEXT))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_command_serves_on_a_free_port(tmp_path: Path) -> None:
     (tmp_path / "policy.lp").write_text(TEXT)
     command = [sys.executable, "-m", "latentgamma", "serve", str(tmp_path / "policy.lp")]

@@ -134,6 +134,7 @@ def sum_of(n: int, program_label: int, **options: Any) -> lg.Layer:
     return lg.Layer(program, digits, [f"state({n},{program_label})"], **options)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(("total", "below"), [(0, -338), (60, -90), (357, -270)])
 def test_far_in_the_tails_nothing_is_lost(total: int, below: float) -> None:
     n = 40

@@ -29,6 +29,7 @@ def test_samples_are_unbiased_in_every_dtype(dtype: torch.dtype) -> None:
     assert abs(found - expected) < 4 * math.sqrt(expected / (64 * 4096))
 
 
+@pytest.mark.slow
 def test_what_is_almost_impossible_is_almost_never_sampled() -> None:
     # A uniform number in float32 is 0 once in 2^24 draws.
     p = torch.tensor([[1e-12, 1.0, 0.0]]).expand(1024, 3)

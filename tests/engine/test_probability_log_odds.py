@@ -138,6 +138,7 @@ def compare(
             assert found == pytest.approx(slope, rel=0, abs=relative * largest + 1e-25), message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds", [range(8), pytest.param(range(8, 50), marks=pytest.mark.slow)], ids=str
 )
@@ -171,6 +172,7 @@ def test_log_odds_and_gradients_have_their_digits_up_to_700(seeds: range) -> Non
                 compare(one, x, expected, [n], 1e-9)
 
 
+@pytest.mark.slow
 def test_log_odds_given_evidence_have_their_digits() -> None:
     mp.dps = 60
     draw = random.Random(0)

@@ -162,6 +162,7 @@ def min_max(program: lg.Program, value: np.ndarray) -> np.ndarray:
     return value
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("negation", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_page_computes_what_the_library_computes(
@@ -288,6 +289,7 @@ def test_a_model_with_negation_is_compared_stratum_by_stratum() -> None:
         )
 
 
+@pytest.mark.slow
 @needs_browser
 def test_noise_shows_the_collapse_and_a_learned_model_its_rules(tmp_path: Path) -> None:
     program = lg.generators.g1()
@@ -326,6 +328,7 @@ def test_notes_are_shown_with_their_rules() -> None:
         lg.explore.render(program, notes=["support 12"])
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_large_program_is_drawn_as_a_grid(tmp_path: Path) -> None:
     program = lg.generators.chain(800)

@@ -117,6 +117,7 @@ def peers(write_docs, monkeypatch):
     return module
 
 
+@pytest.mark.slow
 def test_whatever_becomes_of_a_peer_it_has_a_row(peers, tmp_path: Path) -> None:
     expected = peers.write_jobs(tmp_path, sets=3)["chain"]
     path, who = tmp_path / "chain.npz", {who.name: who for who in peers.CONTENDERS}

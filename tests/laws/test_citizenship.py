@@ -134,6 +134,7 @@ def at(name: str, place: int, value: float) -> Callable[[dict[str, Tensor]], Any
     return edit
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -440,6 +441,7 @@ def _four_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.quick_first
 @pytest.mark.usefixtures("_four_threads")
 @pytest.mark.parametrize("form", RUNS)
 @pytest.mark.parametrize("gradient", ["exact", "proof"])
@@ -552,6 +554,7 @@ class TestFunc:
 # ------------------------------------------------------------------------ compile and export
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("form", "backend", "gate", "gradient"),
     [
@@ -587,6 +590,7 @@ def test_compile_without_a_number_of_steps() -> None:
     assert torch.equal(compiled(model.state([[0], [3]])), model(model.state([[0], [3]])))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("form", "gate", "gradient"),
     [("sparse", "bump", "exact"), ("sparse", "sigmoid", "proof"), ("dense", "sigmoid", "exact")],
@@ -611,6 +615,7 @@ def test_export_needs_a_number_of_steps() -> None:
         torch.export.export(model, (model.state([0]),))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(("form", "gate"), [("sparse", "bump"), ("dense", "sigmoid")])

@@ -26,6 +26,7 @@ def run(code: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_small_work_that_adds_up_is_compiled_and_tiny_work_is_not() -> None:
     run("""
 import sys

@@ -86,6 +86,7 @@ WITH_NEGATION = [
 ]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 @pytest.mark.parametrize("text", WITH_NEGATION)
@@ -107,6 +108,7 @@ def test_a_model_with_negation_comes_back_bit_for_bit(
         assert torch.equal(back(facts, 3), model(facts, 3))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(30))
 def test_the_strata_of_any_program_come_back(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)

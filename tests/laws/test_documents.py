@@ -22,11 +22,16 @@ from latentgamma.cli.arguments import new_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = [
-    pytest.param(path, marks=pytest.mark.slow) if path.name == "digit_sums.py" else path
-    for path in sorted((ROOT / "examples").glob("*.py"))
-]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+#: Pages and examples that take more than a second.
+SLOW = {"relational.md", "coming_from.md", "probability.md", "tables.md"}
+SLOW |= {"digit_sums.py", "train_through_rules.py"}
 RUN_VALIDATION, ROBUSTNESS = lg.paper.validation.run_validation, lg.paper.validation.robustness
+
+
+def with_slow(paths: list[Path]) -> list[Any]:
+    """The paths, with those marked that take longer."""
+    return [pytest.param(p, marks=pytest.mark.slow) if p.name in SLOW else p for p in paths]
 
 
 def python_blocks(page: Path) -> list[tuple[int, str]]:
@@ -38,7 +43,9 @@ def python_blocks(page: Path) -> list[tuple[int, str]]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", with_slow([page for page in PAGES if python_blocks(page)]), ids=lambda page: page.name
+)
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": page.stem}
@@ -122,6 +129,7 @@ def build_documentation(*options: str | Path) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)  # fmt: skip
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("text", "correct"),
     [
@@ -233,12 +241,13 @@ def test_examples_that_take_long_are_right(tmp_path: Path, monkeypatch) -> None:
     assert runner.tries >= 18  # every line, none skipped
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", with_slow(EXAMPLES), ids=lambda path: path.name)
 def test_the_example_runs(example: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(example), run_name="__main__")
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_with_fewer_steps(tmp_path: Path, monkeypatch) -> None:
     notebook = json.loads((ROOT / "examples" / "concepts.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]

@@ -115,6 +115,7 @@ assert told.getvalue() == (
     loaded_after(code)
 
 
+@pytest.mark.slow
 def test_such_an_import_would_be_seen() -> None:
     assert "torch" in loaded_after(SYMBOLS + "\nlg.oracle(program)")
 

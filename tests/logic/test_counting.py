@@ -138,6 +138,7 @@ def check_proof(program: Program, proof: lg.logic.Derivation, facts: set[str]) -
     assert proof.holds()
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(8))
 def test_every_proof_is_checked(seed: int) -> None:
     program = parse(random_text(random.Random(seed), negation=seed % 2 > 0))

@@ -51,6 +51,7 @@ def random_stratified(rng: np.random.Generator, M: int) -> Program:
     return Program.from_rules(rules, [f"a{i}" for i in range(M)])
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("kind", PATHS)
 def test_every_step_of_every_fact_set_is_licensed(kind: str):
     rng = np.random.default_rng(0)
@@ -85,6 +86,7 @@ def test_the_depth_of_a_definite_program_is_the_level_of_its_closure(kind: str):
         }
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32))
 def test_a_proof_is_made_of_the_steps(seed: int):
     rng = np.random.default_rng(seed)

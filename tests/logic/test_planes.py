@@ -199,6 +199,7 @@ def test_planes_that_do_not_fit() -> None:
 # ---------------------------------------------------------------- one step
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_step_of_many_fact_sets_is_a_step_of_each(seed: int) -> None:
@@ -302,6 +303,7 @@ def test_what_cannot_be_drawn(arguments: Any, message: str) -> None:
         lg.logic.random_planes([0.5], 10, seed=-1)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("shape", [(64, 16), (70, 16), (64, 13), (20_000, 1100)])
 def test_bytes_that_are_read_as_booleans_are_true_or_false(shape: tuple[int, int]) -> None:
     octets = np.random.default_rng(0).choice(np.array([0, 1, 2, 255], np.uint8), shape)
@@ -312,6 +314,7 @@ def test_bytes_that_are_read_as_booleans_are_true_or_false(shape: tuple[int, int
     assert np.array_equal(found, lg.closures(program, octets != 0))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("N", [1, 3, 64, 200])
 @pytest.mark.parametrize("M", [1, 2, 4, 70])
 def test_planes_are_never_read_as_indices(N: int, M: int) -> None:

@@ -76,6 +76,7 @@ def check_why_not(program: Program, facts: Collection[str], answer: WhyNot) -> N
         assert len(set(blocked.missing)) == len(blocked.missing)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("kind", PATHS)
 def test_every_atom_of_random_programs_has_a_proof_or_a_reason(kind: str):
     rng = np.random.default_rng(0)

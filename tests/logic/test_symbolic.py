@@ -153,6 +153,7 @@ def literals(rng, count, coins):
     return np.stack([heads, ~heads], 2).reshape(count, 2 * coins)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("coins", "bodies", "size"), [(35, 1, 8), (35, 3, 7), (120, 1, 8)])
 def test_long_conjunctions_of_many_literals_are_found(seed, coins, bodies, size):

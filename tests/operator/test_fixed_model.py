@@ -156,6 +156,7 @@ CHANGES = {
 PERMUTED = [("b", ["c"]), ("c", ["b", "a"]), ("d", ["a"])]
 
 
+@pytest.mark.quick_first
 @every_form
 @pytest.mark.parametrize("seed", range(4))
 def test_inside_and_outside_the_certificate_is_that_of_the_model_as_it_is(

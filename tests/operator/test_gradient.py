@@ -122,6 +122,7 @@ def kept_bytes(program: Program, steps: int, batch: int, memory: str) -> int:
     return live.total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [2, 40])
 def test_memory_grows_with_states_and_not_with_literals(body: int) -> None:
     batch = 8
@@ -280,6 +281,7 @@ class TestAlongProofs:
             assert set(found) <= set(program.atoms[:6])
             assert sum(found.values()) == pytest.approx(1.0)
 
+    @pytest.mark.quick_first
     @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize("kernel", ["auto", "reference"])
     def test_it_is_the_slope_of_the_min_max_closure(self, form: str, kernel: str) -> None:

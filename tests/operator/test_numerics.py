@@ -165,6 +165,7 @@ def test_a_long_body_keeps_the_digits_of_what_is_missing(form: str) -> None:
 # ------------------------------------------------------------------------ many atoms
 
 
+@pytest.mark.slow
 def test_a_million_atoms_in_single_precision() -> None:
     program = generators.random(1_000_000, 700_000, body=(1, 3), seed=0)
     # Constants whose background is as large as they come: M ε₀ is a fifth of the threshold.

@@ -304,6 +304,7 @@ class TestStructure:
         assert (model(low, 1) <= model(high, 1) + 1e-13).all()
         assert (model(low, 5) <= model(high, 5) + 1e-13).all()
 
+    @pytest.mark.quick_first
     @pytest.mark.parametrize("seed", range(2))
     def test_runs_converge_to_a_fixed_point(
         self, form: str, gate: str, seed: int
@@ -319,6 +320,7 @@ class TestStructure:
         at_one = limit > 1 - 1e-12
         assert at_one.all() == (gate == "sigmoid")
 
+    @pytest.mark.quick_first
     @LAW
     @given(program=programs(), seed=seeds)
     def test_runs_stay_below_every_fixed_point_above_their_start(

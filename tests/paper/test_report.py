@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from rich.console import Console
 
 import latentgamma as lg
 from latentgamma.cli.main import main
-from latentgamma.paper import report
+from latentgamma.paper import report, validation
 from latentgamma.paper.report import differences, tables, verdict
 from latentgamma.paper.results import Validation
 from small_validation import small
 
+# The results take a quarter of a minute; `test_a_validation_of_one_graph` below is quick.
+slow = pytest.mark.slow
 VOID = {"meta", "link", "input", "br"}
 
 
@@ -53,6 +56,11 @@ class Page(HTMLParser):
         return sum(one == tag for one, _ in self.tags)
 
 
+@cache
+def page_of_small() -> str:
+    return report.render_html(*small())
+
+
 def terminal(results: Validation, width: int = 132) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     report.render_terminal(results, console, small()[1])
@@ -62,9 +70,9 @@ def terminal(results: Validation, width: int = 132) -> str:
 # ------------------------------------------------------------------ the page
 
 
-@pytest.mark.slow
+@slow
 def test_the_page_needs_nothing_from_anywhere() -> None:
-    text = report.render_html(*small())
+    text = page_of_small()
     assert not re.search(r"https?:|//[a-z]", text)
     assert "default-src 'none'" in text
     page = Page(text)
@@ -76,8 +84,19 @@ def test_the_page_needs_nothing_from_anywhere() -> None:
     assert not re.search(r"url\((?!#)", text)
 
 
+def test_a_validation_of_one_graph() -> None:
+    results, timing = validation.run_validation(["g1"], perturbations=1)
+    assert results.holds
+    assert Validation.from_json(results.to_json()) == results
+    page = Page(report.render_html(results, timing))
+    for table in tables(results):
+        assert table.title in page.text
+        assert all(cell.text in page.text for row in table.rows for cell in row)
+
+
+@slow
 def test_every_figure_and_section_is_there() -> None:
-    page = Page(report.render_html(*small()))
+    page = Page(page_of_small())
     graphs = 2
     # A graph, a run, the noise and the leakage.
     assert page.count("svg") == page.count("figure") == 4 * graphs
@@ -95,13 +114,18 @@ def test_every_figure_and_section_is_there() -> None:
             assert all(cell.text in page.text for cell in row)
 
 
-def test_the_wall_time_is_in_the_page_and_not_in_the_results() -> None:
+@slow
+def test_the_wall_time_and_the_machine_are_in_the_page_and_not_in_the_results() -> None:
     results, timing = small()
-    slow = replace(timing, wall=123.456)
-    assert "123.5 s" in report.render_html(results, slow)
-    assert "123.5 s" not in report.render_html(results)
+    text = report.render_html(results, replace(timing, wall=123.456, machine="an abacus"))
+    assert "123.5 s" in text
+    assert "an abacus" in text
+    assert f"torch {torch.__version__.partition('+')[0]}" in text
+    assert f"latentgamma {lg.__version__}" in text
+    assert "123.5 s" not in results.to_json()
 
 
+@slow
 def test_names_are_escaped() -> None:
     results, timing = small()
     picture = results.pictures[0]
@@ -111,6 +135,7 @@ def test_names_are_escaped() -> None:
     Page(text)
 
 
+@slow
 def test_a_broken_claim_is_shown_as_such() -> None:
     results, timing = small()
     rows = results.expressivity.rows
@@ -119,12 +144,13 @@ def test_a_broken_claim_is_shown_as_such() -> None:
     ))  # fmt: skip
     assert not worse.holds
     assert 'class="badge bad"' in report.render_html(worse, timing)
-    assert 'class="badge bad"' not in report.render_html(results, timing)
+    assert 'class="badge bad"' not in page_of_small()
 
 
 # ------------------------------------------------------------------ what differs
 
 
+@slow
 def test_every_cell_that_differs_has_its_reason() -> None:
     results, _ = small()
     reasons = {(one.phase, one.subject) for one in differences(results)}
@@ -136,6 +162,7 @@ def test_every_cell_that_differs_has_its_reason() -> None:
     assert ("C", "Predicted σ_max") in reasons
 
 
+@slow
 def test_a_cell_is_marked_where_its_two_figures_differ_and_only_there() -> None:
     results, _ = small()
     every = {table.title.split(":")[0]: table for table in tables(results)}
@@ -155,6 +182,7 @@ def test_a_cell_is_marked_where_its_two_figures_differ_and_only_there() -> None:
     assert marks["3", 2] == "differs"
 
 
+@slow
 def test_a_lost_example_at_little_noise_is_explained_by_its_chance() -> None:
     results, _ = small()
     rows = list(results.robustness.body)
@@ -168,6 +196,7 @@ def test_a_lost_example_at_little_noise_is_explained_by_its_chance() -> None:
     assert "0.001 are expected" in why
 
 
+@slow
 def test_late_convergence_is_a_difference_and_the_same_is_none() -> None:
     results, _ = small()
     assert not any(one.phase == "B" for one in differences(results))
@@ -179,6 +208,7 @@ def test_late_convergence_is_a_difference_and_the_same_is_none() -> None:
 # ------------------------------------------------------------------ the terminal
 
 
+@slow
 def test_the_terminal_shows_every_table_with_the_differences_marked() -> None:
     results, _ = small()
     text = terminal(results)
@@ -191,6 +221,7 @@ def test_the_terminal_shows_every_table_with_the_differences_marked() -> None:
     assert "took" in text
 
 
+@slow
 def test_the_terminal_copes_with_a_narrow_window() -> None:
     assert max(map(len, terminal(small()[0], 60).splitlines())) <= 60
 
@@ -198,9 +229,10 @@ def test_the_terminal_copes_with_a_narrow_window() -> None:
 # ------------------------------------------------------------------ figures
 
 
+@slow
 def test_the_graph_has_every_atom_with_the_step_it_becomes_true_at() -> None:
-    results, timing = small()
-    page = Page(report.render_html(results, timing))
+    results, _ = small()
+    page = Page(page_of_small())
     found = [a["data-crossing"] for tag, a in page.tags if "data-crossing" in a]
     ids = {a.get("id") for _, a in page.tags}
     for picture, crossing in zip(results.pictures, found, strict=True):
@@ -210,8 +242,9 @@ def test_the_graph_has_every_atom_with_the_step_it_becomes_true_at() -> None:
         assert {f"graph-{picture.graph}-atom-{i}" for i in range(program.M)} <= ids
 
 
+@slow
 def test_symbols_have_indices_and_exponents_in_the_page() -> None:
-    text = report.render_html(*small())
+    text = page_of_small()
     body = text[text.index("<main>") : text.index("<script>")]
     body = re.sub(r"<svg.*?</svg>|<[^>]*>", "", body.replace("<sub>", "⟨").replace("<sup>", "⟨"), flags=re.DOTALL)  # fmt: skip
     for plain in ("τ_s", "τ_nor", "ρ_max", "T_conv", "σ_η", "e^"):
@@ -223,9 +256,10 @@ def test_symbols_have_indices_and_exponents_in_the_page() -> None:
 # ------------------------------------------------------------------ outcomes
 
 
+@slow
 def test_a_phase_is_not_said_to_agree_and_to_differ_in_one_badge() -> None:
-    results, timing = small()
-    text = report.render_html(results, timing)
+    results, _ = small()
+    text = page_of_small()
     badges = re.findall(r'class="badge (\w+)"[^>]*>([^<]+)<', text)
     assert [kind for kind, _ in badges if kind != "note"] == ["good"] * 7
     for kind, words in badges:
@@ -236,6 +270,7 @@ def test_a_phase_is_not_said_to_agree_and_to_differ_in_one_badge() -> None:
     assert sum(int(words.split()[0]) for kind, words in badges if kind == "note") == marked
 
 
+@slow
 def test_a_program_of_another_size_is_a_failed_claim() -> None:
     results, _ = small()
     first, *rest = results.construction.graphs
@@ -245,18 +280,19 @@ def test_a_program_of_another_size_is_a_failed_claim() -> None:
     assert outcome.text.startswith("1 of 2")
 
 
+@slow
 def test_a_window_without_an_end_is_shown_as_such() -> None:
-    results, timing = small()
+    results, _ = small()
     windows = results.windows
 
-    def page(t_max: float | None, holds: bool = True) -> str:
+    def tiles(t_max: float | None, holds: bool = True) -> str:
         rows = tuple(replace(row, t_max=t_max, holds=holds) for row in windows.rows)
-        changed = replace(results, windows=replace(windows, rows=rows))
-        return report.render_html(changed, timing)
+        return report._tiles(replace(results, windows=replace(windows, rows=rows)), None)
 
-    assert "<b>∞</b><span>steps in the shortest" in page(None)
-    assert "<b>123</b><span>steps in the shortest" in page(123.0)
-    assert "<b>0</b><span>steps in the shortest" in page(None, holds=False)
+    assert report._tiles(*small()) in page_of_small()
+    assert "<b>∞</b><span>steps in the shortest" in tiles(None)
+    assert "<b>123</b><span>steps in the shortest" in tiles(123.0)
+    assert "<b>0</b><span>steps in the shortest" in tiles(None, holds=False)
     heads = results.multi_head
     for t_max, certified, text in (
         (None, True, "no end"),
@@ -269,17 +305,10 @@ def test_a_window_without_an_end_is_shown_as_such() -> None:
         assert {row[5].text for row in table.rows} == {text}
 
 
-def test_the_page_names_the_machine_and_the_versions() -> None:
-    results, timing = small()
-    text = report.render_html(results, replace(timing, machine="an abacus"))
-    assert "an abacus" in text
-    assert f"torch {torch.__version__.partition('+')[0]}" in text
-    assert f"latentgamma {lg.__version__}" in text
-
-
 # ------------------------------------------------------------------ files and commands
 
 
+@slow
 def test_files_come_back_as_they_were(tmp_path: Path) -> None:
     results, timing = small()
     files = report.save(results, timing, tmp_path / "new" / "out")
@@ -290,7 +319,7 @@ def test_files_come_back_as_they_were(tmp_path: Path) -> None:
     assert report.load(files["results.json"]) == (results, None)
 
 
-@pytest.mark.slow
+@slow
 def test_report_draws_the_same_page_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,7 +334,7 @@ def test_report_draws_the_same_page_again(
     assert (tmp_path / "x").read_text() == before
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("lines", [0, 1])
 def test_a_reader_that_leaves_early_is_no_failed_claim(tmp_path: Path, lines: int) -> None:
     files = report.save(*small(), tmp_path)
@@ -328,6 +357,7 @@ def test_report_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "none.json: there is no such file" in capsys.readouterr().err
 
 
+@slow
 def test_validate_writes_what_it_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +386,7 @@ def test_validate_answers_bad_input_with_one_line(capsys: pytest.CaptureFixture[
         assert error.count("\n") == 1
 
 
+@slow
 def test_validate_exits_1_when_a_claim_does_not_hold(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def probed(tmp_path: Path, extra: str = "") -> Path:
     return page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_works_in_a_browser(width: int, tmp_path: Path) -> None:
     seen, log = browse(probed(tmp_path), width, tmp_path)
@@ -103,6 +104,7 @@ def test_the_page_works_in_a_browser(width: int, tmp_path: Path) -> None:
     assert seen["lit"] == 1
 
 
+@pytest.mark.slow
 def test_a_request_or_an_error_would_be_seen(tmp_path: Path) -> None:
     outside = (
         '<img src="https://fonts.googleapis.com/a.png"><script>nothing_of_this_name()</script>'

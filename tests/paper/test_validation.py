@@ -26,6 +26,7 @@ from small_validation import small
 # ------------------------------------------------------------------ all of it
 
 
+@pytest.mark.slow
 def test_everything_that_must_hold_does() -> None:
     results, timing = small()
     assert results.holds
@@ -34,6 +35,7 @@ def test_everything_that_must_hold_does() -> None:
     assert timing.peak_memory > 0  # of the process, other tests included
 
 
+@pytest.mark.slow
 def test_results_go_to_json_and_back() -> None:
     results, timing = small()
     text = results.to_json()
@@ -97,6 +99,7 @@ def test_there_is_a_perturbation_at_least(perturbations: Any) -> None:
         validation.run_validation(("g1",), perturbations=perturbations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -125,6 +128,7 @@ def test_a_file_that_does_not_fit_is_refused(change: Any, message: str) -> None:
             Validation.from_json(text)
 
 
+@pytest.mark.slow
 def test_a_file_of_another_format_is_refused() -> None:
     other = replace(small()[0], format="x").to_json()
     with pytest.raises(lg.errors.DataError, match="this file has format 'x'"):
@@ -146,6 +150,7 @@ def test_the_programs_have_the_printed_figures() -> None:
     assert {round(row.gamma_plus, 4) for row in paper} == {4.7182}
 
 
+@pytest.mark.slow
 def test_expressivity_counts_every_atom_of_every_example() -> None:
     rows = small()[0].expressivity.rows
     assert [(row.graph, row.constants) for row in rows] == [
@@ -182,6 +187,7 @@ def test_lost_examples_may_be_dropped_early() -> None:
             assert _accuracy(noisy, case) == right
 
 
+@pytest.mark.slow
 def test_robustness_is_sound_and_falls_where_it_should() -> None:
     found = small()[0].robustness
     for row in (*found.body, *found.head):
@@ -202,12 +208,14 @@ def test_robustness_is_sound_and_falls_where_it_should() -> None:
     assert [round(row.predicted, 2) for row in found.critical] == [3.22, 2.91]
 
 
+@pytest.mark.slow
 def test_a_wrong_model_that_is_said_to_be_proved_does_not_pass() -> None:
     found = small()[0].robustness
     row = replace(found.body[0], accuracies=(1.0, 0.998, 1.0))
     assert not replace(found, body=(row, *found.body[1:])).holds
 
 
+@pytest.mark.slow
 def test_structure_counts_states_and_trajectories() -> None:
     found = small()[0].structure
     for row in found.rows:
@@ -231,12 +239,14 @@ def test_there_are_33_edge_cases_and_all_are_exact() -> None:
                 assert row.closure > len(row.facts)
 
 
+@pytest.mark.slow
 def test_several_heads_are_all_active_and_mixed_ones_only_with_ours() -> None:
     for row in small()[0].multi_head.rows:
         assert row.active == row.exact == row.rules == 30
         assert (row.mixed > 0.5) == (row.head_sharing == "equal")
 
 
+@pytest.mark.slow
 def test_what_leaks_stays_below_what_is_proved() -> None:
     for row in small()[0].windows.rows:
         assert row.holds
@@ -252,6 +262,7 @@ def test_what_leaks_stays_below_what_is_proved() -> None:
         assert row.measured[-1][1] > 0
 
 
+@pytest.mark.slow
 def test_pictures_show_a_run_to_the_end() -> None:
     for picture in small()[0].pictures:
         program = getattr(lg.generators, picture.graph)()

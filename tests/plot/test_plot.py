@@ -273,6 +273,7 @@ def test_a_heat_map_of_chosen_atoms_keeps_their_order():
         plot.trajectory(trajectory_of([[0, 1, 0]], program), names=["x"])
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 0), (500, 2), (5, 90), (9000, 1)])
 def test_runs_of_any_size_are_legible(shape):
     rng = np.random.default_rng(0)
@@ -319,6 +320,7 @@ def test_a_window_shows_the_bound_and_the_promise():
     assert f"{certificate.t_max:,.0f}" in " ".join(lines)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "program",
     [lg.parse(""), lg.parse("a."), BIRDS, lg.generators.clique(80)],

@@ -51,6 +51,7 @@ def conditions(draw: st.DrawFn) -> Condition:
 # ---------------------------------------------------------------- written and read
 
 
+@pytest.mark.slow
 @given(conditions())
 @settings(max_examples=300, deadline=None)
 def test_a_condition_is_read_as_it_was_written(condition: Condition) -> None:
@@ -173,6 +174,7 @@ def expected(condition: Condition, value: Any) -> bool:
     return bool(eval(f"value {sign} other", {"value": value, "other": condition.value}))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_column_is_evaluated_as_its_values_are(data: st.DataObject) -> None:

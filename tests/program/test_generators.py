@@ -79,6 +79,7 @@ def test_paper_programs_meet_every_printed_figure(name: str, seed: int) -> None:
     assert derive(program, productive)[1] == depth
 
 
+@pytest.mark.quick_first
 @paper_program
 @pytest.mark.parametrize("seed", SEEDS)
 def test_paper_programs_converge_as_deep_as_table_1_says(name: str, seed: int) -> None:
@@ -244,6 +245,7 @@ def test_random_rules_keep_their_promises(arguments: dict[str, Any]) -> None:
     assert program == generators.random(**arguments)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(("atoms", "body"), [(6, 1), (6, 2), (6, 3), (6, 4)])
 def test_random_draws_every_rule_equally_often(atoms: int, body: int) -> None:
     # Bodies of 3 and 4 take most of the five other atoms, which is another way of drawing.

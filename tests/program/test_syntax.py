@@ -304,6 +304,7 @@ def test_terms_may_be_nested_deeply() -> None:
         assert scanned(text) is None
 
 
+@pytest.mark.slow
 def test_bodies_may_be_large() -> None:
     atoms = [f"b{i % 100_000}" for i in range(0, 700_000, 7)]
     for body in (atoms, atoms[::-1] + atoms):
@@ -314,6 +315,7 @@ def test_bodies_may_be_large() -> None:
         assert parse(str(program)) == program
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "line",
     ["a" * 2_000_000, "," * 2_000_000, " " * 2_000_000, "a, " * 700_000, "'" + "x" * 2_000_000],
@@ -385,6 +387,7 @@ def assert_compiled_code_agrees(text: str) -> None:
         assert outcome(text) == expected
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 1200),
     st.sampled_from([".", " => z. a5.", " ; z.", " :- not z.", " :- a0, a1", r", '\n'."]),

@@ -177,6 +177,7 @@ def fit_claim(seed: int) -> str:
     return claim_of(result, recursive=limits["recursive"])
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("block", range(6))
 def test_claims_agree_with_enumeration(block: int) -> None:
     claims = [fit_claim(seed) for seed in range(25 * block, 25 * block + 25)]
@@ -226,6 +227,7 @@ class Clock:
         return float(self.seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -280,6 +282,7 @@ def test_a_call_ends_soon_after_its_time_limit_whenever_that_is(monkeypatch, opt
         claim_of(result, recursive=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_call_has_the_same_result_twice(seed: int) -> None:
     background, positive, negative, limits = problem_of(seed)

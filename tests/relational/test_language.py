@@ -118,6 +118,7 @@ def linked(body, arity: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds", [range(12), pytest.param(range(12, 60), marks=pytest.mark.slow)], ids=str
 )
@@ -284,6 +285,7 @@ def test_a_relation_is_learned_from_some_positive_examples(name: str) -> None:
     assert not closed.complete
 
 
+@pytest.mark.slow
 def test_a_work_limit_ends_the_call_at_the_same_place() -> None:
     train = tasks.worlds("trains", 3, 60)
     found = []
@@ -302,6 +304,7 @@ def test_a_work_limit_ends_the_call_at_the_same_place() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["trains", *(pytest.param(n, marks=pytest.mark.slow) for n in ("scenes", "counter"))]
 )

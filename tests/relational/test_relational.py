@@ -86,6 +86,7 @@ def test_variants_of_a_body_have_one_canonical_form() -> None:
     assert canonical([(0, (0, 2))], 2) != canonical([(0, (2, 0))], 2)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(8))
 def test_the_candidates_are_all_bodies_that_no_shorter_safe_one_contains(seed: int) -> None:
     """Every body of two literals is tried; a longer one only where no part of it is safe."""
@@ -148,6 +149,7 @@ def _linked(body: tuple) -> bool:
 SOLVED = ["predecessor", "fizz", "uncle", "cyclic"]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("name", SOLVED)
 def test_a_task_is_solved_and_right_on_a_larger_instance(name: str) -> None:
     train, larger = tasks.task(name, 1), tasks.task(name, 1, size="large")
