@@ -29,7 +29,6 @@ from latentgamma.operator.kernels.interface import (
     RecordedRuns,
     kernel_for,
     literal_rows_of,
-    make_coefficients,
     matrix_coefficients,
     matrix_evidence,
     matrix_states,
@@ -489,7 +488,7 @@ class Runner:
     def _product(self) -> Callable[[Tensor, Tensor], Tensor]:
         return exact_product(self.model.offset.device.type)
 
-    def _kept(self, key: tuple[object, ...], read: Callable[[], Coefficients]) -> Coefficients:
+    def _kept(self, key: tuple[object, ...], read: Callable[[], T]) -> T:
         """Return what `read` returns, kept while no parameter changes and none needs a gradient."""
         if torch.compiler.is_compiling():
             return read()
@@ -591,9 +590,8 @@ class Runner:
         bump = is_bump(self.gate_kind)
         rows = literal_rows_of(rules)
 
-        def read_plainly(raw: Parameters, dtype: torch.dtype) -> Coefficients:
-            read = read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
-            return make_coefficients(rows, read, dtype)
+        def read_plainly(raw: Parameters) -> StepParameters:
+            return read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
 
         return FusedSteps(
             kernel, rows, read_plainly, steps, bump, memory == "sqrt", counts,
@@ -620,7 +618,9 @@ class Runner:
         """Return what a kernel runs on: the parameters, or coefficients that were read before."""
         fixed = self.fixed
         if fixed is None:
-            return raw, None
+            if raw is None or raw.offset.is_cuda:  # there a graph reads the parameters
+                return raw, None
+            return raw, self._kept(("kernel", dtype, run.bump), lambda: run.read(raw, dtype))
         if fixed.parameters is None:
             raise RuntimeError("these parameters are not those of a sparse model")
         given = fixed.parameters

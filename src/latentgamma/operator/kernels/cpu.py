@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,6 +30,7 @@ from latentgamma.engine.simd import (
     where_reaches,
     widen,
 )
+from latentgamma.operator.kernels.interface import Coefficients
 from latentgamma.program.graph import Csr
 
 # ---- A barrier for threads that run compiled code without the interpreter's lock
@@ -254,243 +254,6 @@ def store_tile(tile: Array, examples: Array, low: int, high: int) -> None:
         else:
             for lane in range(len(examples)):
                 examples[lane, i] = tile[i, lane]
-
-
-# ---- Parameters to coefficients, and gradients of coefficients to those of parameters
-# The formulas are those of `SparseRules.read` and `interface.make_coefficients`, in float64 and
-# rounded once at the end. Sharpness and amplitude are first rounded to the dtype of the parameters, as
-# plain torch does. Each rule is independent of the others, except for the shared gain.
-
-
-#: The places of the logits of each rule: of its body, and of its heads.
-Places: TypeAlias = tuple[Csr, Csr]
-
-
-class RuleParameters(NamedTuple):
-    """The parameters of the rules, or their gradients."""
-
-    body_logits: Array  # (literals,)
-    body_background: Array  # (R,)
-    head_logits: Array  # (head literals,)
-    head_background: Array  # (R,)
-    threshold: Array  # (R,)
-    sharpness: Array  # (R,)
-    confidence: Array  # (R,)
-
-
-class CoefficientArrays(NamedTuple):
-    """The coefficients of a step, or their gradients; see `interface.Coefficients`.
-
-    Gradients of one tile have one column per example, those of all tiles one row per tile.
-    """
-
-    margin: Array  # (R,)
-    body_background: Array  # (R,)
-    body_weight: Array  # (literals,)
-    head_background: Array  # (R,)
-    head_weight: Array  # (head literals,)
-    offset: Array  # (M,)
-
-
-class _Exponentials(NamedTuple):
-    """e^−|x| of the parameters of some rules; of head logits, e to their distance to the largest.
-
-    Entries are counted from the first rule, and from its first literals.
-    """
-
-    body: Array
-    body_background: Array
-    sharpness: Array
-    confidence: Array
-    head: Array
-    head_background: Array
-
-
-@inlined
-def _padded(count: int) -> Array:
-    """Return working memory of whole groups of TILE numbers."""
-    return np.zeros((count + TILE - 1) // TILE * TILE)
-
-
-@inlined
-def _exponentiate(values: Array) -> None:
-    for g in range(len(values) // TILE):
-        put_group(values, g, exp_minus_abs(group(values, g)))
-
-
-@inlined
-def _exponentials(
-    first: int, last: int, M: int, rules: Places, raw: RuleParameters
-) -> _Exponentials:
-    bodies, heads = rules
-    low_body, low_head = bodies.indptr[first], heads.indptr[first]
-    e = _Exponentials(
-        _padded(bodies.indptr[last] - low_body),
-        _padded(last - first),
-        _padded(last - first),
-        _padded(last - first),
-        _padded(heads.indptr[last] - low_head),
-        _padded(last - first),
-    )
-    for p in range(low_body, bodies.indptr[last]):
-        e.body[p - low_body] = raw.body_logits[bodies.indices[p]]
-    for j in range(first, last):
-        e.body_background[j - first] = raw.body_background[j]
-        e.sharpness[j - first] = raw.sharpness[j]
-        e.confidence[j - first] = raw.confidence[j]
-        low, high = heads.indptr[j], heads.indptr[j + 1]
-        background = np.float64(raw.head_background[j]) if high - low < M else -np.inf
-        top = background
-        for q in range(low, high):
-            top = max(top, np.float64(raw.head_logits[heads.indices[q]]))
-        # A rule that routes to every atom has no background: e^−∞ = 0.
-        e.head_background[j - first] = background - top
-        for q in range(low, high):
-            e.head[q - low_head] = np.float64(raw.head_logits[heads.indices[q]]) - top
-    for values in e:
-        _exponentiate(values)
-    return e
-
-
-@inlined
-def _sigmoid(x: float, small: float) -> float:
-    """Return σ(x), from `small` = e^−|x|."""
-    return (1.0 if x >= 0 else small) / (1.0 + small)
-
-
-@inlined
-def _sigmoid_slope(small: float) -> float:
-    return small / ((1.0 + small) * (1.0 + small))
-
-
-@inlined
-def _softplus(x: float, small: float) -> float:
-    return max(x, 0.0) + math.log1p(small)
-
-
-@inlined
-def _product(like: Array, left: float, right: float) -> float:
-    """Return left · right with the roundings of the dtype of an array."""
-    return np.float64(like.dtype.type(left) * like.dtype.type(right))
-
-
-@inlined
-def _head_norm(low: int, high: int, M: int, head: Array, background: float) -> float:
-    """Return the sum of e^(ψ − largest) over all atoms of a rule."""
-    norm = (M - (high - low)) * background
-    for q in range(low, high):
-        norm += head[q]
-    return norm
-
-
-@compiled
-def read_coefficients(
-    first: int,
-    last: int,
-    M: int,
-    gain: float,
-    limits: tuple[float, float],
-    rules: Places,
-    raw: RuleParameters,
-    out: CoefficientArrays,
-) -> None:
-    """Fill the coefficients of rules `first` to `last`, all but the offset.
-
-    `limits` are the smallest positive number and the roundoff of the parameters' dtype, which
-    bound sharpness and confidence.
-    """
-    tiny, eps = limits
-    e = _exponentials(first, last, M, rules, raw)
-    bodies, heads = rules
-    low_body, low_head = bodies.indptr[first], heads.indptr[first]
-    for j in range(first, last):
-        here = j - first
-        sharpness = max(_softplus(raw.sharpness[j], e.sharpness[here]), tiny)
-        sharpness = np.float64(raw.sharpness.dtype.type(sharpness))
-        background = _sigmoid(raw.body_background[j], e.body_background[here])
-        total = M * background
-        for p in range(bodies.indptr[j], bodies.indptr[j + 1]):
-            logit = raw.body_logits[bodies.indices[p]]
-            weight = _sigmoid(logit, e.body[p - low_body]) - background
-            total += weight
-            out.body_weight[p] = sharpness * weight
-        out.margin[j] = sharpness * (total - raw.threshold[j])
-        out.body_background[j] = sharpness * background
-        confidence = _sigmoid(raw.confidence[j], e.confidence[here])
-        confidence = min(max(confidence, tiny), 1.0 - eps)
-        amplitude = _product(raw.confidence, gain, confidence)
-        low, high = heads.indptr[j] - low_head, heads.indptr[j + 1] - low_head
-        norm = _head_norm(low, high, M, e.head, e.head_background[here])
-        background = e.head_background[here] / norm
-        out.head_background[j] = amplitude * background
-        for q in range(low, high):
-            out.head_weight[q + low_head] = amplitude * (e.head[q] / norm - background)
-
-
-@compiled
-def read_coefficients_backward(
-    first: int,
-    last: int,
-    M: int,
-    gain: float,
-    limits: tuple[float, float],
-    rules: Places,
-    raw: RuleParameters,
-    grads: CoefficientArrays,
-    out: RuleParameters,
-) -> float:
-    """Fill the gradients of the parameters of rules `first` to `last`; return their dL/d gain."""
-    tiny, eps = limits
-    e = _exponentials(first, last, M, rules, raw)
-    bodies, heads = rules
-    low_body, low_head = bodies.indptr[first], heads.indptr[first]
-    grad_gain = 0.0
-    for j in range(first, last):
-        here = j - first
-        sharpness = _softplus(raw.sharpness[j], e.sharpness[here])
-        inside = sharpness >= tiny
-        sharpness = np.float64(raw.sharpness.dtype.type(max(sharpness, tiny)))
-        background = _sigmoid(raw.body_background[j], e.body_background[here])
-        by_total = grads.margin[j] * sharpness
-        total, by_sharpness = M * background, grads.body_background[j] * background
-        by_background = grads.body_background[j] * sharpness + M * by_total
-        for p in range(bodies.indptr[j], bodies.indptr[j + 1]):
-            place, small = bodies.indices[p], e.body[p - low_body]
-            weight = _sigmoid(raw.body_logits[place], small) - background
-            total += weight
-            by_sharpness += grads.body_weight[p] * weight
-            by_weight = grads.body_weight[p] * sharpness + by_total
-            by_background -= by_weight
-            out.body_logits[place] = by_weight * _sigmoid_slope(small)
-        out.body_background[j] = by_background * _sigmoid_slope(e.body_background[here])
-        by_sharpness += grads.margin[j] * (total - raw.threshold[j])
-        slope = _sigmoid(raw.sharpness[j], e.sharpness[here])
-        out.sharpness[j] = by_sharpness * slope if inside else 0.0
-        out.threshold[j] = -by_total
-
-        confidence = _sigmoid(raw.confidence[j], e.confidence[here])
-        inside = tiny <= confidence <= 1.0 - eps
-        confidence = min(max(confidence, tiny), 1.0 - eps)
-        amplitude = _product(raw.confidence, gain, confidence)
-        low, high = heads.indptr[j] - low_head, heads.indptr[j + 1] - low_head
-        norm = _head_norm(low, high, M, e.head, e.head_background[here])
-        background = e.head_background[here] / norm
-        by_amplitude = grads.head_background[j] * background
-        by_background, mean = grads.head_background[j] * amplitude, 0.0
-        for q in range(low, high):
-            share, grad = e.head[q] / norm, grads.head_weight[q + low_head]
-            by_amplitude += grad * (share - background)
-            by_background -= grad * amplitude
-            mean += grad * amplitude * share
-        mean += by_background * background
-        for q in range(low, high):
-            grad = grads.head_weight[q + low_head] * amplitude
-            out.head_logits[heads.indices[q + low_head]] = e.head[q] / norm * (grad - mean)
-        out.head_background[j] = background * (by_background - (M - (high - low)) * mean)
-        slope = _sigmoid_slope(e.confidence[here])
-        out.confidence[j] = by_amplitude * gain * slope if inside else 0.0
-        grad_gain += by_amplitude * confidence
-    return grad_gain
 
 
 # ---- The forward pass: all steps of some tiles of examples
@@ -730,7 +493,7 @@ def _rules_backward(
     missing: Any,
     grad_background: Any,
     work: BackwardArrays,
-    grads: CoefficientArrays,
+    grads: Coefficients,
 ) -> None:
     """Compute dL/d margin in `slope` and its weighted block sums, from dL/dφ in `grad_evidence`.
 
@@ -815,8 +578,8 @@ def backward_tiles(
     kept: Array,
     step: StepArrays,
     work: BackwardArrays,
-    grads: CoefficientArrays,
-    totals: CoefficientArrays,
+    grads: Coefficients,
+    totals: Coefficients,
     grad_gate: Array,
 ) -> None:
     """Run tiles `first` to `last` of a batch backwards, from dL/d last state to dL/d first state.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +20,20 @@ from latentgamma.operator.kernels.cpu import (
     HIGHEST_POWER,
     Array,
     BackwardArrays,
-    CoefficientArrays,
-    Places,
-    RuleParameters,
     StepArrays,
     backward_tiles,
     forward_tiles,
     new_barrier,
-    read_coefficients,
-    read_coefficients_backward,
 )
-from latentgamma.operator.kernels.interface import Coefficients, LiteralRows, Parameters
+from latentgamma.operator.kernels.interface import (
+    Coefficients,
+    LiteralRows,
+    Parameters,
+    ReadPlainly,
+    make_coefficients,
+    parameter_gradients,
+)
+from latentgamma.operator.rules import StepParameters
 from latentgamma.program.graph import Csr
 
 # ---- Threads for compiled code that releases the interpreter's lock
@@ -236,8 +237,6 @@ _WORTH_A_THREAD = 1 << 18
 _WORTH_SHARING = 1 << 14
 #: Numbers of one step of one tile from which on no cache holds them, so that threads share it.
 _LARGER_THAN_CACHE = 1 << 20
-#: Rules whose parameters are read in one piece; fixed, so that sums do not depend on threads.
-_RULES_AT_ONCE = 1 << 13
 #: Bytes of a cache line.
 _LINE = 64
 
@@ -245,136 +244,63 @@ _LINE = 64
 # ---- Parameters
 
 
+class Prepared(NamedTuple):
+    """The parameters of a step, and the arrays that the loops compute with."""
+
+    step: StepParameters
+    arrays: StepArrays
+
+
 def read(
-    rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
-) -> StepArrays:
+    rows: LiteralRows,
+    parameters: Parameters,
+    dtype: torch.dtype,
+    *,
+    bump: bool,
+    plainly: ReadPlainly,
+) -> Prepared:
     """Return the coefficients of a step, with the literals."""
-    bodies, heads, uses, sources, rules = _numpy_form(rows)
-    raw, gain, gate = _raw(rows, parameters)
-    kind = np.float32 if dtype == torch.float32 else np.float64
-    sizes = (rows.R, rows.R, len(bodies.indices), rows.R, len(heads.indices))
-    offset = _memory(parameters.offset).astype(kind)
-    out = CoefficientArrays._make([*(np.empty(size, kind) for size in sizes), offset])
-    limits = _limits(parameters.threshold.dtype)
-
-    def piece(first: int, last: int) -> None:
-        low, high = first * _RULES_AT_ONCE, min(last * _RULES_AT_ONCE, rows.R)
-        read_coefficients(low, high, rows.M, gain, limits, rules, raw, out)
-
-    run_pieces(-(-rows.R // _RULES_AT_ONCE), torch.get_num_threads(), piece)
-    rounded = float(kind(gate))
-    return StepArrays(
-        *(bodies, heads, uses, sources),
-        body_weight=out.body_weight,
-        head_weight=out.head_weight,
-        use_weight=out.margin[:0],
-        source_weight=out.head_weight[_array(rows.source_place)],
-        margin=out.margin,
-        body_background=out.body_background,
-        head_background=out.head_background,
-        offset=offset,
-        gate=rounded,
-        gate_power=int(rounded) if rounded.is_integer() and rounded <= HIGHEST_POWER else 0,
+    with torch.no_grad():
+        step = plainly(parameters)
+        c = make_coefficients(rows, step, dtype)
+    gate, margin, head_weight = float(c.gate), _array(c.margin), _array(c.head_weight)
+    arrays = StepArrays(
+        *_numpy_form(rows),
+        body_weight=_array(c.body_weight),
+        head_weight=head_weight,
+        use_weight=margin[:0],
+        source_weight=head_weight[_array(rows.source_place)],
+        margin=margin,
+        body_background=_array(c.body_background),
+        head_background=_array(c.head_background),
+        offset=_array(c.offset.clone()),  # FSDP could not free a parameter that numpy has a view of
+        gate=gate,
+        gate_power=int(gate) if gate.is_integer() and gate <= HIGHEST_POWER else 0,
         bump=bump,
     )
+    return Prepared(step, arrays)
 
 
-def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
+def read_backward(
+    rows: LiteralRows, parameters: Parameters, prepared: Prepared, grads: Coefficients
+) -> Parameters:
     """Return the gradients of the parameters, from those of the coefficients."""
-    rules = _numpy_form(rows)[-1]
-    raw, gain, _ = _raw(rows, parameters)
-    given = CoefficientArrays(*(grad.numpy() for grad in grads[:6]))
-    found = [torch.empty_like(x) for x in parameters[:7]]
-    out = RuleParameters(*(x.numpy() for x in found))
-    dtype = parameters.threshold.dtype
-    limits = _limits(dtype)
-    pieces = -(-rows.R // _RULES_AT_ONCE)
-    by_gain = np.zeros(pieces)
-
-    def piece(first: int, last: int) -> None:
-        for place in range(first, last):
-            low, high = place * _RULES_AT_ONCE, min((place + 1) * _RULES_AT_ONCE, rows.R)
-            by_gain[place] = read_coefficients_backward(
-                low, high, rows.M, gain, limits, rules, raw, given, out
-            )
-
-    run_pieces(pieces, torch.get_num_threads(), piece)
-    tiny, eps = limits
-    gain_raw, gate_raw = float(parameters.gain_raw), float(parameters.gate_raw)
-    grad_gain = by_gain.sum() * _softplus_slope(gain_raw, tiny)
-    grad_gate = float(grads.gate) * _softplus_slope(gate_raw, max(tiny, eps))
-    shared = torch.tensor([grad_gain, grad_gate], dtype=dtype)
-    return Parameters._make([*found, shared[0], grads.offset.to(dtype), shared[1]])
+    return parameter_gradients(rows, parameters, prepared.step, grads)
 
 
-def _raw(rows: LiteralRows, parameters: Parameters) -> tuple[RuleParameters, float, float]:
-    """Return the parameters of the rules; gain and gate as a step uses them."""
-    raw = _views(rows, parameters)
-    tiny, eps = _limits(parameters.threshold.dtype)
-    gain = max(_softplus(parameters.gain_raw.item()), tiny)
-    gate = max(1 + _softplus(parameters.gate_raw.item()), 1 + eps)
-    # In the parameters' own precision, in which a gate of 5 is a whole number.
-    round_ = raw.threshold.dtype.type
-    return raw, float(round_(gain)), float(round_(gate))
-
-
-def _views(rows: LiteralRows, parameters: Parameters) -> RuleParameters:
-    """Return the parameters of the rules as arrays, made again if their memory moves."""
-    key = parameters.threshold.dtype, *[x.data_ptr() for x in parameters[:7]]
-    cached = rows.kernel_form.get("cpu parameters")
-    if cached is not None and cached[0] == key:  # type: ignore[index]
-        return cached[1]  # type: ignore[index,no-any-return]
-    views = RuleParameters(*map(_memory, parameters[:7]))
-    if all(x.is_contiguous() for x in parameters[:7]):  # otherwise they are copies
-        rows.kernel_form["cpu parameters"] = key, views
-    return views
-
-
-def _memory(tensor: Tensor) -> Array:
-    """Return the values of a parameter: a view that does not keep FSDP from freeing its memory.
-
-    It is valid as long as a tensor has this memory.
-    """
-    if not tensor.is_contiguous() or not tensor.numel():
-        return np.ascontiguousarray(tensor.detach().clone().numpy())
-    kind = "float32" if tensor.dtype == torch.float32 else "float64"
-    memory: Any = (ctypes.c_byte * tensor.nbytes).from_address(tensor.data_ptr())
-    return np.frombuffer(memory, kind).reshape(tensor.shape)
-
-
-def _softplus(x: float) -> float:
-    return x if x > 40 else math.log1p(math.exp(x))
-
-
-def _softplus_slope(x: float, least: float) -> float:
-    """Return the derivative of max(softplus(x), least)."""
-    return 0.0 if _softplus(x) < least else 1 / (1 + math.exp(-x)) if x > -700 else 0.0
-
-
-@cache
-def _limits(dtype: torch.dtype) -> tuple[float, float]:
-    """Return the smallest positive normal number of a dtype, and its roundoff."""
-    limits = torch.finfo(dtype)
-    return limits.tiny, limits.eps
-
-
-def _numpy_form(rows: LiteralRows) -> tuple[Csr, Csr, Csr, Csr, Places]:
-    """Return the literals as arrays: bodies, heads, uses, sources, and the places of the logits."""
+def _numpy_form(rows: LiteralRows) -> tuple[Csr, Csr, Csr, Csr]:
+    """Return the literals as arrays: bodies, heads, uses, sources."""
     cached = rows.kernel_form.get("cpu")
     if cached is None:
-        bodies, heads, uses, sources, body_places, head_places = (
+        cached = rows.kernel_form["cpu"] = tuple(
             Csr(_array(start), _array(flat))
             for start, flat in (
                 (rows.body_start, rows.body_atom),
                 (rows.head_start, rows.head_atom),
                 (rows.use_start, rows.use_rule),
                 (rows.source_start, rows.source_rule),
-                (rows.body_start, rows.body_place),
-                (rows.head_start, rows.head_place),
             )
         )
-        cached = bodies, heads, uses, sources, (body_places, head_places)
-        rows.kernel_form["cpu"] = cached
     return cached  # type: ignore[return-value]
 
 
@@ -388,7 +314,7 @@ def _array(tensor: Tensor) -> Array:
 
 def forward(
     rows: LiteralRows,
-    prepared: StepArrays,
+    prepared: Prepared,
     state: Tensor,
     steps: int,
     *,
@@ -405,7 +331,7 @@ def forward(
     def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
         barrier, states, activation, atom_sums, rule_sums = shared
         forward_tiles(
-            *(first, last, part, parts, barrier, each, given, result, states, prepared),
+            *(first, last, part, parts, barrier, each, given, result, states, prepared.arrays),
             *(activation, atom_sums, rule_sums),
         )
 
@@ -428,7 +354,7 @@ def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
 
 def backward(
     rows: LiteralRows,
-    prepared: StepArrays,
+    prepared: Prepared,
     kept: Tensor,
     grad: Tensor,
     *,
@@ -439,12 +365,13 @@ def backward(
     given, states = _array(grad), _array(kept)
     M, R, batch = rows.M, rows.R, given.shape[1]
     tiles = _Tiles(rows, batch, given.dtype)
-    step = prepared._replace(use_weight=prepared.body_weight[_array(rows.use_place)])
+    step = prepared.arrays
+    step = step._replace(use_weight=step.body_weight[_array(rows.use_place)])
     each = _counts(counts, batch, states.shape[1] - 1)
     result = np.empty((batch, M), given.dtype)
-    sizes = (R, R, len(prepared.body_weight), R, len(prepared.head_weight), M)
+    sizes = (R, R, len(step.body_weight), R, len(step.head_weight), M, 0)
     # One row of sums for each tile, so that the order of the last sum is fixed too.
-    totals = CoefficientArrays(*(np.zeros((tiles.number if learn else 0, size)) for size in sizes))
+    totals = Coefficients._make([np.zeros((tiles.number if learn else 0, n)) for n in sizes])
     grad_gate = np.zeros((tiles.number, -(-M // BLOCK)))
 
     def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
@@ -457,13 +384,13 @@ def backward(
     def memory() -> Any:
         grad, activation, slope, evidence = (tiles.rows((), size) for size in (M, R, R, M))
         arrays = BackwardArrays(grad, activation, slope, evidence, *tiles.block_sums())
-        grads = CoefficientArrays(*(tiles.rows((), size if learn else 0) for size in sizes))
+        grads = Coefficients._make([tiles.rows((), size if learn else 0) for size in sizes])
         return new_barrier(), arrays, grads
 
     tiles.run(states.shape[1] - 1, memory, work)
     if not learn:
         return torch.from_numpy(result), None
-    sums = [torch.from_numpy(total.sum(0)) for total in totals]
+    sums = [torch.from_numpy(np.sum(total, 0)) for total in totals[:-1]]
     return torch.from_numpy(result), Coefficients._make([*sums, torch.tensor(grad_gate.sum())])
 
 

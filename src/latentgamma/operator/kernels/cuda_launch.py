@@ -17,6 +17,7 @@ from latentgamma.operator.kernels.interface import (
     Coefficients,
     LiteralRows,
     Parameters,
+    ReadPlainly,
     RecordedRuns,
 )
 
@@ -162,7 +163,12 @@ def device_program(rows: LiteralRows) -> DeviceProgram:
 
 
 def read(
-    rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
+    rows: LiteralRows,
+    parameters: Parameters,
+    dtype: torch.dtype,
+    *,
+    bump: bool,
+    plainly: ReadPlainly,
 ) -> DeviceStep:
     """Return the coefficients of a step, in one launch."""
     program, raw = device_program(rows), _contiguous(parameters)
@@ -179,7 +185,9 @@ def read(
     return DeviceStep(coefficients, bump)
 
 
-def read_backward(rows: LiteralRows, parameters: Parameters, grads: Coefficients) -> Parameters:
+def read_backward(
+    rows: LiteralRows, parameters: Parameters, prepared: DeviceStep, grads: Coefficients
+) -> Parameters:
     """Return the gradients of the parameters, from those of the coefficients."""
     program, raw = device_program(rows), _contiguous(parameters)
     programs = max(1, triton.cdiv(rows.R, _RULES))

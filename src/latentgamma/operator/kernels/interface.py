@@ -107,7 +107,7 @@ class Parameters(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """The coefficients of a step, or their gradients.
+    """The coefficients of a step, or their gradients; in compiled loops as arrays.
 
     With m = 1 − s, a step is a_j = σ(margin_j − body_background_j Σ_i m_i − Σ_p body_weight_p m_p),
     φ_i = Σ_j head_background_j a_j + Σ_p head_weight_p a_p − offset_i, and the gate and the update
@@ -134,21 +134,91 @@ class Coefficients(NamedTuple):
 def make_coefficients(
     rows: LiteralRows, parameters: StepParameters, dtype: torch.dtype
 ) -> Coefficients:
-    """Return the coefficients in the dtype of the states, differentiable in the parameters."""
+    """Return the coefficients, computed in float64 and rounded once, differentiable."""
     weights = parameters.weights
-    sharpness, amplitude = parameters.sharpness.to(dtype), parameters.amplitude.to(dtype)
-    body = weights.body.to(dtype).index_select(0, rows.body_place)
-    head = weights.head.to(dtype).index_select(0, rows.head_place)
-    margin = weights.body_total - parameters.threshold.double()  # (R,)
+    sharpness, amplitude = parameters.sharpness.double(), parameters.amplitude.double()
+    body = weights.body.index_select(0, rows.body_place)
+    head = weights.head.index_select(0, rows.head_place)
     return Coefficients(
-        margin=(parameters.sharpness.double() * margin).to(dtype),
-        body_background=sharpness * weights.body_off.to(dtype),
-        body_weight=sharpness.index_select(0, rows.body_rule) * body,
-        head_background=amplitude * weights.head_off.to(dtype),
-        head_weight=amplitude.index_select(0, rows.head_rule) * head,
+        margin=(sharpness * (weights.body_total - parameters.threshold.double())).to(dtype),
+        body_background=(sharpness * weights.body_off).to(dtype),
+        body_weight=(sharpness.index_select(0, rows.body_rule) * body).to(dtype),
+        head_background=(amplitude * weights.head_off).to(dtype),
+        head_weight=(amplitude.index_select(0, rows.head_rule) * head).to(dtype),
         offset=parameters.offset.to(dtype),
         gate=parameters.gate.to(dtype),
     )
+
+
+def parameter_gradients(
+    rows: LiteralRows, raw: Parameters, read: StepParameters, grads: Coefficients
+) -> Parameters:
+    """Return the gradients of the parameters, from those of the coefficients in float64.
+
+    Args:
+        rows: the literals.
+        raw: the parameters as they are stored.
+        read: the same as a step uses them.
+        grads: the gradients of what `make_coefficients` returns.
+    """
+    body_rule, head_rule, M = rows.body_rule, rows.head_rule, rows.M
+    weights, dtype = read.weights, raw.offset.dtype
+    tau, amplitude = read.sharpness.double(), read.amplitude.double()
+    body = weights.body.index_select(0, rows.body_place)
+    head = weights.head.index_select(0, rows.head_place)
+    confidence = torch.sigmoid(raw.confidence_raw.double())
+    limits = torch.finfo(dtype)
+    inside = (confidence > limits.tiny) & (confidence < 1 - limits.eps)  # not clamped
+    gain, gate_raw = raw.gain_raw.item(), raw.gate_raw.item()
+
+    def summed(rule: Tensor, values: Tensor) -> Tensor:
+        return values.new_zeros(rows.R).index_add_(0, rule, values)
+
+    def slope(x: Tensor) -> Tensor:  # of a sigmoid, with its digits where that is near 1
+        x = x.double()
+        return torch.sigmoid(x) * torch.sigmoid(-x)
+
+    def placed(values: Tensor, place: Tensor) -> Tensor:
+        return torch.zeros_like(values).index_add_(0, place, values)
+
+    by_total = grads.margin * tau
+    by_body = torch.addcmul(
+        by_total.index_select(0, body_rule), grads.body_weight, tau.index_select(0, body_rule)
+    )
+    by_body_off = grads.body_background * tau + M * by_total - summed(body_rule, by_body)
+    by_tau = grads.margin * (weights.body_total - raw.threshold)
+    by_tau.addcmul_(grads.body_background, weights.body_off)
+    by_tau.index_add_(0, body_rule, grads.body_weight * body)
+    by_amplitude = grads.head_background * weights.head_off
+    by_amplitude.index_add_(0, head_rule, grads.head_weight * head)
+    by_head = grads.head_weight * amplitude.index_select(0, head_rule)
+    by_head_off = grads.head_background * amplitude - summed(head_rule, by_head)
+    share = head + weights.head_off.index_select(0, head_rule)  # in the softmax of its rule
+    mean = by_head_off * weights.head_off
+    mean.index_add_(0, head_rule, by_head * share)
+    by_head = share * (by_head - mean.index_select(0, head_rule))
+    by_gain = float(by_amplitude @ confidence)
+    found = (
+        placed(by_body, rows.body_place) * slope(raw.body_logits),
+        by_body_off * slope(raw.body_background),
+        placed(by_head, rows.head_place),
+        weights.head_off * (by_head_off - (M - rows.head_start.diff()) * mean),
+        -by_total,
+        by_tau * torch.sigmoid(raw.sharpness_raw.double()),
+        by_amplitude * slope(raw.confidence_raw) * inside * _softplus(gain),
+        torch.tensor(by_gain * _sigmoid(gain), dtype=dtype),
+        grads.offset,
+        grads.gate * _sigmoid(gate_raw),
+    )
+    return Parameters._make([x.to(dtype) for x in found])
+
+
+def _softplus(x: float) -> float:
+    return x if x > 40 else math.log1p(math.exp(x))
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 def matrix_coefficients(
@@ -235,6 +305,9 @@ def _advance(
 
 # ---- What a kernel for one kind of device implements
 
+#: From the parameters as they are stored to those that a step uses, in plain torch.
+ReadPlainly: TypeAlias = Callable[[Parameters], StepParameters]
+
 
 class Kernel(Protocol):
     """Runs T steps on a batch (B, M), forwards and backwards.
@@ -244,12 +317,18 @@ class Kernel(Protocol):
     """
 
     def read(
-        self, rows: LiteralRows, parameters: Parameters, dtype: torch.dtype, *, bump: bool
+        self,
+        rows: LiteralRows,
+        parameters: Parameters,
+        dtype: torch.dtype,
+        *,
+        bump: bool,
+        plainly: ReadPlainly,
     ) -> Any:
         """Return the coefficients of a step, for states of this dtype."""
 
     def read_backward(
-        self, rows: LiteralRows, parameters: Parameters, grads: Coefficients
+        self, rows: LiteralRows, parameters: Parameters, prepared: Any, grads: Coefficients
     ) -> Parameters:
         """Return the gradients of the parameters, from those of the coefficients."""
 
@@ -390,9 +469,6 @@ def _record(function: Function, inputs: Sequence[Tensor]) -> _Recorded:
 
 # ---- T steps of the sparse form through a kernel, as functions that autograd can differentiate
 
-#: From the parameters and the dtype of the states to the coefficients, in plain torch.
-ReadPlainly: TypeAlias = Callable[[Parameters, torch.dtype], Coefficients]
-
 
 @dataclass(frozen=True)
 class FusedSteps:
@@ -439,7 +515,9 @@ class FusedSteps:
         """Return the coefficients in the kernel's own form."""
         if parameters is None:
             raise RuntimeError("neither parameters nor prepared coefficients were given")
-        return self.kernel.read(self.rows, parameters, dtype, bump=self.bump)
+        return self.kernel.read(
+            self.rows, parameters, dtype, bump=self.bump, plainly=self.read_plainly
+        )
 
     # ---- Inside autograd
 
@@ -511,7 +589,7 @@ class FusedSteps:
             grad_state, sums = run.backward(read, states, grad, learn=learn)
             if sums is None:
                 return (grad_state,)
-            by_parameter = self.kernel.read_backward(self.rows, parameters, sums)
+            by_parameter = self.kernel.read_backward(self.rows, parameters, read, sums)
             # As one tensor: each result costs the host a launch.
             return grad_state, torch.cat([x.reshape(-1) for x in by_parameter])
 
@@ -619,7 +697,8 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     else:
         grads[0], sums = run.backward(ctx.prepared, kept, grad, learn=learn)
         if sums is not None:
-            grads[1:] = run.kernel.read_backward(run.rows, Parameters(*parameters), sums)
+            raw = Parameters(*parameters)
+            grads[1:] = run.kernel.read_backward(run.rows, raw, ctx.prepared, sums)
     return None, None, *(g if needed else None for g, needed in zip(grads, wanted, strict=True))
 
 
@@ -628,7 +707,8 @@ def _differentiable(
 ) -> list[Tensor | None]:
     """Return the gradients with a graph of their own, from plain torch."""
     if parameters:
-        coefficients = run.read_plainly(Parameters(*parameters), state.dtype)
+        read = run.read_plainly(Parameters(*parameters))
+        coefficients = make_coefficients(run.rows, read, state.dtype)
     else:
         raise RuntimeError(
             "the gradient of a model inside `fixed()` cannot be differentiated again; leave fixed()"
