@@ -387,3 +387,24 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
     assert '"negated": [1]' in out.read_text(encoding="utf-8")
     assert main(["explore", str(rules), "--export", str(rules)]) == 2
     assert "same file" in capsys.readouterr().err
+
+
+@needs_browser
+def test_a_count_is_drawn_as_one_atom(tmp_path: Path) -> None:
+    program = lg.parse("p :- 2 { a; b; not c }, not d.")
+    page = lg.explore.render(program, facts=["a", "b"])
+    seen = evaluate(
+        page,
+        """select(engine.atoms.indexOf("p"));
+        return {labels: [...document.querySelectorAll(".atom text")].map((one) => one.textContent),
+                lines: graph.lines.filter((one) => one.rule >= engine.rules.length)
+                    .map((one) => one.node.classList.contains("proof")),
+                proof: [...document.querySelectorAll("#atom-detail .proof li")].map((one) => one.textContent),
+                summary: document.getElementById("summary").textContent};""",
+        tmp_path,
+    )
+    assert sorted(seen["labels"]) == ["a", "at least 2 of 3", "b", "c", "d", "p"]
+    assert True in seen["lines"]
+    assert False in seen["lines"]
+    assert not any("of the first" in line for line in seen["proof"])
+    assert seen["summary"] == "6 atoms, 1 rule. From 2 given facts, 4 atoms hold."

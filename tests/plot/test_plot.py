@@ -428,3 +428,20 @@ def test_a_learning_curve_shows_every_report(tmp_path):
     assert any(f"{result.accuracy:.3f}" in text for text, _ in drawn_texts(figure))
     assert_legible(figure)
     assert_legible(plot.learning(lg.fit([[0]], [[0]])))
+
+
+def test_a_count_is_one_box_that_its_literals_lead_to():
+    from matplotlib.patches import FancyArrowPatch
+
+    program = lg.parse("p :- 2 { a; b; not c }, not d. :- p, e.")
+    arrows = {}
+    for name, figure in {
+        "program": plot.program(program, highlight=lg.closure(program, ["a", "b"])),
+        "proof": plot.derivation(lg.derivation(program, ["a", "b"], "p")),
+    }.items():
+        texts = {text for text, _ in drawn_texts(figure)}
+        assert "at least 2 of 3" in texts
+        assert not any("#count" in text for text in texts)
+        arrows[name] = len(figure.findobj(FancyArrowPatch))
+    # From a, b and c to the count, and to p and the requirement; from the count's proof, and to p.
+    assert arrows == {"program": 5, "proof": 2}

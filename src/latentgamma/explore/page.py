@@ -12,8 +12,8 @@ import numpy as np
 
 from latentgamma.errors import ArgumentError, ModelError
 from latentgamma.logic.proof import complete_program, instance_of
-from latentgamma.plot.program_graph import Point, layered_layout
-from latentgamma.program.counting import atom_titles
+from latentgamma.plot.program_graph import Point, atom_label, drawn_program, layered_layout
+from latentgamma.program.counting import atom_titles, written_program
 from latentgamma.program.facts import Facts, fact_mask
 from latentgamma.program.names import quote
 from latentgamma.program.program import Program, Rule, require_program
@@ -28,8 +28,6 @@ _MOST_LITERALS = 400_000
 _MOST_DRAWN_ATOMS, _MOST_DRAWN_LITERALS = 600, 3_000
 # Pixels in an inch, and in inches: the width of a letter, the row of a box, the gap of layers.
 _PIXELS, _LETTER, _ROW, _GAP = 72.0, 0.105, 0.55, 0.6
-# A longer label is shortened to this many letters, by `shortened` in explorer.js.
-_LONGEST_LABEL = 28
 
 
 def render(
@@ -82,7 +80,9 @@ def render(
     drawn = program.M <= _MOST_DRAWN_ATOMS and program.size <= _MOST_DRAWN_LITERALS
     data = {
         "atoms": titles,
-        "layout": _layout(program, titles) if drawn else None,
+        # Those that counts are compiled into come last, and are not shown.
+        "written": [int(np.sum(~program.auxiliary)), written_program(program).R],
+        "layout": _layout(program) if drawn else None,
         "rules": [
             {
                 "heads": sorted(places[name] for name in rule.heads),
@@ -126,22 +126,32 @@ def _text(rule: Rule, renamed: Mapping[str, str]) -> str:
     return text
 
 
-def _layout(program: Program, titles: Sequence[str]) -> dict[str, Any]:
+def _layout(program: Program) -> dict[str, Any]:
     """Return the drawing of `lg.plot.program` in pixels, with y downwards."""
-    widths = [_LETTER * min(len(title), _LONGEST_LABEL) + 0.25 for title in titles]
-    found = layered_layout(program, widths, row=_ROW, gap=_GAP, wrap=True)
+    drawn, written = drawn_program(program)
+    labels = [atom_label(name) for name in drawn.atoms]
+    widths = [_LETTER * len(label) + 0.25 for label in labels]
+    found = layered_layout(drawn, widths, row=_ROW, gap=_GAP, wrap=True)
 
     def point(at: Point) -> list[float]:
         return [round(_PIXELS * at[0], 1), round(_PIXELS * (found.height - at[1]), 1)]
 
+    def number(rule: int) -> int:  # those of counts come after all rules of the program
+        return rule if rule < written else program.R + rule - written
+
     return {
         "size": [_PIXELS * found.width, _PIXELS * found.height],
         "widths": [_PIXELS * width for width in widths],
+        "labels": labels,
         "atoms": [point(at) for at in found.atoms],
-        "junctions": [[j, *point(at)] for j, at in found.junctions.items()],
+        "counts": [
+            [int(drawn.literals_of(j)[0]), int(drawn.heads_of(j)[0])]
+            for j in range(written, drawn.R)
+        ],
+        "junctions": [[number(j), *point(at)] for j, at in found.junctions.items()],
         "edges": [
             {
-                "rule": edge.rule,
+                "rule": number(edge.rule),
                 "points": [point(at) for at in edge.points],
                 "arrow": edge.arrow,
                 "negated": edge.negated,

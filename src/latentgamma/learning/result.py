@@ -41,8 +41,8 @@ class Evidence(NamedTuple):
     >>> import latentgamma as lg
     >>> result = lg.fit([[1, 0], [0, 0]], [[1, 1], [0, 0]], atoms=["penguin", "bird"], holdout=0)
     >>> found = result.evidence[0]
-    >>> str(found.rule), found.support, found.confidence
-    ('bird :- penguin.', 1, 1.0)
+    >>> print(found.rule, found)
+    bird :- penguin. support 1, confidence 1.000
 
     Attributes:
         rule: the rule.
@@ -58,6 +58,9 @@ class Evidence(NamedTuple):
     support: int
     confidence: float
     alternatives: tuple[Rule, ...]
+
+    def __str__(self) -> str:
+        return f"support {self.support}, confidence {self.confidence:.3f}"
 
 
 def predict(program: Program, states: Mask, *, closed: bool) -> Mask:
@@ -224,7 +227,7 @@ class FitResult(Displayed):
         lines = []
         for one in self.evidence:
             if one.rule.heads == (head,):
-                lines.append(f"{one.rule}  % {_support(one)}")
+                lines.append(f"{one.rule}  % {one}")
                 lines += [f"  % or: {other}" for other in one.alternatives]
         if not lines:
             lines.append(f"% no rule for {quote(head)}")
@@ -323,10 +326,6 @@ def build_result(
 # ---- Text
 
 
-def _support(one: Evidence) -> str:
-    return f"support {one.support}, confidence {one.confidence:.3f}"
-
-
 def rule_lines(result: FitResult) -> list[str]:
     """Return the rules as lines of text, each with a comment on its support.
 
@@ -337,10 +336,7 @@ def rule_lines(result: FitResult) -> list[str]:
     unused = [f"#external {quote(a)}." for i, a in enumerate(program.atoms) if i not in used]
     texts = [str(one.rule) for one in result.evidence]
     width = max((len(text) for text in texts if len(text) <= _WIDEST), default=0)
-    rules = [
-        f"{text:<{width}}  % {_support(one)}"
-        for text, one in zip(texts, result.evidence, strict=True)
-    ]
+    rules = [f"{text:<{width}}  % {one}" for text, one in zip(texts, result.evidence, strict=True)]
     return [*unused, *rules]
 
 

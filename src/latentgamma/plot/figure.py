@@ -106,7 +106,11 @@ def style_axes(axes: Axes) -> None:
 
 def short_name(name: str, longest: int = 28) -> str:
     """Return a name as in rule text, shortened in the middle if it is long."""
-    text = quote(name)
+    return shortened(quote(name), longest)
+
+
+def shortened(text: str, longest: int = 28) -> str:
+    """Return a text, shortened in the middle if it is long."""
     if len(text) <= longest:
         return text
     half = (longest - 1) // 2

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from latentgamma._text import quantity
 from latentgamma.errors import ProgramError, unknown_atoms
 from latentgamma.plot.figure import (
@@ -24,9 +26,12 @@ from latentgamma.plot.figure import (
     new_figure,
     save_figure,
     short_name,
+    shortened,
     text_width,
 )
-from latentgamma.program.program import Program, require_program
+from latentgamma.program.counting import counts_of, written_program
+from latentgamma.program.names import split_count
+from latentgamma.program.program import Program, Rule, require_program
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -240,6 +245,43 @@ def _unconnected_places(
     return {
         i: (x[i], height - (n + 0.5) * row) for n, line in enumerate(lines) for i in line
     }, height
+
+
+def drawn_program(program: Program) -> tuple[Program, int]:
+    """Return what is drawn of a program, and how many of its rules are written in the program.
+
+    A count is one atom, with a line from each of its literals; the atoms and rules that it is
+    compiled into are left out. All other atoms and rules keep their numbers.
+
+    >>> from latentgamma import parse
+    >>> print(drawn_program(parse("p :- 2 { a; b; not c }."))[0])
+    p :- 2 { a; b; not c }.
+    '2 { a; b; not c }' :- a.
+    '2 { a; b; not c }' :- b.
+    '2 { a; b; not c }' :- not c.
+    """
+    written = written_program(program)
+    if written is program:
+        return program, program.R
+    rules = list(written.rules)
+    for i, (_, atoms, negated) in counts_of(program).items():
+        name = program.atoms[i]
+        rules += [Rule((name,), frozenset({one})) for one in atoms]
+        rules += [Rule((name,), frozenset(), frozenset({one})) for one in negated]
+    shown = np.flatnonzero(~program.auxiliary).tolist()
+    return Program.from_rules(rules, atoms=[program.atoms[i] for i in shown]), written.R
+
+
+def atom_label(name: str) -> str:
+    """Return the text in the box of an atom.
+
+    >>> atom_label("2 { a; b; c }"), atom_label(":- a, b"), atom_label("night train")
+    ('at least 2 of 3', ':- a, b', "'night train'")
+    """
+    if (count := split_count(name)) is not None:
+        bound, atoms, negated = count
+        return f"at least {bound} of {len(atoms) + len(negated)}"
+    return shortened(name) if name.startswith(":- ") else short_name(name)
 
 
 def _raise_edge(edge: Edge, up: float) -> Edge:
@@ -495,7 +537,8 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
     """Return the dependency graph of a program, in layers from left to right.
 
     A line leads from a body to its head, dashed from a negated atom; the lines of a rule with
-    several body atoms or several heads meet in a dot. A long graph is wrapped: where a line leaves a row on the right, it
+    several body atoms or several heads meet in a dot. A count such as `2 { a; b; c }` is a box with
+    a line from each of its literals. A long graph is wrapped: where a line leaves a row on the right, it
     continues in the next row on the left. A large program is drawn without names.
 
     >>> import latentgamma as lg
@@ -521,8 +564,9 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
     chosen = set(highlight)
     if unknown := chosen - program.index.keys():
         raise unknown_atoms(unknown, program.atoms, what="highlight")
-    size = f"{quantity(program.M, 'atom')}, {quantity(program.R, 'rule')}"
-    return save_figure(_draw(program, chosen, "highlighted", size), path)
+    drawn, rules = drawn_program(program)
+    size = f"{quantity(drawn.M, 'atom')}, {quantity(rules, 'rule')}"
+    return save_figure(_draw(drawn, chosen, "highlighted", size), path)
 
 
 def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
@@ -544,8 +588,7 @@ def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
         ProgramError: the proof is too large to draw.
         ArgumentError: matplotlib cannot write a file with this suffix.
     """
-    rules = [((step.atom,), step.premises) for step in proof.steps if step.rule is not None]
-    used = Program.from_rules(rules, atoms=[step.atom for step in proof.steps])
+    used = _rules_of(proof)
     title = f"{short_name(proof.atom, 60)}, {quantity(proof.depth, 'step')} from the facts"
     return save_figure(_draw(used, set(proof.facts), "given", title), path)
 
@@ -574,12 +617,22 @@ def explanation(answer: Answer, path: OutputPath = None) -> Figure:
     """
     if answer.proof is None:
         raise ProgramError(f"the explanation of {answer.atom!r} has no proof to draw")
-    steps = answer.proof.steps
-    rules = [((step.atom,), step.premises) for step in steps if step.rule is not None]
     changes = {change.atom for change in (*answer.changes, *answer.alone)}
-    used = Program.from_rules(rules, atoms=[step.atom for step in steps])
+    used = _rules_of(answer.proof)
     label = f"changes that make {answer.effect}"
     return save_figure(_draw(used, changes & set(used.atoms), label, answer.title), path)
+
+
+def _rules_of(proof: Derivation) -> Program:
+    """Return the steps of a proof as a program; a count is proved by some of its literals."""
+    rules = [
+        Rule((step.atom,), frozenset(step.premises), frozenset(step.negated))
+        for step in proof.steps
+        if step.premises or step.negated or step.rule is not None
+    ]
+    names = [step.atom for step in proof.steps]
+    names += [name for step in proof.steps for name in step.negated]
+    return Program.from_rules(rules, atoms=dict.fromkeys(names))
 
 
 def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:
@@ -590,7 +643,7 @@ def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:
         )
     figure = new_figure(1.0, 1.0)
     labelled = program.M <= _LABELLED_ATOMS
-    labels = [short_name(name) for name in program.atoms] if labelled else []
+    labels = [atom_label(name) for name in program.atoms] if labelled else []
     widths = [text_width(text) + 0.22 for text in labels] if labelled else [0.07] * program.M
     row, gap = (0.36, 0.3) if labelled else (0.1, 0.25)
     layout = layered_layout(program, widths, row=row, gap=gap, wrap=True)

@@ -5,6 +5,9 @@ const engine = new Engine(DATA);
 const byId = (id) => document.getElementById(id);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+const [ATOMS, RULES] = DATA.written; // what is shown; atoms and rules that counts are compiled into come after it
+const some = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 const view = {
   facts: new Set(DATA.facts),
   selected: -1,
@@ -99,7 +102,7 @@ const graph = { layout: drawing(), zoom: 1, atoms: [], lines: [] };
 const BOX = 26; // the height of a box
 
 function draw() {
-  const { size: [width, height], widths, atoms, junctions, edges } = graph.layout;
+  const { size: [width, height], widths, labels, atoms, junctions, edges } = graph.layout;
   graph.svg = shape("svg", { viewBox: `-12 -12 ${width + 24} ${height + 24}`, role: "group", "aria-label": "Atoms and rules" }, byId("graph"));
   graph.under = shape("g", {}, graph.svg);
   for (const edge of edges) addLine(edge);
@@ -107,7 +110,7 @@ function draw() {
   graph.atoms = atoms.map(([x, y], i) => {
     const node = shape("g", { class: "atom", tabindex: i ? -1 : 0, role: "button", transform: `translate(${x},${y})` }, graph.svg);
     shape("rect", { x: -widths[i] / 2, y: -BOX / 2, width: widths[i], height: BOX, rx: 7 }, node);
-    if (DATA.layout) shape("text", {}, node).textContent = shortened(engine.atoms[i]);
+    if (DATA.layout) shape("text", {}, node).textContent = labels[i];
     shape("title", {}, node).textContent = engine.atoms[i];
     node.addEventListener("click", () => choose(i));
     node.addEventListener("keydown", (event) => keys(event, i));
@@ -123,10 +126,6 @@ function addLine({ rule, points, arrow, negated }) {
   const from = arrow > 0 ? points[points.length - 2] : points[1];
   const back = from[0] > x ? 8 : -8;
   graph.lines.push({ rule, node: shape("path", { class: "tip", d: `M${x},${y}l${back},-4v8z` }, graph.svg) });
-}
-
-function shortened(name) {
-  return name.length > 28 ? `${name.slice(0, 13)}…${name.slice(-14)}` : name;
 }
 
 function resize(zoom) {
@@ -177,7 +176,7 @@ const stated = new Set(DATA.rules.filter((rule) => !rule.body.length && !rule.ne
 function paint() {
   const state = view.states[view.step];
   const closed = engine.closure(view.facts, view.step);
-  for (let i = 0; i < engine.M; i++) {
+  for (let i = 0; i < graph.atoms.length; i++) {
     const operator = state[i] > 0.5;
     let name = view.facts.has(i) ? "fact" : operator ? (stated.has(i) ? "stated" : "true") : "";
     if (operator !== (closed[i] >= 0)) name += " wrong";
@@ -189,6 +188,8 @@ function paint() {
     graph.atoms[i].setAttribute("aria-label", `${engine.atoms[i]}, ${told}`);
   }
   const fires = engine.rules.map((rule) => rule.body.every((i) => closed[i] >= 0) && rule.negated.every((i) => closed[i] < 0));
+  // A line from a literal (~i is its negation) to a count.
+  if (DATA.layout) for (const [i, count] of DATA.layout.counts) fires.push((i < 0 ? closed[~i] < 0 : closed[i] >= 0) && closed[count] >= 0);
   for (const { rule, node } of graph.lines) {
     node.classList.toggle("on", fires[rule]);
     node.classList.toggle("proof", view.proof.has(rule));
@@ -247,15 +248,20 @@ function detail() {
     add("p", view.level[atom] === 0 ? "A given fact." : `Derived at step ${view.level[atom]}. Proof:`);
     const list = add("ul", "");
     list.className = "proof";
-    const lines = engine.proof(view.level, atom);
+    const proof = engine.proof(view.level, atom);
+    const above = [0]; // by indent, the lines that are shown above
+    for (const line of proof) above[line.indent + 1] = above[line.indent] + (line.atom < ATOMS ? 1 : 0), line.indent = above[line.indent];
+    const lines = proof.filter((line) => line.atom < ATOMS);
     for (const line of lines.slice(0, 200)) {
       const denied = line.rule === -2;
-      const why = denied ? "not derived" : line.rule < 0 ? "fact" : line.repeated ? "shown above" : engine.rules[line.rule].label;
+      const why = denied ? "not derived" : line.rule < 0 ? "fact" : line.rule >= RULES ? "count" : line.repeated ? "shown above" : engine.rules[line.rule].label;
       const item = add("li", `${"  ".repeat(line.indent)}${denied ? "not " : ""}${engine.atoms[line.atom]}  (${why})`, list);
       item.style.whiteSpace = "pre-wrap";
     }
     if (lines.length > 200) add("li", `… ${lines.length - 200} more lines`, list);
-    view.proof = new Set(lines.map((line) => line.rule));
+    view.proof = new Set(proof.map((line) => line.rule));
+    const proved = new Set(lines.map((line) => line.atom));
+    if (DATA.layout) DATA.layout.counts.forEach(([i, count], n) => { if (proved.has(count) && proved.has(i < 0 ? ~i : i)) view.proof.add(engine.rules.length + n); });
   } else {
     const { sets, smallest } = engine.repairs(view.facts, atom);
     if (!sets.length) {
@@ -283,7 +289,7 @@ function detail() {
       const row = add("div", "");
       row.className = "blame";
       const bar = add("span", "", row);
-      bar.className = "bar";
+      bar.className = blame[i] < 0 ? "bar against" : "bar";
       bar.style.width = `${Math.round(90 * Math.abs(blame[i]))}px`;
       add("span", `${blame[i].toFixed(2)}  ${engine.atoms[i]}`, row);
     }
@@ -292,7 +298,7 @@ function detail() {
 
 // The rules that derive an atom, with their notes.
 function rulesOf(atom, add) {
-  const rules = engine.derivers[atom].slice(0, 50);
+  const rules = engine.derivers[atom].filter((j) => j < RULES).slice(0, 50);
   if (!rules.length) return;
   add("p", rules.length === 1 ? "The rule for it:" : "The rules for it:");
   const list = add("ul", "");
@@ -406,8 +412,8 @@ function update() {
   runOperator();
   detail();
   paint();
-  const derived = view.level.reduce((n, d) => n + (d >= 0), 0);
-  byId("summary").textContent = `${engine.M} atoms, ${engine.rules.length} rules. ${view.facts.size} facts derive ${derived} atoms, depth ${Math.max(...view.level, 0)}.`;
+  const derived = view.level.slice(0, ATOMS).reduce((n, d) => n + (d >= 0), 0);
+  byId("summary").textContent = `${some(ATOMS, "atom")}, ${some(RULES, "rule")}. From ${some(view.facts.size, "given fact")}, ${some(derived, "atom")} ${derived === 1 ? "holds" : "hold"}.`;
 }
 
 function learned() {
@@ -438,7 +444,7 @@ byId("search").addEventListener("change", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", heat);
 window.addEventListener("resize", heat);
-for (const name of engine.atoms.slice(0, 5000)) {
+for (const name of engine.atoms.slice(0, Math.min(ATOMS, 5000))) {
   const option = document.createElement("option");
   option.value = name;
   byId("atom-names").append(option);
