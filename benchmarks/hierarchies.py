@@ -56,6 +56,7 @@ RECIPES = {
 GO_ROOTS = ("GO0003674", "GO0005575", "GO0008150")
 BATCH = 4
 DROPOUT = 0.7
+WEIGHT_DECAY = 1e-5
 DECAY = 0.9995  # of the average of the weights, at each step
 #: The steps in one CUDA graph.
 GRAPH_STEPS = 32
@@ -262,6 +263,7 @@ class Stack:
         width: int | None = None,
         epochs: int | None = None,
         dropout: float = DROPOUT,
+        fused: bool | None = None,
     ) -> None:
         recipe = RECIPES.get(data.name, (0, 0, 1e-4, None))
         self.data, self.seeds, self.device, self.dropout = data, list(seeds), device, dropout
@@ -276,13 +278,21 @@ class Stack:
                 torch.stack([m.weight.detach().T for m in layers]).to(device),  # (S, in, out)
                 torch.stack([m.bias.detach()[None] for m in layers]).to(device),  # (S, 1, out)
             ]
-        for parameter in self.parameters:
-            parameter.requires_grad_()
-        self.averages = [parameter.detach().clone() for parameter in self.parameters]
         cuda = device.type == "cuda"
-        self.optimizer = torch.optim.Adam(
-            self.parameters, recipe[2], weight_decay=1e-5, fused=True, capturable=cuda
-        )
+        self.kernels: Any = None
+        if cuda if fused is None else fused:
+            from stacked import Steps
+
+            self.kernels = Steps(self.parameters, WEIGHT_DECAY, 1 / (1 - dropout))
+            self.parameters = self.kernels.parameters()
+            self.averages = self.kernels.parameters(averaged=True)
+        else:
+            for parameter in self.parameters:
+                parameter.requires_grad_()
+            self.averages = [parameter.detach().clone() for parameter in self.parameters]
+            self.optimizer = torch.optim.Adam(
+                self.parameters, recipe[2], weight_decay=WEIGHT_DECAY, fused=True, capturable=cuda
+            )
         # The rows of each step, (steps, S, B); −1 where the last batch of an epoch has fewer.
         self.epoch_steps = -(-n // BATCH)
         self.total = self.epochs * self.epoch_steps
@@ -296,6 +306,13 @@ class Stack:
         self.y = torch.empty(K, S, BATCH, L, device=device)
         self.weight = torch.empty(K, S, BATCH, device=device)
         self.kept = torch.empty(K, 2, S, BATCH, self.width, device=device)
+        # Of each step: the rate and the root of Adam's corrections, and the share of the average.
+        t = torch.arange(1, self.total + 1, dtype=torch.float64)
+        share = torch.full_like(t, 1 - DECAY)
+        share[0] = 1.0  # the average begins with the first weights, as in AveragedModel
+        rate, root = recipe[2] / (1 - 0.9**t), (1 - 0.999**t).rsqrt()
+        self.table = torch.stack([rate, root, share], 1).float().to(device)
+        self.numbers = torch.empty(K, 3, device=device)
         self.at, self.started, self.seconds = 0, time.perf_counter(), 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
         priority = 0 if self.epochs > _LONG else -1
@@ -324,6 +341,13 @@ class Stack:
         return x
 
     def _step(self, k: int) -> None:
+        if self.kernels is not None:
+            found = self.kernels.forward(self.x[k], self.kept[k])
+            z = found[-1].requires_grad_()
+            each = self.layer.loss(z, self.y[k], reduction="none")
+            (slope,) = torch.autograd.grad(each, z, self.weight[k])
+            self.kernels.backward(found, slope.contiguous(), self.numbers[k])
+            return
         self.optimizer.zero_grad()
         z = self.logits(self.x[k], self.parameters, self.kept[k])
         each = self.layer.loss(z, self.y[k], reduction="none")  # (S, B), summed over labels
@@ -340,6 +364,7 @@ class Stack:
         self.y[:count].copy_(self.Y[flat].view(count, *self.y.shape[1:]))
         there = (chosen >= 0).float()
         self.weight[:count].copy_(there / there.sum(2, keepdim=True) / self.Y.shape[1])
+        self.numbers[:count].copy_(self.table[self.at : self.at + count])
         self.shares = [1.0 if self.at + k == 0 else 1 - DECAY for k in range(count)]
         p = 1 - self.dropout
         self.kept.bernoulli_(p, generator=self.generator).div_(p)

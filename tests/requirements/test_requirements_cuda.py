@@ -134,14 +134,19 @@ def test_scores_and_losses_do_not_wait_for_the_device(training: bool) -> None:
 
 
 @on_a_device
-def test_scores_that_depend_on_a_nan_are_nan() -> None:
+def test_an_example_with_a_nan_has_scores_of_nan_and_no_answer() -> None:
     for layer in layers():
         x = torch.randn(3, len(layer.labels), device="cuda")
-        x[1, 0] = torch.nan
+        x[1, -1] = torch.nan
         for mode in (True, False):
-            found = layer.train(mode)(x).isnan().any(1).tolist()
-            assert found == [False, True, False]
+            found = layer.train(mode)(x).isnan()
+            assert found.all(1).tolist() == found.any(1).tolist() == [False, True, False]
         with pytest.raises(lg.errors.StateError, match="NaN"):
+            layer.decide(x)
+        with (
+            pytest.raises(lg.errors.StateError, match="CUDA graph cannot wait"),
+            torch.cuda.graph(torch.cuda.CUDAGraph()),
+        ):
             layer.decide(x)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +14,13 @@ import triton.language as tl
 from torch import Tensor
 
 from latentgamma.engine.circuit import CYCLE, FALSE, NEGATIONS, PRODUCTS, SUMS
-from latentgamma.engine.fused import LOG, VALUE, FusedPass, constant_outputs, differentiable
+from latentgamma.engine.fused import LOG_ODDS, FusedPass, differentiable
 from latentgamma.engine.reference import LAST, NEVER, Semiring
-from latentgamma.engine.schedule import FEW, NARROW, WIDE
+from latentgamma.engine.schedule import FEW, NARROW, WIDE, packed
 from latentgamma.engine.tensors import (
     CERTAIN,
     HELD,
+    LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
     kept_with_owner,
     values_can_be_read,
@@ -541,7 +542,7 @@ LIMIT = tl.constexpr(HELD)
 
 
 @triton.jit
-def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last, width,
+def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last, width, spoiled,
               KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
     kept = xe.dtype.element_ty
     i = first + tl.arange(0, NB)
@@ -551,7 +552,7 @@ def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last,
     stop = tl.load(ptr + i + 1, mask=live, other=0)
     best = tl.full((NB, RB), float("-inf"), kept)
     index, ties = tl.full((NB, RB), -1, tl.int32), tl.zeros((NB, RB), tl.int32)
-    wrong, broken = tl.zeros((NB, RB), tl.int32), tl.zeros((NB, RB), tl.int32)
+    broken = tl.zeros((NB, RB), tl.int32)
     if LOSS:
         target = tl.load(ye + o, mask=live, other=0).to(kept)
         mine = target > 0.5
@@ -560,7 +561,6 @@ def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last,
         ok = p < stop[:, None]
         c = tl.load(child + p, mask=ok, other=0)
         x = tl.load(xe + c, mask=ok, other=0.0)
-        wrong = tl.where(x != x, 1, wrong)  # noqa: PLR0124 (a NaN differs from itself)
         if LOSS:
             x = tl.minimum(tl.maximum(x, -LIMIT), LIMIT)
             label = tl.load(ye + c, mask=ok, other=0) > 0.5
@@ -590,7 +590,7 @@ def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last,
             slope = tl.where(mine, (1.0 - target) - is_false, is_true - target)
             tl.store(slopes + o, slope, mask=live)
         value = tl.maximum(value, 0.0) - value * target + more
-    value = tl.where(tl.max(wrong, 1) > 0, float("nan"), value)
+    value = tl.where(spoiled, float("nan"), value)
     tl.store(oute + o, value, mask=live)
     if KEEP:
         tl.store(winners + o, winner, mask=live)
@@ -605,15 +605,21 @@ def pick_inputs(x, y, out, slope, winner, pack, inputs, count, KEEP: tl.constexp
     first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
     width = tl.load(tiles + 3 * t + 2)
     at, winners = e * count, winner + e * (count + tl.num_programs(1))
+    wrong = tl.zeros((NB,), tl.int32)
+    for base in range(0, inputs, NB):  # one NaN spoils all outputs of an example
+        i = base + tl.arange(0, NB)
+        given = tl.load(x + e * inputs + i, mask=i < inputs, other=0.0)
+        wrong = tl.where(given != given, 1, wrong)  # noqa: PLR0124 (a NaN differs from itself)
+    spoiled = tl.max(wrong, 0) > 0
     if width > MOST:
         pick_rows(
             x + e * inputs, y + e * inputs, out + at, slope + at, winners, winners + count + t, ptr,
-            child, row, first, last, width, KEEP, LOSS, NB * AT_ONCE // MANY, MANY,
+            child, row, first, last, width, spoiled, KEEP, LOSS, NB * AT_ONCE // MANY, MANY,
         )  # fmt: skip
     else:
         pick_rows(
             x + e * inputs, y + e * inputs, out + at, slope + at, winners, winners + count + t, ptr,
-            child, row, first, last, width, KEEP, LOSS, NB, AT_ONCE,
+            child, row, first, last, width, spoiled, KEEP, LOSS, NB, AT_ONCE,
         )  # fmt: skip
 
 
@@ -883,16 +889,23 @@ def _temperature(semiring: Semiring, x: Tensor) -> Tensor:
     return torch.full((), T, dtype=torch.float64, device=x.device)
 
 
-# ---- A sum-product pass as Triton kernels: one program runs all nodes of one example
+# ---- Sums of products, of probabilities: one program runs all nodes of one example
 # Everything is in the log domain and in float64. `v` (B, rows) has the log-probability of every row:
-# first the columns of the inputs, then the derived nodes sorted by level, last a row that is always
-# 0, with which bodies are padded to K atoms. Rows are worked on in chunks of one level, each as a
-# tile of NB rows times RB rules. The backward pass gathers: `share` has the gradient of every rule
-# and of every output, and a row adds up the shares of the rules that it occurs in, so that sums have
-# a fixed order.
+# first the columns of the inputs, then the complements of some of them, then the derived nodes sorted
+# by level, last a row that is always 0, with which bodies are padded to K atoms. Rows are worked on in
+# chunks of one level, each as a tile of NB rows times RB rules. The backward pass gathers: `share` has
+# the gradient of every rule, every output and every negation of an output, and a row adds up the
+# shares of the rules that it occurs in, so that sums have a fixed order.
+# Log-odds need 1 − p. Where an output is almost certain, that has to be the probability of its
+# negation, which takes a circuit several times as large: the first launch marks these examples, and
+# only they run in a second one.
 
-READ_LOG = tl.constexpr(LOG)
+READ_LOG_ODDS = tl.constexpr(LOG_ODDS)
 LARGE = tl.constexpr(1e300)
+MOST_ODDS = tl.constexpr(1e30)
+LEAST, ROUNDED = tl.constexpr(LEAST_COMPLEMENT), tl.constexpr(ROUNDED_COMPLEMENT)
+# The marks of examples that need negations, and of those with a value that is no probability.
+NEEDS_NEGATIONS, INVALID = tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
@@ -906,15 +919,17 @@ def body_logs(ve, body, j, ok, K: tl.constexpr):
 
 
 @triton.jit
-def run_examples(x, out, v, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends,
-                 rule_ptr, body, out_row, out_kind, columns, groups, first_chunk, chunks, outputs,
-                 rows, tolerance, K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr,
-                 GB: tl.constexpr, GW: tl.constexpr, OB: tl.constexpr,
-                 FROM_LOGITS: tl.constexpr):  # fmt: skip
-    e = tl.program_id(0).to(tl.int64)
-    xe, ve = x + e * columns, v + e * rows
+def fill_probabilities(xe, oute, ve, mark, pack, groups, first_chunk, chunks, outputs, rows,
+                       tolerance, AGAIN: tl.constexpr, LOGITS: tl.constexpr,
+                       FROM_LOGITS: tl.constexpr, K: tl.constexpr, NB: tl.constexpr,
+                       RB: tl.constexpr, GB: tl.constexpr, GW: tl.constexpr,
+                       OB: tl.constexpr):  # fmt: skip
+    """Fill the rows and outputs of one example, and mark it; `AGAIN` is the second launch."""
+    group_start, group_width, complement = array(pack, 0), array(pack, 1), array(pack, 2)
+    table, rule_ptr, body = array(pack, 3), array(pack, 4), array(pack, 5)
+    out_row, out_negation, out_kind = array(pack, 8), array(pack, 9), array(pack, 10)
     column = tl.arange(0, GW)
-    spoiled = 0
+    invalid, needs = 0, 0
     for first in range(0, groups, GB):
         g = first + tl.arange(0, GB)
         start = tl.load(group_start + g, mask=g < groups, other=0)
@@ -930,28 +945,30 @@ def run_examples(x, out, v, bad, group_start, group_width, chunk_ptr, chunk_rule
             total = tl.sum(tl.exp(z - top[:, None]), 1)
             soft = z - (top + tl.log(tl.maximum(total, TINY)))[:, None]
             held = tl.where(here, z, 0.0)
-            alone = tl.minimum(held, 0.0) - tl.log(1.0 + tl.exp(-tl.abs(held)))
-            logs = tl.where(width[:, None] == 1, alone, soft)
+            most = tl.log(1.0 + tl.exp(-tl.abs(held)))
+            logs = tl.where(width[:, None] == 1, tl.minimum(held, 0.0) - most, soft)
+            others = tl.minimum(-held, 0.0) - most
         else:
             wrong = wrong | (here & ((z < 0.0) | (z > 1.0)))
             miss = tl.abs(tl.sum(tl.where(here, z, 0.0), 1) - 1.0)
             wrong = wrong | (here & (miss[:, None] > tolerance) & (width[:, None] > 1))
             logs = tl.log(tl.maximum(z, TINY))
+            others = tl.log(tl.maximum(1.0 - z, ROUNDED if LOGITS else TINY))
         tl.store(ve + place, logs, mask=here)
-        spoiled += tl.sum(tl.sum(wrong.to(tl.int32), 1), 0)
-    if not FROM_LOGITS:  # noqa: SIM102 (known when this is compiled, the other one is not)
-        if spoiled > 0:
-            tl.store(bad, 1)
+        row = tl.load(complement + place, mask=here, other=-1)
+        tl.store(ve + row, others, mask=row >= 0)
+        invalid += tl.sum(tl.sum(wrong.to(tl.int32), 1), 0)
     tl.store(ve + rows - 1, 0.0)
     tl.debug_barrier()
     for c in range(first_chunk, chunks):
-        n = tl.load(chunk_ptr + c) + tl.arange(0, NB)
-        live = n < tl.load(chunk_ptr + c + 1)
+        at = table + 6 * c
+        n = tl.load(at) + tl.arange(0, NB)
+        live = n < tl.load(at + 1)
         one = tl.load(rule_ptr + n, mask=live, other=0)
         end = tl.load(rule_ptr + n + 1, mask=live, other=0)
         top = tl.full((NB,), float("-inf"), tl.float64)
         total = tl.zeros((NB,), tl.float64)
-        for r in range(0, tl.load(chunk_rules + c), RB):
+        for r in range(0, tl.load(at + 2), RB):
             j = one[:, None] + r + tl.arange(0, RB)[None, :]
             logs = body_logs(ve, body, j, j < end[:, None], K)
             higher = tl.maximum(top, tl.max(logs, 1))
@@ -959,46 +976,72 @@ def run_examples(x, out, v, bad, group_start, group_width, chunk_ptr, chunk_rule
             total = total * tl.exp(top - safe) + tl.sum(tl.exp(logs - safe[:, None]), 1)
             top = higher
         tl.store(ve + n, tl.log(total) + tl.maximum(top, -LARGE), mask=live)
-        if tl.load(chunk_ends + c) > 0:
+        if tl.load(at + 5) > 0:
             tl.debug_barrier()
     for first in range(0, outputs, OB):
         o = first + tl.arange(0, OB)
         there = o < outputs
-        logs = tl.load(ve + tl.load(out_row + o, mask=there, other=0), mask=there, other=0.0)
-        kind = tl.load(out_kind + o, mask=there, other=0)
-        value = tl.where(kind == READ_LOG, logs, tl.minimum(tl.exp(logs), 1.0))
-        value = tl.where(spoiled > 0, float("nan"), value)
-        tl.store(out + e * outputs + o, value, mask=there)
+        n = tl.load(out_row + o, mask=there, other=0)
+        false = n == IS_FALSE
+        p = tl.load(ve + n, mask=there & (n >= 0), other=0.0)
+        if LOGITS:
+            odds = tl.load(out_kind + o, mask=there, other=0) == READ_LOG_ODDS
+            row = tl.load(out_negation + o, mask=there, other=-1)
+            rest = 1.0 - tl.exp(p)
+            q = tl.load(ve + row, mask=row >= 0, other=0.0)
+            q = tl.where(row >= 0, q, tl.log(tl.maximum(rest, LEAST)))
+            most = tl.where(false, -MOST_ODDS, MOST_ODDS)
+            both = tl.minimum(tl.maximum(p - q, -MOST_ODDS), MOST_ODDS)
+            alone = tl.where(n < 0, tl.where(false, float("-inf"), 0.0), p)
+            value = tl.where(odds, tl.where(n < 0, most, both), alone)
+            lacks = there & (n >= 0) & odds & (row < 0) & (rest < LEAST)
+            needs = tl.maximum(needs, tl.max(lacks.to(tl.int32), 0))
+        else:
+            value = tl.where(false, 0.0, tl.minimum(tl.exp(p), 1.0))
+        value = tl.where(invalid > 0, float("nan"), value)
+        tl.store(oute + o, value, mask=there)
+    if not AGAIN:
+        if not FROM_LOGITS:
+            needs = tl.where(invalid > 0, INVALID, needs)
+        tl.store(mark, needs)
 
 
 @triton.jit
-def run_examples_backward(x, grad_out, v, share, g, grad, group_start, group_width, chunk_ptr,
-                          chunk_rules, chunk_uses, chunk_starts, rule_ptr, body, use_ptr, uses,
-                          out_row, out_kind, columns, groups, chunks, outputs, rows, rules,
-                          K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
-                          GW: tl.constexpr, OB: tl.constexpr,
-                          FROM_LOGITS: tl.constexpr):  # fmt: skip
-    e = tl.program_id(0).to(tl.int64)
-    xe, ve, ge = x + e * columns, v + e * rows, g + e * rows
-    se = share + e * (rules + outputs)
+def fill_gradients(xe, abovee, ve, ge, se, grade, pack, groups, chunks, outputs, rules,
+                   ONES: tl.constexpr, LOGITS: tl.constexpr, FROM_LOGITS: tl.constexpr,
+                   K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
+                   GW: tl.constexpr, OB: tl.constexpr):  # fmt: skip
+    """Fill the gradient of the columns of one example; `ONES`: that of its outputs is one."""
+    group_start, group_width, complement = array(pack, 0), array(pack, 1), array(pack, 2)
+    table, rule_ptr, body = array(pack, 3), array(pack, 4), array(pack, 5)
+    use_ptr, uses = array(pack, 6), array(pack, 7)
+    out_row, out_negation, out_kind = array(pack, 8), array(pack, 9), array(pack, 10)
     for first in range(0, outputs, OB):
         o = first + tl.arange(0, OB)
         there = o < outputs
-        logs = tl.load(ve + tl.load(out_row + o, mask=there, other=0), mask=there, other=0.0)
-        kind = tl.load(out_kind + o, mask=there, other=0)
-        slope = tl.where(kind == READ_LOG, 1.0, tl.exp(logs))
-        above = tl.load(grad_out + e * outputs + o, mask=there, other=0.0).to(tl.float64)
+        n = tl.load(out_row + o, mask=there, other=0)
+        slope = tl.exp(tl.load(ve + n, mask=there & (n >= 0), other=0.0))
+        if ONES:
+            above = tl.full((OB,), 1.0, tl.float64)
+        else:
+            above = tl.load(abovee + o, mask=there, other=0.0).to(tl.float64)
+        if LOGITS:
+            odds = tl.load(out_kind + o, mask=there, other=0) == READ_LOG_ODDS
+            row = tl.load(out_negation + o, mask=there, other=-1)
+            rest = tl.maximum(1.0 - slope, LEAST)
+            slope = tl.where(odds & (row < 0), 1.0 / rest, 1.0)
+            tl.store(se + rules + outputs + o, -above, mask=there)
         tl.store(se + rules + o, above * slope, mask=there)
     tl.debug_barrier()
     for back in range(0, chunks):
-        c = chunks - 1 - back
-        n = tl.load(chunk_ptr + c) + tl.arange(0, NB)
-        live = n < tl.load(chunk_ptr + c + 1)
+        at = table + 6 * (chunks - 1 - back)
+        n = tl.load(at) + tl.arange(0, NB)
+        live = n < tl.load(at + 1)
         one = tl.load(use_ptr + n, mask=live, other=0)
         end = tl.load(use_ptr + n + 1, mask=live, other=0)
         # Summed after the loop: Triton 3.6 cannot compile a loop that adds up sums of float64.
         parts = tl.zeros((NB, RB), tl.float64)
-        for r in range(0, tl.load(chunk_uses + c), RB):
+        for r in range(0, tl.load(at + 3), RB):
             u = one[:, None] + r + tl.arange(0, RB)[None, :]
             ok = u < end[:, None]
             rule = tl.load(uses + u, mask=ok, other=0)
@@ -1008,7 +1051,7 @@ def run_examples_backward(x, grad_out, v, share, g, grad, group_start, group_wid
         one = tl.load(rule_ptr + n, mask=live, other=0)
         end = tl.load(rule_ptr + n + 1, mask=live, other=0)
         value = tl.load(ve + n, mask=live, other=0.0)
-        for r in range(0, tl.load(chunk_rules + c), RB):
+        for r in range(0, tl.load(at + 2), RB):
             j = one[:, None] + r + tl.arange(0, RB)[None, :]
             ok = j < end[:, None]
             logs = body_logs(ve, body, j, ok, K)
@@ -1016,7 +1059,7 @@ def run_examples_backward(x, grad_out, v, share, g, grad, group_start, group_wid
             likely = logs > float("-inf")
             weight = tl.exp(tl.where(likely, logs - value[:, None], float("-inf")))
             tl.store(se + j, tl.where(likely, total[:, None] * weight, 0.0), mask=ok)
-        if tl.load(chunk_starts + c) > 0:
+        if tl.load(at + 4) > 0:
             tl.debug_barrier()
     column = tl.arange(0, GW)
     for first in range(0, groups, GB):
@@ -1027,84 +1070,58 @@ def run_examples_backward(x, grad_out, v, share, g, grad, group_start, group_wid
         place = start[:, None] + column[None, :]
         slope = tl.load(ge + place, mask=here, other=0.0)
         logs = tl.load(ve + place, mask=here, other=0.0)
+        row = tl.load(complement + place, mask=here, other=-1)
+        fall = tl.load(ge + row, mask=row >= 0, other=0.0)
         if FROM_LOGITS:
             z = tl.load(xe + place, mask=here, other=0.0).to(tl.float64)
             unlikely = tl.exp(-tl.abs(z))
-            alone = slope * tl.where(z > 0.0, unlikely, 1.0) / (1.0 + unlikely)
+            rise = slope * tl.where(z > 0.0, unlikely, 1.0)
+            alone = (rise - fall * tl.where(z > 0.0, 1.0, unlikely)) / (1.0 + unlikely)
             soft = slope - tl.exp(logs) * tl.sum(slope, 1)[:, None]
             slope = tl.where(width[:, None] == 1, alone, soft)
         else:
-            slope = slope * tl.exp(-logs)
-        tl.store(grad + e * columns + place, slope, mask=here)
+            others = tl.load(ve + row, mask=row >= 0, other=0.0)
+            slope = slope * tl.exp(-logs) - fall * tl.exp(-others)
+        tl.store(grade + place, slope, mask=here)
 
 
-@triton.jit
-def run_examples_with_gradient(x, out, work, bad, ones, grad, group_start, group_width, chunk_ptr,
-                               chunk_rules, chunk_uses, chunk_ends, chunk_starts, rule_ptr, body,
-                               use_ptr, uses, out_row, out_kind, columns, groups, first_chunk,
-                               chunks, outputs, rows, rules, tolerance, K: tl.constexpr,
-                               NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
-                               GW: tl.constexpr, OB: tl.constexpr,
-                               FROM_LOGITS: tl.constexpr):  # fmt: skip
-    """Return both passes of every example in one launch; `ones` is the gradient of the outputs."""
-    batch = tl.num_programs(0).to(tl.int64)
-    share = work + batch * rows
-    run_examples(
-        x, out, work, bad, group_start, group_width, chunk_ptr, chunk_rules, chunk_ends, rule_ptr,
-        body, out_row, out_kind, columns, groups, first_chunk, chunks, outputs, rows, tolerance,
-        K, NB, RB, GB, GW, OB, FROM_LOGITS,
-    )  # fmt: skip
-    tl.debug_barrier()
-    run_examples_backward(
-        x, ones, work, share, share + batch * (rules + outputs), grad, group_start, group_width,
-        chunk_ptr, chunk_rules, chunk_uses, chunk_starts, rule_ptr, body, use_ptr, uses, out_row,
-        out_kind, columns, groups, chunks, outputs, rows, rules, K, NB, RB, GB, GW, OB, FROM_LOGITS,
-    )  # fmt: skip
+@kernel
+def pass_examples(x, out, above, grad, v, work, marks, pack, columns, groups, first_chunk, chunks,
+                  outputs, rows, rules, tolerance, FORWARD: tl.constexpr, BACKWARD: tl.constexpr,
+                  AGAIN: tl.constexpr, LOGITS: tl.constexpr, FROM_LOGITS: tl.constexpr,
+                  K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
+                  GW: tl.constexpr, OB: tl.constexpr):  # fmt: skip
+    """Run every example forward, backward, or both ways with a gradient of one for its outputs."""
+    e = tl.program_id(0).to(tl.int64)
+    xe, ve, mark = x + e * columns, v + e * rows, marks + e
+    ge = work + e * (rows + rules + 2 * outputs)
+    if AGAIN:
+        runs = tl.load(mark) == NEEDS_NEGATIONS
+    elif FORWARD:
+        runs = True
+    else:
+        runs = tl.load(mark) != NEEDS_NEGATIONS
+    if runs:
+        if FORWARD:
+            fill_probabilities(
+                xe, out + e * outputs, ve, mark, pack, groups, first_chunk, chunks, outputs, rows,
+                tolerance, AGAIN, LOGITS, FROM_LOGITS, K, NB, RB, GB, GW, OB,
+            )  # fmt: skip
+            tl.debug_barrier()
+        if BACKWARD:
+            fill_gradients(
+                xe, above + e * outputs, ve, ge, ge + rows, grad + e * columns, pack, groups,
+                chunks, outputs, rules, FORWARD, LOGITS, FROM_LOGITS, K, NB, RB, GB, GW, OB,
+            )  # fmt: skip
 
-
-# ---- Runs a sum-product pass on a CUDA device: one launch forward and one backward, or one for both
 
 # Numbers in a tile, and the most rules along one side of it.
 _TILE = 1024
 _MOST_RULES = 128
 
 
-class CudaPass(NamedTuple):
-    """The arrays of a pass on a device, in the order of the kernels' arguments, and its sizes."""
-
-    group_start: Tensor
-    group_width: Tensor
-    chunk_ptr: Tensor  # (chunks + 1,) rows
-    chunk_rules: Tensor  # (chunks,) the most rules of a row
-    chunk_uses: Tensor  # (chunks,) the most rules and outputs that a row occurs in
-    chunk_ends: Tensor  # (chunks,) whether it is the last one of its level
-    chunk_starts: Tensor  # (chunks,) whether it is the first one
-    rule_ptr: Tensor  # (rows + 1,)
-    body: Tensor  # (rules, K) rows
-    use_ptr: Tensor  # (rows + 1,)
-    uses: Tensor  # rules, and outputs after them
-    out_row: Tensor
-    columns: int
-    groups: int
-    first_chunk: int  # the first one with rules
-    chunks: int
-    rows: int
-    rules: int
-    sizes: dict[str, int]  # of the tiles
-    negated: Tensor | None  # the columns whose complements follow as columns of their own
-
-    def columns_of(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the columns without their complements."""
-        if self.negated is None:
-            return grad
-        own = self.columns - len(self.negated)
-        found = grad[:, :own]
-        found[:, self.negated] -= grad[:, own:]
-        return found
-
-
 def run_on_cuda(
-    plan: FusedPass,
+    plans: Sequence[FusedPass],
     tensors: Sequence[Tensor],
     *,
     from_logits: bool,
@@ -1118,16 +1135,15 @@ def run_on_cuda(
     wait for the device.
 
     Args:
-        plan: the rows of the inputs and outputs; no rules of one node are independent.
+        plans: the rows of the inputs and outputs; no rules of one node are independent. After it
+            the same with negations of the outputs, where log-odds are read.
         tensors: the inputs, each (B, *shape), of one dtype and device.
         from_logits: whether the inputs are log-odds and scores.
         logits: whether logarithms are read of the outputs.
         tolerance: how far from one the values of a group may sum up.
         again: computes the same from the tensors in a way that can be differentiated twice.
     """
-    device = tensors[0].device
-    made = cuda_pass(plan, device)
-    reads = _reads(plan, device, logits)
+    plan, device = plans[0], tensors[0].device
     with torch.no_grad():
         given = [
             tensor.reshape(len(tensor), len(group.row))
@@ -1137,139 +1153,47 @@ def run_on_cuda(
         if len(plan.constants.value):
             given.append(_constants(plan, device, dtype, from_logits).expand(batch, -1))
         x = torch.cat(given, 1) if len(given) > 1 else given[0].contiguous()
-        if made.negated is not None:
-            some = x[:, made.negated]
-            least = ROUNDED_COMPLEMENT if logits else 0.0
-            x = torch.cat((x, -some if from_logits else (1 - some).clamp(min=least)), 1)
-    # The difference of two logarithms is rounded once, to the dtype of the result.
-    out = x.new_empty(batch, len(reads.kinds), dtype=torch.float64 if logits else dtype)
-    bad = out if from_logits else torch.zeros(1, dtype=torch.int32, device=device)
     wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
     learn = torch.is_grad_enabled() and bool(wanted)
-    launch = _Launch(made, reads.kinds, from_logits, x)
-    alone = reads.outputs == 1
-    if learn and alone:
-        above = reads.spread(x.new_ones(batch, 1))
-        slope = made.columns_of(launch.forward_and_slope(out, bad, tolerance, above))
-    else:
-        v = launch.forward(out, bad, tolerance)
-    if not from_logits and values_can_be_read(bad) and bool(bad):
+    outputs = len(plan.circuit.outputs)
+    alone = learn and outputs == 1  # then one launch runs both ways
+    out, slope = x.new_empty(batch, outputs), torch.empty_like(x) if learn else x
+    marks = torch.empty(batch, dtype=torch.int32, device=device)
+    filled = [torch.empty(batch, _pass_on(p, device)[1][5], dtype=torch.float64, device=device)
+              for p in plans]  # fmt: skip
+
+    def launch_all(above: Tensor, forward: bool, backward: bool) -> None:
+        for n, (p, v) in enumerate(zip(plans, filled, strict=True)):
+            pack, numbers, sizes = _pass_on(p, device)
+            rows, rules = numbers[5:]
+            work = v.new_empty(batch, rows + rules + 2 * outputs) if backward else v
+            launch(
+                pass_examples,
+                (batch,),
+                (x, out, above, slope, v, work, marks, pack, *numbers, tolerance),
+                (forward, backward, n > 0, logits, from_logits, *sizes),
+                warps=8,
+            )
+
+    if batch:
+        launch_all(out, True, alone)
+    if not from_logits and values_can_be_read(marks) and bool((marks == INVALID.value).any()):
         return None
-    result = reads.join(out).to(dtype).view(batch, *plan.shape)
+    result = out.view(batch, *plan.shape)
     if not learn:
         return result
-
     ends = list(accumulate((part.shape[1] for part in given), initial=0))
     spans = [slice(ends[n], ends[n + 1]) for n in wanted]
 
     def gradients(above: Tensor) -> list[Tensor]:
-        above = above.reshape(batch, reads.outputs)
+        above = above.reshape(batch, outputs).contiguous()
         if alone:
             return [slope[:, span] * above for span in spans]
-        grad = made.columns_of(launch.backward(v, reads.spread(above)))
-        return [grad[:, span] for span in spans]
+        if batch:
+            launch_all(above, False, True)
+        return [slope[:, span] for span in spans]
 
     return differentiable(result, gradients, again, tensors)
-
-
-class _Reads(NamedTuple):
-    """What a launch reads: the outputs, and the logarithms of the negations of some of them."""
-
-    outputs: int
-    kinds: Tensor  # VALUE or LOG for each output and negation
-    negated: Tensor | None  # the outputs whose negation follows
-    fixed: tuple[Tensor, Tensor] | None  # the places and values of constant outputs
-
-    def join(self, out: Tensor) -> Tensor:
-        """Return the outputs, (B, outputs), from what was read."""
-        found = out[:, : self.outputs]
-        if self.negated is not None:
-            odds = found[:, self.negated] - out[:, self.outputs :]
-            found[:, self.negated] = odds.clamp(-1e30, 1e30)
-        if self.fixed is not None:
-            found[:, self.fixed[0]] = self.fixed[1].to(found.dtype)
-        return found
-
-    def spread(self, above: Tensor) -> Tensor:
-        """Return the gradient of what was read, from that of the outputs."""
-        if self.negated is None:
-            return above
-        return torch.cat((above, -above[:, self.negated]), 1)
-
-
-class _Launch(NamedTuple):
-    """The launches of a pass on one batch."""
-
-    made: CudaPass
-    kinds: Tensor  # what is read of each output
-    from_logits: bool
-    x: Tensor  # (B, columns)
-
-    def forward(self, out: Tensor, bad: Tensor, tolerance: float) -> Tensor:
-        """Fill the outputs, and return the values of all rows."""
-        made, kinds, from_logits, x = self
-        v = torch.empty(len(x), made.rows, dtype=torch.float64, device=x.device)
-        if len(x):
-            run_examples[(len(x),)](
-                x, out, v, bad, made.group_start, made.group_width, made.chunk_ptr,
-                made.chunk_rules, made.chunk_ends, made.rule_ptr, made.body, made.out_row, kinds,
-                made.columns, made.groups, made.first_chunk, made.chunks, len(kinds), made.rows,
-                tolerance, *made.sizes.values(), from_logits, num_warps=8,
-            )  # fmt: skip
-        return v
-
-    def backward(self, v: Tensor, above: Tensor) -> Tensor:
-        """Return the gradient of the columns from that of the outputs, (B, outputs)."""
-        made, kinds, from_logits, x = self
-        batch, outputs = above.shape
-        share = torch.empty(batch, made.rules + outputs, dtype=torch.float64, device=x.device)
-        g, grad = torch.empty_like(v), torch.empty_like(x)
-        if batch:
-            run_examples_backward[(batch,)](
-                x, above.contiguous(), v, share, g, grad, made.group_start, made.group_width,
-                made.chunk_ptr, made.chunk_rules, made.chunk_uses, made.chunk_starts,
-                made.rule_ptr, made.body, made.use_ptr, made.uses, made.out_row, kinds,
-                made.columns, made.groups, made.chunks, outputs, made.rows, made.rules,
-                *made.sizes.values(), from_logits, num_warps=8,
-            )  # fmt: skip
-        return grad
-
-    def forward_and_slope(
-        self, out: Tensor, bad: Tensor, tolerance: float, above: Tensor
-    ) -> Tensor:
-        """Fill what is read, and return the gradient of the columns: one launch for both."""
-        made, kinds, from_logits, x = self
-        outputs = len(kinds)
-        size = 2 * made.rows + made.rules + outputs
-        work = torch.empty(len(x) * size, dtype=torch.float64, device=x.device)
-        slope = torch.empty_like(x)
-        if len(x):
-            run_examples_with_gradient[(len(x),)](
-                x, out, work, bad, above.contiguous(), slope, made.group_start,
-                made.group_width, made.chunk_ptr, made.chunk_rules, made.chunk_uses,
-                made.chunk_ends, made.chunk_starts, made.rule_ptr, made.body, made.use_ptr,
-                made.uses, made.out_row, kinds, made.columns, made.groups, made.first_chunk,
-                made.chunks, outputs, made.rows, made.rules, tolerance, *made.sizes.values(),
-                from_logits, num_warps=8,
-            )  # fmt: skip
-        return slope
-
-
-@kept_with_owner
-def _reads(plan: FusedPass, device: torch.device, logits: bool) -> _Reads:
-    kind, outputs = plan.kind(logits), plan.circuit.outputs
-    read = np.full(len(outputs) + len(plan.negations), LOG if logits else VALUE, np.int32)
-    fixed = np.flatnonzero(outputs < 0)
-    ends = constant_outputs(outputs[fixed], kind[fixed], np.dtype(np.float32))
-    with torch.inference_mode(False):  # these may be needed for a gradient later
-        return _Reads(
-            len(outputs),
-            torch.from_numpy(read).to(device),
-            torch.from_numpy(plan.negations).to(device) if len(plan.negations) else None,
-            (torch.from_numpy(fixed).to(device), torch.from_numpy(ends).to(device))
-            if len(fixed)
-            else None,
-        )
 
 
 @kept_with_owner
@@ -1280,82 +1204,63 @@ def _constants(plan: FusedPass, device: torch.device, dtype: torch.dtype, odds: 
 
 
 @kept_with_owner
-def cuda_pass(plan: FusedPass, device: torch.device) -> CudaPass:
-    """Return the arrays of a pass on a device.
+def _pass_on(plan: FusedPass, device: torch.device) -> tuple[Tensor, list[int], list[int]]:
+    """Return the arrays of a pass on a device, in one; its sizes, and those of its tiles.
 
-    Args:
-        plan: The rows of the inputs and outputs.
-        device: The device.
+    The sizes are: columns, groups, the first chunk with rules, chunks, outputs, rows, rules.
     """
     circuit = plan.circuit
-    # The columns of the inputs in the order of the tensors, then the nodes by level.
+    # The columns of the inputs in the order of the tensors, their complements, the nodes by level.
     columns = np.concatenate([*(group.row for group in plan.groups), plan.constants.row])
     none = np.concatenate([*(group.none for group in plan.groups), plan.constants.none])
     negated = np.flatnonzero(none >= 0)
-    columns = np.concatenate([columns, none[negated]])
+    inputs = len(columns) + len(negated)
+    complement = np.full(len(columns), -1)
+    complement[negated] = np.arange(len(columns), inputs)
     widths = [group.width for group in plan.groups for _ in range(len(group.row) // group.width)]
-    widths += [1] * (len(plan.constants.row) + len(negated))
+    widths += [1] * len(plan.constants.row)
     derived = circuit.nodes - circuit.inputs
     row = np.zeros(plan.rows, np.int64)
     row[columns] = np.arange(len(columns))
-    row[circuit.inputs : circuit.nodes] = len(columns) + np.arange(derived)
-    rows = len(columns) + derived + 1
+    row[none[negated]] = complement[negated]
+    row[circuit.inputs : circuit.nodes] = inputs + np.arange(derived)
+    rows = inputs + derived + 1
     # Rules in the order of the rows, padded with the last row.
     rule_ptr = np.zeros(rows + 1, np.int64)
-    rule_ptr[len(columns) : rows] = circuit.term_ptr[circuit.inputs :]
+    rule_ptr[inputs:rows] = circuit.term_ptr[circuit.inputs :]
     rule_ptr[rows] = rule_ptr[rows - 1]
     size = circuit.parts.sizes
     rules, K = len(size), max(int(size.max(initial=1)), 1)
     body = np.full((rules, K), rows - 1, np.int64)
     body[np.arange(K) < size[:, None]] = row[circuit.parts.indices]
-    # Where each row occurs: in rules, and in outputs after them.
-    read = np.concatenate((circuit.outputs, plan.complements[plan.negations]))
-    outputs = np.where(read < 0, rows - 1, row[np.maximum(read, 0)])
-    atom = np.concatenate((body.ravel(), outputs))
-    user = np.concatenate((np.repeat(np.arange(rules), K), rules + np.arange(len(outputs))))
+    # Where each row occurs: in rules, then in outputs, then as the negation of outputs.
+    out_row, out_negation = circuit.outputs.copy(), np.full(len(circuit.outputs), -1)
+    out_row[out_row >= 0] = row[out_row[out_row >= 0]]
+    out_negation[plan.negations] = row[plan.complements[plan.negations]]
+    read = np.concatenate((out_row, out_negation))
+    atom = np.concatenate((body.ravel(), np.where(read < 0, rows - 1, read)))
+    user = np.concatenate((np.repeat(np.arange(rules), K), rules + np.arange(len(read))))
     user = user[np.argsort(atom, kind="stable")]
     times = np.bincount(atom, minlength=rows)
     times[rows - 1] = 0  # the last row needs no gradient, and its uses come last
-    use_ptr = np.concatenate(([0], np.cumsum(times)))
     rules_of = np.diff(rule_ptr)
     RB = min(_power_of_two(int(max(rules_of.max(initial=1), 1))), _MOST_RULES)
     NB = _TILE // RB
-    cuts, levels = [0], []
-    ends = [0, *(len(columns) + circuit.stage_ptr - circuit.inputs).tolist()]
-    for d, (first, last) in enumerate(pairwise(ends)):
-        for start in range(first, last, NB):
-            cuts.append(min(start + NB, last))
-            levels.append(d)
-    chunks = len(levels)
-    spans = [slice(a, b) for a, b in pairwise(cuts)]
-    change = np.diff(levels) != 0
+    # Chunks: the first row, the one after the last, the most rules and the most uses of a row,
+    # whether it is the first and whether it is the last one of its level.
+    ends = [0, *(inputs + circuit.stage_ptr - circuit.inputs).tolist()]
+    chunks = [
+        (a, b := min(a + NB, last), rules_of[a:b].max(), times[a:b].max(), a == first, b == last)
+        for first, last in pairwise(ends)
+        for a in range(first, last, NB)
+    ]
     GW = _power_of_two(max(widths, default=1))
-
-    def put(array: Any) -> Tensor:
-        return torch.as_tensor(np.asarray(array), dtype=torch.int32).to(device)
-
-    return CudaPass(
-        group_start=put(np.cumsum(widths) - widths),
-        group_width=put(widths),
-        chunk_ptr=put(cuts),
-        chunk_rules=put([rules_of[span].max() for span in spans]),
-        chunk_uses=put([times[span].max() for span in spans]),
-        chunk_ends=put(np.append(change, True)),
-        chunk_starts=put(np.append(True, change)),
-        rule_ptr=put(rule_ptr),
-        body=put(body),
-        use_ptr=put(use_ptr),
-        uses=put(user),
-        out_row=put(outputs),
-        columns=len(columns),
-        groups=len(widths),
-        first_chunk=sum(d == 0 for d in levels),
-        chunks=chunks,
-        rows=rows,
-        rules=rules,
-        sizes={"K": K, "NB": NB, "RB": RB, "GB": max(_TILE // GW, 1), "GW": GW, "OB": 256},
-        negated=put(negated).long() if len(negated) else None,
-    )
+    arrays = (np.cumsum(widths) - widths, np.array(widths), complement, np.array(chunks), rule_ptr,
+              body, np.append(0, np.cumsum(times)), user, out_row, out_negation,
+              plan.logarithms)  # fmt: skip
+    numbers = [len(columns), len(widths), -(-inputs // NB), len(chunks), len(out_row), rows, rules]
+    sizes = [K, NB, RB, max(_TILE // GW, 1), GW, 256]
+    return torch.from_numpy(packed(arrays)).to(device), numbers, sizes
 
 
 def _power_of_two(n: int) -> int:

@@ -120,13 +120,15 @@ class FusedPass:
             watch: called in the backward pass if it finds nothing but zeros.
         """
         if on_triton(tensors[0]):
-            plan = self._complemented if logits and (self.logarithms == LOG_ODDS).any() else self
-            if plan is None or not plan._runs_on_cuda(logits):
+            plans = [self]
+            if logits and (self.logarithms == LOG_ODDS).any():
+                plans += [self._complemented] if self._complemented is not None else []
+            if self.circuit.kind.any() or not plans[-1]._runs_on_cuda(logits):
                 return None
             from latentgamma.engine.cuda import run_on_cuda
 
             return run_on_cuda(
-                plan, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance,
+                plans, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance,
                 again=again,
             )  # fmt: skip
         kernels = kernels_on("cpu")

@@ -116,7 +116,7 @@ class RequirementsLayer(nn.Module):
 
         Raises:
             StateError: if the shape is wrong, or there is a NaN; on a GPU, for which that would mean
-                to wait, scores that depend on a NaN are NaN.
+                to wait, all scores of an example with a NaN are NaN.
         """
         rows = self._rows(logits)
         if self.closure is not None:
@@ -125,9 +125,9 @@ class RequirementsLayer(nn.Module):
             assert self.passes is not None
             given = self._taken(rows)
             scores = self.passes.marginals(given) if self.training else self.passes.best(given)[0]
-            if rows.is_cuda:  # where a NaN could not be refused
-                scores = scores.masked_fill(given.isnan().any(1, keepdim=True), torch.nan)
             out = self._put_back(rows, scores)
+            if rows.is_cuda:  # where a NaN could not be refused
+                out = out.masked_fill(rows.isnan().any(1, keepdim=True), torch.nan)
         return out if logits.ndim == 2 else out.reshape(logits.shape)
 
     def decide(
@@ -161,7 +161,8 @@ class RequirementsLayer(nn.Module):
             True and False.
 
         Raises:
-            StateError: if a shape is wrong, or there is a NaN.
+            StateError: if a shape is wrong, or there is a NaN; or in the capture of a CUDA graph,
+                which cannot wait to see that.
             ArgumentError: if the most likely answer is asked for, and the method is "strata", or
                 "closure" of rules that are not a hierarchy.
         """
@@ -214,6 +215,11 @@ class RequirementsLayer(nn.Module):
             raise StateError(
                 f"logits have one column for each of {quantity(L, 'label')}, but their shape is "
                 f"{tuple(logits.shape)}"
+            )
+        if wait and logits.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise StateError(
+                "decide refuses NaN, for which a CUDA graph cannot wait; capture `layer(logits) > 0` "
+                "in eval() instead, where an example with a NaN has scores of NaN"
             )
         seen = values_can_be_read(logits) and (wait or not logits.is_cuda)
         if seen and bool(torch.isnan(logits).any()):
