@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -64,6 +66,9 @@ def rule_program(req: Requirements) -> LabelProgram | None:
 
 # ---- Strata: labels are eliminated by resolution, the last first
 
+#: Of a clause of at most this many literals, all parts are looked up.
+_FEW_LITERALS = 6
+
 
 def bounds(
     req: Requirements, order: Sequence[int], budget: int
@@ -74,43 +79,56 @@ def bounds(
     negation. So if the labels before satisfy what is left, some value of it satisfies all its
     clauses. Literals are ±(label + 1). None beyond the budget of literals.
     """
-    clauses = {frozenset(clause) for clause in signed_clauses(req)}
-    clauses = _minimal({c for c in clauses if not any(-x in c for x in c)})
+    clauses = _Clauses(frozenset(clause) for clause in signed_clauses(req))
     found: dict[int, list[frozenset[int]]] = {}
     size = 0
     for label in reversed(order):
         variable = label + 1
-        above = [c for c in clauses if variable in c]
-        below = [c for c in clauses if -variable in c]
+        above, below = (list(clauses.having[x]) for x in (variable, -variable))
         found[label] = sorted([*above, *below], key=sorted)
         size += sum(map(len, found[label]))
-        rest = clauses.difference(above, below)
         size += sum(len(a) + len(b) for a in above for b in below) // 64
         if size > budget or len(above) * len(below) > budget:
             return None
-        new = {
-            (a | b) - {variable, -variable}
-            for a in above
-            for b in below
-            if not any(-x in b for x in a if x != variable)
-        }
-        clauses = _minimal(rest | new) if new else rest
-        if frozenset() in clauses:
+        for clause in (*above, *below):
+            clauses.remove(clause)
+        clauses.add({(a | b) - {variable, -variable} for a in above for b in below})
+        if frozenset() in clauses.all:
             raise ProgramError("no assignment of the labels satisfies the requirements")
     return found
 
 
-def _minimal(clauses: set[frozenset[int]]) -> set[frozenset[int]]:
-    """Return the clauses that contain no other one."""
-    kept: set[frozenset[int]] = set()
-    with_literal: dict[int, list[frozenset[int]]] = {}
-    for clause in sorted(clauses, key=lambda c: (len(c), sorted(c))):
-        if any(other <= clause for x in clause for other in with_literal.get(x, ())):
-            continue
-        kept.add(clause)
+class _Clauses:
+    """A set of clauses none of which contains another one, and those that have each literal."""
+
+    def __init__(self, clauses: Iterable[frozenset[int]]) -> None:
+        self.all: set[frozenset[int]] = set()
+        self.having: defaultdict[int, set[frozenset[int]]] = defaultdict(set)
+        self.add(set(clauses))
+
+    def add(self, clauses: set[frozenset[int]]) -> None:
+        """Add those that are not always true and contain no other one, and remove what they imply."""
+        for clause in sorted(clauses, key=len):
+            if any(-x in clause for x in clause) or self._implies(clause):
+                continue
+            rarest = min((self.having[x] for x in clause), key=len, default=self.all)
+            for other in [other for other in rarest if clause < other]:
+                self.remove(other)
+            self.all.add(clause)
+            for x in clause:
+                self.having[x].add(clause)
+
+    def remove(self, clause: frozenset[int]) -> None:
+        self.all.discard(clause)
         for x in clause:
-            with_literal.setdefault(x, []).append(clause)
-    return kept
+            self.having[x].discard(clause)
+
+    def _implies(self, clause: frozenset[int]) -> bool:
+        """Return whether a clause contains one of these."""
+        if len(clause) > _FEW_LITERALS:
+            return any(other <= clause for x in clause for other in self.having[x])
+        parts = (combinations(clause, k) for k in range(len(clause) + 1))
+        return any(frozenset(part) in self.all for some in parts for part in some)
 
 
 def clamping_program(req: Requirements, order: Sequence[int], budget: int) -> LabelProgram | None:
