@@ -1,4 +1,21 @@
-"""Circuits as Triton kernels."""
+"""Circuits as Triton kernels.
+
+In every kernel a program works on one example, or on a part of one, so that no example depends on
+another. `reference.py` defines what is computed and `schedule.py` makes the arrays. Sums of gradients
+are gathered by the node that they belong to, in a fixed order, so results are the same each time.
+In the order of this file:
+
+1. `launch` starts a kernel that was compiled before without looking at its arguments again.
+2. `minmax_forward` and `minmax_backward` run a whole circuit of minima and maxima, stage by stage
+   (`run_example`, `run_example_backward`). A stage is computed by tiles of rows (`compute_tiles`).
+   A cycle takes steps until nothing changes. Backward, rows first gather what their parents pass on
+   (`gather_tiles`) and then divide it among their children (`divide_tiles`).
+3. `list_maxima` and `list_gradients` are for hierarchies, in which every output is the maximum of a
+   list of inputs: all lists at once instead of stage by stage, and the max-constraint loss in the
+   same launch. Examples in which several inputs are equal go through `tied_gradients`.
+4. `run`, `back`, `maxima`, `maxima_back` launch these on a batch.
+5. `probability_passes` runs sums of products, in the log domain; `run_on_cuda` launches it.
+"""
 
 from __future__ import annotations
 
@@ -72,88 +89,108 @@ _COMPILED: dict[Any, Any] = {}
 _CAN_BE_CALLED = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 6)
 
 
-# ---- Minima and maxima as Triton kernels: one program runs all nodes of one example
-# `reference.py` defines what is computed, and `schedule.py` the arrays. `v`, `rank` and `g` are
-# (B, nodes), and `v` has room for the sums of a cycle after a step; pointers that end in `e` are those
-# of one example. Rows of a stage do not depend on each
-# other; a tile is some rows times some of their children. A cycle takes steps until nothing changes,
-# each example as many as it needs. The backward pass gathers: `share` has the gradient that each edge
-# passes on, and a row adds up those of the edges to it, in a fixed order.
+# ---- Minima and maxima: one program runs all nodes of one example
+# A row is a node; rows of a stage do not depend on each other. A tile is some rows times some of their
+# children: many rows with NARROW_TILE children at a time, or a few rows with WIDE_TILE at a time.
+# `values`, `ranks` and `gradients` are those of the nodes of one example; behind `values` is room for
+# the sums of a cycle after a step. `shares` has the gradient that each edge passes on to its child,
+# then that of each output.
 
 MINIMA, CYCLES, COMPLEMENTS = tl.constexpr(PRODUCTS), tl.constexpr(CYCLE), tl.constexpr(NEGATIONS)
 MAXIMA = tl.constexpr(SUMS)
-IS_FALSE = tl.constexpr(FALSE)
-UNREACHED = tl.constexpr(NEVER)
-FAR = tl.constexpr(2.0 * LAST)
-SURE = tl.constexpr(CERTAIN)
+FALSE_OUTPUT = tl.constexpr(FALSE)
+NOT_DERIVED = tl.constexpr(NEVER)
+NO_RANK = tl.constexpr(2.0 * LAST)
+CERTAIN_ODDS = tl.constexpr(CERTAIN)
 # What is added to a complement that should be above one half: of log-odds, of values.
-TINY32, TINY = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
-STEP32, STEP64 = tl.constexpr(2.0**-24), tl.constexpr(2.0**-53)
-AT_ONCE, MANY, MOST = tl.constexpr(NARROW), tl.constexpr(WIDE), tl.constexpr(FEW)
-# What is filled: values, values and ranks, or ranks.
+SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
+STEP_32, STEP_64 = tl.constexpr(2.0**-24), tl.constexpr(2.0**-53)
+NARROW_TILE, WIDE_TILE, FEW_CHILDREN = tl.constexpr(NARROW), tl.constexpr(WIDE), tl.constexpr(FEW)
+# What is computed: values, values and ranks, or ranks. The rank of a value is the length of its
+# shortest proof: on a cycle, gradients go from a rank to lower ones.
 VALUES, BOTH, RANKS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
-def fill_rows(ve, shift, re, ptr, child, first, last, width, kind, T, HARD: tl.constexpr,
-              FILL: tl.constexpr, COMPARE: tl.constexpr, ODDS: tl.constexpr, NB: tl.constexpr,
-              RB: tl.constexpr):  # fmt: skip
-    """Fill rows, each `shift` further on, and their ranks; return whether one changed."""
-    kept = ve.dtype.element_ty
+def array(pack, place):
+    """Return one of the arrays that `packed` has put into one."""
+    return pack + tl.load(pack + place)
+
+
+@triton.jit
+def tile_of(tiles, t):
+    """Return the first row of a tile, the one after the last, and the most entries of a row."""
+    return tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1), tl.load(tiles + 3 * t + 2)
+
+
+@triton.jit
+def rows_of(ptr, first, last, NB: tl.constexpr):
+    """Return NB rows, which are before `last`, and where their entries begin and end."""
     n = first + tl.arange(0, NB)
     live = n < last
     start = tl.load(ptr + n, mask=live, other=0)
-    stop = tl.load(ptr + n + 1, mask=live, other=0)
+    return n, live, start, tl.load(ptr + n + 1, mask=live, other=0)
+
+
+@triton.jit
+def entries(array, start, stop, r, RB: tl.constexpr):
+    """Return RB entries of each row from the r-th on: places, whether they are there, and what is."""
+    p = start[:, None] + r + tl.arange(0, RB)[None, :]
+    ok = p < stop[:, None]
+    return p, ok, tl.load(array + p, mask=ok, other=0)
+
+
+@triton.jit
+def compute_rows(values, shift, ranks, ptr, child, first, last, width, kind, T, HARD: tl.constexpr,
+                 WHAT: tl.constexpr, COMPARE: tl.constexpr, ODDS: tl.constexpr, NB: tl.constexpr,
+                 RB: tl.constexpr):  # fmt: skip
+    """Compute rows, stored `shift` further on, and their ranks; return whether one changed."""
+    kept = values.dtype.element_ty
+    n, live, start, stop = rows_of(ptr, first, last, NB)
     # A minimum is the maximum of what has the opposite sign.
     s = tl.where(kind == MINIMA, -1.0, 1.0).to(kept)
     moved = tl.zeros((NB,), tl.int32)
-    if FILL == RANKS:
-        value = tl.load(ve + n, mask=live, other=0.0)
+    if WHAT == RANKS:
+        value = tl.load(values + n, mask=live, other=0.0)
     else:
         best = tl.full((NB, RB), float("-inf"), kept)
         for r in range(0, width, RB):
-            p = start[:, None] + r + tl.arange(0, RB)[None, :]
-            ok = p < stop[:, None]
-            c = tl.load(child + p, mask=ok, other=0)
-            x = s * tl.load(ve + c, mask=ok, other=0.0)
+            _, ok, c = entries(child, start, stop, r, RB)
+            x = s * tl.load(values + c, mask=ok, other=0.0)
             best = tl.maximum(best, tl.where(ok, x, float("-inf")))
         top = tl.max(best, 1)
         if not HARD:
             parts = tl.zeros((NB, RB), kept)
             for r in range(0, width, RB):
-                p = start[:, None] + r + tl.arange(0, RB)[None, :]
-                ok = p < stop[:, None]
-                c = tl.load(child + p, mask=ok, other=0)
-                x = s * tl.load(ve + c, mask=ok, other=0.0)
+                _, ok, c = entries(child, start, stop, r, RB)
+                x = s * tl.load(values + c, mask=ok, other=0.0)
                 parts += tl.where(ok, tl.exp((x - top[:, None]) / T), 0.0)
             top = top + T * tl.log(tl.sum(parts, 1))
         value = s * top
         if ODDS:
-            other, half, step = -value, 0.0, TINY32 if kept == tl.float32 else TINY
+            other, half, step = -value, 0.0, SMALLEST_32 if kept == tl.float32 else SMALLEST_64
         else:
-            other, half, step = 1.0 - value, 0.5, STEP32 if kept == tl.float32 else STEP64
+            other, half, step = 1.0 - value, 0.5, STEP_32 if kept == tl.float32 else STEP_64
         # One of a value and its complement has to be above one half.
         raised = tl.where((value <= half) & (other <= half), other + step, other)
         value = tl.where(kind == COMPLEMENTS, raised, value)
         if COMPARE:
-            moved = (value != tl.load(ve + n, mask=live, other=0.0)).to(tl.int32)
-        tl.store(ve + shift + n, value, mask=live)
-    if FILL != VALUES:
+            moved = (value != tl.load(values + n, mask=live, other=0.0)).to(tl.int32)
+        tl.store(values + shift + n, value, mask=live)
+    if WHAT != VALUES:
         # A maximum takes the least rank among its ties, a minimum the greatest.
-        near = tl.full((NB, RB), -FAR, kept)
+        near = tl.full((NB, RB), -NO_RANK, kept)
         for r in range(0, width, RB):
-            p = start[:, None] + r + tl.arange(0, RB)[None, :]
-            ok = p < stop[:, None]
-            c = tl.load(child + p, mask=ok, other=0)
-            tied = ok & (tl.load(ve + c, mask=ok, other=0.0) == value[:, None])
-            rank = -s * tl.load(re + c, mask=tied, other=0.0)
+            _, ok, c = entries(child, start, stop, r, RB)
+            tied = ok & (tl.load(values + c, mask=ok, other=0.0) == value[:, None])
+            rank = -s * tl.load(ranks + c, mask=tied, other=0.0)
             near = tl.where(tied, tl.maximum(near, rank), near)
         rank = -s * tl.max(near, 1)
-        rank = tl.where(kind == MAXIMA, tl.minimum(rank + 1.0, FAR), rank)
+        rank = tl.where(kind == MAXIMA, tl.minimum(rank + 1.0, NO_RANK), rank)
         rank = tl.where(kind == COMPLEMENTS, 0.0, rank)
-        if FILL == RANKS and COMPARE:
-            moved = (rank != tl.load(re + n, mask=live, other=0.0)).to(tl.int32)
-        tl.store(re + n, rank, mask=live)
+        if WHAT == RANKS and COMPARE:
+            moved = (rank != tl.load(ranks + n, mask=live, other=0.0)).to(tl.int32)
+        tl.store(ranks + n, rank, mask=live)
     changed = 0
     if COMPARE:
         changed = tl.max(tl.where(live, moved, 0), 0)
@@ -161,23 +198,23 @@ def fill_rows(ve, shift, re, ptr, child, first, last, width, kind, T, HARD: tl.c
 
 
 @triton.jit
-def fill_tiles(ve, shift, re, ptr, child, tiles, one, end, kind, T, HARD: tl.constexpr,
-               FILL: tl.constexpr, COMPARE: tl.constexpr, ODDS: tl.constexpr,
-               NB: tl.constexpr):  # fmt: skip
-    """Fill the rows of tiles from `one` to `end`; return whether one changed."""
+def compute_tiles(values, shift, ranks, graph, one, end, kind, T, HARD: tl.constexpr,
+                  WHAT: tl.constexpr, COMPARE: tl.constexpr, ODDS: tl.constexpr,
+                  NB: tl.constexpr):  # fmt: skip
+    """Compute the rows of tiles from `one` to `end`; return whether one changed."""
+    ptr, child, tiles = graph
     changed = 0
     for t in range(one, end):
-        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
-        width = tl.load(tiles + 3 * t + 2)
-        if width > MOST:
-            moved = fill_rows(
-                ve, shift, re, ptr, child, first, last, width, kind, T, HARD, FILL,
-                COMPARE, ODDS, NB * AT_ONCE // MANY, MANY,
+        first, last, width = tile_of(tiles, t)
+        if width > FEW_CHILDREN:
+            moved = compute_rows(
+                values, shift, ranks, ptr, child, first, last, width, kind, T, HARD, WHAT, COMPARE,
+                ODDS, NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
             )  # fmt: skip
         else:
-            moved = fill_rows(
-                ve, shift, re, ptr, child, first, last, width, kind, T, HARD, FILL,
-                COMPARE, ODDS, NB, AT_ONCE,
+            moved = compute_rows(
+                values, shift, ranks, ptr, child, first, last, width, kind, T, HARD, WHAT, COMPARE,
+                ODDS, NB, NARROW_TILE,
             )  # fmt: skip
         changed = tl.maximum(changed, moved)
     tl.debug_barrier()
@@ -202,51 +239,58 @@ def set_rows(target, first, last, value, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def set_to_inputs(ve, own, first, last, BLOCK: tl.constexpr):
+def set_to_own_inputs(values, own, first, last, BLOCK: tl.constexpr):
     """Set the sums of a cycle to their own inputs, as they are before the first step."""
     for one in range(first, last, BLOCK):
         n = one + tl.arange(0, BLOCK)
         mine = tl.load(own + n, mask=n < last, other=-1)
-        tl.store(ve + n, tl.load(ve + mine, mask=mine >= 0, other=UNREACHED), mask=n < last)
+        given = tl.load(values + mine, mask=mine >= 0, other=NOT_DERIVED)
+        tl.store(values + n, given, mask=n < last)
     tl.debug_barrier()
 
 
 @triton.jit
-def take_step(ve, after, re, ptr, child, tiles, one, middle, end, first, last, T, finish,
-              HARD: tl.constexpr, ODDS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+def step_of_cycle(values, after, ranks, graph, one, middle, end, first, last, T, finish,
+                  HARD: tl.constexpr, ODDS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     """Take one step of a cycle: its products, then its sums, which go to `after` before they count.
 
     Return whether a sum changed.
     """
     moved = 0
     for sums in range(2):
-        moved = fill_tiles(
-            ve, tl.where(sums > 0, after - first, 0), re, ptr, child, tiles,
+        moved = compute_tiles(
+            values, tl.where(sums > 0, after - first, 0), ranks, graph,
             tl.where(sums > 0, middle, one), tl.where(sums > 0, end, middle),
             tl.where(sums > 0, MAXIMA, MINIMA), T, HARD, VALUES, HARD, ODDS, NB,
         )  # fmt: skip
     if finish:
-        copy_rows(ve + after - first, ve, first, last, NB * AT_ONCE)
+        copy_rows(values + after - first, values, first, last, NB * NARROW_TILE)
     return moved
 
 
 @triton.jit
-def run_nodes(xe, ve, re, oute, ptr, child, own, first_rank, tiles, stages, outputs, inputs, nodes,
-              count, S, states, sums, cycles, T, HARD: tl.constexpr, KEEP: tl.constexpr,
-              ODDS: tl.constexpr, CYCLIC: tl.constexpr, NB: tl.constexpr):  # fmt: skip
-    """Fill the nodes and outputs of one example, and ranks; or the steps and states of its cycles."""
-    BLOCK: tl.constexpr = NB * AT_ONCE
-    kept = ve.dtype.element_ty
+def run_example(x, values, ranks, out, pack, inputs, nodes, count, S, states, sums, cycles, T,
+                HARD: tl.constexpr, KEEP: tl.constexpr, ODDS: tl.constexpr, CYCLIC: tl.constexpr,
+                NB: tl.constexpr):  # fmt: skip
+    """Compute the nodes and outputs of one example.
+
+    With KEEP also the ranks; smooth values have the steps and states of cycles in their place.
+    """
+    BLOCK: tl.constexpr = NB * NARROW_TILE
+    graph = array(pack, 0), array(pack, 1), array(pack, 4)
+    own, first_rank = array(pack, 2), array(pack, 3)
+    stages, outputs = array(pack, 9), array(pack, 10)
+    kept = values.dtype.element_ty
     spoiled = 0
     for base in range(0, inputs, BLOCK):
         i = base + tl.arange(0, BLOCK)
-        x = tl.load(xe + i, mask=i < inputs, other=0.0).to(kept)
-        wrong = x != x  # noqa: PLR0124 (a NaN is the number that differs from itself)
+        given = tl.load(x + i, mask=i < inputs, other=0.0).to(kept)
+        wrong = given != given  # noqa: PLR0124 (a NaN is the number that differs from itself)
         spoiled = tl.maximum(spoiled, tl.max(wrong.to(tl.int32), 0))
-        tl.store(ve + i, tl.where(wrong, 0.0, x), mask=i < inputs)
+        tl.store(values + i, tl.where(wrong, 0.0, given), mask=i < inputs)
         if HARD and KEEP:
             rank = tl.load(first_rank + i, mask=i < inputs, other=0).to(kept)
-            tl.store(re + i, rank, mask=i < inputs)
+            tl.store(ranks + i, rank, mask=i < inputs)
     tl.debug_barrier()
     cycle = 0
     for stage in range(1, S):
@@ -254,41 +298,41 @@ def run_nodes(xe, ve, re, oute, ptr, child, own, first_rank, tiles, stages, outp
         kind, one = tl.load(at), tl.load(at + 1)
         middle, end = tl.load(at + 2), tl.load(at + 3)
         if kind != CYCLES:
-            fill_tiles(
-                ve, 0, re, ptr, child, tiles, one, end, kind, T, HARD,
-                BOTH if HARD and KEEP else VALUES, False, ODDS, NB,
+            compute_tiles(
+                values, 0, ranks, graph, one, end, kind, T, HARD, BOTH if HARD and KEEP else VALUES,
+                False, ODDS, NB,
             )  # fmt: skip
         elif CYCLIC:
             first, last = tl.load(at + 8), tl.load(at + 9)
-            set_to_inputs(ve, own, first, last, BLOCK)
+            set_to_own_inputs(values, own, first, last, BLOCK)
             steps, moving = 0, 1
             while moving > 0:
-                moving = take_step(
-                    ve, nodes, re, ptr, child, tiles, one, middle, end, first, last, T, True, True,
-                    ODDS, NB,
+                moving = step_of_cycle(
+                    values, nodes, ranks, graph, one, middle, end, first, last, T, True, True, ODDS,
+                    NB,
                 )  # fmt: skip
                 steps += moving
             if not HARD:  # as many steps as the hard closure of the same example takes
                 apart = tl.maximum((steps + states - 1) // states, 1)
-                set_to_inputs(ve, own, first, last, BLOCK)
+                set_to_own_inputs(values, own, first, last, BLOCK)
                 for t in range(steps):
                     if KEEP:  # noqa: SIM102 (known when this is compiled, the other one is not)
                         if t % apart == 0:
                             kept_at = cycles + (cycle * states + t // apart) * sums - first
-                            copy_rows(ve, re + kept_at, first, last, BLOCK)
-                    take_step(
-                        ve, nodes, re, ptr, child, tiles, one, middle, end, first, last, T, True,
-                        False, ODDS, NB,
+                            copy_rows(values, ranks + kept_at, first, last, BLOCK)
+                    step_of_cycle(
+                        values, nodes, ranks, graph, one, middle, end, first, last, T, True, False,
+                        ODDS, NB,
                     )  # fmt: skip
                 if KEEP:
-                    tl.store(re + cycle, tl.cast(steps, kept))
+                    tl.store(ranks + cycle, tl.cast(steps, kept))
             if HARD and KEEP:  # ranks, from above, when all values are known
-                set_rows(re, first, last, FAR, BLOCK)
+                set_rows(ranks, first, last, NO_RANK, BLOCK)
                 moving = 1
                 while moving > 0:
                     for half in range(2):
-                        moving = fill_tiles(
-                            ve, 0, re, ptr, child, tiles, tl.where(half > 0, middle, one),
+                        moving = compute_tiles(
+                            values, 0, ranks, graph, tl.where(half > 0, middle, one),
                             tl.where(half > 0, end, middle), tl.where(half > 0, MAXIMA, MINIMA), T,
                             HARD, RANKS, True, ODDS, NB,
                         )  # fmt: skip
@@ -296,127 +340,120 @@ def run_nodes(xe, ve, re, oute, ptr, child, own, first_rank, tiles, stages, outp
     for base in range(0, count, BLOCK):
         o = base + tl.arange(0, BLOCK)
         node = tl.load(outputs + o, mask=o < count, other=0)
-        value = tl.load(ve + node, mask=(o < count) & (node >= 0), other=0.0)
+        value = tl.load(values + node, mask=(o < count) & (node >= 0), other=0.0)
         if ODDS:
-            value = tl.where(node < 0, tl.where(node == IS_FALSE, -SURE, SURE), value)
+            fixed = tl.where(node == FALSE_OUTPUT, -CERTAIN_ODDS, CERTAIN_ODDS)
         else:
-            value = tl.where(node < 0, tl.where(node == IS_FALSE, 0.0, 1.0), value)
+            fixed = tl.where(node == FALSE_OUTPUT, 0.0, 1.0)
+        value = tl.where(node < 0, fixed, value)
         value = tl.where(spoiled > 0, float("nan"), value)
-        tl.store(oute + o, value, mask=o < count)
+        tl.store(out + o, value, mask=o < count)
 
 
 @triton.jit
-def share_rows(ve, shift, re, se, ge, ptr, child, first, last, width, kind, T, outer,
-               HARD: tl.constexpr, ADD: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
-    """Pass the gradient of rows, whose values are `shift` further on, on to their edges."""
-    kept = ve.dtype.element_ty
-    n = first + tl.arange(0, NB)
-    live = n < last
-    start = tl.load(ptr + n, mask=live, other=0)
-    stop = tl.load(ptr + n + 1, mask=live, other=0)
-    value = tl.load(ve + shift + n, mask=live, other=0.0)[:, None]
-    given = tl.load(ge + n, mask=live, other=0.0)
+def divide_gradients(values, shift, ranks, shares, gradients, ptr, child, first, last, width, kind, T,
+                     outer, HARD: tl.constexpr, ADD: tl.constexpr, NB: tl.constexpr,
+                     RB: tl.constexpr):  # fmt: skip
+    """Divide the gradient of rows, whose values are `shift` further on, among their edges."""
+    kept = values.dtype.element_ty
+    n, live, start, stop = rows_of(ptr, first, last, NB)
+    value = tl.load(values + shift + n, mask=live, other=0.0)[:, None]
+    given = tl.load(gradients + n, mask=live, other=0.0)
     part = given
     if HARD:
-        before = tl.load(re + n, mask=live, other=0.0)[:, None] - 1.0
+        before = tl.load(ranks + n, mask=live, other=0.0)[:, None] - 1.0
         ties = tl.zeros((NB, RB), kept)
         for r in range(0, width, RB):
-            p = start[:, None] + r + tl.arange(0, RB)[None, :]
-            ok = p < stop[:, None]
-            c = tl.load(child + p, mask=ok, other=0)
-            tied = ok & (tl.load(ve + c, mask=ok, other=0.0) == value)
-            near = (kind == MINIMA) | (tl.load(re + c, mask=tied, other=0.0) == before)
+            _, ok, c = entries(child, start, stop, r, RB)
+            tied = ok & (tl.load(values + c, mask=ok, other=0.0) == value)
+            near = (kind == MINIMA) | (tl.load(ranks + c, mask=tied, other=0.0) == before)
             ties += (tied & near).to(kept)
         part = given / tl.maximum(tl.sum(ties, 1), 1.0)
     for r in range(0, width, RB):
-        p = start[:, None] + r + tl.arange(0, RB)[None, :]
-        ok = p < stop[:, None]
-        c = tl.load(child + p, mask=ok, other=0)
-        x = tl.load(ve + c, mask=ok, other=0.0)
+        p, ok, c = entries(child, start, stop, r, RB)
+        x = tl.load(values + c, mask=ok, other=0.0)
         if HARD:
             tied = ok & (x == value)
-            near = (kind == MINIMA) | (tl.load(re + c, mask=tied, other=0.0) == before)
+            near = (kind == MINIMA) | (tl.load(ranks + c, mask=tied, other=0.0) == before)
             share = tl.where(tied & near, part[:, None], 0.0)
         else:
             share = part[:, None] * tl.exp(-tl.abs(value - x) / T)
         share = tl.where(kind == COMPLEMENTS, -given[:, None], share)
         if ADD:  # what leaves a cycle adds up over its steps
-            share += tl.load(se + p, mask=ok & (c < outer), other=0.0)
-        tl.store(se + p, share, mask=ok)
+            share += tl.load(shares + p, mask=ok & (c < outer), other=0.0)
+        tl.store(shares + p, share, mask=ok)
 
 
 @triton.jit
-def share_tiles(ve, shift, re, se, ge, ptr, child, tiles, one, end, kind, T, outer, HARD: tl.constexpr,
-                ADD: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+def divide_tiles(values, shift, ranks, shares, gradients, graph, one, end, kind, T, outer,
+                 HARD: tl.constexpr, ADD: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    ptr, child, tiles = graph
     for t in range(one, end):
-        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
-        width = tl.load(tiles + 3 * t + 2)
-        if width > MOST:
-            share_rows(
-                ve, shift, re, se, ge, ptr, child, first, last, width, kind, T, outer, HARD, ADD,
-                NB * AT_ONCE // MANY, MANY,
+        first, last, width = tile_of(tiles, t)
+        if width > FEW_CHILDREN:
+            divide_gradients(
+                values, shift, ranks, shares, gradients, ptr, child, first, last, width, kind, T,
+                outer, HARD, ADD, NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
             )  # fmt: skip
         else:
-            share_rows(
-                ve, shift, re, se, ge, ptr, child, first, last, width, kind, T, outer, HARD, ADD,
-                NB, AT_ONCE,
+            divide_gradients(
+                values, shift, ranks, shares, gradients, ptr, child, first, last, width, kind, T,
+                outer, HARD, ADD, NB, NARROW_TILE,
             )  # fmt: skip
     tl.debug_barrier()
 
 
 @triton.jit
-def gather_rows(se, ge, use_ptr, uses, use_row, first, last, width, low, high,
+def gather_gradients(shares, gradients, use_ptr, uses, use_row, first, last, width, low, high,
                 COMPARE: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
     """Add up what edges from `low` to `high` pass on to rows; return whether one changed."""
-    i = first + tl.arange(0, NB)
-    live = i < last
-    start = tl.load(use_ptr + i, mask=live, other=0)
-    stop = tl.load(use_ptr + i + 1, mask=live, other=0)
+    i, live, start, stop = rows_of(use_ptr, first, last, NB)
     n = tl.load(use_row + i, mask=live, other=0)
-    parts = tl.zeros((NB, RB), se.dtype.element_ty)
+    parts = tl.zeros((NB, RB), shares.dtype.element_ty)
     for r in range(0, width, RB):
-        p = start[:, None] + r + tl.arange(0, RB)[None, :]
-        ok = p < stop[:, None]
-        u = tl.load(uses + p, mask=ok, other=0)
-        parts += tl.load(se + u, mask=ok & (u >= low) & (u < high), other=0.0)
+        _, ok, u = entries(uses, start, stop, r, RB)
+        parts += tl.load(shares + u, mask=ok & (u >= low) & (u < high), other=0.0)
     total = tl.sum(parts, 1)
     changed = 0
     if COMPARE:
-        before = tl.load(ge + n, mask=live, other=0.0)
+        before = tl.load(gradients + n, mask=live, other=0.0)
         both = (total != total) & (before != before)  # noqa: PLR0124 (both are NaN)
         changed = tl.max((live & (total != before) & ~both).to(tl.int32), 0)
-    tl.store(ge + n, total, mask=live)
+    tl.store(gradients + n, total, mask=live)
     return changed
 
 
 @triton.jit
-def gather_tiles(se, ge, use_ptr, uses, use_row, tiles, one, end, low, high,
-                 COMPARE: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+def gather_tiles(shares, gradients, parents, one, end, low, high, COMPARE: tl.constexpr,
+                 NB: tl.constexpr):  # fmt: skip
+    use_ptr, uses, use_row, tiles = parents
     changed = 0
     for t in range(one, end):
-        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
-        width = tl.load(tiles + 3 * t + 2)
-        if width > MOST:
-            moved = gather_rows(
-                se, ge, use_ptr, uses, use_row, first, last, width, low, high, COMPARE,
-                NB * AT_ONCE // MANY, MANY,
+        first, last, width = tile_of(tiles, t)
+        if width > FEW_CHILDREN:
+            moved = gather_gradients(
+                shares, gradients, use_ptr, uses, use_row, first, last, width, low, high, COMPARE,
+                NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
             )  # fmt: skip
         else:
-            moved = gather_rows(
-                se, ge, use_ptr, uses, use_row, first, last, width, low, high, COMPARE, NB, AT_ONCE
-            )
+            moved = gather_gradients(
+                shares, gradients, use_ptr, uses, use_row, first, last, width, low, high, COMPARE,
+                NB, NARROW_TILE,
+            )  # fmt: skip
         changed = tl.maximum(changed, moved)
     tl.debug_barrier()
     return changed
 
 
 @triton.jit
-def run_nodes_backward(ve, re, se, ge, gradients, ptr, child, own, tiles, use_ptr, uses, use_row,
-                       use_tiles, stages, nodes, edges, count, S, states, sums, cycles, T,
-                       HARD: tl.constexpr, ODDS: tl.constexpr, CYCLIC: tl.constexpr,
-                       NB: tl.constexpr):  # fmt: skip
-    """Fill the gradients of the inputs of one example; those of its outputs are in `se` already."""
-    BLOCK: tl.constexpr = NB * AT_ONCE
+def run_example_backward(values, ranks, shares, gradients, input_gradients, pack, nodes, edges, count,
+                         S, states, sums, cycles, T, HARD: tl.constexpr, ODDS: tl.constexpr,
+                         CYCLIC: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    """Compute the gradients of the inputs of one example; those of its outputs are in `shares`."""
+    BLOCK: tl.constexpr = NB * NARROW_TILE
+    ptr, own, stages = array(pack, 0), array(pack, 2), array(pack, 9)
+    graph = ptr, array(pack, 1), array(pack, 4)
+    parents = array(pack, 5), array(pack, 6), array(pack, 7), array(pack, 8)
     high = edges + count
     cycle = cycles
     for back in range(1, S):
@@ -425,94 +462,80 @@ def run_nodes_backward(ve, re, se, ge, gradients, ptr, child, own, tiles, use_pt
         middle, end = tl.load(at + 2), tl.load(at + 3)
         use_one, use_middle, use_end = tl.load(at + 4), tl.load(at + 5), tl.load(at + 6)
         if kind != CYCLES:
-            gather_tiles(
-                se, ge, use_ptr, uses, use_row, use_tiles, use_one, use_end, 0, high, False, NB
+            gather_tiles(shares, gradients, parents, use_one, use_end, 0, high, False, NB)
+            divide_tiles(
+                values, 0, ranks, shares, gradients, graph, one, end, kind, T, 0, HARD, False, NB
             )
-            share_tiles(ve, 0, re, se, ge, ptr, child, tiles, one, end, kind, T, 0, HARD, False, NB)
         elif CYCLIC:
             start, first, last = tl.load(at + 7), tl.load(at + 8), tl.load(at + 9)
             low, above = tl.load(ptr + start), tl.load(ptr + last)
-            set_rows(se, low, above, 0.0, BLOCK)
+            set_rows(shares, low, above, 0.0, BLOCK)
             if HARD:  # from each rank to lower ones
-                set_rows(ge, start, last, 0.0, BLOCK)
+                set_rows(gradients, start, last, 0.0, BLOCK)
                 moving = 1
                 while moving > 0:
                     moving = gather_tiles(
-                        se, ge, use_ptr, uses, use_row, use_tiles, use_one, use_end, 0, high, True,
-                        NB,
-                    )  # fmt: skip
+                        shares, gradients, parents, use_one, use_end, 0, high, True, NB
+                    )
                     for half in range(2):
-                        share_tiles(
-                            ve, 0, re, se, ge, ptr, child, tiles, tl.where(half > 0, middle, one),
-                            tl.where(half > 0, end, middle), tl.where(half > 0, MAXIMA, MINIMA), T,
-                            0, HARD, False, NB,
+                        divide_tiles(
+                            values, 0, ranks, shares, gradients, graph,
+                            tl.where(half > 0, middle, one), tl.where(half > 0, end, middle),
+                            tl.where(half > 0, MAXIMA, MINIMA), T, 0, HARD, False, NB,
                         )  # fmt: skip
             else:  # from each step to the one before it
                 cycle -= 1
-                steps = tl.load(re + cycle).to(tl.int32)
+                steps = tl.load(ranks + cycle).to(tl.int32)
                 apart = tl.maximum((steps + states - 1) // states, 1)
-                gather_tiles(
-                    se, ge, use_ptr, uses, use_row, use_tiles, use_middle, use_end, 0, high, False,
-                    NB,
-                )  # fmt: skip
+                gather_tiles(shares, gradients, parents, use_middle, use_end, 0, high, False, NB)
                 for left in range(steps):
                     t = steps - 1 - left
                     kept_at = cycles + (cycle * states + t // apart) * sums - first
-                    copy_rows(re + kept_at, ve, first, last, BLOCK)
+                    copy_rows(ranks + kept_at, values, first, last, BLOCK)
                     more = t % apart  # states between those that were kept are computed again
                     for again in range(more + 1):
-                        take_step(
-                            ve, nodes, re, ptr, child, tiles, one, middle, end, first, last, T,
+                        step_of_cycle(
+                            values, nodes, ranks, graph, one, middle, end, first, last, T,
                             again < more, False, ODDS, NB,
                         )  # fmt: skip
                     for half in range(2):  # the sums, then the products
-                        share_tiles(
-                            ve, tl.where(half > 0, 0, nodes - first), re, se, ge, ptr, child, tiles,
-                            tl.where(half > 0, one, middle), tl.where(half > 0, middle, end),
+                        divide_tiles(
+                            values, tl.where(half > 0, 0, nodes - first), ranks, shares, gradients,
+                            graph, tl.where(half > 0, one, middle), tl.where(half > 0, middle, end),
                             tl.where(half > 0, MINIMA, MAXIMA), T, start, HARD, True, NB,
                         )  # fmt: skip
                         gather_tiles(
-                            se, ge, use_ptr, uses, use_row, use_tiles,
-                            tl.where(half > 0, use_middle, use_one),
+                            shares, gradients, parents, tl.where(half > 0, use_middle, use_one),
                             tl.where(half > 0, use_end, use_middle), low, above, False, NB,
                         )  # fmt: skip
                 for base in range(first, last, BLOCK):  # before the first step: their own inputs
                     n = base + tl.arange(0, BLOCK)
                     mine = tl.load(own + n, mask=n < last, other=-1) >= 0
                     edge = tl.load(ptr + n + 1, mask=mine, other=1) - 1
-                    given = tl.load(ge + n, mask=mine, other=0.0)
-                    tl.store(se + edge, given + tl.load(se + edge, mask=mine, other=0.0), mask=mine)
+                    given = tl.load(gradients + n, mask=mine, other=0.0)
+                    given += tl.load(shares + edge, mask=mine, other=0.0)
+                    tl.store(shares + edge, given, mask=mine)
                 tl.debug_barrier()
     use_one, use_end = tl.load(stages + 4), tl.load(stages + 6)
-    gather_tiles(
-        se, gradients, use_ptr, uses, use_row, use_tiles, use_one, use_end, 0, high, False, NB
-    )
-
-
-@triton.jit
-def array(pack, place):
-    """Return one of several arrays in one, which begins with their places: `Schedule` has the order."""
-    return pack + tl.load(pack + place)
+    gather_tiles(shares, input_gradients, parents, use_one, use_end, 0, high, False, NB)
 
 
 @kernel
-def close_examples(x, v, extra, out, pack, inputs, nodes, count, S, states, sums, cycles, width,
+def minmax_forward(x, v, extra, out, pack, inputs, nodes, count, S, states, sums, cycles, width,
                    temperature, HARD: tl.constexpr, KEEP: tl.constexpr, ODDS: tl.constexpr,
                    CYCLIC: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     e = tl.program_id(0).to(tl.int64)
     T = tl.full((), 1.0, v.dtype.element_ty)
     if not HARD:
         T = tl.load(temperature).to(v.dtype.element_ty)
-    run_nodes(
-        x + e * inputs, v + e * (nodes + sums), extra + e * width, out + e * count, array(pack, 0),
-        array(pack, 1), array(pack, 2), array(pack, 3), array(pack, 4), array(pack, 9),
-        array(pack, 10), inputs, nodes, count, S, states, sums, cycles, T, HARD, KEEP, ODDS, CYCLIC,
-        NB,
+    run_example(
+        x + e * inputs, v + e * (nodes + sums), extra + e * width, out + e * count, pack, inputs,
+        nodes, count, S, states, sums, cycles, T, HARD, KEEP, ODDS, CYCLIC, NB,
     )  # fmt: skip
 
 
 @kernel
-def close_examples_backward(v, extra, share, g, above, grad, pack, inputs, nodes, edges, count, S,
+def minmax_backward(v, extra, share, g, above, grad, pack, inputs, nodes, edges, count, S,
                             states, sums, cycles, width, temperature, HARD: tl.constexpr,
                             ODDS: tl.constexpr, CYCLIC: tl.constexpr,
                             NB: tl.constexpr):  # fmt: skip
@@ -520,57 +543,52 @@ def close_examples_backward(v, extra, share, g, above, grad, pack, inputs, nodes
     T = tl.full((), 1.0, v.dtype.element_ty)
     if not HARD:
         T = tl.load(temperature).to(v.dtype.element_ty)
-    se = share + e * (edges + count)
-    copy_rows(above + e * count, se + edges, 0, count, NB * AT_ONCE)
-    run_nodes_backward(
-        v + e * (nodes + sums), extra + e * width, se, g + e * nodes, grad + e * inputs,
-        array(pack, 0), array(pack, 1), array(pack, 2), array(pack, 4), array(pack, 5),
-        array(pack, 6), array(pack, 7), array(pack, 8), array(pack, 9), nodes, edges, count, S,
-        states, sums, cycles, T, HARD, ODDS, CYCLIC, NB,
+    shares = share + e * (edges + count)
+    copy_rows(above + e * count, shares + edges, 0, count, NB * NARROW_TILE)
+    run_example_backward(
+        v + e * (nodes + sums), extra + e * width, shares, g + e * nodes, grad + e * inputs, pack,
+        nodes, edges, count, S, states, sums, cycles, T, HARD, ODDS, CYCLIC, NB,
     )  # fmt: skip
 
 
-# ---- Maxima of lists of inputs as Triton kernels: one program for a tile of outputs of one example
-# `winner` has the input that each output is equal to, and after these for each tile of outputs
-# whether one of them is equal to several: `close_tied` then finds the gradient of the example, as it
-# is defined for all circuits.
-# With LOSS an output is that of a label, the maximum of those inputs whose label is true if its own
-# is and false if its own is; `out` has the cross-entropy and `slope` its derivative. Where a false
-# label follows from a true one, its own input counts, and `winner` is the complement of it.
+# ---- Maxima of lists of inputs: one program computes a tile of outputs of one example
+# `winner` has the input that each output is equal to; after these, for each tile of outputs, whether
+# one of them is equal to several inputs. Of such an example, `tied_gradients` computes the gradient, as
+# it is defined for all circuits.
+# With LOSS an output is that of a label: the maximum of the inputs whose labels are as its own. `out`
+# has the cross-entropy and `slope` its derivative. Where a false label follows from a true one, its
+# own input counts, and `winner` is the complement of it.
 
 LIMIT = tl.constexpr(HELD)
 
 
 @triton.jit
-def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last, width, spoiled,
-              KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
-    kept = xe.dtype.element_ty
-    i = first + tl.arange(0, NB)
-    live = i < last
+def list_maxima_of_rows(x, y, out, slopes, winners, flag, lists, first, last, width, spoiled,
+                        KEEP: tl.constexpr, LOSS: tl.constexpr, NB: tl.constexpr,
+                        RB: tl.constexpr):  # fmt: skip
+    ptr, child, row = lists
+    kept = x.dtype.element_ty
+    i, live, start, stop = rows_of(ptr, first, last, NB)
     o = tl.load(row + i, mask=live, other=0)
-    start = tl.load(ptr + i, mask=live, other=0)
-    stop = tl.load(ptr + i + 1, mask=live, other=0)
     best = tl.full((NB, RB), float("-inf"), kept)
     index, ties = tl.full((NB, RB), -1, tl.int32), tl.zeros((NB, RB), tl.int32)
     broken = tl.zeros((NB, RB), tl.int32)
     if LOSS:
-        target = tl.load(ye + o, mask=live, other=0).to(kept)
+        target = tl.load(y + o, mask=live, other=0).to(kept)
         mine = target > 0.5
     for r in range(0, width, RB):
-        p = start[:, None] + r + tl.arange(0, RB)[None, :]
-        ok = p < stop[:, None]
-        c = tl.load(child + p, mask=ok, other=0)
-        x = tl.load(xe + c, mask=ok, other=0.0)
+        _, ok, c = entries(child, start, stop, r, RB)
+        given = tl.load(x + c, mask=ok, other=0.0)
         if LOSS:
-            x = tl.minimum(tl.maximum(x, -LIMIT), LIMIT)
-            label = tl.load(ye + c, mask=ok, other=0) > 0.5
+            given = tl.minimum(tl.maximum(given, -LIMIT), LIMIT)
+            label = tl.load(y + c, mask=ok, other=0) > 0.5
             broken = tl.where(ok & label & ~mine[:, None], 1, broken)
             ok = ok & (label == mine[:, None])
         if KEEP:
-            higher = ok & ((x > best) | (index < 0))
-            ties = tl.where(higher, 1, tl.where(ok & (x == best), ties + 1, ties))
+            higher = ok & ((given > best) | (index < 0))
+            ties = tl.where(higher, 1, tl.where(ok & (given == best), ties + 1, ties))
             index = tl.where(higher, c, index)
-        best = tl.maximum(best, tl.where(ok, x, float("-inf")))
+        best = tl.maximum(best, tl.where(ok, given, float("-inf")))
     value = tl.max(best, 1)
     if KEEP:
         hit = (index >= 0) & (best == value[:, None])
@@ -578,7 +596,7 @@ def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last,
         several = tl.sum(tl.where(hit, ties, 0), 1) > 1
     if LOSS:
         unmet = tl.max(broken, 1) > 0
-        own = tl.load(xe + o, mask=live, other=0.0)
+        own = tl.load(x + o, mask=live, other=0.0)
         value = tl.where(unmet, tl.minimum(tl.maximum(own, -LIMIT), LIMIT), value)
         u = tl.exp(-tl.abs(value))
         more = tl.where(1.0 + u == 1.0, u, tl.log(1.0 + u) * (u / ((1.0 + u) - 1.0)))
@@ -591,55 +609,51 @@ def pick_rows(xe, ye, oute, slopes, winners, flag, ptr, child, row, first, last,
             tl.store(slopes + o, slope, mask=live)
         value = tl.maximum(value, 0.0) - value * target + more
     value = tl.where(spoiled, float("nan"), value)
-    tl.store(oute + o, value, mask=live)
+    tl.store(out + o, value, mask=live)
     if KEEP:
         tl.store(winners + o, winner, mask=live)
         tl.store(flag, tl.max((live & several).to(tl.int32), 0))
 
 
 @kernel
-def pick_inputs(x, y, out, slope, winner, pack, inputs, count, KEEP: tl.constexpr,
+def list_maxima(x, y, out, slope, winner, pack, inputs, count, KEEP: tl.constexpr,
                 LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    ptr, child, row, tiles = array(pack, 0), array(pack, 1), array(pack, 2), array(pack, 3)
-    first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
-    width = tl.load(tiles + 3 * t + 2)
-    at, winners = e * count, winner + e * (count + tl.num_programs(1))
+    lists = array(pack, 0), array(pack, 1), array(pack, 2)
+    first, last, width = tile_of(array(pack, 3), t)
+    winners = winner + e * (count + tl.num_programs(1))
+    x, y, out, slope = x + e * inputs, y + e * inputs, out + e * count, slope + e * count
     wrong = tl.zeros((NB,), tl.int32)
     for base in range(0, inputs, NB):  # one NaN spoils all outputs of an example
         i = base + tl.arange(0, NB)
-        given = tl.load(x + e * inputs + i, mask=i < inputs, other=0.0)
+        given = tl.load(x + i, mask=i < inputs, other=0.0)
         wrong = tl.where(given != given, 1, wrong)  # noqa: PLR0124 (a NaN differs from itself)
     spoiled = tl.max(wrong, 0) > 0
-    if width > MOST:
-        pick_rows(
-            x + e * inputs, y + e * inputs, out + at, slope + at, winners, winners + count + t, ptr,
-            child, row, first, last, width, spoiled, KEEP, LOSS, NB * AT_ONCE // MANY, MANY,
+    if width > FEW_CHILDREN:
+        list_maxima_of_rows(
+            x, y, out, slope, winners, winners + count + t, lists, first, last, width, spoiled, KEEP,
+            LOSS, NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
         )  # fmt: skip
     else:
-        pick_rows(
-            x + e * inputs, y + e * inputs, out + at, slope + at, winners, winners + count + t, ptr,
-            child, row, first, last, width, spoiled, KEEP, LOSS, NB, AT_ONCE,
+        list_maxima_of_rows(
+            x, y, out, slope, winners, winners + count + t, lists, first, last, width, spoiled, KEEP,
+            LOSS, NB, NARROW_TILE,
         )  # fmt: skip
 
 
 @triton.jit
-def collect_rows(given, winners, gradients, scale, use_ptr, uses, use_row, first, last, width,
-                 NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
-    i = first + tl.arange(0, NB)
-    live = i < last
+def list_gradients_of_rows(given, winners, grad, scale, users, first, last, width,
+                           NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
+    use_ptr, uses, use_row = users
+    i, live, start, stop = rows_of(use_ptr, first, last, NB)
     n = tl.load(use_row + i, mask=live, other=0)
-    start = tl.load(use_ptr + i, mask=live, other=0)
-    stop = tl.load(use_ptr + i + 1, mask=live, other=0)
     parts = tl.zeros((NB, RB), given.dtype.element_ty)
     for r in range(0, width, RB):
-        p = start[:, None] + r + tl.arange(0, RB)[None, :]
-        ok = p < stop[:, None]
-        o = tl.load(uses + p, mask=ok, other=0)
+        _, ok, o = entries(uses, start, stop, r, RB)
         w = tl.load(winners + o, mask=ok, other=-1)
         ok = ok & ((w == n[:, None]) | (~w == n[:, None]))
         parts += tl.load(given + o, mask=ok, other=0.0)
-    tl.store(gradients + n, scale * tl.sum(parts, 1), mask=live)
+    tl.store(grad + n, scale * tl.sum(parts, 1), mask=live)
 
 
 @triton.jit
@@ -653,44 +667,38 @@ def is_tied(winners, count, flags, BLOCK: tl.constexpr):
 
 
 @kernel
-def collect_gradients(above, slope, winner, grad, pack, inputs, count, flags, LOSS: tl.constexpr,
-                      NB: tl.constexpr):  # fmt: skip
+def list_gradients(above, slope, winner, grad, pack, inputs, count, flags, LOSS: tl.constexpr,
+                   NB: tl.constexpr):  # fmt: skip
     e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    use_ptr, uses, use_row = array(pack, 4), array(pack, 5), array(pack, 6)
-    tiles, winners = array(pack, 7), winner + e * (count + flags)
+    users, winners = (array(pack, 4), array(pack, 5), array(pack, 6)), winner + e * (count + flags)
     if not is_tied(winners, count, flags, 32):
-        first, last = tl.load(tiles + 3 * t), tl.load(tiles + 3 * t + 1)
-        width = tl.load(tiles + 3 * t + 2)
+        first, last, width = tile_of(array(pack, 7), t)
         if LOSS:
             given, scale = slope + e * count, tl.load(above + e)
         else:
             given, scale = above + e * count, 1.0
-        if width > MOST:
-            collect_rows(
-                given, winners, grad + e * inputs, scale, use_ptr, uses, use_row, first, last, width,
-                NB * AT_ONCE // MANY, MANY,
+        if width > FEW_CHILDREN:
+            list_gradients_of_rows(
+                given, winners, grad + e * inputs, scale, users, first, last, width,
+                NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
             )  # fmt: skip
         else:
-            collect_rows(
-                given, winners, grad + e * inputs, scale, use_ptr, uses, use_row, first, last, width,
-                NB, AT_ONCE,
-            )  # fmt: skip
+            list_gradients_of_rows(
+                given, winners, grad + e * inputs, scale, users, first, last, width, NB, NARROW_TILE
+            )
 
 
 @kernel
-def close_tied(x, y, above, slope, winner, grad, work, pack, batch, inputs, nodes, edges, count,
-               flags, S, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
-    """Find the gradients of examples in which an output is equal to several inputs."""
-    BLOCK: tl.constexpr = NB * AT_ONCE
+def tied_gradients(x, y, above, slope, winner, grad, work, pack, batch, inputs, nodes, edges, count,
+                   flags, S, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+    """Compute the gradients of examples in which an output is equal to several inputs."""
+    BLOCK: tl.constexpr = NB * NARROW_TILE
     me, programs = tl.program_id(0), tl.num_programs(0)
-    ve = work + me.to(tl.int64) * (3 * nodes + 2 * inputs + edges + count)
-    re, ge = ve + nodes, ve + 2 * nodes
-    xe, gradients = ve + 3 * nodes, ve + 3 * nodes + inputs
-    se = ve + 3 * nodes + 2 * inputs
+    values = work + me.to(tl.int64) * (3 * nodes + 2 * inputs + edges + count)
+    ranks, gradients = values + nodes, values + 2 * nodes
+    masked, input_gradients = values + 3 * nodes, values + 3 * nodes + inputs
+    shares = values + 3 * nodes + 2 * inputs
     T = tl.full((), 1.0, x.dtype.element_ty)
-    ptr, child, own, first_rank = array(pack, 0), array(pack, 1), array(pack, 2), array(pack, 3)
-    tiles, use_ptr, uses, use_row = array(pack, 4), array(pack, 5), array(pack, 6), array(pack, 7)
-    use_tiles, stages, outputs = array(pack, 8), array(pack, 9), array(pack, 10)
     for e in range(me, batch, programs):
         row = tl.cast(e, tl.int64)
         winners = winner + row * (count + flags)
@@ -703,11 +711,11 @@ def close_tied(x, y, above, slope, winner, grad, work, pack, batch, inputs, node
                         label = tl.load(y + row * inputs + i, mask=i < inputs, other=0) > 0.5
                         value = tl.minimum(tl.maximum(value, -LIMIT), LIMIT)
                         value = tl.where(label == (truth > 0), value, -LIMIT)
-                    tl.store(xe + i, value, mask=i < inputs)
+                    tl.store(masked + i, value, mask=i < inputs)
                 tl.debug_barrier()
-                run_nodes(
-                    xe, ve, re, se + edges, ptr, child, own, first_rank, tiles, stages, outputs,
-                    inputs, nodes, count, S, 0, 0, 0, T, True, True, True, False, NB,
+                run_example(
+                    masked, values, ranks, shares + edges, pack, inputs, nodes, count, S, 0, 0, 0, T,
+                    True, True, True, False, NB,
                 )  # fmt: skip
                 tl.debug_barrier()
                 for base in range(0, count, BLOCK):
@@ -721,16 +729,16 @@ def close_tied(x, y, above, slope, winner, grad, work, pack, batch, inputs, node
                         given = given * tl.load(above + row)
                     else:
                         given = tl.load(above + row * count + o, mask=here, other=0.0)
-                    tl.store(se + edges + o, given, mask=here)
+                    tl.store(shares + edges + o, given, mask=here)
                 tl.debug_barrier()
-                run_nodes_backward(
-                    ve, re, se, ge, gradients, ptr, child, own, tiles, use_ptr, uses, use_row,
-                    use_tiles, stages, nodes, edges, count, S, 0, 0, 0, T, True, True, False, NB,
+                run_example_backward(
+                    values, ranks, shares, gradients, input_gradients, pack, nodes, edges, count, S,
+                    0, 0, 0, T, True, True, False, NB,
                 )  # fmt: skip
                 for base in range(0, inputs, BLOCK):
                     i = base + tl.arange(0, BLOCK)
                     here = i < inputs
-                    found = tl.load(gradients + i, mask=here, other=0.0)
+                    found = tl.load(input_gradients + i, mask=here, other=0.0)
                     if LOSS:
                         label = tl.load(y + row * inputs + i, mask=here, other=0) > 0.5
                         unmet = here & (tl.load(winners + i, mask=here, other=0) < 0)
@@ -765,7 +773,7 @@ def run(
     out = x.new_empty(batch, count)
     if batch:
         launch(
-            close_examples,
+            minmax_forward,
             (batch,),
             (x.contiguous(), v, extra, out, pack, inputs, nodes, count, stages, states, sums, cycles,
              width, _temperature(semiring, x)),
@@ -792,7 +800,7 @@ def back(
         kept = kept.clone()
     if batch:
         launch(
-            close_examples_backward,
+            minmax_backward,
             (batch,),
             (kept, extra, grad.new_empty(batch, edges + count), grad.new_empty(batch, nodes),
              grad.contiguous(), found, pack, inputs, nodes, edges, count, stages, states, sums,
@@ -807,10 +815,10 @@ def back(
 _PROGRAMS = 32
 
 
-def pick(
+def maxima(
     pack: Tensor, sizes: Sequence[int], x: Tensor, y: Tensor | None, *, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the maxima of lists of inputs (B, O); winners and slopes for `unpick`.
+    """Return the maxima of lists of inputs (B, O); winners and slopes for `maxima_back`.
 
     Args:
         pack: the arrays of `InputLists`, on the device.
@@ -827,7 +835,7 @@ def pick(
     slope = out if y is None else out.new_empty(kept, count)
     if batch and count:
         launch(
-            pick_inputs,
+            list_maxima,
             (batch, tiles),
             (x, x if y is None else y, out, slope, winner, pack, inputs, count),
             (keep, y is not None, rows),
@@ -836,7 +844,7 @@ def pick(
     return out, winner, slope
 
 
-def unpick(
+def maxima_back(
     lists: tuple[Tensor, Sequence[int]],
     schedule: tuple[Tensor, Sequence[int]],
     x: Tensor,
@@ -844,14 +852,14 @@ def unpick(
     kept: Sequence[Tensor],
     above: Tensor,
 ) -> Tensor:
-    """Return the gradient of the inputs (B, I) of `pick`.
+    """Return the gradient of the inputs (B, I) of `maxima`.
 
     Args:
         lists: the arrays and sizes of `InputLists`.
         schedule: those of a `Schedule`, for examples with ties.
         x: the inputs.
         y: the labels, for a loss.
-        kept: what `pick` gives after the outputs.
+        kept: what `maxima` gives after the outputs.
         above: the gradient of the outputs (B, O), or of the sum of the losses (B,).
     """
     winner, slope = kept
@@ -862,7 +870,7 @@ def unpick(
     if not batch:
         return grad
     launch(
-        collect_gradients,
+        list_gradients,
         (batch, tiles),
         (above, slope, winner, grad, pack, inputs, count, flags),
         (y is not None, tile),
@@ -871,7 +879,7 @@ def unpick(
     programs = min(batch, _PROGRAMS)
     work = x.new_empty(programs, 3 * nodes + 2 * inputs + edges + count)
     launch(
-        close_tied,
+        tied_gradients,
         (programs,),
         (x, x if y is None else y, above, slope, winner, grad, work, arrays, batch, inputs, nodes,
          edges, count, flags, stages),
@@ -909,17 +917,17 @@ NEEDS_NEGATIONS, INVALID = tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
-def body_logs(ve, body, j, ok, K: tl.constexpr):
+def body_logs(values, body, j, ok, K: tl.constexpr):
     """Return the log-probabilities of some rules; -inf where there is none."""
     logs = tl.where(ok, 0.0, float("-inf")).to(tl.float64)
     for k in tl.static_range(K):
         child = tl.load(body + j * K + k, mask=ok, other=0)
-        logs += tl.load(ve + child, mask=ok, other=0.0)
+        logs += tl.load(values + child, mask=ok, other=0.0)
     return logs
 
 
 @triton.jit
-def fill_probabilities(xe, oute, ve, mark, pack, groups, first_chunk, chunks, outputs, rows,
+def fill_probabilities(x, out, values, mark, pack, groups, first_chunk, chunks, outputs, rows,
                        tolerance, AGAIN: tl.constexpr, LOGITS: tl.constexpr,
                        FROM_LOGITS: tl.constexpr, K: tl.constexpr, NB: tl.constexpr,
                        RB: tl.constexpr, GB: tl.constexpr, GW: tl.constexpr,
@@ -936,14 +944,14 @@ def fill_probabilities(xe, oute, ve, mark, pack, groups, first_chunk, chunks, ou
         width = tl.load(group_width + g, mask=g < groups, other=0)
         here = column[None, :] < width[:, None]
         place = start[:, None] + column[None, :]
-        z = tl.load(xe + place, mask=here, other=0.0).to(tl.float64)
+        z = tl.load(x + place, mask=here, other=0.0).to(tl.float64)
         wrong = z != z  # noqa: PLR0124 (a NaN is the number that differs from itself)
         if FROM_LOGITS:
             z = tl.where(here, tl.minimum(tl.maximum(z, -LARGE), LARGE), float("-inf"))
             top = tl.maximum(tl.max(z, 1), -LARGE)
             wrong = wrong | (here & (top[:, None] <= -LARGE) & (width[:, None] > 1))
             total = tl.sum(tl.exp(z - top[:, None]), 1)
-            soft = z - (top + tl.log(tl.maximum(total, TINY)))[:, None]
+            soft = z - (top + tl.log(tl.maximum(total, SMALLEST_64)))[:, None]
             held = tl.where(here, z, 0.0)
             most = tl.log(1.0 + tl.exp(-tl.abs(held)))
             logs = tl.where(width[:, None] == 1, tl.minimum(held, 0.0) - most, soft)
@@ -952,43 +960,40 @@ def fill_probabilities(xe, oute, ve, mark, pack, groups, first_chunk, chunks, ou
             wrong = wrong | (here & ((z < 0.0) | (z > 1.0)))
             miss = tl.abs(tl.sum(tl.where(here, z, 0.0), 1) - 1.0)
             wrong = wrong | (here & (miss[:, None] > tolerance) & (width[:, None] > 1))
-            logs = tl.log(tl.maximum(z, TINY))
-            others = tl.log(tl.maximum(1.0 - z, ROUNDED if LOGITS else TINY))
-        tl.store(ve + place, logs, mask=here)
+            logs = tl.log(tl.maximum(z, SMALLEST_64))
+            others = tl.log(tl.maximum(1.0 - z, ROUNDED if LOGITS else SMALLEST_64))
+        tl.store(values + place, logs, mask=here)
         row = tl.load(complement + place, mask=here, other=-1)
-        tl.store(ve + row, others, mask=row >= 0)
+        tl.store(values + row, others, mask=row >= 0)
         invalid += tl.sum(tl.sum(wrong.to(tl.int32), 1), 0)
-    tl.store(ve + rows - 1, 0.0)
+    tl.store(values + rows - 1, 0.0)
     tl.debug_barrier()
     for c in range(first_chunk, chunks):
         at = table + 6 * c
-        n = tl.load(at) + tl.arange(0, NB)
-        live = n < tl.load(at + 1)
-        one = tl.load(rule_ptr + n, mask=live, other=0)
-        end = tl.load(rule_ptr + n + 1, mask=live, other=0)
+        n, live, one, end = rows_of(rule_ptr, tl.load(at), tl.load(at + 1), NB)
         top = tl.full((NB,), float("-inf"), tl.float64)
         total = tl.zeros((NB,), tl.float64)
         for r in range(0, tl.load(at + 2), RB):
             j = one[:, None] + r + tl.arange(0, RB)[None, :]
-            logs = body_logs(ve, body, j, j < end[:, None], K)
+            logs = body_logs(values, body, j, j < end[:, None], K)
             higher = tl.maximum(top, tl.max(logs, 1))
             safe = tl.maximum(higher, -LARGE)  # keeps -inf - -inf out
             total = total * tl.exp(top - safe) + tl.sum(tl.exp(logs - safe[:, None]), 1)
             top = higher
-        tl.store(ve + n, tl.log(total) + tl.maximum(top, -LARGE), mask=live)
+        tl.store(values + n, tl.log(total) + tl.maximum(top, -LARGE), mask=live)
         if tl.load(at + 5) > 0:
             tl.debug_barrier()
     for first in range(0, outputs, OB):
         o = first + tl.arange(0, OB)
         there = o < outputs
         n = tl.load(out_row + o, mask=there, other=0)
-        false = n == IS_FALSE
-        p = tl.load(ve + n, mask=there & (n >= 0), other=0.0)
+        false = n == FALSE_OUTPUT
+        p = tl.load(values + n, mask=there & (n >= 0), other=0.0)
         if LOGITS:
             odds = tl.load(out_kind + o, mask=there, other=0) == READ_LOG_ODDS
             row = tl.load(out_negation + o, mask=there, other=-1)
             rest = 1.0 - tl.exp(p)
-            q = tl.load(ve + row, mask=row >= 0, other=0.0)
+            q = tl.load(values + row, mask=row >= 0, other=0.0)
             q = tl.where(row >= 0, q, tl.log(tl.maximum(rest, LEAST)))
             most = tl.where(false, -MOST_ODDS, MOST_ODDS)
             both = tl.minimum(tl.maximum(p - q, -MOST_ODDS), MOST_ODDS)
@@ -999,7 +1004,7 @@ def fill_probabilities(xe, oute, ve, mark, pack, groups, first_chunk, chunks, ou
         else:
             value = tl.where(false, 0.0, tl.minimum(tl.exp(p), 1.0))
         value = tl.where(invalid > 0, float("nan"), value)
-        tl.store(oute + o, value, mask=there)
+        tl.store(out + o, value, mask=there)
     if not AGAIN:
         if not FROM_LOGITS:
             needs = tl.where(invalid > 0, INVALID, needs)
@@ -1007,7 +1012,7 @@ def fill_probabilities(xe, oute, ve, mark, pack, groups, first_chunk, chunks, ou
 
 
 @triton.jit
-def fill_gradients(xe, abovee, ve, ge, se, grade, pack, groups, chunks, outputs, rules,
+def fill_gradients(x, above, values, gradients, shares, grad, pack, groups, chunks, outputs, rules,
                    ONES: tl.constexpr, LOGITS: tl.constexpr, FROM_LOGITS: tl.constexpr,
                    K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
                    GW: tl.constexpr, OB: tl.constexpr):  # fmt: skip
@@ -1020,45 +1025,40 @@ def fill_gradients(xe, abovee, ve, ge, se, grade, pack, groups, chunks, outputs,
         o = first + tl.arange(0, OB)
         there = o < outputs
         n = tl.load(out_row + o, mask=there, other=0)
-        slope = tl.exp(tl.load(ve + n, mask=there & (n >= 0), other=0.0))
+        slope = tl.exp(tl.load(values + n, mask=there & (n >= 0), other=0.0))
         if ONES:
-            above = tl.full((OB,), 1.0, tl.float64)
+            given = tl.full((OB,), 1.0, tl.float64)
         else:
-            above = tl.load(abovee + o, mask=there, other=0.0).to(tl.float64)
+            given = tl.load(above + o, mask=there, other=0.0).to(tl.float64)
         if LOGITS:
             odds = tl.load(out_kind + o, mask=there, other=0) == READ_LOG_ODDS
             row = tl.load(out_negation + o, mask=there, other=-1)
             rest = tl.maximum(1.0 - slope, LEAST)
             slope = tl.where(odds & (row < 0), 1.0 / rest, 1.0)
-            tl.store(se + rules + outputs + o, -above, mask=there)
-        tl.store(se + rules + o, above * slope, mask=there)
+            tl.store(shares + rules + outputs + o, -given, mask=there)
+        tl.store(shares + rules + o, given * slope, mask=there)
     tl.debug_barrier()
     for back in range(0, chunks):
         at = table + 6 * (chunks - 1 - back)
-        n = tl.load(at) + tl.arange(0, NB)
-        live = n < tl.load(at + 1)
-        one = tl.load(use_ptr + n, mask=live, other=0)
-        end = tl.load(use_ptr + n + 1, mask=live, other=0)
+        n, live, one, end = rows_of(use_ptr, tl.load(at), tl.load(at + 1), NB)
         # Summed after the loop: Triton 3.6 cannot compile a loop that adds up sums of float64.
         parts = tl.zeros((NB, RB), tl.float64)
         for r in range(0, tl.load(at + 3), RB):
-            u = one[:, None] + r + tl.arange(0, RB)[None, :]
-            ok = u < end[:, None]
-            rule = tl.load(uses + u, mask=ok, other=0)
-            parts += tl.load(se + rule, mask=ok, other=0.0)
+            _, ok, rule = entries(uses, one, end, r, RB)
+            parts += tl.load(shares + rule, mask=ok, other=0.0)
         total = tl.sum(parts, 1)
-        tl.store(ge + n, total, mask=live)
+        tl.store(gradients + n, total, mask=live)
         one = tl.load(rule_ptr + n, mask=live, other=0)
         end = tl.load(rule_ptr + n + 1, mask=live, other=0)
-        value = tl.load(ve + n, mask=live, other=0.0)
+        value = tl.load(values + n, mask=live, other=0.0)
         for r in range(0, tl.load(at + 2), RB):
             j = one[:, None] + r + tl.arange(0, RB)[None, :]
             ok = j < end[:, None]
-            logs = body_logs(ve, body, j, ok, K)
+            logs = body_logs(values, body, j, ok, K)
             # A body without any chance has no share.
             likely = logs > float("-inf")
             weight = tl.exp(tl.where(likely, logs - value[:, None], float("-inf")))
-            tl.store(se + j, tl.where(likely, total[:, None] * weight, 0.0), mask=ok)
+            tl.store(shares + j, tl.where(likely, total[:, None] * weight, 0.0), mask=ok)
         if tl.load(at + 4) > 0:
             tl.debug_barrier()
     column = tl.arange(0, GW)
@@ -1068,33 +1068,33 @@ def fill_gradients(xe, abovee, ve, ge, se, grade, pack, groups, chunks, outputs,
         width = tl.load(group_width + k, mask=k < groups, other=0)
         here = column[None, :] < width[:, None]
         place = start[:, None] + column[None, :]
-        slope = tl.load(ge + place, mask=here, other=0.0)
-        logs = tl.load(ve + place, mask=here, other=0.0)
+        slope = tl.load(gradients + place, mask=here, other=0.0)
+        logs = tl.load(values + place, mask=here, other=0.0)
         row = tl.load(complement + place, mask=here, other=-1)
-        fall = tl.load(ge + row, mask=row >= 0, other=0.0)
+        fall = tl.load(gradients + row, mask=row >= 0, other=0.0)
         if FROM_LOGITS:
-            z = tl.load(xe + place, mask=here, other=0.0).to(tl.float64)
+            z = tl.load(x + place, mask=here, other=0.0).to(tl.float64)
             unlikely = tl.exp(-tl.abs(z))
             rise = slope * tl.where(z > 0.0, unlikely, 1.0)
             alone = (rise - fall * tl.where(z > 0.0, 1.0, unlikely)) / (1.0 + unlikely)
             soft = slope - tl.exp(logs) * tl.sum(slope, 1)[:, None]
             slope = tl.where(width[:, None] == 1, alone, soft)
         else:
-            others = tl.load(ve + row, mask=row >= 0, other=0.0)
+            others = tl.load(values + row, mask=row >= 0, other=0.0)
             slope = slope * tl.exp(-logs) - fall * tl.exp(-others)
-        tl.store(grade + place, slope, mask=here)
+        tl.store(grad + place, slope, mask=here)
 
 
 @kernel
-def pass_examples(x, out, above, grad, v, work, marks, pack, columns, groups, first_chunk, chunks,
+def probability_passes(x, out, above, grad, v, work, marks, pack, columns, groups, first_chunk, chunks,
                   outputs, rows, rules, tolerance, FORWARD: tl.constexpr, BACKWARD: tl.constexpr,
                   AGAIN: tl.constexpr, LOGITS: tl.constexpr, FROM_LOGITS: tl.constexpr,
                   K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
                   GW: tl.constexpr, OB: tl.constexpr):  # fmt: skip
     """Run every example forward, backward, or both ways with a gradient of one for its outputs."""
     e = tl.program_id(0).to(tl.int64)
-    xe, ve, mark = x + e * columns, v + e * rows, marks + e
-    ge = work + e * (rows + rules + 2 * outputs)
+    x, values, mark = x + e * columns, v + e * rows, marks + e
+    gradients = work + e * (rows + rules + 2 * outputs)
     if AGAIN:
         runs = tl.load(mark) == NEEDS_NEGATIONS
     elif FORWARD:
@@ -1104,14 +1104,14 @@ def pass_examples(x, out, above, grad, v, work, marks, pack, columns, groups, fi
     if runs:
         if FORWARD:
             fill_probabilities(
-                xe, out + e * outputs, ve, mark, pack, groups, first_chunk, chunks, outputs, rows,
+                x, out + e * outputs, values, mark, pack, groups, first_chunk, chunks, outputs, rows,
                 tolerance, AGAIN, LOGITS, FROM_LOGITS, K, NB, RB, GB, GW, OB,
             )  # fmt: skip
             tl.debug_barrier()
         if BACKWARD:
             fill_gradients(
-                xe, above + e * outputs, ve, ge, ge + rows, grad + e * columns, pack, groups,
-                chunks, outputs, rules, FORWARD, LOGITS, FROM_LOGITS, K, NB, RB, GB, GW, OB,
+                x, above + e * outputs, values, gradients, gradients + rows, grad + e * columns, pack,
+                groups, chunks, outputs, rules, FORWARD, LOGITS, FROM_LOGITS, K, NB, RB, GB, GW, OB,
             )  # fmt: skip
 
 
@@ -1168,7 +1168,7 @@ def run_on_cuda(
             rows, rules = numbers[5:]
             work = v.new_empty(batch, rows + rules + 2 * outputs) if backward else v
             launch(
-                pass_examples,
+                probability_passes,
                 (batch,),
                 (x, out, above, slope, v, work, marks, pack, *numbers, tolerance),
                 (forward, backward, n > 0, logits, from_logits, *sizes),

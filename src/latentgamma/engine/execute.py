@@ -106,7 +106,7 @@ def _run_kernel(
     if on_triton(inputs):
         cuda, lists = kernels_on("cuda"), lists_on(circuit, inputs.device)
         if lists is not None and semiring.name == "hard":
-            return cuda.pick(*lists, inputs.contiguous(), None, keep=keep)  # type: ignore[no-any-return]
+            return cuda.maxima(*lists, inputs.contiguous(), None, keep=keep)  # type: ignore[no-any-return]
         schedule = schedule_on(circuit, inputs.device)
         return cuda.run(*schedule, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
     out, *kept = kernels_on("cpu").run(circuit.prepared, semiring, _array(inputs), keep=keep)
@@ -121,7 +121,7 @@ def _back_kernel(
         schedule = schedule_on(circuit, grad.device)
         found: Tensor
         if lists is not None and semiring.name == "hard":
-            found = cuda.unpick(lists, schedule, inputs.contiguous(), None, kept, grad)
+            found = cuda.maxima_back(lists, schedule, inputs.contiguous(), None, kept, grad)
         else:
             found = cuda.back(*schedule, semiring, *kept, grad, circuit.inputs)
         return found

@@ -281,14 +281,14 @@ def label_loss(
     x, y = odds.detach().to(wide).contiguous(), labels.contiguous()
     y = y.view(torch.uint8) if y.dtype == torch.bool else y
     learn = torch.is_grad_enabled() and odds.requires_grad
-    each, *kept = kernels.pick(*lists, x, y, keep=learn)
+    each, *kept = kernels.maxima(*lists, x, y, keep=learn)
     total: Tensor = each.sum(1)
     if not learn:
         return total
 
     def gradients(above: Tensor) -> list[Tensor]:
         schedule = schedule_on(circuit, x.device)
-        return [kernels.unpick(lists, schedule, x, y, kept, above).to(odds.dtype)]
+        return [kernels.maxima_back(lists, schedule, x, y, kept, above).to(odds.dtype)]
 
     return differentiable(total, gradients, again, [odds])
 
