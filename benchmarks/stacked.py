@@ -149,9 +149,10 @@ class Steps:
             hidden = n < len(self.shapes) - 1
             wide = weights[2 * n].shape[2]
             out = x.new_empty(S, 4, M)
-            forward[(S, triton.cdiv(wide, 32))](
+            rows, columns = (64, 32) if S * wide > 132 * 32 else (128, 16)  # 132 multiprocessors
+            forward[(S, triton.cdiv(wide, columns))](
                 found[-1], weights[2 * n], weights[2 * n + 1], kept[n] if hidden else out, out, N,
-                M, wide, hidden, 64, 32,
+                M, wide, hidden, rows, columns,
             )  # fmt: skip
             found.append(out)
         return found

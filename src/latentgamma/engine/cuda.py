@@ -106,6 +106,7 @@ CERTAIN_ODDS = tl.constexpr(CERTAIN)
 SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
 STEP_32, STEP_64 = tl.constexpr(2.0**-24), tl.constexpr(2.0**-53)
 NARROW_TILE, WIDE_TILE, FEW_CHILDREN = tl.constexpr(NARROW), tl.constexpr(WIDE), tl.constexpr(FEW)
+WIDER = tl.constexpr(WIDE // NARROW)
 # What is computed: values, values and ranks, or ranks. The rank of a value is the length of its
 # shortest proof: on a cycle, gradients go from a rank to lower ones.
 VALUES, BOTH, RANKS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
@@ -206,17 +207,13 @@ def compute_tiles(values, shift, ranks, graph, one, end, kind, T, HARD: tl.const
     changed = 0
     for t in range(one, end):
         first, last, width = tile_of(tiles, t)
-        if width > FEW_CHILDREN:
-            moved = compute_rows(
-                values, shift, ranks, ptr, child, first, last, width, kind, T, HARD, WHAT, COMPARE,
-                ODDS, NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
-            )  # fmt: skip
-        else:
-            moved = compute_rows(
-                values, shift, ranks, ptr, child, first, last, width, kind, T, HARD, WHAT, COMPARE,
-                ODDS, NB, NARROW_TILE,
-            )  # fmt: skip
-        changed = tl.maximum(changed, moved)
+        for wide in tl.static_range(2):
+            if (width > FEW_CHILDREN).to(tl.int32) == wide:
+                moved = compute_rows(
+                    values, shift, ranks, ptr, child, first, last, width, kind, T, HARD, WHAT,
+                    COMPARE, ODDS, NB // WIDER if wide else NB, WIDE_TILE if wide else NARROW_TILE,
+                )  # fmt: skip
+                changed = tl.maximum(changed, moved)
     tl.debug_barrier()
     return changed
 
@@ -390,16 +387,13 @@ def divide_tiles(values, shift, ranks, shares, gradients, graph, one, end, kind,
     ptr, child, tiles = graph
     for t in range(one, end):
         first, last, width = tile_of(tiles, t)
-        if width > FEW_CHILDREN:
-            divide_gradients(
-                values, shift, ranks, shares, gradients, ptr, child, first, last, width, kind, T,
-                outer, HARD, ADD, NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
-            )  # fmt: skip
-        else:
-            divide_gradients(
-                values, shift, ranks, shares, gradients, ptr, child, first, last, width, kind, T,
-                outer, HARD, ADD, NB, NARROW_TILE,
-            )  # fmt: skip
+        for wide in tl.static_range(2):
+            if (width > FEW_CHILDREN).to(tl.int32) == wide:
+                divide_gradients(
+                    values, shift, ranks, shares, gradients, ptr, child, first, last, width, kind, T,
+                    outer, HARD, ADD, NB // WIDER if wide else NB,
+                    WIDE_TILE if wide else NARROW_TILE,
+                )  # fmt: skip
     tl.debug_barrier()
 
 
@@ -430,17 +424,13 @@ def gather_tiles(shares, gradients, parents, one, end, low, high, COMPARE: tl.co
     changed = 0
     for t in range(one, end):
         first, last, width = tile_of(tiles, t)
-        if width > FEW_CHILDREN:
-            moved = gather_gradients(
-                shares, gradients, use_ptr, uses, use_row, first, last, width, low, high, COMPARE,
-                NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
-            )  # fmt: skip
-        else:
-            moved = gather_gradients(
-                shares, gradients, use_ptr, uses, use_row, first, last, width, low, high, COMPARE,
-                NB, NARROW_TILE,
-            )  # fmt: skip
-        changed = tl.maximum(changed, moved)
+        for wide in tl.static_range(2):
+            if (width > FEW_CHILDREN).to(tl.int32) == wide:
+                moved = gather_gradients(
+                    shares, gradients, use_ptr, uses, use_row, first, last, width, low, high, COMPARE,
+                    NB // WIDER if wide else NB, WIDE_TILE if wide else NARROW_TILE,
+                )  # fmt: skip
+                changed = tl.maximum(changed, moved)
     tl.debug_barrier()
     return changed
 
@@ -629,20 +619,16 @@ def list_maxima(x, y, out, slope, winner, pack, inputs, count, KEEP: tl.constexp
         given = tl.load(x + i, mask=i < inputs, other=0.0)
         wrong = tl.where(given != given, 1, wrong)  # noqa: PLR0124 (a NaN differs from itself)
     spoiled = tl.max(wrong, 0) > 0
-    if width > FEW_CHILDREN:
-        list_maxima_of_rows(
-            x, y, out, slope, winners, winners + count + t, lists, first, last, width, spoiled, KEEP,
-            LOSS, NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
-        )  # fmt: skip
-    else:
-        list_maxima_of_rows(
-            x, y, out, slope, winners, winners + count + t, lists, first, last, width, spoiled, KEEP,
-            LOSS, NB, NARROW_TILE,
-        )  # fmt: skip
+    for wide in tl.static_range(2):
+        if (width > FEW_CHILDREN).to(tl.int32) == wide:
+            list_maxima_of_rows(
+                x, y, out, slope, winners, winners + count + t, lists, first, last, width, spoiled,
+                KEEP, LOSS, NB // WIDER if wide else NB, WIDE_TILE if wide else NARROW_TILE,
+            )  # fmt: skip
 
 
 @triton.jit
-def list_gradients_of_rows(given, winners, grad, scale, users, first, last, width,
+def list_gradients_of_rows(given, step, winners, grad, scale, users, first, last, width,
                            NB: tl.constexpr, RB: tl.constexpr):  # fmt: skip
     use_ptr, uses, use_row = users
     i, live, start, stop = rows_of(use_ptr, first, last, NB)
@@ -652,7 +638,7 @@ def list_gradients_of_rows(given, winners, grad, scale, users, first, last, widt
         _, ok, o = entries(uses, start, stop, r, RB)
         w = tl.load(winners + o, mask=ok, other=-1)
         ok = ok & ((w == n[:, None]) | (~w == n[:, None]))
-        parts += tl.load(given + o, mask=ok, other=0.0)
+        parts += tl.load(given + o * step, mask=ok, other=0.0)
     tl.store(grad + n, scale * tl.sum(parts, 1), mask=live)
 
 
@@ -667,30 +653,27 @@ def is_tied(winners, count, flags, BLOCK: tl.constexpr):
 
 
 @kernel
-def list_gradients(above, slope, winner, grad, pack, inputs, count, flags, LOSS: tl.constexpr,
-                   NB: tl.constexpr):  # fmt: skip
+def list_gradients(above, slope, winner, grad, pack, inputs, count, flags, above_row, above_column,
+                   LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     e, t = tl.program_id(0).to(tl.int64), tl.program_id(1)
     users, winners = (array(pack, 4), array(pack, 5), array(pack, 6)), winner + e * (count + flags)
     if not is_tied(winners, count, flags, 32):
         first, last, width = tile_of(array(pack, 7), t)
         if LOSS:
-            given, scale = slope + e * count, tl.load(above + e)
+            given, step, scale = slope + e * count, 1, tl.load(above + e * above_row)
         else:
-            given, scale = above + e * count, 1.0
-        if width > FEW_CHILDREN:
-            list_gradients_of_rows(
-                given, winners, grad + e * inputs, scale, users, first, last, width,
-                NB * NARROW_TILE // WIDE_TILE, WIDE_TILE,
-            )  # fmt: skip
-        else:
-            list_gradients_of_rows(
-                given, winners, grad + e * inputs, scale, users, first, last, width, NB, NARROW_TILE
-            )
+            given, step, scale = above + e * above_row, above_column, 1.0
+        for wide in tl.static_range(2):
+            if (width > FEW_CHILDREN).to(tl.int32) == wide:
+                list_gradients_of_rows(
+                    given, step, winners, grad + e * inputs, scale, users, first, last, width,
+                    NB // WIDER if wide else NB, WIDE_TILE if wide else NARROW_TILE,
+                )  # fmt: skip
 
 
 @kernel
 def tied_gradients(x, y, above, slope, winner, grad, work, pack, batch, inputs, nodes, edges, count,
-                   flags, S, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
+                   flags, S, above_row, above_column, LOSS: tl.constexpr, NB: tl.constexpr):  # fmt: skip
     """Compute the gradients of examples in which an output is equal to several inputs."""
     BLOCK: tl.constexpr = NB * NARROW_TILE
     me, programs = tl.program_id(0), tl.num_programs(0)
@@ -726,9 +709,10 @@ def tied_gradients(x, y, above, slope, winner, grad, work, pack, batch, inputs, 
                         met = tl.load(winners + o, mask=here, other=-1) >= 0
                         counts = here & met & (label == (truth > 0))
                         given = tl.load(slope + row * count + o, mask=counts, other=0.0)
-                        given = given * tl.load(above + row)
+                        given = given * tl.load(above + row * above_row)
                     else:
-                        given = tl.load(above + row * count + o, mask=here, other=0.0)
+                        at = above + row * above_row + o * above_column
+                        given = tl.load(at, mask=here, other=0.0)
                     tl.store(shares + edges + o, given, mask=here)
                 tl.debug_barrier()
                 run_example_backward(
@@ -743,7 +727,7 @@ def tied_gradients(x, y, above, slope, winner, grad, work, pack, batch, inputs, 
                         label = tl.load(y + row * inputs + i, mask=here, other=0) > 0.5
                         unmet = here & (tl.load(winners + i, mask=here, other=0) < 0)
                         own_slope = tl.load(slope + row * count + i, mask=unmet, other=0.0)
-                        found += own_slope * tl.load(above + row)
+                        found += own_slope * tl.load(above + row * above_row)
                         here = here & (label == (truth > 0))
                     tl.store(grad + row * inputs + i, found, mask=here)
                 tl.debug_barrier()
@@ -866,13 +850,14 @@ def maxima_back(
     pack, (tile, count, flags, tiles) = lists
     arrays, (rows, stages, edges, nodes, *_) = schedule
     batch, inputs = x.shape
-    grad, above = torch.empty_like(x), above.contiguous()
+    grad = torch.empty_like(x)
+    steps = above.stride(0), above.stride(-1)  # 0 where it is that of a sum
     if not batch:
         return grad
     launch(
         list_gradients,
         (batch, tiles),
-        (above, slope, winner, grad, pack, inputs, count, flags),
+        (above, slope, winner, grad, pack, inputs, count, flags, *steps),
         (y is not None, tile),
         warps=tile // 32,
     )  # fmt: skip
@@ -882,7 +867,7 @@ def maxima_back(
         tied_gradients,
         (programs,),
         (x, x if y is None else y, above, slope, winner, grad, work, arrays, batch, inputs, nodes,
-         edges, count, flags, stages),
+         edges, count, flags, stages, *steps),
         (y is not None, rows),
         warps=rows // 32,
     )  # fmt: skip

@@ -221,7 +221,7 @@ class RequirementsLayer(nn.Module):
                 "decide refuses NaN, for which a CUDA graph cannot wait; capture `layer(logits) > 0` "
                 "in eval() instead, where an example with a NaN has scores of NaN"
             )
-        seen = values_can_be_read(logits) and (wait or not logits.is_cuda)
+        seen = (wait or not logits.is_cuda) and values_can_be_read(logits)
         if seen and bool(torch.isnan(logits).any()):
             raise StateError("logits have a NaN, of which no label can be decided")
         if seen and not self._looked_at and logits.numel() >= _LEAST_LOOKED_AT:
