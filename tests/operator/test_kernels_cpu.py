@@ -37,8 +37,6 @@ from latentgamma.operator.kernels.interface import (
     kernel_for,
     literal_rows_of,
     make_coefficients,
-    make_literal_rows,
-    plain_step,
 )
 from latentgamma.operator.model import LatentGamma
 from latentgamma.operator.rules import Literals, SparseRules
@@ -353,15 +351,6 @@ def test_parameters_at_their_limits_have_the_gradient_of_the_reference() -> None
         model.rules.head_logits[:2] = torch.tensor([300.0, -300.0])  # type: ignore[index, operator]
         model.rules.body_logits[:2] = torch.tensor([40.0, -40.0])  # type: ignore[index, operator]
     compare(model, high_states(model, 4), 2, torch.float64, value=1e-12, slope=1e-10)
-
-
-def test_the_coefficients_make_the_same_step() -> None:
-    model = soft(random_program(9, 25, 30, body=6))
-    rows = make_literal_rows(model.rules.literals(), M=model.M, R=model.R)
-    coefficients = make_coefficients(rows, model.step_parameters(), torch.float64)
-    state = high_states(model, 3)
-    got = plain_step(rows, coefficients, state, bump=False)
-    torch.testing.assert_close(got, model.step(state), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("memory", ["states", "sqrt"])

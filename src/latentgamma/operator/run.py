@@ -594,7 +594,7 @@ class Runner:
             return read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
 
         return FusedSteps(
-            kernel, rows, read_plainly, steps, bump, memory == "sqrt", counts,
+            kernel, rows, read_plainly, self.step, steps, bump, memory == "sqrt", counts,
             *self._recorded(state, steps, rows, raw),
         )  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -113,48 +112,45 @@ def processors() -> int:
         return os.cpu_count() or 1
 
 
-def run_in_threads(work: Callable[[], None], threads: int) -> None:
-    """Call `work` from each of this many threads, or directly if one is enough."""
-    errors: list[BaseException] = []
-
-    def work_or_keep_error() -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    others = [
-        threading.Thread(target=work_or_keep_error, name="latentgamma") for _ in range(threads - 1)
-    ]
-    for other in others:
-        other.start()
-    try:
-        work()
-    finally:
-        for other in others:
-            other.join()
-    if errors:
-        raise errors[0]
-
-
 #: Threads that wait for work, by their number. A child process has none of its parent's.
 _POOLS: dict[int, ThreadPoolExecutor] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_POOLS.clear)
+#: Pieces of work for each thread: one that starts late takes fewer.
+_PIECES = 4
+
+
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """Return this many threads that wait for work."""
+    if threads not in _POOLS:
+        from concurrent.futures import ThreadPoolExecutor
+
+        _POOLS.setdefault(threads, ThreadPoolExecutor(threads, "latentgamma"))
+    return _POOLS[threads]
+
+
+def run_in_threads(work: Callable[[], None], threads: int) -> None:
+    """Call `work` from up to this many threads at once; this one is among them."""
+    others = [thread_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        for other in others:
+            if not other.cancel():
+                other.result()
 
 
 def share_parts(work: Callable[[int, int], None], count: int, threads: int) -> None:
     """Call `work(first, last)` so that parts 0 to `count` are done, on up to this many threads."""
-    threads = min(threads, count)
-    if threads <= 1:
+    threads = max(1, min(threads, count))
+    if threads == 1:
         work(0, count)
         return
-    if threads not in _POOLS:
-        from concurrent.futures import ThreadPoolExecutor
+    size = max(1, count // (_PIECES * threads))
+    starts = iter(range(0, count, size))
 
-        _POOLS.setdefault(threads, ThreadPoolExecutor(threads - 1, "latentgamma"))
-    cuts = [count * part // threads for part in range(threads + 1)]
-    others = [_POOLS[threads].submit(work, *cuts[part : part + 2]) for part in range(1, threads)]
-    work(*cuts[:2])
-    for other in others:
-        other.result()
+    def take_pieces() -> None:
+        for first in starts:  # shared by the threads
+            work(first, min(first + size, count))
+
+    run_in_threads(take_pieces, threads)

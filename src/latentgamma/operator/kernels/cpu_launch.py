@@ -6,7 +6,6 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,53 +33,23 @@ from latentgamma.operator.kernels.interface import (
     parameter_gradients,
 )
 from latentgamma.operator.rules import StepParameters
+from latentgamma.program.compilation import share_parts, thread_pool
 from latentgamma.program.graph import Csr
 
-# ---- Threads for compiled code that releases the interpreter's lock
+# ---- Threads that wait for each other
 
-#: Pieces of work for each thread: one that starts late takes fewer.
-_PIECES = 4
-
-_POOLS: dict[int, ThreadPoolExecutor] = {}
-#: Held while threads run that wait for each other; two such groups could block each other.
+#: Held while such threads run; two groups of them could block each other.
 _GROUP_LOCK = threading.Lock()
 
 
 def _forget() -> None:
-    """Forget the threads in a child process, which has none of its parent's."""
+    """Make a new lock in a child process, whose parent may have held it."""
     global _GROUP_LOCK  # noqa: PLW0603
-    _POOLS.clear()
     _GROUP_LOCK = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    if threads not in _POOLS:
-        _POOLS.setdefault(threads, ThreadPoolExecutor(threads, "latentgamma"))
-    return _POOLS[threads]
-
-
-def run_pieces(count: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """Call work(first, last) for pieces of range(count) until all is done, on several threads."""
-    threads = max(1, min(threads, count))
-    if threads == 1:
-        work(0, count)
-        return
-    size = max(1, count // (_PIECES * threads))
-    starts = iter(range(0, count, size))
-
-    def take_pieces() -> None:
-        for first in starts:  # shared by the threads
-            work(first, min(first + size, count))
-
-    others = [_pool(threads - 1).submit(take_pieces) for _ in range(threads - 1)]
-    take_pieces()
-    for other in others:
-        if not other.cancel():
-            other.result()
 
 
 def run_together(threads: int, work: Callable[[int], None]) -> None:
@@ -95,9 +64,8 @@ def run_together(threads: int, work: Callable[[int], None]) -> None:
                 work(part)
 
         try:
-            others = [
-                _pool(threads - 1).submit(start_when_ready, part) for part in range(1, threads)
-            ]
+            pool = thread_pool(threads - 1)
+            others = [pool.submit(start_when_ready, part) for part in range(1, threads)]
             complete = True
         finally:  # if a thread could not be started, those that wait have to end too
             ready.release(threads)
@@ -207,12 +175,12 @@ class CompiledClosure:
         supports = _supports(state)
         depths = np.zeros(len(supports), np.int64)
         large = len(supports) * self._size >= _CLOSURE_WORTH_A_THREAD
-        run_pieces(
-            len(supports),
-            torch.get_num_threads() if large else 1,
+        share_parts(
             lambda first, last: measure_depths(
                 first, last, supports, self._bodies, self._uses, self._heads, depths
             ),
+            len(supports),
+            torch.get_num_threads() if large else 1,
         )
         return depths
 
@@ -435,7 +403,7 @@ class _Tiles:
             shared = memory()
             run_together(threads, lambda part: work(0, self.number, part, threads, shared))
         else:
-            run_pieces(self.number, threads, lambda first, last: work(first, last, 0, 1, memory()))
+            share_parts(lambda first, last: work(first, last, 0, 1, memory()), self.number, threads)
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -134,7 +134,7 @@ class Coefficients(NamedTuple):
 def make_coefficients(
     rows: LiteralRows, parameters: StepParameters, dtype: torch.dtype
 ) -> Coefficients:
-    """Return the coefficients, computed in float64 and rounded once, differentiable."""
+    """Return the coefficients, computed in float64 and rounded once."""
     weights = parameters.weights
     sharpness, amplitude = parameters.sharpness.double(), parameters.amplitude.double()
     body = weights.body.index_select(0, rows.body_place)
@@ -275,24 +275,6 @@ def matrix_states(
             opening = (c.gate * evidence).sigmoid_()
             state = state + opening.mul_(evidence.sigmoid_()).mul_(missing)
         yield state
-
-
-def plain_step(
-    rows: LiteralRows, coefficients: Coefficients, state: Tensor, *, bump: bool
-) -> Tensor:
-    """Return one step from the coefficients in plain torch. (B, M)."""
-    c, missing = coefficients, 1 - state
-    total = missing.sum(-1, keepdim=True, dtype=torch.float64)
-    lack = (total * c.body_background.double()).to(state.dtype)  # (B, R)
-    lack = lack.index_add(
-        -1, rows.body_rule, missing.index_select(-1, rows.body_atom) * c.body_weight
-    )
-    activation = torch.sigmoid(c.margin - lack)
-    background = (activation * c.head_background).sum(-1, keepdim=True, dtype=torch.float64)
-    received = background.to(state.dtype).expand_as(state)
-    sent = activation.index_select(-1, rows.head_rule) * c.head_weight
-    evidence = received.index_add(-1, rows.head_atom, sent) - c.offset  # (B, M)
-    return _advance(c, state, missing, evidence, bump=bump)
 
 
 def _advance(
@@ -477,6 +459,7 @@ class FusedSteps:
     kernel: Kernel
     rows: LiteralRows
     read_plainly: ReadPlainly
+    step_plainly: Callable[[StepParameters, Tensor], Tensor]
     steps: int
     bump: bool
     #: Whether the states within a segment of about √T steps are recomputed in the backward pass.
@@ -618,11 +601,11 @@ class FusedSteps:
     def _counts_of(self, first: int, length: int) -> Tensor | None:
         return None if self.counts is None else (self.counts - first).clamp(0, length)
 
-    def run_plainly(self, state: Tensor, coefficients: Coefficients) -> list[Tensor]:
+    def run_plainly(self, state: Tensor, parameters: Parameters) -> list[Tensor]:
         """Return every state of the run in plain torch, which can be differentiated repeatedly."""
-        states = [state]
+        states, read = [state], self.read_plainly(parameters)
         for t in range(self.steps):
-            after = plain_step(self.rows, coefficients, state, bump=self.bump)
+            after = self.step_plainly(read, state)
             if self.counts is not None:
                 after = torch.where((t < self.counts)[:, None], after, state)
             state = after
@@ -706,14 +689,11 @@ def _differentiable(
     run: FusedSteps, state: Tensor, parameters: list[Tensor], grad: Tensor, wanted: tuple[bool, ...]
 ) -> list[Tensor | None]:
     """Return the gradients with a graph of their own, from plain torch."""
-    if parameters:
-        read = run.read_plainly(Parameters(*parameters))
-        coefficients = make_coefficients(run.rows, read, state.dtype)
-    else:
+    if not parameters:
         raise RuntimeError(
             "the gradient of a model inside `fixed()` cannot be differentiated again; leave fixed()"
         )
-    reached = run.run_plainly(state, coefficients)[-len(grad) :]
+    reached = run.run_plainly(state, Parameters(*parameters))[-len(grad) :]
     inputs = [x for x, needed in zip((state, *parameters), wanted, strict=True) if needed]
     found = iter(
         torch.autograd.grad(reached, inputs, list(grad), create_graph=True, allow_unused=True)
