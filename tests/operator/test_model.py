@@ -20,7 +20,7 @@ from latentgamma.operator import rules as stages
 from latentgamma.operator.kernels.cpu_launch import CompiledClosure
 from latentgamma.operator.kernels.interface import make_literal_rows
 from latentgamma.operator.rules import DenseRules, SparseRules
-from latentgamma.operator.until_closed import TorchClosure
+from latentgamma.operator.until_closed import SmallClosure
 from random_models import FORMS, GATES, paper_parameters, random_model
 from random_programs import random_program
 from reference import every_fact_set
@@ -522,7 +522,7 @@ def test_a_new_kind_of_gate_is_never_taken_for_a_sigmoid(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_depths_and_closedness_of_supports_are_those_of_the_closure(seed: int) -> None:
+def test_depths_of_supports_are_those_of_the_closure(seed: int) -> None:
     program = random_program(seed, 12, 15, body=3)
     rng = np.random.default_rng(seed)
     supports = rng.random((40, program.M)) < 0.25
@@ -530,12 +530,9 @@ def test_depths_and_closedness_of_supports_are_those_of_the_closure(seed: int) -
     supports[:10] = [closure.state for closure in closures[:10]]
     expected = [0] * 10 + [closure.depth for closure in closures[10:]]
     literals = SparseRules.literals_of(program)
-    cpu = torch.device("cpu")
     rows = make_literal_rows(literals, M=program.M, R=program.R)
-    for batch in (TorchClosure(literals, program.R, cpu), CompiledClosure(rows)):
+    for batch in (SmallClosure(program), CompiledClosure(rows)):
         assert batch.depths(torch.from_numpy(supports).float()).tolist() == expected
-        closed = batch.is_closed(torch.from_numpy(supports).float()).tolist()
-        assert closed == [depth == 0 for depth in expected]
 
 
 @pytest.mark.parametrize("kernel", ["auto", "reference"])

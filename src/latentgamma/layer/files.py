@@ -46,7 +46,7 @@ def load_layer(path: str | Path, *, device: torch.device | str = "cpu") -> Layer
     from latentgamma.layer.layer import Layer
 
     try:
-        tensors, metadata = checked_content(path, _FORMAT, (_VERSION,))
+        tensors, metadata = checked_content(path, _FORMAT, _VERSION)
         given = tensors.pop("given").numpy()
         state = {k: tensors.pop(k) for k in list(tensors) if k.startswith("state.")}
         program = program_from_tensors(tensors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -428,6 +428,20 @@ def _step_planes(program: Program, planes: npt.NDArray[np.uint64]) -> npt.NDArra
     if len(heads):
         after[heads] |= np.bitwise_or.reduceat(fires[rules], offsets[heads], axis=0)
     return after
+
+
+def depths_of_rows(program: Program, rows: Mask) -> npt.NDArray[np.int64]:
+    """Return how many steps of T_P each fact set takes to its closure. (N, M) -> (N,)."""
+    planes, depths = pack(rows), np.zeros(len(rows), np.int64)
+    for depth in count(1):
+        after = _step_planes(program, planes)
+        changed = np.bitwise_or.reduce(after ^ planes, axis=0)
+        if not changed.any():
+            break
+        bits = np.unpackbits(changed.view(np.uint8), bitorder="little")[: len(rows)]
+        depths[bits > 0] = depth
+        planes = after
+    return depths
 
 
 def closure(program: Program, facts: Facts = ()) -> Closure:

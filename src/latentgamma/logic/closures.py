@@ -36,7 +36,7 @@ from latentgamma.program.program import Program, require_program
 
 
 class _Block(NamedTuple):
-    """A block of rules as lists: (body, heads) pairs, and for each atom the rules that use it."""
+    """A block of the schedule as lists: (body, heads) pairs, and the rules that use each atom."""
 
     cyclic: bool
     rules: list[tuple[list[int], list[int]]]
@@ -44,14 +44,14 @@ class _Block(NamedTuple):
 
 
 def _blocks(program: Program) -> list[_Block]:
-    order = rule_order(program)
-    bodies = Csr(program.body_indptr, program.body_indices).to_lists()
-    heads = Csr(program.head_indptr, program.head_indices).to_lists()
+    schedule = program.cached(_schedule)
+    bodies = Csr(schedule.body_ptr, schedule.body).to_lists()
+    heads = Csr(schedule.head_ptr, schedule.head).to_lists()
+    every = list(zip(bodies, heads, strict=True))
     blocks = []
-    for cyclic, (a, b) in zip(
-        order.cyclic.tolist(), pairwise(order.block_ptr.tolist()), strict=True
-    ):
-        rules = [(bodies[j], heads[j]) for j in order.rules[a:b].tolist()]
+    ends = pairwise(schedule.block_ptr.tolist())
+    for cyclic, (a, b) in zip(schedule.cyclic.tolist(), ends, strict=True):
+        rules = every[a:b]
         users: dict[int, list[int]] = {}
         for n, (body, _) in enumerate(rules if cyclic else ()):
             for i in body:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -34,11 +34,7 @@ from latentgamma.operator.model import (
 from latentgamma.operator.rules import AbstractRules, DenseRules, Literals, SparseRules
 from latentgamma.program.program import Label, Program, atoms_of_literals, checked_labels
 
-_FORMAT = "latentgamma-model"
-#: Version 1 had no digest, no kernel among the options and no digest of the program.
-_VERSIONS = ("1", "2")
-#: The version of a file with the models of several strata.
-_STRATA_VERSION = "3"
+_FORMAT, _VERSION = "latentgamma-model", "1"
 _OPTIONS = {"form", "gate", "gradient", "kernel", "dtype", "program"}
 _FORMS = ("dense", "sparse")
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
@@ -49,8 +45,7 @@ Tensors: TypeAlias = dict[str, Tensor]
 def save_model(model: LatentGamma, path: str | Path) -> None:
     """Write a model, its program and its options to one file, at once or not at all."""
     tensors, options = _content(model) if model.definite else _strata(model)
-    version = _VERSIONS[-1] if model.definite else _STRATA_VERSION
-    write_content(path, _FORMAT, version, tensors, options)
+    write_content(path, _FORMAT, _VERSION, tensors, options)
 
 
 def write_content(
@@ -108,10 +103,10 @@ def _strata(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
 def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
     """Return the model that `save_model` wrote; a file that does not fit is refused."""
     try:
-        tensors, metadata = checked_content(path, _FORMAT, (*_VERSIONS, _STRATA_VERSION), bare="1")
+        tensors, metadata = checked_content(path, _FORMAT, _VERSION)
         options = _options(metadata)
-        if metadata["version"] == _STRATA_VERSION:
-            model = _model_of_strata(tensors, options["strata"])
+        if isinstance(options, list):
+            model = _model_of_strata(tensors, options)
         else:
             model = _model(tensors, options)
     except ModelError as error:
@@ -119,36 +114,26 @@ def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> Laten
     return model.to(device)
 
 
-def checked_content(
-    path: str | Path, kind: str, versions: Sequence[str], *, bare: str = ""
-) -> tuple[Tensors, Mapping[str, str]]:
+def checked_content(path: str | Path, kind: str, version: str) -> tuple[Tensors, Mapping[str, str]]:
     """Return the tensors and the metadata of a file, after a check of its kind and its digest.
 
     Args:
         path: the file.
         kind: the format that its metadata must name.
-        versions: the versions that can be read.
-        bare: the version that had no digest yet.
+        version: the version that can be read.
     """
     tensors, metadata = _read(path)
     if metadata.get("format") != kind:
         what = kind.replace("latentgamma-", "LatentGamma ")
         raise ModelError(f"this safetensors file does not hold a {what}")
-    if metadata.get("version") not in versions:
+    if metadata.get("version") != version:
         raise ModelError(
             f"this model file has version {metadata.get('version')}, but this release reads "
-            f"{_listed(versions)}; "
-            f"save it again with a release that fits"
+            f"version {version}; save it again with a release that fits"
         )
-    if metadata["version"] != bare and metadata.get("digest") != _digest(tensors, metadata):
+    if metadata.get("digest") != _digest(tensors, metadata):
         raise ModelError("this model file is damaged: its digest does not fit its content")
     return tensors, metadata
-
-
-def _listed(versions: Sequence[str]) -> str:
-    """Return these versions as words: "version 1", "versions 1, 2 and 3"."""
-    *first, last = versions
-    return f"versions {', '.join(first)} and {last}" if first else f"version {last}"
 
 
 def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
@@ -169,18 +154,17 @@ def _read(path: str | Path) -> tuple[Tensors, Mapping[str, str]]:
 # ---- Options
 
 
-def _options(metadata: Mapping[str, str]) -> dict[str, Any]:
+def _options(metadata: Mapping[str, str]) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return the options of a model, or those of the models of all strata."""
     try:
         options = json.loads(metadata["options"])
-        strata = options["strata"] if metadata["version"] == _STRATA_VERSION else [options]
-        if metadata["version"] == "1":
-            strata = [{"kernel": "auto", **options}]
+        strata = options.get("strata", [options])
         if any(set(part) != _OPTIONS or type(part["program"]) is not bool for part in strata):
             raise ValueError
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise ModelError("the options of this model file cannot be read") from None
     checked = [_checked(part) for part in strata]
-    return {"strata": checked} if metadata["version"] == _STRATA_VERSION else checked[0]
+    return checked if "strata" in options else checked[0]
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

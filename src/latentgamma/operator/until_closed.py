@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from latentgamma.certificate.certify import Certificate
 from latentgamma.engine.tensors import has_triton
-from latentgamma.operator.kernels.interface import LEAST_SIZE, make_literal_rows
+from latentgamma.logic.closure import depths_of_rows
+from latentgamma.operator.kernels.interface import LEAST_SIZE, make_literal_rows, supports
 from latentgamma.operator.rules import Literals, SparseRules
 from latentgamma.program.program import Program
 
@@ -264,7 +265,7 @@ def _run_on(
     taken = taken.copy()  # the backward pass of the first run still needs its own numbers
     chunk = _FIRST_CHUNK
     while len(batch):
-        running = np.flatnonzero(~closure.is_closed(batch.detach()))
+        running = np.flatnonzero(closure.depths(batch.detach()))
         if not len(running):
             break
         more = np.minimum(most - taken[running], chunk)
@@ -343,7 +344,7 @@ def _closure_of(program: Program, device: torch.device) -> BatchClosure:
         if CudaClosure.fits(rows):
             return CudaClosure(rows)
     if program.M + program.R + len(literals.body_rule) < LEAST_SIZE:
-        return TorchClosure(literals, program.R, device)
+        return SmallClosure(program)
     from latentgamma.operator.kernels.cpu_launch import CompiledClosure
 
     return CompiledClosure(make_literal_rows(literals, M=program.M, R=program.R))
@@ -355,41 +356,13 @@ class BatchClosure(Protocol):
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
         """Return how many steps of T_P each support takes to its closure. (B,)."""
 
-    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Return whether each support is closed. (B,)."""
 
+class SmallClosure:
+    """T_P of a small program on the supports of a batch of states, without compiled code."""
 
-class TorchClosure:
-    """T_P of one program on the supports of a batch of states, in plain torch."""
-
-    def __init__(self, literals: Literals, R: int, device: torch.device) -> None:
-        self._literals = [index.to(device) for index in literals]
-        self._R = R
-
-    def _step(self, support: Tensor) -> Tensor:
-        """Return T_P of each support. (B, M)."""
-        body_rule, body_atom, head_rule, head_atom = self._literals
-        missing = (~support).to(torch.int32)
-        lacking = missing.new_zeros(len(support), self._R)
-        lacking = lacking.index_add(-1, body_rule, missing[:, body_atom])
-        fired = (lacking == 0)[:, head_rule].to(torch.int32)  # (B, head literals)
-        return support | (torch.zeros_like(missing).index_add(-1, head_atom, fired) > 0)
-
-    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Return whether each support is closed. (B,)."""
-        support = state > 0.5
-        return (self._step(support) == support).all(-1).cpu().numpy()
+    def __init__(self, program: Program) -> None:
+        self._program = program
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
         """Return how many steps of T_P each support takes to its closure. (B,)."""
-        support = state > 0.5
-        depths = torch.zeros(len(support), dtype=torch.int64, device=support.device)
-        steps = 0
-        while True:
-            after = self._step(support)
-            changed = (after != support).any(-1)
-            if not bool(changed.any()):
-                return depths.cpu().numpy()
-            steps += 1
-            depths[changed] = steps
-            support = after
+        return depths_of_rows(self._program, supports(state))

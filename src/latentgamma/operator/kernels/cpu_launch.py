@@ -31,6 +31,7 @@ from latentgamma.operator.kernels.interface import (
     ReadPlainly,
     make_coefficients,
     parameter_gradients,
+    supports,
 )
 from latentgamma.operator.rules import StepParameters
 from latentgamma.program.compilation import share_parts, thread_pool
@@ -74,7 +75,7 @@ def run_together(threads: int, work: Callable[[int], None]) -> None:
             other.result()
 
 
-# ---- T_P on batches of supports, compiled: how deep each one is, and whether it is closed
+# ---- T_P on batches of supports, compiled: how deep each one is
 
 #: Literals to visit, below which a second thread costs more than it brings.
 _CLOSURE_WORTH_A_THREAD = 1 << 23
@@ -134,35 +135,6 @@ def measure_depths(
         depths[b] = depth
 
 
-@compiled
-def check_closed(supports: Array, bodies: Csr, heads: Csr, closed: Array) -> None:
-    """Set closed[b] to whether every rule whose body lies in support b has its heads there too."""
-    body_start, body_atom = bodies
-    head_start, head_atom = heads
-    for b in range(len(supports)):
-        closed[b] = True
-        for j in range(len(body_start) - 1):
-            fires = True
-            for p in range(body_start[j], body_start[j + 1]):
-                if not supports[b, body_atom[p]]:
-                    fires = False
-                    break
-            if fires:
-                for q in range(head_start[j], head_start[j + 1]):
-                    if not supports[b, head_atom[q]]:
-                        closed[b] = False
-            if not closed[b]:
-                break
-
-
-def _supports(state: Tensor) -> Array:
-    """Return the atoms above one half. (B, M)."""
-    if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
-        array: Array = state.numpy()  # comparing a small array takes numpy a tenth of the time
-        return np.ascontiguousarray(array > 0.5)
-    return (state > 0.5).cpu().contiguous().numpy()
-
-
 class CompiledClosure:
     """T_P of one program on the supports of a batch of states (B, M)."""
 
@@ -172,24 +144,17 @@ class CompiledClosure:
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
         """Return how many steps of T_P each support takes to its closure. (B,)."""
-        supports = _supports(state)
-        depths = np.zeros(len(supports), np.int64)
-        large = len(supports) * self._size >= _CLOSURE_WORTH_A_THREAD
+        above = supports(state)
+        depths = np.zeros(len(above), np.int64)
+        large = len(above) * self._size >= _CLOSURE_WORTH_A_THREAD
         share_parts(
             lambda first, last: measure_depths(
-                first, last, supports, self._bodies, self._uses, self._heads, depths
+                first, last, above, self._bodies, self._uses, self._heads, depths
             ),
-            len(supports),
+            len(above),
             torch.get_num_threads() if large else 1,
         )
         return depths
-
-    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Return whether each support is closed. (B,)."""
-        supports = _supports(state)
-        closed = np.empty(len(supports), np.bool_)
-        check_closed(supports, self._bodies, self._heads, closed)
-        return closed
 
 
 # ---- The CPU kernel: batches cut into tiles, and the work divided among threads

@@ -488,18 +488,13 @@ class CudaClosure:
         Returns:
             The numbers of steps (B,), and for each thread block whether a value is neither 0 nor 1.
         """
-        return self._launch(state, _UNLIMITED, delay, limit)
+        return self._launch(state, delay, limit)
 
     def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
         """Return how many steps of T_P each support takes to its closure. (B,)."""
-        return self._launch(state, _UNLIMITED, 0, _UNLIMITED)[0].cpu().numpy()
+        return self._launch(state, 0, _UNLIMITED)[0].cpu().numpy()
 
-    def is_closed(self, state: Tensor) -> npt.NDArray[np.bool_]:
-        """Return whether each support is closed. (B,)."""
-        closed: npt.NDArray[np.bool_] = self._launch(state, 1, 0, _UNLIMITED)[0].cpu().numpy() == 0
-        return closed
-
-    def _launch(self, state: Tensor, most: int, delay: int, limit: int) -> tuple[Tensor, Tensor]:
+    def _launch(self, state: Tensor, delay: int, limit: int) -> tuple[Tensor, Tensor]:
         program, B = self._program, len(state)
         blocks, largest = triton.cdiv(B, 32), max(program.M, program.R)
         # A thread for each rule or atom; beyond that, several runs of them.
@@ -513,7 +508,7 @@ class CudaClosure:
             count_steps[(blocks,)](
                 state.contiguous(), counts, soft, support, fired, program.orders,
                 program.bodies.in_runs(rows), program.sources.in_runs(rows),
-                B, program.M, program.R, most, min(delay, _UNLIMITED // 2),
+                B, program.M, program.R, _UNLIMITED, min(delay, _UNLIMITED // 2),
                 min(limit, _UNLIMITED), ROWS=rows, ONE_RUN=rows >= largest,
                 num_warps=rows // 32,
             )  # fmt: skip

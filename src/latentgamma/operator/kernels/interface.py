@@ -11,6 +11,8 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -86,6 +88,14 @@ def literal_rows_of(rules: SparseRules) -> LiteralRows:
         cached = version, make_literal_rows(literals, M=rules.M, R=rules.R)
         _ROWS[rules] = cached
     return cached[1]
+
+
+def supports(state: Tensor) -> npt.NDArray[np.bool_]:
+    """Return the atoms above one half. (B, M)."""
+    if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
+        array: npt.NDArray[np.floating] = state.numpy()  # small arrays take a tenth of the time
+        return np.ascontiguousarray(array > 0.5)
+    return (state > 0.5).cpu().contiguous().numpy()
 
 
 # ---- The coefficients of a step: the parameters multiplied out, as kernels use them
