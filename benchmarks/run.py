@@ -62,11 +62,17 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
     parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
     parser.add_argument("--seeds", type=int, help="the number of seeds, for joint and tables")
-    parser.add_argument("--processes", type=int, help="processes at a time, for tables")
-    parser.add_argument("--sets", help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies")
+    parser.add_argument(
+        "--processes", type=int, help="processes at a time, for tables and relational"
+    )
+    parser.add_argument(
+        "--sets",
+        help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies; parts, for relational",
+    )
     given = parser.parse_args()
     for option, names in (
-        ("seeds", ["joint", "tables"]), ("sets", ["hierarchies"]), ("processes", ["tables"]),
+        ("seeds", ["joint", "tables"]), ("sets", ["hierarchies", "relational"]),
+        ("processes", ["tables", "relational"]),
     ):  # fmt: skip
         if getattr(given, option) is not None and given.name not in names:
             parser.error(f"--{option} is only for {' and '.join(names)}")

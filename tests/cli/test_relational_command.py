@@ -9,8 +9,8 @@ import pytest
 import latentgamma as lg
 import relational_tasks as tasks
 from latentgamma._checkpoint import finished_pieces
+from latentgamma.relational import read_popper
 from latentgamma.relational import search as search_module
-from latentgamma.relational.popper import read_popper
 
 pytest.importorskip("clingo")
 

@@ -247,9 +247,8 @@ def test_a_call_ends_soon_after_its_time_limit_whenever_that_is(monkeypatch, opt
     rows_at_the_end: list[int] = []
 
     class Watched(Budget):
-        @property
-        def time_is_up(self) -> bool:
-            up = Budget.time_is_up.fget(self)  # type: ignore[attr-defined]
+        def stops_by_time(self) -> bool:
+            up = super().stops_by_time()
             if self._call.clock.seconds >= limit and not rows_at_the_end:
                 rows_at_the_end.append(self.work)
             return up
@@ -271,8 +270,9 @@ def test_a_call_ends_soon_after_its_time_limit_whenever_that_is(monkeypatch, opt
     for limit in sorted(rng.sample(range(2, looks), 4)):
         rows_at_the_end.clear()
         result = lg.relational.fit(*examples, **short, **options, time_limit=limit)
-        assert result.timed_out
         assert any("time limit" in note for note in result.notes)
+        alternatives = any("limit ended the search for alternatives" in n for n in result.notes)
+        assert result.timed_out or alternatives
         for rows in rows_at_the_end:
             assert budgets[-1].work - rows <= ROWS_OF_A_SECOND / 10
         if result.found and not options.get("noise"):

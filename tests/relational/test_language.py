@@ -10,8 +10,8 @@ import pytest
 
 import latentgamma as lg
 import relational_tasks as tasks
+from latentgamma.relational import read_popper
 from latentgamma.relational.clauses import Clause, clause_bits
-from latentgamma.relational.popper import read_popper
 from latentgamma.relational.prolog import Prolog, PrologError, read_term, term_text
 
 pytest.importorskip("clingo")
@@ -163,8 +163,17 @@ def test_declared_types_keep_numbers_of_examples_and_sizes_apart() -> None:
     }
     declared = lg.relational.fit(background, *examples, recursive=False, max_body=3, types=types)
     assert declared.rules == ("good(X) :- piece(X,Y), size(Y,Z), large(Z).",)
-    assert guessed.rules != declared.rules  # an example's number is taken for a size
     assert any("one variable of type 'scene'" in note for note in declared.notes)
+    assert guessed.rules == declared.rules  # an example's number is not taken for a size
+    assert any("numbers of examples are not compared" in note for note in guessed.notes)
+    joined = lg.relational.fit(background, *examples, recursive=False, max_body=3, world=False)
+    assert joined.rules == ("good(X) :- large(X).",)
+    # Where no program is found so, numbers are compared.
+    needed = lg.relational.fit(
+        {"piece": [(n, f"p{n}") for n in range(1, 10)], "even": [(2,), (4,)], "size": [("p1", 2), ("p2", 4)]},
+        [("good", 2), ("good", 4)], [("good", 1), ("good", 3)], recursive=False, max_body=2,
+    )  # fmt: skip
+    assert needed.rules == ("good(X) :- even(X).",)
 
 
 def test_rules_do_not_join_worlds_unless_allowed() -> None:
@@ -408,6 +417,36 @@ def test_lists_are_left_out_on_request(tmp_path: Path) -> None:
     found = read_popper(folder, ground_lists=0)
     assert found.background == {"empty/1": [("[]",)], "short/1": [("[]",), ("[1]",)]}
     assert any("ground_lists= evaluates" in line for line in found.unused)
+
+
+def test_prolog_on_lists_is_an_argument_of_fit(tmp_path: Path) -> None:
+    positive = [("last", "[1,2,3]", 3), ("last", "[7,5]", 5), ("last", "[4]", 4)]
+    negative = "last([1,2,3],2). last([7,5],7). last([6,1,1],6)."
+    types = {"last": ("list", "item"), "head": ("list", "item"), "tail": ("list", "list")}
+    ways = {"last": ("in", "out"), "head": ("in", "out"), "tail": ("in", "out")}
+    text = "head([H|_],H). tail([_|T],T). empty([]). p(X) :- q(X)."
+    options = {"ground_lists": 3, "types": types, "directions": ways, "max_body": 3}
+    result = lg.relational.fit(text, positive, negative, **options)
+    assert result.rules == (
+        "last(X,Y) :- head(X,Y), tail(X,Z), empty(Z).",
+        "last(X,Y) :- tail(X,Z), last(Z,Y).",
+    )
+    assert any("not used" in note and "p/1" in note for note in result.notes)
+    path = tmp_path / "bk.pl"
+    path.write_text(text)
+    assert lg.relational.fit(path, positive, negative, **options).rules == result.rules
+    with pytest.raises(lg.errors.DataError, match="a text or a path of Prolog"):
+        lg.relational.fit({"p": [(1,)]}, positive, negative, ground_lists=3)
+
+
+def test_numbers_that_bias_files_declare_as_constants_are_used(tmp_path: Path) -> None:
+    bias = (
+        "head_pred(t,1). body_pred(w,2). constant(5,n). type(t,(o,)). type(w,(o,n)). max_vars(2)."
+    )
+    examples = "pos(t(a)). pos(t(c)). neg(t(b))."
+    found = read_popper(write(tmp_path, "w(a,5). w(b,6). w(c,5)", bias, examples))
+    result = lg.relational.fit(found.background, found.positive, found.negative, **found.options)
+    assert result.rules == ("t(X) :- w(X,5).",)
 
 
 def test_rules_and_constants_of_popper_files_are_used(tmp_path: Path) -> None:

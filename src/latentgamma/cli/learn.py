@@ -33,9 +33,9 @@ from latentgamma.program.program import require_definite
 from latentgamma.program.rule_text import atom_name, split_facts
 from latentgamma.relational.popper import (
     PopperFiles,
-    read_background,
     read_examples,
     read_popper,
+    read_prolog,
 )
 from latentgamma.relational.problem import read_facts
 from latentgamma.relational.result import rule_lines as relational_rule_lines
@@ -155,8 +155,7 @@ def _read(data: str, targets: str | None, ground_lists: int | None) -> PopperFil
     found = PopperFiles(background={}, positive=[], negative=None)
     read_examples(targets, found)
     if ground_lists is not None:
-        read_background(data, found, ground_lists)
-        return found
+        return read_prolog(data, found.positive, found.negative, ground_lists, None, None)
     facts = read_facts(Path(data), "background")
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     return found

@@ -14,6 +14,7 @@ from latentgamma.relational.graphs import (
     LinkRanking,
     mine_chains,
 )
+from latentgamma.relational.popper import PopperFiles, read_popper
 from latentgamma.relational.result import (
     Agreement,
     Alternative,
@@ -30,10 +31,12 @@ __all__ = [
     "CompositionTable",
     "LinkPrediction",
     "LinkRanking",
+    "PopperFiles",
     "RelationalResult",
     "RuleEvidence",
     "SearchStep",
     "fit",
     "learn_composition",
     "mine_chains",
+    "read_popper",
 ]

@@ -29,11 +29,14 @@ class _Call:
     clock: Callable[[], float]
     start: float
     work: int = 0
-    timed_out: bool = False
 
 
 class Budget:
-    """The work and the time of a call; `part` returns that of a phase."""
+    """The work and the time of a call; `part` returns that of a phase.
+
+    Attributes:
+        timed_out: whether the time limit ended a phase that had more to do.
+    """
 
     def __init__(
         self,
@@ -45,10 +48,19 @@ class Budget:
         self._end = self._call.start + seconds
         self._most = math.inf if work_limit is None else float(work_limit)
         self._planned = min(self._most, seconds * ROWS_OF_A_SECOND)
+        self._whole = self
+        self.timed_out = False
 
-    def part(self, *, rows: float = math.inf, fraction: float = 1.0) -> Budget:
-        """Return the budget of a phase: `rows` more rows, and a fraction of the time left."""
+    def part(
+        self, *, rows: float = math.inf, fraction: float = 1.0, optional: bool = False
+    ) -> Budget:
+        """Return the budget of a phase: `rows` more rows, and a fraction of the time left.
+
+        An optional phase has a `timed_out` of its own.
+        """
         phase = copy.copy(self)
+        if optional:
+            phase._whole, phase.timed_out = phase, False
         phase._most = min(self._most, self.work + rows)
         if math.isfinite(self._most):
             phase._most = min(phase._most, self.work + fraction * self.rows_left)
@@ -79,21 +91,21 @@ class Budget:
         return self._call.clock() - self._call.start
 
     @property
-    def timed_out(self) -> bool:
-        """Whether the time limit ended a phase of the call."""
-        return self._call.timed_out
-
-    @property
-    def time_is_up(self) -> bool:
-        """Whether the time of this phase is used up."""
-        up = self._call.clock() >= self._end
-        self._call.timed_out |= up
-        return up
-
-    @property
     def over(self) -> bool:
         """Whether the work or the time of this phase is used up."""
-        return self.work >= self._most or self.time_is_up
+        return self.work >= self._most or self._call.clock() >= self._end
+
+    def stops(self) -> bool:
+        """Return whether a phase that has more to do ends here; whether by its time is kept."""
+        if self.work >= self._most:
+            return True
+        return self.stops_by_time()
+
+    def stops_by_time(self) -> bool:
+        """Return whether the time of a phase that has more to do is used up."""
+        up = self._call.clock() >= self._end
+        self._whole.timed_out |= up
+        return up
 
     def count(self, rows: float) -> None:
         """Count work that was done."""
@@ -106,6 +118,7 @@ class Budget:
             OutOfBudget: it is more than is left, by the work limit or as far as the time tells.
         """
         if rows > self.planned_rows:
+            self._whole.timed_out |= rows <= self.rows_left
             raise OutOfBudget
         self.spend(rows)
 
@@ -115,6 +128,6 @@ class Budget:
         Raises:
             OutOfBudget: the work or the time of this phase is used up.
         """
-        if self.over:
+        if self.stops():
             raise OutOfBudget
         self.count(rows)

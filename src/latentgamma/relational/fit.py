@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
@@ -19,6 +20,7 @@ from latentgamma.datalog.grounding import require_clingo
 from latentgamma.errors import ArgumentError
 from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget
 from latentgamma.relational.noisy import gradient_search, noisy_search
+from latentgamma.relational.popper import read_prolog
 from latentgamma.relational.problem import COMPARISONS, Language, Problem, read_problem
 from latentgamma.relational.result import Kind, RelationalResult, SearchStep, build_result
 from latentgamma.relational.search import (
@@ -55,6 +57,7 @@ def fit(
     negation: bool = False,
     comparisons: bool | Iterable[str] = False,
     closed_world: bool | None = None,
+    ground_lists: int | None = None,
     invent: int = 0,
     recursive: bool = True,
     max_body: int = 6,
@@ -95,6 +98,9 @@ def fit(
             program, and which of the atoms that it derives are the examples. By default the first is
             tried, and its program is returned if it has at most two rules, or one for every two
             examples.
+        ground_lists: reads the background as Prolog, and evaluates its predicates for the terms that the
+            examples reach; lists that they build have at most this many items. Examples hold terms, such
+            as `("last", "[1,2,3]", 3)`.
         invent: the largest number of invented predicates, at most 2; with wrong labels at most 1.
         recursive: whether rules may use the targets.
         max_body: the largest number of literals in a body.
@@ -145,10 +151,22 @@ def fit(
     _refuse_without_effect(noise, method, invent, checkpoint)
     language = _language(types, directions, world, constants, negation, comparisons, closed_world)
     budget = Budget(time_limit, work_limit=work_limit)
+    unused: list[str] = []
+    if ground_lists is not None:
+        whole_number("ground_lists", ground_lists)
+        files = read_prolog(background, positive, negative, ground_lists, types, directions)
+        background, positive, negative = files.background, files.positive, files.negative
+        unused = files.unused
 
-    def read(language: Language) -> Problem:
+    def read(language: Language, *, apart: bool = True) -> Problem:
         return read_problem(
-            background, positive, negative, target, noise=bool(noise), language=language
+            background,
+            positive,
+            negative,
+            target,
+            noise=bool(noise),
+            language=language,
+            apart=apart,
         )
 
     problem = read(language)
@@ -183,11 +201,16 @@ def fit(
                 about |= {"relational": [*astuple(options)]}
                 compute = stack.enter_context(Journal(checkpoint, about)).compute
             alone = negative is None and not closed_world
-            found, kind = _clean(problem, options, alone, closed_world, budget, report, compute)
+            phase = budget.part(fraction=_ALONE_FRACTION)
+            found = search(problem, options, phase, report) if problem.apart else Found()
+            if not found.choices or (alone and not _is_plausible(problem, found)):
+                problem = read(language, apart=False) if problem.apart else problem
+                found, kind = _clean(problem, options, alone, closed_world, budget, report, compute)
         if kind is not Kind.CLEAN or not found.choices:
-            advice = _helpful_option(read, language, problem, options, budget)
+            bits = found.choices[0].bits if found.choices else math.inf
+            advice = _helpful_option(read, language, problem, options, bits, budget)
     return build_result(
-        problem,
+        replace(problem, notes=(*problem.notes, *(f"not used: {text}" for text in unused))),
         found,
         options,
         tuple(history),
@@ -219,7 +242,7 @@ def _clean(
         found = search(problem, options, phase, report, compute)
         if found.choices and (not alone or _is_plausible(problem, found)):
             return found, Kind.CLEAN
-        if not found.choices and not phase.over and leaves_variables_out(problem, options):
+        if not found.choices and leaves_variables_out(problem, options) and not phase.stops():
             # Two literals of a wide predicate may need more variables than were tried.
             more = replace(options, all_variables=True)
             wide = search(problem, more, phase.part(rows=_MORE_VARIABLES_ROWS), report)
@@ -251,9 +274,13 @@ def _helpful_option(
     language: Language,
     problem: Problem,
     options: SearchOptions,
+    bits: float,
     budget: Budget,
 ) -> str | None:
-    """Return an option with which a program explains every example, as far as a short search shows."""
+    """Return an option with which a program explains every example, as far as a short search shows.
+
+    Its description has to be shorter than that of the best program without it, and its exceptions.
+    """
     trials: list[tuple[str, Language, SearchOptions]] = []
     if not options.recursive:
         trials.append(("recursive=True", language, replace(options, recursive=True)))
@@ -266,7 +293,7 @@ def _helpful_option(
     if not options.invent:
         trials.append(("invent=1", language, replace(options, invent=1)))
     for number, (name, other, limits) in enumerate(trials):
-        phase = budget.part(rows=_ADVICE_ROWS, fraction=1 / (len(trials) - number))
+        phase = budget.part(rows=_ADVICE_ROWS, fraction=1 / (len(trials) - number), optional=True)
         if phase.over:
             return None
         changed = problem if other is language else read(other)
@@ -274,9 +301,7 @@ def _helpful_option(
             continue  # the option adds nothing here
         short = replace(limits, alternatives=0, max_body=min(4, limits.max_body))
         found = search(changed, short, phase, lambda *_: None)
-        if found.choices and (
-            changed.targets[0].negative is not None or _is_plausible(changed, found)
-        ):
+        if found.choices and found.choices[0].bits < bits and _is_plausible(changed, found):
             return name
     return None
 

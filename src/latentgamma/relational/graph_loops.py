@@ -295,28 +295,86 @@ def list_ends(
 
 
 @compile_loop
+def find_ends(
+    links: Cells, members: Cells, own_step: int, own: int, each: int, codes: Cells, owners: Cells
+) -> tuple[int, int]:
+    """List the bodies of two steps from entities to constants.
+
+    A body is the number of its first step times the groups, plus the group of its constant and last step.
+    `own_step` to the entity `own` is the head. At most `each` edges are visited for an entity. Returns the
+    rows that were filled, and the edges visited.
+    """
+    groups = len(links.group_step)
+    rows = work = 0
+    for place in range(len(members)):
+        start = members[place]
+        low, count = links.entity_ptr[start], links.entity_ptr[start + 1] - links.entity_ptr[start]
+        offset = np.int64(mix(start) % np.uint64(count))
+        spent = 0
+        for k in range(count):
+            one = low + (offset + k) % count
+            step = np.int64(links.group_step[one])
+            for i in range(links.group_ptr[one], links.group_ptr[one + 1]):
+                middle = links.targets[i]
+                if middle == start or (step == own_step and middle == own):
+                    continue
+                first = links.group_ptr[links.entity_ptr[middle]]
+                last = links.group_ptr[links.entity_ptr[middle + 1]]
+                for j in range(first, min(last, first + each - spent)):
+                    if links.targets[j] not in (start, np.int64(middle)):
+                        codes[rows] = step * groups + links.reverse[j]
+                        owners[rows] = place
+                        rows += 1
+                spent += max(0, min(last - first, each - spent))
+        work += spent
+    return rows, work
+
+
+@compile_loop
+def gains(links: Cells, bodies: Cells, hits: Cells, scale: float, values: Cells) -> int:
+    """Fill the gain of bodies of `find_ends`: hits times the logarithm of hits by paths to their constants.
+
+    `scale` makes both shares: the number of entities by that of entities shown. Returns the edges visited.
+    """
+    groups = len(links.group_step)
+    work = 0
+    for place in range(len(bodies)):
+        step, group = bodies[place] // groups, bodies[place] % groups
+        paths = 0
+        for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
+            other = find_group(links, links.targets[i], step ^ 1)
+            work += 1
+            if other >= 0:
+                paths += links.group_ptr[other + 1] - links.group_ptr[other]
+        values[place] = hits[place] * np.log(scale * hits[place] / (paths + 1))
+    return work
+
+
+@compile_loop
 def gather(
     links: Cells, group: int, owner: int, back: int, marks: Cells, token: int, found: Cells
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """List the entities two steps away from `owner`: an edge of its group, then a step `back`.
 
-    Returns how many there are, and the edges visited.
+    Returns how many there are, how many entities are in between, and the edges visited.
     """
-    count = work = 0
+    count = between = work = 0
     for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
         middle = links.targets[i]
         work += 1
         other = find_group(links, middle, back)
         if middle == owner or other < 0:
             continue
-        for j in range(links.group_ptr[other], links.group_ptr[other + 1]):
+        first, last = links.group_ptr[other], links.group_ptr[other + 1]
+        between += last - first > 1 or links.targets[first] != middle
+        for j in range(first, last):
             node = links.targets[j]
             work += 1
             if node not in (np.int64(middle), np.int64(owner)) and marks[0, node] != token:
                 marks[0, node] = token
                 found[count] = node
                 count += 1
-    return count, work
+    return count, between, work
 
 
 @compile_loop

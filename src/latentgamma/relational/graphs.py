@@ -41,6 +41,8 @@ PSEUDO_INSTANCES = 5.0
 _EDGES_OF_A_BODY, _EDGES_OF_A_TRIPLE, _EDGES_OF_A_WALK = 1_000_000, 20_000, 200_000
 #: Edges visited while bodies for one relation are looked for: a loop cannot be interrupted.
 _EDGES_OF_A_RELATION = 50_000_000
+#: Entities that show the bodies of a head with a constant, and edges visited for each of them.
+_SHOWN, _EDGES_OF_A_MEMBER = 16, 4_000
 #: Edges that take as long as the rest of the work for one body.
 _EDGES_OF_A_CALL = 500
 #: Rows of paths between triples that are kept at once.
@@ -244,13 +246,13 @@ class _Graph:
         group = self.loops.find_group(self.links, end, steps[-1] ^ 1)
         if len(steps) == 1:
             return np.setdiff1d(self.targets(group), end)
-        count, _ = self.gather(group, steps[0])
+        count, _, _ = self.gather(group, steps[0])
         return np.array(np.sort(self.found[:count]), np.int64)
 
-    def gather(self, group: int, step: int) -> tuple[int, int]:
+    def gather(self, group: int, step: int) -> tuple[int, int, int]:
         """Fill `found` with the entities from which a step leads to a member of the group."""
         owner, token = self.group_owner[group], self.tokens(1)
-        found: tuple[int, int] = self.loops.gather(
+        found: tuple[int, int, int] = self.loops.gather(
             self.links, group, owner, step ^ 1, self.marks, token, self.found
         )
         return found
@@ -291,8 +293,9 @@ class _Miner:
     def run(self) -> _Rules:
         """Return the rules, by relation, the most confident first."""
         for step in range(self.graph.steps):
-            if not self.budget.over:
-                self._count_path((step,))
+            if self.budget.stops():
+                break
+            self._count_path((step,))
         if self.constants:
             self._find_constants(self.budget.part(rows=0.2 * self.budget.rows_left))
         if self.max_length >= 2:
@@ -355,7 +358,7 @@ class _Miner:
         bodies, whole = self._bodies(length, budget.part(rows=0.4 * budget.rows_left))
         phase = f"rules of {length} literals"
         for done, body in enumerate(bodies):
-            if budget.over:
+            if budget.stops():
                 self.notes.append(
                     f"of {quantity(len(bodies), 'body', 'bodies')} of {length} literals,"
                     f" {done} were counted"
@@ -377,7 +380,7 @@ class _Miner:
         ] = []  # the place in its relation's list, the relation, the code
         everything = True
         for relation in range(graph.relations):
-            if budget.over:
+            if budget.stops():
                 everything = False
                 break
             triples = graph.triples[graph.triples[:, 1] == relation]
@@ -414,7 +417,7 @@ class _Miner:
             for group in graph.groups_of(step ^ 1):
                 if graph.group_sizes[group] < self.least:
                     continue
-                if budget.over:
+                if budget.stops():
                     self.notes.append("some rules with constants were not counted")
                     return
                 targets = graph.targets(group)
@@ -435,28 +438,64 @@ class _Miner:
     def _find_long_constants(self, budget: Budget) -> None:
         """Count the rules with a body of two literals, the second of which ends in a constant."""
         graph = self.graph
-        for step in range(graph.steps):
-            share = budget.part(rows=budget.rows_left / (graph.steps - step))
-            general = self._general(step, keep=False)  # they were kept before
-            size = self._count_heads(graph.members((step ^ 1,), -1), -1, -1)
-            groups = self._touched[:size].copy()
-            shown = self._counts[groups]
-            self._counts[groups] = 0
-            groups = groups[shown >= 2]
-            for group in groups[np.argsort(-shown[shown >= 2], kind="stable")]:
-                if share.over:
-                    break
-                count, work = graph.gather(group, step)
-                self.budget.count(work)
-                if count >= self.least:
-                    members = graph.found[:count].copy()
-                    second = int(graph.group_step[group]) ^ 1
-                    owner = int(graph.group_owner[group])
-                    size = self._count_heads(members, step, -1)
-                    self._list_heads((step, second), owner, size, count, general)
-            self._report("longer rules with constants", step + 1, graph.steps)
-        if budget.rows_left <= 0 or budget.timed_out:
-            self.notes.append("some longer rules with constants were not counted")
+        shown = self._long_bodies(budget.part(rows=0.4 * budget.rows_left))
+        every = range(graph.steps * graph.groups)
+        general: dict[int, Floats] = {}
+        for done, code in enumerate(
+            itertools.chain(shown, (code for code in every if code not in shown))
+        ):
+            if budget.stops():
+                self.notes.append("some longer rules with constants were not counted")
+                return
+            step, group = divmod(code, graph.groups)
+            if step not in general:
+                general[step] = self._general(step, keep=False)  # they were kept before
+            count, between, work = graph.gather(group, step)
+            self.budget.count(work + 1)
+            # Through one entity alone, a shorter rule about it is the same.
+            if count >= self.least and between > 1:
+                members = graph.found[:count].copy()
+                second = int(graph.group_step[group]) ^ 1
+                owner = int(graph.group_owner[group])
+                size = self._count_heads(members, step, -1)
+                self._list_heads((step, second), owner, size, count, general[step])
+            self._report("longer rules with constants", done + 1, len(every))
+
+    def _long_bodies(self, budget: Budget) -> dict[int, None]:
+        """Return bodies that end in a constant, as step times groups plus group, the best of each head first.
+
+        Bodies are found on paths from some of the entities that a head with a constant is true for. The
+        best have many of these entities among few.
+        """
+        graph = self.graph
+        codes, owners = np.empty((2, _SHOWN * _EDGES_OF_A_MEMBER), np.int64)
+        values = np.empty(len(codes))
+        found: list[tuple[int, int]] = []
+        groups = np.flatnonzero(graph.group_sizes >= max(2, self.least))
+        # The largest group of each step, then the next one: every relation gets its share of the work.
+        groups = groups[np.lexsort((-graph.group_sizes[groups], graph.group_step[groups]))]
+        steps = graph.group_step[groups]
+        place = np.arange(len(groups)) - np.searchsorted(steps, steps)
+        for head in groups[np.argsort(place, kind="stable")].tolist():
+            if budget.stops():
+                break
+            members = np.random.default_rng([self.seed, head]).permutation(graph.targets(head))
+            members = members[:_SHOWN]
+            rows, work = graph.loops.find_ends(
+                graph.links, members, int(graph.group_step[head]) ^ 1,
+                int(graph.group_owner[head]), _EDGES_OF_A_MEMBER, codes, owners,
+            )  # fmt: skip
+            self.budget.count(work + _EDGES_OF_A_CALL)
+            pairs = np.unique(codes[:rows] * _SHOWN + owners[:rows])
+            distinct, hits = np.unique(pairs // _SHOWN, return_counts=True)
+            distinct, hits = distinct[hits >= 2], hits[hits >= 2]
+            scale = graph.entities / len(members)
+            work = graph.loops.gains(graph.links, distinct, hits, scale, values)
+            self.budget.count(work)
+            best = np.argsort(-values[: len(distinct)], kind="stable")[:_MOST_CONSTANTS]
+            found += enumerate(distinct[best].tolist())
+        found.sort(key=lambda entry: entry[0])
+        return dict.fromkeys(code for _, code in found)
 
     def _count_heads(self, members: Ints, own_step: int, own_group: int) -> int:
         """Count the head groups that the members of a body are in; return how many there are."""

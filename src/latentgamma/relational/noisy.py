@@ -178,9 +178,11 @@ class NoisyCandidates:
             self.literals += 1
             for bodies in self._bodies:
                 bodies.grow(self.literals, self._growth)
-            more = any(bodies.frontier for bodies in self._bodies) and not self._growth.over
+            more = self.literals < self._options.max_body
+            more = more and any(bodies.frontier for bodies in self._bodies)
+            more = more and not self._growth.stops()
             few = sum(bodies.rows for bodies in self._bodies) < _MOST_ROWS
-            if more and (self.literals < 3 or few) and self.literals < self._options.max_body:
+            if more and (self.literals < 3 or few):
                 continue
             clauses = [clause for bodies in self._bodies for clause in bodies.best()]
             yield self._candidates([*clauses, *self._invented])
@@ -607,7 +609,7 @@ def gradient_search(
         best_bits, best = _train(scorer, len(candidates), [options.seed, start], budget)
         wrong = scorer.wrong([best])[0]
         explains = bool(best) and best_bits < empty and (noise != 0 or not wrong)
-        if explains or budget.over:
+        if explains or budget.stops():
             break
     report(f"sampled sets of {quantity(len(candidates), 'candidate')}", len(candidates), 1.0)
     found.candidates = list(candidates)
@@ -668,7 +670,7 @@ def _train(
     speed, scale = np.zeros(count), np.zeros(count)
     best: tuple[float, tuple[int, ...]] = (float(scorer.total([()])[0]), ())
     for step in range(1, _STEPS + 1):
-        if budget.over:
+        if budget.stops():
             break
         probability = 1 / (1 + np.exp(-odds))
         used = rng.random((_SAMPLES, count)) < probability

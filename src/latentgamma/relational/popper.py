@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from latentgamma.datalog.tables import cells_of, constant
 from latentgamma.errors import DataError, LatentGammaError
 from latentgamma.logic.closure import closure
 from latentgamma.program.files import read_text
-from latentgamma.relational.problem import Facts
+from latentgamma.relational.problem import Facts, read_facts
 from latentgamma.relational.prolog import (
     Compound,
     Prolog,
@@ -97,15 +97,17 @@ def read_popper(folder: str | os.PathLike[str], *, ground_lists: int | None = No
         if not (where / name).is_file():
             raise DataError(f"{os.fsdecode(folder)!r} has no {name}; it must hold bk.pl and exs.pl")
     found = PopperFiles(background={}, positive=[], negative=None)
-    examples = _read_examples(where / "exs.pl", found)
+    examples = read_examples(where / "exs.pl", found)
     bias = _Bias()
     if (where / "bias.pl").is_file():
         bias = _read_bias(where / "bias.pl", found)
-    clauses = _read_clauses(where / "bk.pl", found.unused)
+    clauses = _read_clauses(read_text(where / "bk.pl"), "bk.pl", found.unused)
     facts = evaluate(clauses, examples, bias.bodies or None, bias, ground_lists, found.unused)
     named = sorted(name for name in bias.constants if (name, 1) not in facts)
     if named:
         found.options["constants"] = named
+        for name in named:
+            del found.options["types"][f"{name}/1"]
     for name, arity in sorted(bias.bodies - set(facts) - {(name, 1) for name in named}):
         found.unused.append(f"bias.pl: body_pred {name}/{arity} has no facts in bk.pl")
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
@@ -114,12 +116,48 @@ def read_popper(folder: str | os.PathLike[str], *, ground_lists: int | None = No
     return found
 
 
-def read_background(path: str | os.PathLike[str], found: PopperFiles, ground_lists: int) -> None:
-    """Add the facts of a Prolog file, evaluated for the terms of the examples found so far."""
-    clauses = _read_clauses(Path(path), found.unused)
+def read_prolog(
+    background: Any,
+    positive: Any,
+    negative: Any,
+    ground_lists: int,
+    types: Mapping[str, Sequence[str]] | None,
+    directions: Mapping[str, Sequence[str]] | None,
+) -> PopperFiles:
+    """Return Prolog's facts, evaluated for the terms of the examples, and the examples.
+
+    Args:
+        background: a text or a path.
+        positive: a text, or tuples whose cells are terms.
+        negative: the same, or None.
+        ground_lists: the longest list that background predicates may build.
+        types: the types of the arguments by predicate.
+        directions: "in" or "out" for each argument by predicate.
+
+    Raises:
+        DataError: the background is neither, or a text is not of examples.
+    """
+    if not isinstance(background, (str, os.PathLike)):
+        raise DataError("with ground_lists=, the background is a text or a path of Prolog clauses")
+    found = PopperFiles(background={}, positive=[], negative=None)
+    for rows, source in ((found.positive, positive), ([], negative)):
+        if isinstance(source, str):
+            rows += [row for _, row, _ in _examples(source, "the examples")]
+        elif source is not None:
+            facts = read_facts(source, "examples")
+            rows += [(name, *row) for (name, _), group in facts.items() for row in group]
+        found.negative = None if negative is None else rows
+    bias = _Bias()
+    for kept, declared in ((bias.types, types), (bias.directions, directions)):
+        for name, values in (declared or {}).items():
+            kept[name.partition("/")[0].strip(), len(values)] = tuple(values)
+    is_path = not isinstance(background, str) or os.path.isfile(background)
+    text = read_text(background) if is_path else str(background)
     examples = [_as_atom(row) for row in [*found.positive, *(found.negative or [])]]
-    facts = evaluate(clauses, examples, None, _Bias(), ground_lists, found.unused)
+    clauses = _read_clauses(text, "the background", found.unused)
+    facts = evaluate(clauses, examples, None, bias, ground_lists, found.unused)
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
+    return found
 
 
 def _as_atom(row: Sequence[str]) -> Term:
@@ -135,8 +173,9 @@ def _as_atom(row: Sequence[str]) -> Term:
 # ---- Reading clauses
 
 
-def _texts(path: Path) -> list[str]:
-    text = _comment.sub(lambda m: m[1] or " ", read_text(path))
+def _texts(text: str) -> list[str]:
+    """Return the clauses of a text, without comments."""
+    text = _comment.sub(lambda m: m[1] or " ", text)
     found, end = [], 0
     for clause in _clause.finditer(text):
         found.append(clause[1].strip())
@@ -154,10 +193,10 @@ class _Clauses:
     rules: list[Term] = field(default_factory=list)
 
 
-def _read_clauses(path: Path, unused: list[str]) -> _Clauses:
+def _read_clauses(source: str, where: str, unused: list[str]) -> _Clauses:
     found = _Clauses()
     refused = []
-    for text in _texts(path):
+    for text in _texts(source):
         flat = _flat_fact(text)
         if flat is not None:
             cells = tuple([cell.strip() for cell in flat[2].split(",")])
@@ -183,15 +222,13 @@ def _read_clauses(path: Path, unused: list[str]) -> _Clauses:
     if refused:
         count = quantity(len(refused), "clause")
         shown = listing([repr(text[:60]) for text in refused], 2)
-        unused.append(f"{path.name}: {count} that cannot be read: {shown}")
+        unused.append(f"{where}: {count} that cannot be read: {shown}")
     return found
 
 
-def _read_examples(path: str | os.PathLike[str], found: PopperFiles) -> list[Term]:
-    path = Path(path)
-    negative: list[tuple[str, ...]] = []
-    atoms = []
-    for text in _texts(path):
+def _examples(source: str, where: str) -> Iterator[tuple[bool, tuple[str, ...], Term]]:
+    """Return the examples of a text: whether each is positive, as cells, and as a term."""
+    for text in _texts(source):
         if text.startswith(":-"):
             continue
         try:
@@ -206,24 +243,26 @@ def _read_examples(path: str | os.PathLike[str], found: PopperFiles) -> list[Ter
                 raise PrologError("not ground")
         except PrologError:
             raise DataError(
-                f"{path}: {text[:60]!r} is not an example; write pos(atom). or neg(atom)."
+                f"{where}: {text[:60]!r} is not an example; write pos(atom). or neg(atom)."
             ) from None
-        row = (name, *(map(term_text, atom.args) if arity else ()))  # type: ignore[union-attr]
-        (found.positive if positive else negative).append(row)
-        atoms.append(atom)
-    if not found.positive:
-        raise DataError(f"{path} has no positive example; write pos(atom).")
-    found.negative = negative or None
-    return atoms
+        yield positive, (name, *(map(term_text, atom.args) if arity else ())), atom  # type: ignore[union-attr]
 
 
-def read_examples(path: str | os.PathLike[str], found: PopperFiles) -> None:
+def read_examples(path: str | os.PathLike[str], found: PopperFiles) -> list[Term]:
     """Add the examples of a file: `pos(…)` and `neg(…)`, or facts, which are positive.
+
+    Returns:
+        The examples as terms.
 
     Raises:
         DataError: a clause is not an example, or there is no positive one.
     """
-    _read_examples(path, found)
+    examples = list(_examples(read_text(path), os.fsdecode(path)))
+    found.positive = [row for positive, row, _ in examples if positive]
+    if not found.positive:
+        raise DataError(f"{os.fsdecode(path)} has no positive example; write pos(atom).")
+    found.negative = [row for positive, row, _ in examples if not positive] or None
+    return [atom for _, _, atom in examples]
 
 
 def _parts(term: Term) -> tuple[str, ...]:
@@ -253,7 +292,7 @@ def _read_bias(path: Path, found: PopperFiles) -> _Bias:
     by_name: dict[str, dict[str, list[tuple[str, ...]]]] = {"type": {}, "direction": {}}
     options = found.options
     options["recursive"] = False  # unless the file allows it
-    for text in _texts(path):
+    for text in _texts(read_text(path)):
         world = _one_world.search(text)
         if world is not None:
             options["world"] = world[1]

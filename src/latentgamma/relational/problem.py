@@ -301,6 +301,7 @@ class Problem:
         tests: predicates that are computed, by number.
         special: predicates that rules write in another way: with a constant, `not`, or a comparison.
         world: the type whose constants are separate worlds, which rules do not join; or None.
+        apart: whether numbers of examples were kept from other numbers.
     """
 
     constants: tuple[str, ...]
@@ -313,6 +314,7 @@ class Problem:
     tests: Mapping[int, Test] = field(default_factory=dict)
     special: frozenset[int] = frozenset()
     world: int | None = None
+    apart: bool = False
 
     @cached_property
     def domains(self) -> dict[int, Ints]:
@@ -535,10 +537,12 @@ def read_problem(
     noise: bool = False,
     language: Language | None = None,
     closed_world: bool = True,
+    apart: bool = True,
 ) -> Problem:
     """Return the problem that these arguments describe.
 
-    Without negative examples everything else is false if `closed_world`, and else has no label.
+    Without negative examples everything else is false if `closed_world`, and else has no label. `apart`
+    keeps the numbers of examples from other numbers, if no types are declared; see `_example_numbers`.
 
     Raises:
         DataError: they cannot be read, or contradict each other.
@@ -593,14 +597,22 @@ def read_problem(
         for s in ordered
     ]
     declared = _by_signature(language.types, ordered, "types")
-    types, type_names = _types(used, [declared.get(s) for s in ordered])
+    first_target = len(ordered) - len(signatures)
+    ids: set[tuple[int, int]] = set()
+    if apart and not declared and language.world is not False:
+        ids = _example_numbers(used, first_target, tuple(number))
+    types, type_names = _types(used, [declared.get(s) for s in ordered], ids)
+    if ids:
+        notes.append(
+            "the numbers of examples are not compared with other numbers (types= says which "
+            "arguments are alike)"
+        )
     inputs = [
         tuple(way != "out" for way in ways) if (ways := directions.get(s)) else (False,) * s[1]
         for directions in [_by_signature(language.directions, ordered, "directions")]
         for s in ordered
     ]
     tables = [array({}, s) if s in signatures else array(facts, s) for s in ordered]
-    first_target = len(ordered) - len(signatures)
     world = _world(language.world, types, type_names, first_target, notes)
     special = _special(
         language, [name for name, _ in ordered], tables, types, used, tuple(number), first_target
@@ -642,6 +654,7 @@ def read_problem(
         tests={first_target + i: one.test for i, one in enumerate(special) if one.test},
         special=frozenset(range(first_target, first_target + len(special))),
         world=world,
+        apart=bool(ids),
     )
 
 
@@ -931,17 +944,46 @@ def _targets(
     return list(dict.fromkeys(signatures))
 
 
+def _example_numbers(
+    tables: Sequence[Ints], first_target: int, constants: tuple[str, ...]
+) -> set[tuple[int, int]]:
+    """Return the arguments that number the examples, if other arguments have some of these numbers.
+
+    Examples are numbered if the first argument of every target is a whole number, most of these are the
+    first argument of facts as well, and some but few of them are other arguments. A first argument
+    numbers examples if most of its values do, and not all of them are values of other arguments.
+    """
+    first = [set(rows[:, 0].tolist()) if rows.shape[1] else set() for rows in tables]
+    ids = set().union(*first[first_target:])
+    if any(math.isnan(_number(constants[c])) for c in ids):
+        return set()
+    others = set().union(*(rows[:, 1:].ravel().tolist() for rows in tables))
+    found = {
+        t
+        for t, values in enumerate(first)
+        if t >= first_target or (2 * len(values & ids) > len(values) and not values <= others)
+    }
+    described = set().union(
+        *(first[t] for t in found if t < first_target and tables[t].shape[1] > 1)
+    )
+    few = 0 < 2 * len(others & ids) < len(ids) < 2 * len(described & ids)
+    return {(t, 0) for t in found} if few else set()
+
+
 def _types(
-    tables: Sequence[Ints], declared: Sequence[tuple[str, ...] | None]
+    tables: Sequence[Ints],
+    declared: Sequence[tuple[str, ...] | None],
+    ids: set[tuple[int, int]],
 ) -> tuple[list[tuple[int, ...]], list[str | None]]:
     """Return the type of every argument, and the declared name of each type.
 
     Arguments that are declared have the type of their name. Others that share a constant have the
-    same type, and that of a declared argument if they share one with it.
+    same type, and that of a declared argument if they share one with it; but not that of `ids`.
     """
     places = [(t, p) for t, rows in enumerate(tables) for p in range(rows.shape[1])]
     parent = {place: place for place in places}
     names = {(t, p): kinds[p] for (t, p) in places if (kinds := declared[t]) is not None}
+    names |= dict.fromkeys(ids, "example")
 
     def root(place: tuple[int, int]) -> tuple[int, int]:
         while parent[place] != place:
@@ -958,7 +1000,7 @@ def _types(
     values = {place: set(tables[place[0]][:, place[1]].tolist()) for place in places}
     of_type: dict[tuple[int, int], set[int]] = {}
     for place in places:
-        if place in names:
+        if place in names and place not in ids:
             of_type.setdefault(root(place), set()).update(values[place])
     for place in places:
         if place in names:

@@ -675,7 +675,10 @@ def build_result(
     wrong: tuple[str, ...] = ()
     if found.choices:
         program = _program(problem, found, found.choices[0])
-        others, same = _alternatives(problem, found, options.alternatives, budget)
+        comparing = budget.part(optional=True)
+        others, same = _alternatives(problem, found, options.alternatives, comparing)
+        if comparing.timed_out or found.alternatives_timed_out:
+            notes.append("the time limit ended the search for alternatives")
         if same:
             notes.append(
                 f"{quantity(same, 'other form')} of the program gave the same answers on every "
@@ -730,7 +733,9 @@ def _why(
     if kind is Kind.NOISY:
         return "the shortest description of rules and wrong labels that was found"
     if kind is Kind.PARTIAL:
-        also = f"; {advice} gives one that does" if advice else ""
+        also = '; pass noise="auto" if labels may be wrong'
+        if advice:
+            also = f"; {advice} gives one that does"
         return (
             "no program was found that explains every example: the shortest description of rules "
             f"and exceptions that was found{also}"

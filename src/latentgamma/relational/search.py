@@ -65,6 +65,7 @@ class Selection:
         definitions: the description length of each invented predicate, by number.
         most_invented: the largest number of invented predicates.
         budget: of work and time.
+        most_bits: longer sets are left out.
 
     Attributes:
         finished: whether the last search compared all sets.
@@ -79,6 +80,7 @@ class Selection:
         definitions: dict[int, float],
         most_invented: int,
         budget: Budget,
+        most_bits: float = math.inf,
     ) -> None:
         import clingo
 
@@ -127,6 +129,8 @@ class Selection:
             if len(needed) > most_invented:
                 backend.add_weight_rule([], most_invented + 1, needed)
             backend.add_minimize(0, weights)
+            if math.isfinite(most_bits):
+                backend.add_weight_rule([], math.ceil(_PARTS * most_bits) + 1, weights)
 
     def shortest(self) -> Choice | None:
         """Return the shortest set of candidates that was found; None if none was found."""
@@ -139,7 +143,7 @@ class Selection:
 
         with self._control.solve(on_model=keep, async_=True) as handle:
             finished = handle.wait(_WAIT)
-            while not finished and not self._budget.time_is_up:
+            while not finished and not self._budget.stops_by_time():
                 finished = handle.wait(_WAIT)
             if not finished:
                 handle.cancel()
@@ -211,8 +215,8 @@ class CandidatePool:
         """Whether there are more candidates than are compared."""
         return len(self._by_key) > MOST_CANDIDATES
 
-    def candidates(self, budget: Budget) -> list[Candidate]:
-        """Return the candidates, shortest first.
+    def candidates(self, budget: Budget, below: float = math.inf) -> list[Candidate]:
+        """Return the candidates of fewer bits than this, shortest first.
 
         Raises:
             OutOfBudget: the work or the time is used up.
@@ -222,8 +226,8 @@ class CandidatePool:
             # Only the labels count, so that what a shorter rule covers is never needed.
             found = _drop_dominated(ordered, budget)
             self._by_key = {one.key(): one for one in found}
-            return found[:MOST_CANDIDATES]
-        ordered = ordered[:MOST_CANDIDATES]
+            return [one for one in found if one.bits < below][:MOST_CANDIDATES]
+        ordered = [one for one in ordered if one.bits < below][:MOST_CANDIDATES]
         return _drop_dominated(ordered, budget) if self.labelled else ordered
 
     def add(
@@ -332,6 +336,8 @@ _INVENTED_BODY = 2
 _BODY_FRACTION, _CHOICE_FRACTION = 0.8, 0.7
 #: The same as long as no program is found, so that longer bodies are tried as well.
 _FIRST_CHOICE_FRACTION = 0.2
+#: The fraction of the time that is left to add what the last bodies found.
+_ADD_FRACTION = 0.3
 #: Pairs of a recursive candidate and another that are tried first.
 _MOST_PAIRED = 100_000
 #: Once a program is found, shorter ones are sought with as much work as so far, or these rows.
@@ -362,6 +368,7 @@ class Found:
         excluded: no program has bodies of up to this many literals.
         unexplained: the relation and code of positive examples that no candidate derives.
         too_many_clauses: whether the shortest program has more than `max_clauses` rules.
+        alternatives_timed_out: whether the time limit ended the search for alternatives.
         notes: what was left out.
     """
 
@@ -374,6 +381,7 @@ class Found:
     excluded: int = 0
     unexplained: list[tuple[int, int]] = field(default_factory=list)
     too_many_clauses: bool = False
+    alternatives_timed_out: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -465,7 +473,7 @@ def search(
             _narrow(seekers, found, rows_of_a_body, options.max_body - level + 1, bodies)
         before = budget.work
         parents = sum(len(seeker.frontier) for seeker in seekers)
-        complete = _add_level(seekers, pool, level, options, bodies, compute)
+        complete = _add_level(seekers, pool, level, options, bodies, budget, compute)
         rows_of_a_body = (budget.work - before) / max(1, parents)
         if complete and found.literals == level - 1:
             found.literals = level
@@ -482,7 +490,7 @@ def search(
             until = bodies if options.invent == 1 else budget.part(rows=_SECOND_ROWS)
             _invent(found, pool, problem, options, until, report)
             best = _choose(found, pool, options, budget)
-        if bodies.over:
+        if level < options.max_body and any(s.frontier for s in seekers) and bodies.stops():
             break
     if best is not None:
         found.shortest = best.shortest and found.literals >= 1 and not pool.cut
@@ -498,7 +506,7 @@ def covering_candidates(
     found, seekers, pool = _start(problem, options)
     bodies = budget.part(fraction=_BODY_FRACTION)
     for level in range(1, options.max_body + 1):
-        complete = _add_level(seekers, pool, level, options, bodies)
+        complete = _add_level(seekers, pool, level, options, bodies, budget)
         if complete and found.literals == level - 1:
             found.literals = level
         if level == 3 and options.invent:
@@ -507,7 +515,7 @@ def covering_candidates(
         with contextlib.suppress(OutOfBudget):
             _compare_with_examples(found, pool, budget)
         report(f"bodies of {quantity(level, 'literal')}", pool.size, _share(found, problem))
-        if not found.unexplained or bodies.over:
+        if not found.unexplained or bodies.stops():
             break
     _note_what_was_left_out(found, seekers, pool)
     return found.candidates, found
@@ -518,14 +526,19 @@ def _add_level(
     pool: CandidatePool,
     level: int,
     options: SearchOptions,
+    bodies: Budget,
     budget: Budget,
     compute: Compute = compute_now,
 ) -> bool:
-    """Add the candidates with one more literal; return whether all bodies of it were tried."""
+    """Add the candidates with one more literal; return whether all bodies of it were tried.
+
+    `bodies` is the budget for trying bodies; what they found is added even if it is used up.
+    """
     complete = True
     for seeker in seekers:
-        clauses, whole = _level(seeker, level, _limit(level, seeker, options), budget, compute)
-        refused, all_added = pool.add(clauses, budget, seeker)
+        clauses, whole = _level(seeker, level, _limit(level, seeker, options), bodies, compute)
+        adding = budget.part(fraction=_ADD_FRACTION) if bodies.over else bodies
+        refused, all_added = pool.add(clauses, adding, seeker)
         seeker.grow(refused)
         complete &= whole and all_added and seeker.examples.complete and not seeker.too_large
         complete &= not seeker.cut
@@ -647,31 +660,39 @@ def _choose(
     """Return the shortest choice among the candidates so far, and note what none derives."""
     before, candidates = found.choices[0] if found.choices else None, found.candidates
     choice = None
+    proved = False
+    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
     try:
-        hypotheses = _compare_with_examples(found, pool, budget)
+        if before is None or found.too_many_clauses:
+            hypotheses = _compare_with_examples(found, pool, budget)
+        else:  # a shorter program has no rule that is longer than the one so far
+            found.candidates = pool.candidates(budget, before.bits)
+            hypotheses = Hypotheses(pool.problem, found.candidates)
         none = bool(found.unexplained)
         if not none:
-            bits = {number: one.relation.bits for number, one in pool.definitions.items()}
             if before is None and any(one.recursive for one in found.candidates):
                 choice = _best_pair(hypotheses, bits, budget)
                 found.choices = [] if choice is None else [choice]
             fraction = _CHOICE_FRACTION if found.choices else _FIRST_CHOICE_FRACTION
-            selection = Selection(hypotheses, bits, options.invent, budget.part(fraction=fraction))
+            most = math.inf if before is None or found.too_many_clauses else before.bits
+            phase = budget.part(fraction=fraction)
+            selection = Selection(hypotheses, bits, options.invent, phase, most)
             chosen = selection.shortest()
             if chosen and (choice is None or chosen.shortest or chosen.bits < choice.bits):
                 choice = chosen
             none = choice is None and selection.finished
+            proved = none and not found.too_many_clauses
             if choice is not None and len(choice.chosen) > (options.max_clauses or math.inf):
                 selection.limit(options.max_clauses or 0)
                 choice = replace(selection.shortest() or choice, shortest=False)
                 found.too_many_clauses = len(choice.chosen) > (options.max_clauses or 0)
-        if none and not pool.cut:
+        if none and before is None and not pool.cut:
             found.excluded = found.literals
     except OutOfBudget:
         pass
     if before is not None and (choice is None or choice.bits > before.bits + 1e-6):
-        # The choice among fewer candidates stands, but is not proved to be the shortest.
-        found.choices, found.candidates = [replace(before, shortest=False)], candidates
+        # The choice among fewer candidates stands.
+        found.choices, found.candidates = [replace(before, shortest=proved)], candidates
     elif choice is not None:
         found.choices = [choice]
     return found.choices[0] if found.choices else None
@@ -711,21 +732,27 @@ def _alternatives(
     """Add the next shortest programs that do not contain an earlier one."""
     best = found.choices[0]
     most = longest_alternative(best.bits)
-    budget = budget.part(rows=_ALTERNATIVE_ROWS, fraction=_ALTERNATIVE_FRACTION)
+    budget = budget.part(rows=_ALTERNATIVE_ROWS, fraction=_ALTERNATIVE_FRACTION, optional=True)
     bits = {number: one.relation.bits for number, one in pool.definitions.items()}
-    choice: Choice | None = best
+    chosen = [found.candidates[number] for number in best.chosen]
+    # Beside a rule of a program of several, there is another one.
+    least = min(one.bits for one in found.candidates) if len(chosen) > 1 else 0.0
     try:
+        others = [one for one in pool.candidates(budget, most - least) if one not in chosen]
+        found.candidates = [*chosen, *others]
+        choice: Choice | None = replace(best, chosen=tuple(range(len(chosen))))
+        found.choices = [choice] if choice else []
         hypotheses = Hypotheses(pool.problem, found.candidates)
-        selection = Selection(hypotheses, bits, options.invent, budget)
+        selection = Selection(hypotheses, bits, options.invent, budget, most)
         while choice is not None and len(found.choices) <= options.alternatives:
             selection.exclude(choice)
             budget.spend(0)
             choice = selection.shortest()
-            if choice is None or choice.bits > most:
-                break
-            found.choices.append(choice)
+            if choice is not None:
+                found.choices.append(choice)
     except OutOfBudget:
         pass
+    found.alternatives_timed_out = budget.timed_out
 
 
 def _invent(
@@ -745,7 +772,7 @@ def _invent(
     if options.invent == 2:
         # The second predicate is defined by one of the first ones, and the background.
         for one in first[:_MOST_BASES]:
-            if defining.over:
+            if defining.stops():
                 break
             usable = [*background, one.number]
             built = frozenset({one.number})
