@@ -46,22 +46,13 @@ class Journal:
     Args:
         path: the file; it is created if there is none.
         about: what must be the same for the finished pieces to be of use.
-        replace: start again, instead of raising, where a checkpoint is damaged or about something
-            else.
         remedy: what the error says that one can do.
 
     Raises:
         DataError: the file cannot be written, is in use, is not a checkpoint, or is about something else.
     """
 
-    def __init__(
-        self,
-        path: Where,
-        about: Mapping[str, Any],
-        *,
-        replace: bool = False,
-        remedy: str = _REMEDY,
-    ) -> None:
+    def __init__(self, path: Where, about: Mapping[str, Any], *, remedy: str = _REMEDY) -> None:
         self.path = os.fsdecode(path)
         self._remedy = remedy
         self._finished: dict[str, Any] = {}
@@ -72,7 +63,7 @@ class Journal:
             raise self._cannot_write(error) from None
         try:
             self._lock()
-            self._open({"version": _VERSION, **about}, replace)
+            self._open({"version": _VERSION, **about})
         except BaseException:
             self._file.close()
             raise
@@ -120,7 +111,7 @@ class Journal:
         except (ImportError, OSError):  # a system, or a file system, without locks
             return
 
-    def _open(self, about: Mapping[str, Any], replace: bool) -> None:
+    def _open(self, about: Mapping[str, Any]) -> None:
         self._file.seek(0)
         data = self._file.read()
         first = _line(_ABOUT, about)
@@ -129,9 +120,9 @@ class Journal:
             raise DataError(f"{self.path!r} is not a checkpoint; pass another path")
         lines = data.splitlines(keepends=True)
         problem = None if new else _difference(_parse_line(lines[0]), _parse_line(first))
-        if problem is not None and not replace:
+        if problem is not None:
             raise DataError(f"the checkpoint {self.path!r} does not fit: {problem}; {self._remedy}")
-        if new or problem is not None:
+        if new:
             self._file.truncate(0)
             self._write(first)
             return

@@ -51,6 +51,7 @@ def test_no_claim_is_wrong(kind: str) -> None:
     assert wrong_claims(kind, *COUNTS[kind]) == {}
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("kind", OTHERS)
 def test_no_claim_is_wrong_in_a_few_cases(kind: str) -> None:
     assert wrong_claims(kind, 2, 0) == {}

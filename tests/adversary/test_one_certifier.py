@@ -138,6 +138,7 @@ def test_steps_none_is_certified_for_the_dtype_of_the_states() -> None:
         assert torch.equal(strata_model(state.to(dtype)) > 0.5, wanted)
 
 
+@pytest.mark.slow
 def test_certificates_of_several_dtypes_are_kept_until_a_value_changes(monkeypatch) -> None:
     count = 0
 

@@ -64,6 +64,7 @@ def test_the_counts_are_exact_on_chains_and_cliques() -> None:
     assert Complements(clique(9)).least_missing().tolist() == [9] * 9
 
 
+@pytest.mark.slow
 def test_too_many_of_them_are_not_listed(monkeypatch) -> None:
     assert len(maximal_closed_sets(g1())) > 5000
     assert maximal_closed_sets(g1(), most=5000) is None

@@ -113,6 +113,7 @@ def hardness_of(constants: lg.Constants, program: Program) -> float:
     return (constants.sharpness - 2 * math.log(program.rho_max + 2)) / 10
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("gate", ["sigmoid", "bump"])
 @pytest.mark.parametrize(
     ("program", "horizon", "dtype"),

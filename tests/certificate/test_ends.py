@@ -72,6 +72,7 @@ def draws(count: int) -> list[tuple[Gain, int, float, float]]:
     ]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_lower_end_is_that_of_single_steps(dtype: str, monkeypatch) -> None:
     later = 0
@@ -136,6 +137,7 @@ def test_nothing_is_needed_for_facts_alone() -> None:
     assert lower_end(never, 5) == 0
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("points", [33, 257])
 def test_a_grid_gives_bounds_that_are_later_by_little(points: int, monkeypatch) -> None:
     monkeypatch.setattr(lower_end_module, "_MOST_POINTS", points)
@@ -216,6 +218,7 @@ def growing(first: np.ndarray, rate: float) -> Gain:
     return lambda bound: first * np.exp(rate * bound.max(axis=-1, keepdims=True))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rate", [0.0, 5.0, 15.0])
 @pytest.mark.parametrize("first", [0.2, 1e-2, 1e-4])

@@ -102,6 +102,7 @@ def test_certify_and_run(files: Path, capsys) -> None:
     assert run(capsys, "certify", "paths.lp", *EDGES, "--open", "edge/2")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_saved_model_with_negation_is_certified_run_and_shown(files: Path, capsys) -> None:
     assert run(capsys, "ground", "policy.lp", *MEMBERS, "-o", "ground.lp")[0] == 0
     program = lg.load("ground.lp")

@@ -392,6 +392,7 @@ def test_the_strata_hand_on_what_their_certificate_says() -> None:
     assert lg.certify(model, LAYERS, facts=[["a"]]).t_min <= certificate.t_min
 
 
+@pytest.mark.slow
 def test_weak_constants_hold_no_longer_than_is_proved() -> None:
     """Down to constants that fail: where a window is claimed, it is right on every fact set."""
     sets = every_fact_set(LAYERS.M)
@@ -414,6 +415,7 @@ def test_weak_constants_hold_no_longer_than_is_proved() -> None:
         lg.certify(lg.oracle(lg.parse("a :- b.")), LAYERS)
 
 
+@pytest.mark.slow
 def test_gradients_and_dtypes_go_through_the_strata() -> None:
     model = lg.oracle(LAYERS, gradient="proof")
     state = model.state(["c"]).requires_grad_()
@@ -694,6 +696,7 @@ raise SystemExit(7)
     assert (done.returncode, done.stdout, done.stderr) == (7, "stopped\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals to a group of processes")
 def test_ctrl_c_ends_grounding_and_its_process(tmp_path: Path) -> None:
     rules = tmp_path / "rules.lp"

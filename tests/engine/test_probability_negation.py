@@ -139,12 +139,14 @@ def only_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactness, "_MOST_CASES", 0)
 
 
+@pytest.mark.slow
 def test_passes_with_negation_are_sums_over_worlds() -> None:
     passed, subtracting = check_programs(range(150))
     assert passed > 500
     assert not subtracting
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_differences")
 def test_passes_with_differences_are_sums_over_worlds() -> None:
     passed, subtracting = check_programs(range(150))

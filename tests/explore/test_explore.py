@@ -231,6 +231,7 @@ def test_the_page_computes_what_the_library_computes(
             assert np.dot(blame, np.where(row, 1, -1)) == pytest.approx([0, -1, 1, 0][value[goal]])
 
 
+@pytest.mark.slow
 @needs_browser
 def test_rules_with_negation_are_drawn_proved_and_repaired(tmp_path: Path) -> None:
     program = lg.parse("bird :- penguin. fly :- bird, not penguin. nest :- fly, not winter.")

@@ -189,6 +189,7 @@ def test_a_file_that_does_not_fit_is_refused(
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_a_flipped_bit_is_refused(form: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
@@ -567,6 +568,7 @@ def test_compile(form: str, backend: str, gate: str, gradient: str) -> None:
 
 
 # torch's compiler looks at .grad of what comes out of the part it does not compile.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_compile_without_a_number_of_steps() -> None:
     model = oracle(generators.chain(6))

@@ -134,6 +134,7 @@ def test_a_damaged_model_with_negation_is_refused_or_the_same(tmp_path: Path) ->
     assert refused > FLIPS / 2
 
 
+@pytest.mark.slow
 def test_tensors_that_do_not_fit_a_model_with_negation_are_refused(tmp_path: Path) -> None:
     """A file whose digest is right may still be wrong: somebody else's tensors."""
     path = tmp_path / "net.safetensors"

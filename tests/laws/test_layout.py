@@ -87,6 +87,7 @@ def test_symbolic_work_needs_no_heavy_import() -> None:
     assert not heavy & loaded_after(SYMBOLS)
 
 
+@pytest.mark.slow
 def test_without_torch_a_model_says_what_to_install() -> None:
     code = (
         SYMBOLS

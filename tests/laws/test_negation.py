@@ -439,6 +439,7 @@ def test_what_takes_a_model_of_a_definite_program_says_so() -> None:
         lg.LatentGamma.from_strata(model.parts[:1], model.parts[0].program)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "program", [LAYERS, lg.parse("b :- a. c :- a, b.")], ids=["not", "definite"]
 )

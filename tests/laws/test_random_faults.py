@@ -1,4 +1,4 @@
-"""`learn` and `validate` are killed and interrupted at random moments; the end is the same.
+"""`learn` is killed and interrupted at random moments; the end is the same.
 
 More moments than the few of every run: RANDOM_FAULTS=100 python -m pytest tests/laws/test_random_faults.py
 """
@@ -43,16 +43,15 @@ def write_examples(path: Path) -> None:
 
 LEARN = ["learn", "data.csv", "--noise", "0.02", "--method", "gradient", "-o", "rules.lp",
          "--model", "net.safetensors"]  # fmt: skip
-VALIDATE = ["validate", "--graphs", "g1", "--perturbations", "1", "--out", "out"]
-OUTPUTS = {"learn": ["rules.lp", "net.safetensors"], "validate": ["out/results.json"]}
+OUTPUTS = ["rules.lp", "net.safetensors"]
 
 
-def start(args: list[str], folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path) -> subprocess.Popen[str]:
     # The first byte of the output says that Python has started and found the library. Before that
     # an interrupt is Python's to report.
     code = "from latentgamma.cli.main import script; print('*', flush=True); script()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *args],
+        [sys.executable, "-c", code, *LEARN],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -61,11 +60,9 @@ def start(args: list[str], folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def run(
-    args: list[str], folder: Path, after: float | None = None, number: int = 0
-) -> tuple[int, str]:
-    """Run a command and send it a signal after some seconds; return exit code and messages."""
-    with start(args, folder) as process:
+def run(folder: Path, after: float | None = None, number: int = 0) -> tuple[int, str]:
+    """Run the command and send it a signal after some seconds; return exit code and messages."""
+    with start(folder) as process:
         assert process.stdout is not None
         assert process.stdout.read(1) == "*"
         if after is not None:
@@ -84,8 +81,8 @@ def moments(seed: int, seconds: float) -> list[float]:
     return [0.1, *(draw.uniform(0, seconds) for _ in range(COUNT))]
 
 
-def outputs(command: str, folder: Path) -> dict[str, object]:
-    paths = {name: folder / name for name in OUTPUTS[command]}
+def outputs(folder: Path) -> dict[str, object]:
+    paths = {name: folder / name for name in OUTPUTS}
     return {name: content(path) for name, path in paths.items() if path.exists()}
 
 
@@ -98,66 +95,61 @@ def content(path: Path) -> object:
     return json.loads(data[8:end]), data[end:]
 
 
-def folder_for(command: str, where: Path) -> Path:
+def folder_for(where: Path) -> Path:
     where.mkdir()
-    if command == "learn":
-        write_examples(where / "data.csv")
+    write_examples(where / "data.csv")
     return where
 
 
-@pytest.fixture(scope="module", params=["learn", "validate"])
-def undisturbed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, list[str], dict[str, object], float, int]:
-    """A command, what it writes, how long it takes and its exit code."""
-    command = request.param
-    args = LEARN if command == "learn" else VALIDATE
-    whole = folder_for(command, tmp_path_factory.mktemp("whole") / "folder")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], float]:
+    """What the command writes, and how long it takes."""
+    whole = folder_for(tmp_path_factory.mktemp("whole") / "folder")
     began = time.monotonic()
-    code, messages = run(args, whole)
+    code, messages = run(whole)
     assert code == 0, messages
-    expected = outputs(command, whole)
-    assert list(expected) == OUTPUTS[command]
-    return command, args, expected, time.monotonic() - began, code
+    expected = outputs(whole)
+    assert list(expected) == OUTPUTS
+    return expected, time.monotonic() - began
 
 
 def test_a_command_killed_at_any_moment_ends_the_same_when_run_again(
-    undisturbed: tuple[str, list[str], dict[str, object], float, int], tmp_path: Path
+    undisturbed: tuple[dict[str, object], float], tmp_path: Path
 ) -> None:
-    command, args, expected, seconds, code = undisturbed
+    expected, seconds = undisturbed
     draw = random.Random(0)
-    folder, killed = folder_for(command, tmp_path / "folder"), 0
+    folder, killed = folder_for(tmp_path / "folder"), 0
     for number, after in enumerate(moments(1, seconds)):
-        ended, messages = run(args, folder, after, signal.SIGKILL)
+        ended, messages = run(folder, after, signal.SIGKILL)
         killed += ended == -signal.SIGKILL
-        assert ended in (-signal.SIGKILL, code), messages
+        assert ended in (-signal.SIGKILL, 0), messages
         # What is there is complete.
-        assert outputs(command, folder).items() <= expected.items()
-        if ended == code or draw.random() < 0.5:  # else go on from there, to be killed again
-            assert run(args, folder)[0] == code
-            assert outputs(command, folder) == expected
-            folder = folder_for(command, tmp_path / f"folder{number}")
-    assert run(args, folder)[0] == code
-    assert outputs(command, folder) == expected
+        assert outputs(folder).items() <= expected.items()
+        if ended == 0 or draw.random() < 0.5:  # else go on from there, to be killed again
+            assert run(folder)[0] == 0
+            assert outputs(folder) == expected
+            folder = folder_for(tmp_path / f"folder{number}")
+    assert run(folder)[0] == 0
+    assert outputs(folder) == expected
     assert killed
 
 
 def test_a_command_interrupted_at_any_moment_says_so_in_one_line_and_ends_the_same(
-    undisturbed: tuple[str, list[str], dict[str, object], float, int], tmp_path: Path
+    undisturbed: tuple[dict[str, object], float], tmp_path: Path
 ) -> None:
-    command, args, expected, seconds, code = undisturbed
-    folder, interrupted = folder_for(command, tmp_path / "folder"), 0
+    expected, seconds = undisturbed
+    folder, interrupted = folder_for(tmp_path / "folder"), 0
     for after in moments(2, seconds):
-        ended, messages = run(args, folder, after, signal.SIGINT)
-        assert ended in (130, code), messages
+        ended, messages = run(folder, after, signal.SIGINT)
+        assert ended in (130, 0), messages
         assert "Traceback" not in messages
         if ended == 130:
             interrupted += 1
             assert messages.splitlines()[-1].startswith("latentgamma: interrupted")
             assert not [path for path in folder.rglob("*") if path.suffix == ".tmp"]
-        assert outputs(command, folder).items() <= expected.items()
-    assert run(args, folder)[0] == code
-    assert outputs(command, folder) == expected
+        assert outputs(folder).items() <= expected.items()
+    assert run(folder)[0] == 0
+    assert outputs(folder) == expected
     assert interrupted
 
 

@@ -77,6 +77,7 @@ def test_without_noise_the_copy_computes_the_same() -> None:
     assert torch.equal(perturb(model)(state, steps=5), model(state, steps=5))
 
 
+@pytest.mark.slow
 def test_noise_on_a_matrix_beyond_memory_is_refused() -> None:
     model = lg.oracle(lg.generators.chain(1_000_000), lg.Constants.paper(), form="sparse")
     with pytest.raises(lg.errors.ModelError, match=r"the dense form of this program needs \d+ TB"):
@@ -186,6 +187,7 @@ def test_no_sign_changes_and_yet_a_rule_fires_without_its_body() -> None:
     assert not lg.certify(model, program).holds
 
 
+@pytest.mark.slow
 def test_a_certified_noisy_model_is_right_for_all_facts() -> None:
     sets = subsets(PROGRAM.atoms)
     wanted = torch.from_numpy(lg.closures(PROGRAM, sets))

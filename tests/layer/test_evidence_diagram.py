@@ -45,6 +45,7 @@ def random_layers(seed: int, logits: bool) -> tuple[lg.Layer, lg.Layer, torch.Te
     return by_diagram, by_table, torch.from_numpy(rng.normal(size=(6, 7)))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("logits", [False, True])
 def test_values_and_gradients_are_those_of_a_table(logits: bool) -> None:
     compared = 0

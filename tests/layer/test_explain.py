@@ -296,6 +296,7 @@ def test_two_facts_at_six_tenths_are_not_likely_together() -> None:
     assert "since it is an estimate" in str(sampled.explain(torch.tensor([0.6, 0.6])))
 
 
+@pytest.mark.slow
 def test_without_a_certificate_no_change_is_stated() -> None:
     layer = lg.Layer(lg.parse("alarm :- a, b."), ["a", "b"], "alarm", semantics="gamma")
     assert "this change makes it true, as is proved" in str(layer.explain(torch.tensor([0.8, 0.2])))
@@ -308,6 +309,7 @@ def test_without_a_certificate_no_change_is_stated() -> None:
     assert told.changes == ()
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("semantics", SEMANTICS)
 def test_every_stated_change_does_what_the_sentence_says(
     semantics: str, monkeypatch: pytest.MonkeyPatch

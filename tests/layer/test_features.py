@@ -150,6 +150,7 @@ def test_transforms_give_the_derivatives_of_autograd(
     torch.testing.assert_close(tangent, expected[0] @ given[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [RULES, NEGATED])
 @pytest.mark.parametrize("mode", ["godel", "gamma"])
 def test_the_batch_of_an_exported_layer_is_dynamic(mode: Any, rules: str) -> None:

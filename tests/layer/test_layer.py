@@ -122,6 +122,7 @@ def test_godel_thresholds_to_the_closure_of_the_thresholded_facts_on_every_input
         assert np.array_equal((odds > 0).numpy(), lg.closures(program, masks))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(0, 2**31))
 def test_it_does_so_for_any_values(seed: int) -> None:
@@ -161,6 +162,7 @@ def test_gamma_thresholds_to_the_closure_outside_the_tolerance(gate: str, delta:
         assert np.array_equal((odds > 0).numpy(), lg.closures(program, masks))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("gate", GATES)
 def test_its_tolerance_does_not_depend_on_the_length_of_bodies(gate: str) -> None:
     # The inputs that are worst: every body atom but one just true, and that one just false.
@@ -176,6 +178,7 @@ def test_its_tolerance_does_not_depend_on_the_length_of_bodies(gate: str) -> Non
         assert (layer(others) > 0.5).tolist() == [False] * k + [True]
 
 
+@pytest.mark.slow
 def test_a_certified_layer_gives_the_same_answers() -> None:
     rng = np.random.default_rng(0)
     for from_logits in (False, True):
@@ -237,6 +240,7 @@ def test_annealing_a_gamma_layer_goes_from_soft_to_certified_parameters(
         assert torch.equal(mine, other)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_certificate_is_for_the_dtype_that_the_layer_runs_in(dtype: torch.dtype) -> None:
     for seed in range(4):
@@ -255,6 +259,7 @@ def test_a_certificate_is_for_the_dtype_that_the_layer_runs_in(dtype: torch.dtyp
             assert np.array_equal((out > 0.5).numpy(), lg.closures(program, coarse > 0.5))
 
 
+@pytest.mark.slow
 def test_a_certificate_is_for_the_parameters_of_now() -> None:
     program = lg.parse("c :- a, b. a :- d.")
     layer = lg.Layer(program, list(program.atoms), list(program.atoms)).certified()
@@ -283,6 +288,7 @@ def test_a_certificate_is_for_the_parameters_of_now() -> None:
     assert not shown[-1]
 
 
+@pytest.mark.slow
 def test_what_has_no_certified_form() -> None:
     program = lg.parse("alarm :- a, b.")
     layer = lg.Layer(program, ["a", "b"], "alarm", semantics="probability", evidence={"a": True})
@@ -592,6 +598,7 @@ class TestAsAModule:
             out.sum().backward()
             assert x.grad.dtype == dtype
 
+    @pytest.mark.quick_first
     @pytest.mark.parametrize("semantics", ["godel", "gamma", "probability"])
     def test_fewer_bits_do_not_round_soft_facts_or_the_temperature(self, semantics: str) -> None:
         layer = lg.Layer(lg.parse("c :- a, b."), "a", "c", facts={"b": 0.3}, temperature=0.1,
@@ -606,6 +613,7 @@ class TestAsAModule:
                 assert torch.equal(layer(x), expected)
         assert layer._constants.tolist() == [0.3]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("semantics", ["godel", "gamma", "probability"])
     def test_the_values_of_another_program_are_refused(self, semantics: str) -> None:
         def make(text: str) -> lg.Layer:
@@ -643,6 +651,7 @@ class TestAsAModule:
             # The logarithms of torch differ in the last digit between long and short tensors.
             torch.testing.assert_close(together, alone, rtol=1e-6 if mode else 0, atol=0)
 
+    @pytest.mark.quick_first
     @pytest.mark.parametrize("mode", [True, False])
     def test_it_compiles_as_one_graph(self, mode: bool) -> None:
         layer = alarm_layer().train(mode)

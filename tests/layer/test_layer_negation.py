@@ -60,6 +60,7 @@ def log_odds_with_ties(rng: np.random.Generator, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.from_numpy(rng.random((64, 6)) < 0.5), near, far)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**31))
 def test_above_one_half_is_the_closure_of_what_is_above_one_half(seed: int) -> None:
@@ -96,6 +97,7 @@ def test_very_long_chains_of_negation() -> None:
 # ------------------------------------------------------------------------ gradients
 
 
+@pytest.mark.quick_first
 @pytest.mark.filterwarnings("ignore:the gradient of the inputs is identically zero")
 @pytest.mark.parametrize("from_logits", [False, True])
 def test_gradients_are_differences(from_logits: bool) -> None:
@@ -138,6 +140,7 @@ def test_a_tie_still_has_a_gradient() -> None:
 # ------------------------------------------------------------------------ the operator
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("gate", ["sigmoid", "bump"])
 @pytest.mark.parametrize("delta", [0.01, 0.3])
 def test_gamma_thresholds_to_the_closure_outside_the_tolerance(gate: Any, delta: float) -> None:
@@ -153,6 +156,7 @@ def test_gamma_thresholds_to_the_closure_outside_the_tolerance(gate: Any, delta:
             assert np.array_equal(found.numpy(), closed)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_certified_layer_gives_the_same_answers(dtype: torch.dtype) -> None:
     program = random_stratified(2)
@@ -169,6 +173,7 @@ def test_a_certified_layer_gives_the_same_answers(dtype: torch.dtype) -> None:
     assert not certified.plan().exact
 
 
+@pytest.mark.slow
 def test_a_gamma_layer_in_another_dtype_runs_the_steps_that_it_needs() -> None:
     program = random_stratified(36)
     layer = all_atoms(program, semantics="gamma").eval()
@@ -182,6 +187,7 @@ def test_a_gamma_layer_in_another_dtype_runs_the_steps_that_it_needs() -> None:
     assert layer.double().rules.steps <= steps
 
 
+@pytest.mark.slow
 def test_a_gamma_layer_is_annealed_to_its_certified_parameters() -> None:
     program = lg.parse("b :- a. d :- c, not b.")
 
@@ -205,6 +211,7 @@ def test_a_gamma_layer_is_annealed_to_its_certified_parameters() -> None:
 # ------------------------------------------------------------------------ explanations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semantics", ["godel", "gamma"])
 def test_a_change_may_raise_and_lower_inputs(semantics: Any) -> None:
     program = lg.parse("fly :- bird, not penguin. bird :- penguin. stay :- not fly.")

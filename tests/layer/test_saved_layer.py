@@ -29,6 +29,7 @@ def layer_with(options: dict[str, Any]) -> lg.Layer:
     return lg.Layer(lg.parse(RULES), inputs, {"all": ["alarm", "call"], "one": "alarm"}, **options)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("training", [False, True])
 def test_a_layer_comes_back_bit_by_bit(
@@ -64,6 +65,7 @@ def test_groups_keep_their_names_shapes_and_kinds(tmp_path: Path) -> None:
     assert back.inputs[0].categorical
 
 
+@pytest.mark.slow
 def test_a_changed_or_foreign_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "layer.safetensors"
     layer_with({"semantics": "gamma"}).save(path)
@@ -81,6 +83,7 @@ def test_a_changed_or_foreign_file_is_refused(tmp_path: Path) -> None:
         lg.load(path)
 
 
+@pytest.mark.slow
 def test_covers_is_true_exactly_outside_the_tolerance() -> None:
     program = lg.parse("c :- a, not b.")
     layer = lg.Layer(program, ["a", "b"], "c", semantics="gamma", tolerance=0.25)
@@ -96,6 +99,7 @@ def test_covers_is_true_exactly_outside_the_tolerance() -> None:
     assert lg.Layer(program, ["a", "b"], "c").covers(values).all()
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("semantics", ["godel", "gamma", "probability"])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8])
 def test_boolean_and_whole_facts(semantics: Any, dtype: torch.dtype) -> None:
@@ -104,6 +108,7 @@ def test_boolean_and_whole_facts(semantics: Any, dtype: torch.dtype) -> None:
     assert (layer(facts.to(dtype)) > 0.5).tolist() == [True, False, False]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("semantics", ["godel", "gamma", "probability"])
 def test_more_batch_dimensions(semantics: Any) -> None:
     layer = lg.Layer(lg.parse("c :- a, b."), ["a", "b"], "c", semantics=semantics).eval()

@@ -138,6 +138,7 @@ def test_counts_and_fewest_labels_agree_with_enumeration(seed: int) -> None:
         assert len(found.examples) == min(sufficient)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", [1, 2])
 def test_uncertain_labels_agree_with_enumeration(seed: int) -> None:
     case = Case(seed)
@@ -250,6 +251,7 @@ def test_any_rules_agree_with_enumeration(seed: int) -> None:
     assert f"{len(partitions)} up to renaming" in str(found)
 
 
+@pytest.mark.slow
 def test_programs_that_may_be_learned_instead() -> None:
     for seed in range(6):
         case = Case(seed)

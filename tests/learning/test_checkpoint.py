@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("case", CASES)
 def test_going_on_ends_as_if_there_had_been_no_break(tmp_path, monkeypatch, case):
     options, data = CASES[case]
@@ -106,6 +107,7 @@ def test_a_killed_process_loses_only_the_piece_it_was_at(tmp_path, case):
     assert told(again) == told(lg.fit(*examples(**data), **options))
 
 
+@pytest.mark.slow
 def test_it_does_not_matter_which_heads_are_trained_together(monkeypatch):
     states, after = examples(count=150)
     tasks = [
@@ -179,6 +181,7 @@ def test_a_damaged_line_is_seen(tmp_path):
     assert not delete_checkpoint(path)
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_changes_what_a_checkpoint_says(tmp_path):
     path = tmp_path / "j"
     pieces = {f"1/{i}": {"bodies": [[i, i + 1]], "unexplained": i} for i in range(6)}

@@ -159,6 +159,7 @@ def learn(label, classes: int, concepts: int, **options: object):
     return found, images(unseen, classes, 2), unseen
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("label", "classes", "concepts", "left"),
     [
@@ -216,6 +217,7 @@ def test_every_option_of_the_training_has_an_effect() -> None:
     assert learn(np.less, 3, 3, steps=1, tolerance=1.0)[0].merged == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_recursive_candidates_are_read_back_and_unneeded_ones_dropped() -> None:
     rng = np.random.default_rng(1)
     values = rng.integers(4, size=200)

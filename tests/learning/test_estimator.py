@@ -66,6 +66,7 @@ def test_several_outputs_are_predicted_together():
     assert classifier.score(X, y) == 1.0
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.1, 0.2])
 def test_no_noise_level_has_to_be_known(noise):
     found = 0
@@ -155,6 +156,7 @@ def test_prediction_needs_the_same_features():
         lg.RuleClassifier().fit(X, XOR).predict(X[:, :5])
 
 
+@pytest.mark.slow
 def test_it_works_in_pipelines_and_cross_validation():
     pytest.importorskip("sklearn")
     from sklearn.base import clone, is_classifier

@@ -31,6 +31,7 @@ PROGRAM = lg.generators.random(8, 10, seed=1)
 STATES = some_states(8, 400, 0)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("method", ["symbolic", "gradient"])
 @pytest.mark.parametrize("kind", ["transitions", "closures"])
 def test_the_program_is_found_and_proved(method, kind):
@@ -45,6 +46,7 @@ def test_the_program_is_found_and_proved(method, kind):
         assert same_step(result.program, PROGRAM)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("method", ["symbolic", "gradient"])
 def test_wrong_labels_are_seen_through(method):
     states = some_states(8, 4000, 3)
@@ -57,6 +59,7 @@ def test_wrong_labels_are_seen_through(method):
     assert result.training_accuracy == pytest.approx(float(note.split()[-6]), abs=0.05)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("method", ["symbolic", "gradient"])
 def test_what_always_follows_is_a_rule_without_a_body_under_wrong_labels_too(method):
     program = lg.parse("animal. bird :- feathers. flies :- bird, light. #external often.")
@@ -424,6 +427,7 @@ def test_an_annealing_tunes_a_model():
 # ------------------------------------------------------------------------ nothing silent
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("method", ["symbolic", "gradient"])
 def test_a_head_may_get_no_body(method):
     states = [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
@@ -507,6 +511,7 @@ def test_bodies_that_are_almost_as_likely_are_reported_with_noise():
     assert {"h :- a, c.", "h :- b, c."} <= rules
 
 
+@pytest.mark.slow
 def test_a_long_conjunction_is_found_and_what_is_claimed_was_proved():
     rng = np.random.default_rng(1)
     coins = rng.random((4000, 35)) < 0.5

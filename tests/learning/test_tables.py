@@ -122,6 +122,7 @@ def numeric_rules(seed, n=1500, wrong=0.05):
     return X, true, true ^ (rng.random(n) < wrong)
 
 
+@pytest.mark.slow
 def test_thresholds_without_wrong_labels_are_in_the_gap_of_the_sample():
     for seed in range(2):
         X, true, y = numeric_rules(seed, wrong=0.0)
@@ -153,6 +154,7 @@ def test_each_threshold_is_where_the_labels_take_the_fewest_bits():
             assert bits(conditions) <= best + 3
 
 
+@pytest.mark.slow
 def test_intervals_of_thresholds_have_the_planted_ones():
     wanted = {"x2 >=": 0.37, "x5 <": 0.21, "x1 <": -0.9}
     for seed in range(4):
@@ -170,6 +172,7 @@ def test_intervals_of_thresholds_have_the_planted_ones():
         assert all(one.high - one.low < 0.4 for one in found.values())
 
 
+@pytest.mark.slow
 def test_a_rare_class_with_a_long_rule_is_found():
     rng = np.random.default_rng(1)
     X = rng.random((3000, 20)) < 0.47
@@ -178,6 +181,7 @@ def test_a_rare_class_with_a_long_rule_is_found():
     assert [str(rule) for rule in classifier.rules_] == ["y :- x0, x1, x2, x3."]
 
 
+@pytest.mark.slow
 def test_pure_noise_gives_nothing_and_says_so():
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -294,6 +298,7 @@ def test_missing_values_meet_no_comparison():
     assert classifier.predict({"a": [None, 2.5]}).tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_repeated_rows_count_as_their_weight():
     X, y = planted(3)
     rng = np.random.default_rng(0)
@@ -461,6 +466,7 @@ def test_a_rule_can_be_edited_and_the_cost_is_told():
         classifier.refit(X, y, edit={9: "late"})
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("form", ["rules", "points"])
 def test_rules_become_a_network_and_come_back(form):
     X, y = mixed()

@@ -66,6 +66,7 @@ def test_every_fact_set_of_hundreds_of_small_programs():
                 assert depth_bound(program) >= max(len(levels) - 1 for levels in expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(questions())
 def test_equals_the_reference_on_larger_programs(question: tuple[Program, list[list[str]]]):
@@ -124,6 +125,7 @@ def test_equals_pysat_and_clingo(R: int):
         assert set(np.flatnonzero(both[0])) == by_clingo
 
 
+@pytest.mark.slow
 def test_both_paths_agree_where_the_loops_turn():
     """Wide levels, long ones, heavy atoms, heavy bodies: wherever a batch or a word is full."""
     rng = np.random.default_rng(1)
@@ -420,6 +422,7 @@ def test_threads_may_ask_at_the_same_time():
 # ---------------------------------------------------------------- depth
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("kind", PATHS)
 def test_the_depth_bound_is_exact_on_chains_and_grids(kind: str):
     with path(kind):
@@ -441,6 +444,7 @@ def clique(n: int) -> Program:
     return Program.from_rules([(f"a{i}", [f"a{j}"]) for i in range(n) for j in range(n) if i != j])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PATHS)
 def test_the_depth_bound_of_cycles(kind: str):
     with path(kind):
@@ -457,6 +461,7 @@ def test_the_depth_bound_of_cycles(kind: str):
         assert depth_bound(Program.from_rules(many)) <= 31
 
 
+@pytest.mark.slow
 def test_no_fact_set_of_a_cyclic_program_exceeds_the_depth_bound():
     rng = np.random.default_rng(4)
     exact = 0
@@ -498,6 +503,7 @@ def test_a_small_program_waits_for_no_compiler():
     assert shown == "[]\n"
 
 
+@pytest.mark.slow
 def test_tiny_calls_never_load_numba_and_much_work_does():
     script = """
         import sys

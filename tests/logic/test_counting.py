@@ -68,6 +68,7 @@ def written_atoms(known: frozenset[str]) -> set[str]:
     return {name for name in known if split_count(name) is None}
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(12))
 def test_closures_are_those_of_counting(seed: int) -> None:
     program = parse(random_text(random.Random(seed), negation=seed % 3 > 0))
@@ -98,6 +99,7 @@ def test_what_is_printed_is_read_as_the_same_program(seed: int) -> None:
     assert read(dumps(moved, ".json").encode(), ".json") == moved
 
 
+@pytest.mark.slow
 def test_the_size_grows_with_literals_times_bound() -> None:
     for n, k in ((20, 3), (60, 30), (200, 2)):
         program = parse(f"p :- {k} {{ {'; '.join(f'x{i}' for i in range(n))} }}.")
@@ -191,6 +193,7 @@ def test_missing_facts_are_the_fewest(seed: int) -> None:
 # ---------------------------------------------------------------- the operator, soft facts
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_certified_operator_counts(seed: int) -> None:
     torch = pytest.importorskip("torch")

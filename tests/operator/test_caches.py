@@ -165,6 +165,7 @@ def gamma_layer() -> lg.Layer:
     return layer_of("gamma")
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("change", WAYS, ids=lambda way: way.__name__[1:])
 def test_a_layer_follows_the_parameters_of_its_operator(
     gamma_layer: lg.Layer, change: Callable[[lg.LatentGamma], None]

@@ -77,6 +77,7 @@ def test_the_form_is_chosen_by_size() -> None:
 # ------------------------------------------------------------------------ exact closures
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("gate", GATES)
 def test_exact_inside_the_window_under_the_papers_constants(form: str, gate: str) -> None:
@@ -95,6 +96,7 @@ def test_exact_inside_the_window_under_the_papers_constants(form: str, gate: str
     assert checked >= 6
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -64,6 +64,7 @@ def gradients(model: LatentGamma, state: Tensor, steps: int) -> dict[str, Tensor
 @every_run
 @every_gate
 class TestValue:
+    @pytest.mark.quick_first
     @LAW
     @given(program=programs(), seed=seeds)
     def test_every_stage_is_the_papers(
@@ -101,6 +102,7 @@ class TestValue:
         expected = torch.tensor(paper.routing(paper_parameters(model)), dtype=torch.float64)
         torch.testing.assert_close(routed, expected, rtol=0, atol=1e-14)
 
+    @pytest.mark.quick_first
     @pytest.mark.parametrize("seed", range(8))
     def test_many_steps_are_the_papers(self, form: str, gate: str, seed: int) -> None:
         model = random_model(random_program(seed), form=form, gate=gate, seed=seed)
@@ -293,6 +295,7 @@ class TestStructure:
         assert (states[1:] >= states[:-1]).all()
         assert (states <= 1).all()
 
+    @pytest.mark.quick_first
     @LAW
     @given(program=programs(), seed=seeds)
     def test_monotone_in_the_state(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,46 +269,3 @@ def test_pictures_show_a_run_to_the_end() -> None:
         final = [i for i, percent in enumerate(picture.states[-1]) if percent > 50]
         derived = lg.closure(program, [program.atoms[i] for i in picture.facts]).atoms
         assert {program.atoms[i] for i in final} == derived
-
-
-# ------------------------------------------------------------------ resuming
-
-
-@pytest.mark.slow
-def test_a_killed_validation_is_resumed_to_the_same_results(tmp_path: Path) -> None:
-    expected, _ = validation.run_validation(["g1"], perturbations=1)
-    file = tmp_path / "unfinished"
-    calls: list[str] = []
-
-    class Killed(BaseException):
-        pass
-
-    def stop(phase: str, done: int, total: int) -> None:
-        if phase.startswith("D"):
-            raise Killed
-
-    with pytest.raises(Killed):
-        validation.run_validation(["g1"], perturbations=1, progress=stop, checkpoint=file)
-    saved = file.read_bytes()
-
-    def note(phase: str, done: int, total: int) -> None:
-        calls.append(phase[0])
-
-    results, _ = validation.run_validation(["g1"], perturbations=1, progress=note, checkpoint=file)
-    assert results == expected
-    assert set(calls) == set("DEFG")
-    for changed in (
-        saved.replace(b"1.0", b"0.9", 1),  # damaged: the checksum does not fit
-        saved[: len(saved) // 2],
-    ):
-        file.write_bytes(changed)
-        calls.clear()
-        results, _ = validation.run_validation(
-            ["g1"], perturbations=1, progress=note, checkpoint=file
-        )
-        assert results == expected
-        assert set(calls) > set("DEFG")  # the line that was changed, and those after it
-    file.write_bytes(saved)
-    calls.clear()
-    validation.run_validation(["g1"], perturbations=1, seed=1, progress=note, checkpoint=file)
-    assert set(calls) == set("ABCDEFG")  # another seed

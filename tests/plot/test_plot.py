@@ -187,6 +187,7 @@ def test_a_program_is_drawn_with_every_name_once_and_nothing_cut_off():
     assert_legible(figure)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "program",
     [
@@ -400,6 +401,7 @@ def test_a_suffix_that_says_nothing_is_refused(tmp_path, name):
         plot.program(BIRDS, tmp_path / name)
 
 
+@pytest.mark.slow
 def test_pictures_leave_no_trace(tmp_path):
     code = """
 import sys, matplotlib

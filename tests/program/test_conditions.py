@@ -65,6 +65,7 @@ def test_a_condition_is_read_as_it_was_written(condition: Condition) -> None:
     assert spaced.conditions == {name: condition}
 
 
+@pytest.mark.slow
 @given(st.lists(conditions(), min_size=1, max_size=4))
 @settings(max_examples=100, deadline=None)
 def test_programs_with_conditions_are_the_same_in_every_format(given: list[Condition]) -> None:

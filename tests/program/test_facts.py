@@ -236,6 +236,7 @@ def test_a_matrix_of_integers_is_read_as_a_whole() -> None:
     assert fact_rows(PROGRAM, np.zeros((0, 5), int)).shape == (0, 5)
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_one_and_many_agree(data: st.DataObject) -> None:

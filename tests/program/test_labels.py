@@ -32,6 +32,7 @@ def labelled(draw: st.DrawFn) -> Program:
     return Program.from_rules(rules)
 
 
+@pytest.mark.slow
 @given(labelled())
 @settings(max_examples=100, deadline=None)
 def test_labels_and_requirements_are_the_same_in_every_format(program: Program) -> None:

@@ -69,6 +69,7 @@ def read_compiled(data: bytes) -> Program | None:
         return read_or_refused(data, ".lp")
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.data())
 @settings(max_examples=100, deadline=None)
@@ -98,6 +99,7 @@ def test_compressed_data(data: bytes) -> None:
     read_or_refused(data, ".lp.gz")
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)),

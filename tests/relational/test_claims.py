@@ -295,6 +295,7 @@ def test_a_call_has_the_same_result_twice(seed: int) -> None:
         assert {**one.to_dict(), **same} == {**two.to_dict(), **same}
 
 
+@pytest.mark.slow
 def test_a_resumed_search_counts_the_work_of_the_earlier_one(tmp_path, monkeypatch) -> None:
     fit_module = importlib.import_module("latentgamma.relational.fit")
     budgets: list[Budget] = []

@@ -288,6 +288,7 @@ def planted_graph(seed: int, people: int = 300, noise: int = 600):
     return sorted(triples)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(2))
 def test_planted_rules_are_found(seed: int) -> None:
     triples = planted_graph(seed)
@@ -373,6 +374,7 @@ def test_a_frame_of_triples_is_read() -> None:
     assert mine(frame, min_support=1).rules == mine(FAMILY, min_support=1).rules
 
 
+@pytest.mark.slow
 def test_validation_triples_choose_threshold_and_length() -> None:
     triples = planted_graph(1)
     rng = random.Random(0)

@@ -267,6 +267,7 @@ def test_the_advice_names_the_option_that_helps() -> None:
 # ---- Something instead of nothing, and positive examples alone
 
 
+@pytest.mark.slow
 def test_the_best_program_with_exceptions_is_returned() -> None:
     background = {"q": [(n,) for n in range(30)], "r": [(n,) for n in range(30, 60)]}
     positive = [("t", n) for n in range(29)]
@@ -281,6 +282,7 @@ def test_the_best_program_with_exceptions_is_returned() -> None:
     assert result.to_dict()["complete"] is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("uncle", marks=pytest.mark.slow), "connectedness"])
 def test_a_relation_is_learned_from_some_positive_examples(name: str) -> None:
     train, test = tasks.task(name, 2, size="medium"), tasks.task(name, 2, size="large")
@@ -383,6 +385,7 @@ LIST_BIAS = """
 """
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("kinds", "examples", "right", "wrong"),
     [

@@ -166,6 +166,7 @@ def test_a_task_is_solved_and_right_on_a_larger_instance(name: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_learned_program_is_the_shortest_of_all_sets_of_candidates() -> None:
     background = {"p": [("a", "b"), ("b", "c"), ("c", "d")], "q": [("a",), ("c",)]}
     positive = [("t", "a"), ("t", "b"), ("t", "c")]
@@ -239,6 +240,7 @@ def test_alternatives_say_where_they_differ() -> None:
         assert (atom in result.predict(background)) is not one.derives
 
 
+@pytest.mark.slow
 def test_evidence_counts_the_examples_of_each_rule() -> None:
     train = tasks.task("undirected-edge", 2)
     result = lg.relational.fit(train.background, train.positive)
@@ -307,6 +309,7 @@ def test_an_unknown_task_is_named() -> None:
         tasks.task("nonsense")
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("name", tasks.names())
 def test_every_task_needs_every_rule_of_its_program(name: str) -> None:
     one = tasks.task(name, 5)
@@ -322,6 +325,7 @@ def test_bodies_may_use_predicates_of_three_arguments() -> None:
     assert result.text == "less(X,Y) :- add(X,Z,Y)."
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("name", ["fizz", "even-succ2"])
 def test_a_task_is_solved_with_wrong_labels(name: str) -> None:
     train, larger = tasks.task(name, 3, size="medium"), tasks.task(name, 3, size="large")
@@ -360,6 +364,7 @@ def test_flipped_labels_are_the_share_that_was_asked_for() -> None:
     assert not set(positive) & set(negative)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("name", ["even-odd", "grandparent", "buzz"])
 def test_search_and_gradient_agree(name: str) -> None:
     one, larger = tasks.task(name, 2), tasks.task(name, 2, size="large")
@@ -409,6 +414,7 @@ def test_a_result_without_a_program_is_compared_by_its_reason() -> None:
     assert none.agreement(found).account.startswith("only method 'gradient' found a program")
 
 
+@pytest.mark.slow
 def test_the_gradient_shows_alternatives_that_explain_the_examples() -> None:
     train = tasks.task("buzz", 1)
     result = lg.relational.fit(train.background, train.positive, method="gradient")
@@ -418,6 +424,7 @@ def test_the_gradient_shows_alternatives_that_explain_the_examples() -> None:
     assert any("sampled" in text for text in result.notes)
 
 
+@pytest.mark.slow
 def test_an_invented_predicate_is_learned_with_wrong_labels() -> None:
     train, larger = tasks.task("cyclic", 3, size="medium"), tasks.task("cyclic", 3, size="large")
     positive, negative = tasks.flip_labels(train, 0.1, 3)
@@ -450,6 +457,7 @@ def test_the_gradient_finds_no_program_where_there_is_none() -> None:
     assert result.unexplained == ("t(a)",)
 
 
+@pytest.mark.slow
 def test_the_gradient_learns_from_wrong_labels() -> None:
     train, larger = tasks.task("fizz", 3, size="medium"), tasks.task("fizz", 3, size="large")
     positive, negative = tasks.flip_labels(train, 0.1, 3)
@@ -514,6 +522,7 @@ def test_the_distribution_of_a_chain_mixes_its_splits() -> None:
         assert slope[place] == pytest.approx(numeric, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_open_answers_have_their_probabilities() -> None:
     train, test = tasks.family_chains(2500, [2, 3, 4], 1), tasks.family_chains(400, [3], 2)
     learned = lg.relational.learn_composition(train)
@@ -562,6 +571,7 @@ def test_a_choice_that_runs_out_of_time_keeps_the_earlier_program(monkeypatch) -
     assert result.reason == "the shortest description that was found"
 
 
+@pytest.mark.slow
 def test_a_rule_that_reaches_a_negative_example_in_two_steps_is_not_chosen() -> None:
     """3 gives 4, which has no label, and 4 gives 5, which is negative."""
     result = lg.relational.fit(CHAIN, [("t", 0), ("t", 3)], [("t", 5)])

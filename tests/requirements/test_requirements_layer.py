@@ -66,6 +66,7 @@ def hostile_logits(L: int, dtype: torch.dtype, seed: int = 0, rows: int = 400) -
 # ---- Exact: the definition
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(60))
 def test_exact_layers_are_the_definition(seed: int) -> None:
     req, models = satisfiable(seed, 9 if seed < 55 else 14)
@@ -119,6 +120,7 @@ def test_decisions_are_best_models(seed: int) -> None:
     assert torch.equal(layer.decide(x), answer)
 
 
+@pytest.mark.slow
 def test_decisions_are_those_of_a_maxsat_solver() -> None:
     wrong = 0
     for seed in range(100):
@@ -306,6 +308,7 @@ def answers_of(passes: DiagramPasses) -> set[int]:
     return products([found[r] for r in d.root.tolist()])
 
 
+@pytest.mark.slow
 def test_a_certificate_holds_exactly_if_the_diagram_has_all_allowed_answers_and_no_other() -> None:
     rng = np.random.default_rng(0)
     lost = broken = intact = 0

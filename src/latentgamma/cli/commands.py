@@ -805,7 +805,9 @@ def validate(args: argparse.Namespace) -> int:
 
     graphs = [name.strip().lower() for name in args.graphs.split(",") if name.strip()]
     check_device(args.device)
-    checkpoint = _checkpoint(args.out)
+    if args.out is not None:  # what could not be written is said before the work is done
+        check_picture("report.svg")
+        Path(args.out).mkdir(parents=True, exist_ok=True)
     with _progress_bars() as progress:
         results, timing = validation.run_validation(
             graphs,
@@ -813,11 +815,8 @@ def validate(args: argparse.Namespace) -> int:
             perturbations=args.perturbations,
             device=args.device,
             progress=progress,
-            checkpoint=checkpoint,
         )
     files = report.save(results, timing, args.out) if args.out else {}
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
     _print(results, timing, args.json)
     if not args.json:
         for path in files.values():
@@ -838,16 +837,6 @@ def report(args: argparse.Namespace) -> int:
     if not args.json:
         write_output(f"{out}\n")
     return 0 if results.holds else 1
-
-
-def _checkpoint(out: str | None) -> Path | None:
-    """Return the file for finished phases, and check that results can be drawn."""
-    if out is None:
-        return None
-    check_picture("report.svg")
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / "validation.unfinished"
 
 
 def _print(results: Validation, timing: Timing | None, as_json: bool) -> None:

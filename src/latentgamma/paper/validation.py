@@ -10,10 +10,9 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,6 @@ from torch import Tensor
 
 from latentgamma import generators
 from latentgamma._arguments import whole_number, wrong
-from latentgamma._checkpoint import Journal
 from latentgamma._progress import Progress
 from latentgamma._version import __version__
 from latentgamma.certificate.certify import certify
@@ -67,68 +65,10 @@ from latentgamma.paper.results import (
     Validation,
     WindowRow,
     Windows,
-    decode,
 )
 from latentgamma.paper.window import paper_window
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program
-
-# ---- The machine that results were computed on, the versions of the software, and the time taken
-
-_Found = TypeVar("_Found")
-
-
-def machine_and_versions(device: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the machine in words, and the name and version of each package that computes."""
-    parts = [_processor(), f"{os.cpu_count()} cores", platform.system()]
-    if device.startswith("cuda"):
-        import torch
-
-        parts.insert(0, torch.cuda.get_device_name(device))
-    versions = [("latentgamma", __version__), ("Python", platform.python_version())]
-    for package in ("torch", "numpy", "numba"):
-        try:
-            versions.append((package, version(package)))
-        except PackageNotFoundError:
-            continue
-    return ", ".join(parts), tuple(versions)
-
-
-def _processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-class PhaseTimer:
-    """Measures the wall time of each phase: call it with the result of the phase."""
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-        self._last = self._wall
-        self._phases: list[tuple[str, float]] = []
-
-    def __call__(self, phase: str, found: _Found) -> _Found:
-        """Return the result, as it is."""
-        now = time.perf_counter()
-        self._phases.append((phase, now - self._last))
-        self._last = now
-        return found
-
-    def timing(self, device: str) -> Timing:
-        """Return the time since the start, and of each phase."""
-        return Timing(
-            device,
-            *machine_and_versions(device),
-            time.perf_counter() - self._wall,
-            time.process_time() - self._cpu,
-            1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-            tuple(self._phases),
-        )
-
 
 # ---- The graphs of the experiments with their fact sets, and workers that run jobs in parallel
 
@@ -138,6 +78,7 @@ STEPS = 36
 KINDS = ("paper", "certified")
 
 _Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 Device = torch.device | str
 
 
@@ -252,20 +193,6 @@ def structure(
 
     >>> structure(["g1"], states=20, trajectories=5).holds
     True
-
-    Args:
-        graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs and the states; a whole number from 0 on.
-        device: where the models run.
-        states: the number of random states per graph.
-        trajectories: the number of runs per graph, at most `states`.
-        progress: called after each job, with the phase, the jobs done and all jobs.
-
-    Returns:
-        One row for each graph: how many states and runs satisfy each law.
-
-    Raises:
-        DataError: there is no such graph.
     """
 
     def job(name: str) -> StructureRow:
@@ -300,18 +227,6 @@ def edge_cases(
 
     >>> [row.case for row in edge_cases(["g1"]).rows]
     ['empty', 'root', 'all roots', 'leaf']
-
-    Args:
-        graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs; a whole number from 0 on.
-        device: where the models run.
-        progress: called after each job, with the phase, the jobs done and all jobs.
-
-    Returns:
-        One row for each case: the Jaccard index of the operator's result and the closure.
-
-    Raises:
-        DataError: there is no such graph.
     """
 
     def job(name: str) -> tuple[EdgeCase, ...]:
@@ -344,14 +259,6 @@ def multi_head(
 
     >>> [(row.head_sharing, row.mixed > 0.5) for row in multi_head().rows]
     [('paper', False), ('equal', True), ('equal', True)]
-
-    Args:
-        seed: decides the program; a whole number from 0 on.
-        device: where the models run.
-        progress: called after each job, with the phase, the jobs done and all jobs.
-
-    Returns:
-        One row for each pair of thresholds and constants.
     """
     program = generators.disjunctive(seed=seed)
     mixed = Program.from_rules([("x", ["a"]), (["x", "y", "z"], ["b"])])
@@ -410,21 +317,6 @@ def robustness(
     >>> results = validation.robustness(["g1"], perturbations=1)  # doctest: +SKIP
     >>> results.body[0].accuracy, results.holds  # doctest: +SKIP
     (1.0, True)
-
-    Args:
-        graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs, the fact sets and the noise; a whole number from 0 on.
-        device: where the models run.
-        examples: the number of fact sets per graph.
-        perturbations: the number of noisy models per graph and level of noise, from 1 on.
-        progress: called after each job, with the phase, the jobs done and all jobs.
-
-    Returns:
-        One row for each graph and level of noise, on body logits and on head logits, and the
-        critical noise of each graph.
-
-    Raises:
-        DataError: there is no such graph.
     """
     cases = {name: case_of(name, seed, examples) for name in graphs}
     models = {name: case.oracle("paper", device) for name, case in cases.items()}
@@ -522,9 +414,9 @@ def _critical(program: Program, name: str, rows: Sequence[NoiseRow]) -> Critical
 
 
 # ---- The experiments of the paper, one function per phase: A to F as in the paper, and G, our own
-# Each function returns a frozen result; `run_validation` runs all of them. The same seed gives the
-# same result, bit for bit: it decides graphs, fact sets and noise, and every job computes on one
-# thread.
+# Each function takes the arguments of `run_validation` that it needs, and returns a frozen result. The
+# same seed gives the same result, bit for bit: it decides graphs, fact sets and noise, and every job
+# computes on one thread.
 
 __all__ = [
     "GRAPHS", "STEPS", "Timing", "Validation", "run_validation",
@@ -544,17 +436,6 @@ def construction(
     >>> row = construction(["g1"]).graphs[0]
     >>> row.M, row.R, row.depth
     (33, 32, 31)
-
-    Args:
-        graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs; a whole number from 0 on.
-        progress: called after each job, with the phase, the jobs done and all jobs.
-
-    Returns:
-        One row of sizes for each graph, and two of constants: the paper's and the certified ones.
-
-    Raises:
-        DataError: there is no such graph.
     """
 
     def job(name: str) -> tuple[GraphRow, tuple[ConstantsRow, ...]]:
@@ -599,19 +480,6 @@ def expressivity(
 
     >>> expressivity(["g1"], examples=20).holds
     True
-
-    Args:
-        graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs and the fact sets; a whole number from 0 on.
-        device: where the models run.
-        examples: the number of fact sets per graph.
-        progress: called after each job, with the phase, the jobs done and all jobs.
-
-    Returns:
-        Two rows for each graph, with the paper's and with certified constants.
-
-    Raises:
-        DataError: there is no such graph.
     """
 
     def job(item: tuple[str, str]) -> ExpressivityRow:
@@ -628,7 +496,7 @@ def expressivity(
         missed = ((~final & wanted).sum(-1) / wanted.sum(-1).clamp(min=1)).max()
         return ExpressivityRow(
             name, kind, examples, STEPS,
-            accuracy=_share(exact[-1]),
+            accuracy=int(exact[-1].sum()) / examples,
             fpr=false.item(),
             fnr=missed.item(),
             t_conv=-1 if bool((first < 0).any()) else int(first.max()),
@@ -639,10 +507,6 @@ def expressivity(
 
     items = [(name, kind) for name in graphs for kind in KINDS]
     return Expressivity(each(job, items, "B expressivity", progress))
-
-
-def _share(right: Tensor) -> float:
-    return int(right.sum()) / right.numel()
 
 
 # ---- G
@@ -659,18 +523,6 @@ def windows(
 
     >>> [(row.constants, row.holds) for row in windows(["g1"]).rows]
     [('paper', True), ('certified', True)]
-
-    Args:
-        graphs: some of "g1", "g2", "g3", "g4".
-        seed: decides the graphs and the fact sets; a whole number from 0 on.
-        device: where the models run.
-        progress: called after each job, with the phase, the jobs done and all jobs.
-
-    Returns:
-        Two rows for each graph, with the paper's and with certified constants.
-
-    Raises:
-        DataError: there is no such graph.
     """
 
     def job(item: tuple[str, str]) -> WindowRow:
@@ -718,17 +570,6 @@ def picture(name: str, seed: int = 0, device: Device = "cpu") -> Picture:
     >>> found = picture("g1")
     >>> len(found.atoms), len(found.states)
     (33, 37)
-
-    Args:
-        name: "g1", "g2", "g3" or "g4".
-        seed: decides the graph; a whole number from 0 on.
-        device: where the model runs.
-
-    Returns:
-        The rules as indices of atoms, and the states of the run in percent, one row per step.
-
-    Raises:
-        DataError: there is no such graph.
     """
     case = case_of(name, seed, 0)
     program, roots = case.program, productive_roots(case.program)
@@ -752,7 +593,6 @@ def run_validation(
     perturbations: int = PERTURBATIONS,
     device: Device = "cpu",
     progress: Progress | None = None,
-    checkpoint: str | Path | None = None,
 ) -> tuple[Validation, Timing]:
     """Return the results of all experiments of the paper, and how long they took.
 
@@ -767,53 +607,60 @@ def run_validation(
         perturbations: the number of noisy models per graph and level of noise, from 1 on.
         device: where the models run.
         progress: called after each job, with the phase, the jobs done and all jobs.
-        checkpoint: a file for finished phases. If a run with the same arguments was killed, it
-            is resumed from this file, with the same results. A checkpoint of other arguments is
-            replaced. The file is not deleted.
 
     Returns:
         The results of phases A to G, and the times, the machine and the versions.
 
     Raises:
         ArgumentError: `graphs`, `seed` or `perturbations` is not one of those above.
-        DataError: the file of `checkpoint` cannot be written, or is not a checkpoint.
     """
     chosen = tuple(graphs)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(GRAPHS):
         raise wrong("graphs", f"some of {', '.join(GRAPHS)}, each once", chosen)
     whole_number("seed", seed)
     whole_number("perturbations", perturbations, 1)
-    about = {
-        "validation": FORMAT,
-        "seed": seed,
-        "graphs": chosen,
-        "perturbations": perturbations,
-        "device": str(device),
-        "machine": machine_and_versions(str(device)),
-    }
-    watch = PhaseTimer()
-    run = partial(partial, seed=seed, progress=progress)
-    on_device = partial(run, device=device)
-    with ExitStack() as stack:
-        journal = None
-        if checkpoint is not None:
-            journal = stack.enter_context(Journal(checkpoint, about, replace=True))
+    phases: list[tuple[str, float]] = []
+    start, cpu = time.perf_counter(), time.process_time()
 
-        def phase(letter: str, kind: type[_Found], compute: Callable[[], Any]) -> _Found:
-            if journal is None:
-                found: _Found = compute()
-                return watch(letter, found)
-            return watch(letter, decode(kind, journal.compute(letter, lambda: asdict(compute()))))
+    def timed(letter: str, phase: Callable[..., _Found], *args: Any, **options: Any) -> _Found:
+        before = time.perf_counter()
+        found = phase(*args, seed=seed, progress=progress, **options)
+        phases.append((letter, time.perf_counter() - before))
+        return found
 
-        results = Validation(
-            FORMAT, seed, chosen,
-            phase("A", Construction, run(construction, chosen)),
-            phase("B", Expressivity, on_device(expressivity, chosen)),
-            phase("C", Robustness, on_device(robustness, chosen, perturbations=perturbations)),
-            phase("D", StructureChecks, on_device(structure, chosen)),
-            phase("E", EdgeCases, on_device(edge_cases, chosen)),
-            phase("F", MultiHead, on_device(multi_head)),
-            phase("G", Windows, on_device(windows, chosen)),
-            tuple(picture(name, seed, device) for name in chosen),
-        )  # fmt: skip
-    return results, watch.timing(str(device))
+    noisy: dict[str, Any] = {"device": device, "perturbations": perturbations}
+    results = Validation(
+        FORMAT, seed, chosen,
+        timed("A", construction, chosen),
+        timed("B", expressivity, chosen, device=device),
+        timed("C", robustness, chosen, **noisy),
+        timed("D", structure, chosen, device=device),
+        timed("E", edge_cases, chosen, device=device),
+        timed("F", multi_head, device=device),
+        timed("G", windows, chosen, device=device),
+        tuple(picture(name, seed, device) for name in chosen),
+    )  # fmt: skip
+    return results, Timing(
+        str(device),
+        *_machine_and_versions(str(device)),
+        time.perf_counter() - start,
+        time.process_time() - cpu,
+        1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        tuple(phases),
+    )
+
+
+def _machine_and_versions(device: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the machine in words, and the name and version of each package that computes."""
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        cpuinfo = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    processor = found[1].strip() if found else platform.processor() or platform.machine()
+    parts = [processor, f"{os.cpu_count()} cores", platform.system()]
+    if device.startswith("cuda"):
+        parts.insert(0, torch.cuda.get_device_name(device))
+    packages = [(name, version(name)) for name in ("torch", "numpy", "numba")]
+    own = [("latentgamma", __version__), ("Python", platform.python_version())]
+    return ", ".join(parts), (*own, *packages)
