@@ -288,47 +288,6 @@ def test_messages_name_options_and_not_keywords(
     assert "noise=" not in error
 
 
-# ------------------------------------------------------------------ completion
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_names_every_command_and_is_valid(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    for word in ("closure", "learn", "validate", "facts-file", "certified", "bfloat16"):
-        assert word in script
-    if found := shutil.which(shell):
-        done = subprocess.run([found, "-n"], input=script, text=True, capture_output=True, check=False)  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("latentgamma c", {"closure", "certify", "check", "compile", "convert", "completion"}),
-        ("latentgamma certify --constants ", {"paper", "scaled", "certified"}),
-        ("latentgamma closure --f", {"--facts", "--facts-file", "--facts-table", "--format"}),
-        ("latentgamma completion z", {"zsh"}),
-        ("latentgamma closure ani", {"animals.lp", "animals_transitions.csv"}),
-    ],
-)
-def test_bash_completes_commands_options_choices_and_files(
-    words: str, expected: set[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    parts = words.split(" ")
-    listed = " ".join(f"'{part}'" for part in parts)
-    script += f'\nCOMP_WORDS=({listed}); COMP_CWORD={len(parts) - 1}; _latentgamma; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=EXAMPLES, text=True, capture_output=True, check=True
-    )
-    assert set(done.stdout.split()) == expected
-
-
 def test_progress_is_shown_on_a_terminal_unless_codes_are_unwanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -58,6 +58,14 @@ class UsageError(Exception):
     """Arguments that cannot be used; the message is printed as it is."""
 
 
+def refuse_options(args: argparse.Namespace, names: Iterable[str], reason: str) -> None:
+    """Raise a UsageError if one of these options is given."""
+    for name in names:
+        if getattr(args, name) != args.default_of(name):
+            option = "TARGETS" if name == "targets" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} {reason}")
+
+
 def check_outputs(
     outputs: Mapping[str, str | None], inputs: Mapping[str, str | Iterable[str] | None]
 ) -> None:
@@ -287,19 +295,16 @@ def take_tables(args: argparse.Namespace) -> list[str]:
     if not tables:
         if args.output is not None:
             raise UsageError("-o takes the closures of a table; add --facts-table FILE")
-        for name in ("workers", "keep"):
-            if getattr(args, name):
-                raise UsageError(f"--{name} is for tables; add --facts-table FILE -o FOLDER")
+        add = "is for tables; add --facts-table FILE -o FOLDER"
+        refuse_options(args, ("workers", "keep"), add)
         return []
     if args.output is None:
         raise UsageError(
             f"for predicates --facts-table takes P=FILE, such as edge={tables[0]}; for the closures "
             "of a table of fact sets add -o FOLDER"
         )
-    for name in ("facts", "facts_file", "levels", "csv", "plot"):
-        if getattr(args, name):
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} cannot be combined with a table of fact sets")
+    alone = ("facts", "facts_file", "levels", "csv", "plot")
+    refuse_options(args, alone, "cannot be combined with a table of fact sets")
     args.facts_table = [x for x in args.facts_table if x not in tables]
     return tables
 
@@ -354,6 +359,7 @@ def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
 
 # ---- The commands: each makes one library call, prints the result and returns an exit code
 
+_OWN = "cannot be combined with --model: the saved model has its own"
 #: `run` keeps every state; a run that needs more bytes is refused.
 _MOST_BYTES = 4 << 30
 #: A long run is computed in this many parts, to advance the progress bar.
@@ -445,7 +451,7 @@ def certify(args: argparse.Namespace) -> int:
     program = read_program(args)
     paper = constants = None
     if args.model:
-        _refuse_options(args, "constants", "gate", "dtype")
+        refuse_options(args, ("constants", "gate", "dtype"), _OWN)
         model = load_model(args.model)
         program = align_atoms(program, model)
         with working("certifying"):
@@ -506,7 +512,7 @@ def run(args: argparse.Namespace) -> int:
     if args.gradient:
         require_definite(program, "--gradient")
     if args.model:
-        _refuse_options(args, "constants", "gate", "dtype", "form")
+        refuse_options(args, ("constants", "gate", "dtype", "form"), _OWN)
         model = load_model(args.model)
         program = model.program = align_atoms(program, model)
         facts = read_facts(args, program)
@@ -732,14 +738,6 @@ def _gradients(
 
 def _rule_texts(program: Program, rules: Sequence[int]) -> dict[str, str]:
     return {str(j): str(program.rules[j]) for j in rules}
-
-
-def _refuse_options(args: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        if getattr(args, name) is not None:
-            raise UsageError(
-                f"--{name} cannot be combined with --model: the saved model has its own"
-            )
 
 
 def _check_files(args: argparse.Namespace) -> None:

@@ -14,7 +14,13 @@ from latentgamma._atomic_write import write_text
 from latentgamma._checkpoint import delete_checkpoint, finished_pieces
 from latentgamma._progress import ProgressBar
 from latentgamma._text import quantity
-from latentgamma.cli.commands import UsageError, check_device, check_outputs, check_picture
+from latentgamma.cli.commands import (
+    UsageError,
+    check_device,
+    check_outputs,
+    check_picture,
+    refuse_options,
+)
 from latentgamma.cli.console import (
     Screen,
     learning,
@@ -50,29 +56,18 @@ if TYPE_CHECKING:
 
 # ---- `learn --relational`: from examples of a relation to rules with variables
 
-#: Options of `learn` that rules with variables do not have, with their defaults.
-_OTHERS: dict[str, Any] = {
-    "delimiter": None,
-    "ignore": [],
-    "kind": "transitions",
-    "bodies": [],
-    "forbid": [],
-    "known": None,
-    "refine": False,
-    "holdout": None,
-    "device": "cpu",
-    "plot": None,
-    "explain": [],
-}
+#: Options of `learn` that rules with variables do not have.
+_NOT_RELATIONAL = (
+    "delimiter", "ignore", "kind", "bodies", "forbid", "known", "refine", "holdout", "device",
+    "plot", "explain",
+)  # fmt: skip
 _LANGUAGE = ("constants", "negation", "comparisons", "closed_world")
 _ONLY_RELATIONAL = ("invent", "max_variables", "time_limit", "ground_lists", *_LANGUAGE)
 
 
 def refuse_relational_options(args: argparse.Namespace) -> None:
     """Raise a UsageError if an option for rules with variables is given without --relational."""
-    for name in _ONLY_RELATIONAL:
-        if getattr(args, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} is only for --relational")
+    refuse_options(args, _ONLY_RELATIONAL, "is only for --relational")
     if args.method == "search":
         raise UsageError("--method search is only for --relational; use --method symbolic")
 
@@ -126,9 +121,7 @@ def learn_relational(args: argparse.Namespace) -> int:
 
 
 def _check_relational_arguments(args: argparse.Namespace) -> None:
-    for name, default in _OTHERS.items():
-        if getattr(args, name) != default:
-            raise UsageError(f"--{name.replace('_', '-')} has no meaning with --relational")
+    refuse_options(args, _NOT_RELATIONAL, "has no meaning with --relational")
     if args.method == "symbolic":
         raise UsageError("--relational takes --method auto, search or gradient")
     if args.output and not args.output.endswith((".lp", ".pl", ".dl")):
@@ -190,30 +183,16 @@ def _print_relational_result(
 
 # ---- `learn --label`: from an ordinary table to rules for its classes
 
-#: Options of `learn` that rules for the classes of a table do not have, with their defaults.
-_OTHERS_THAN_LABEL: dict[str, Any] = {
-    "targets": None,
-    "relational": False,
-    "kind": "transitions",
-    "heads": [],
-    "bodies": [],
-    "forbid": [],
-    "known": None,
-    "refine": False,
-    "holdout": None,
-    "device": "cpu",
-    "model": None,
-    "checkpoint": None,
-    "fresh": False,
-    "explain": [],
-}
+#: Options of `learn` that rules for the classes of a table do not have.
+_NOT_LABEL = (
+    "targets", "relational", "kind", "heads", "bodies", "forbid", "known", "refine", "holdout",
+    "device", "model", "checkpoint", "fresh", "explain",
+)  # fmt: skip
 
 
 def learn_label(args: argparse.Namespace) -> int:
     """Print the rules for the classes of a table; return 0, or 1 if there is none."""
-    for name, default in _OTHERS_THAN_LABEL.items():
-        if getattr(args, name) != default:
-            raise UsageError(f"{_option(name)} has no meaning with --label")
+    refuse_options(args, _NOT_LABEL, "has no meaning with --label")
     refuse_relational_options(args)
     check_picture(args.plot)
     check_outputs({"--output": args.output, "--plot": args.plot}, {"DATA": args.data})
@@ -254,10 +233,6 @@ def learn_label(args: argparse.Namespace) -> int:
             screen.line(line)
     write_output()
     return 0 if any(one.bodies for one in classifier.class_rules_) else 1
-
-
-def _option(name: str) -> str:
-    return "TARGETS" if name == "targets" else f"--{name.replace('_', '-')}"
 
 
 # ---- The command `learn`: from examples to a program, with what the data say about each rule
