@@ -78,15 +78,11 @@ def launch(
     if compiled is not None:
         compiled[(*grid, 1, 1)[:3]](*args, *sizes)
         return
-    compiled = kernel[grid](*args, *sizes, num_warps=warps)  # None in the interpreter
-    if _CAN_BE_CALLED:
-        _COMPILED[key] = compiled
+    _COMPILED[key] = kernel[grid](*args, *sizes, num_warps=warps)  # None in the interpreter
 
 
 #: Kernels by their function, dtypes, device and sizes.
 _COMPILED: dict[Any, Any] = {}
-#: Whether what a launch returns is called with all arguments of the kernel.
-_CAN_BE_CALLED = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 6)
 
 
 # ---- Minima and maxima: one program runs all nodes of one example
@@ -912,43 +908,46 @@ def body_logs(values, body, j, ok, K: tl.constexpr):
 
 
 @triton.jit
+def some_groups(pack, first, groups, GB: tl.constexpr, GW: tl.constexpr):
+    """Return the widths of GB groups, and which columns they have, where, and with which complements."""
+    g, column = first + tl.arange(0, GB), tl.arange(0, GW)[None, :]
+    start = tl.load(array(pack, 0) + g, mask=g < groups, other=0)[:, None]
+    width = tl.load(array(pack, 1) + g, mask=g < groups, other=0)[:, None]
+    here, place = column < width, start + column
+    return width, here, place, tl.load(array(pack, 2) + place, mask=here, other=-1)
+
+
+@triton.jit
 def fill_probabilities(x, out, values, mark, pack, groups, first_chunk, chunks, outputs, rows,
                        tolerance, AGAIN: tl.constexpr, LOGITS: tl.constexpr,
                        FROM_LOGITS: tl.constexpr, K: tl.constexpr, NB: tl.constexpr,
                        RB: tl.constexpr, GB: tl.constexpr, GW: tl.constexpr,
                        OB: tl.constexpr):  # fmt: skip
     """Fill the rows and outputs of one example, and mark it; `AGAIN` is the second launch."""
-    group_start, group_width, complement = array(pack, 0), array(pack, 1), array(pack, 2)
     table, rule_ptr, body = array(pack, 3), array(pack, 4), array(pack, 5)
     out_row, out_negation, out_kind = array(pack, 8), array(pack, 9), array(pack, 10)
-    column = tl.arange(0, GW)
     invalid, needs = 0, 0
     for first in range(0, groups, GB):
-        g = first + tl.arange(0, GB)
-        start = tl.load(group_start + g, mask=g < groups, other=0)
-        width = tl.load(group_width + g, mask=g < groups, other=0)
-        here = column[None, :] < width[:, None]
-        place = start[:, None] + column[None, :]
+        width, here, place, row = some_groups(pack, first, groups, GB, GW)
         z = tl.load(x + place, mask=here, other=0.0).to(tl.float64)
         wrong = z != z  # noqa: PLR0124 (a NaN is the number that differs from itself)
         if FROM_LOGITS:
             z = tl.where(here, tl.minimum(tl.maximum(z, -LARGE), LARGE), float("-inf"))
             top = tl.maximum(tl.max(z, 1), -LARGE)
-            wrong = wrong | (here & (top[:, None] <= -LARGE) & (width[:, None] > 1))
+            wrong = wrong | (here & (top[:, None] <= -LARGE) & (width > 1))
             total = tl.sum(tl.exp(z - top[:, None]), 1)
             soft = z - (top + tl.log(tl.maximum(total, SMALLEST_64)))[:, None]
             held = tl.where(here, z, 0.0)
             most = tl.log(1.0 + tl.exp(-tl.abs(held)))
-            logs = tl.where(width[:, None] == 1, tl.minimum(held, 0.0) - most, soft)
+            logs = tl.where(width == 1, tl.minimum(held, 0.0) - most, soft)
             others = tl.minimum(-held, 0.0) - most
         else:
             wrong = wrong | (here & ((z < 0.0) | (z > 1.0)))
             miss = tl.abs(tl.sum(tl.where(here, z, 0.0), 1) - 1.0)
-            wrong = wrong | (here & (miss[:, None] > tolerance) & (width[:, None] > 1))
+            wrong = wrong | (here & (miss[:, None] > tolerance) & (width > 1))
             logs = tl.log(tl.maximum(z, SMALLEST_64))
             others = tl.log(tl.maximum(1.0 - z, ROUNDED if LOGITS else SMALLEST_64))
         tl.store(values + place, logs, mask=here)
-        row = tl.load(complement + place, mask=here, other=-1)
         tl.store(values + row, others, mask=row >= 0)
         invalid += tl.sum(tl.sum(wrong.to(tl.int32), 1), 0)
     tl.store(values + rows - 1, 0.0)
@@ -1002,7 +1001,6 @@ def fill_gradients(x, above, values, gradients, shares, grad, pack, groups, chun
                    K: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, GB: tl.constexpr,
                    GW: tl.constexpr, OB: tl.constexpr):  # fmt: skip
     """Fill the gradient of the columns of one example; `ONES`: that of its outputs is one."""
-    group_start, group_width, complement = array(pack, 0), array(pack, 1), array(pack, 2)
     table, rule_ptr, body = array(pack, 3), array(pack, 4), array(pack, 5)
     use_ptr, uses = array(pack, 6), array(pack, 7)
     out_row, out_negation, out_kind = array(pack, 8), array(pack, 9), array(pack, 10)
@@ -1046,16 +1044,10 @@ def fill_gradients(x, above, values, gradients, shares, grad, pack, groups, chun
             tl.store(shares + j, tl.where(likely, total[:, None] * weight, 0.0), mask=ok)
         if tl.load(at + 4) > 0:
             tl.debug_barrier()
-    column = tl.arange(0, GW)
     for first in range(0, groups, GB):
-        k = first + tl.arange(0, GB)
-        start = tl.load(group_start + k, mask=k < groups, other=0)
-        width = tl.load(group_width + k, mask=k < groups, other=0)
-        here = column[None, :] < width[:, None]
-        place = start[:, None] + column[None, :]
+        width, here, place, row = some_groups(pack, first, groups, GB, GW)
         slope = tl.load(gradients + place, mask=here, other=0.0)
         logs = tl.load(values + place, mask=here, other=0.0)
-        row = tl.load(complement + place, mask=here, other=-1)
         fall = tl.load(gradients + row, mask=row >= 0, other=0.0)
         if FROM_LOGITS:
             z = tl.load(x + place, mask=here, other=0.0).to(tl.float64)
@@ -1063,7 +1055,7 @@ def fill_gradients(x, above, values, gradients, shares, grad, pack, groups, chun
             rise = slope * tl.where(z > 0.0, unlikely, 1.0)
             alone = (rise - fall * tl.where(z > 0.0, 1.0, unlikely)) / (1.0 + unlikely)
             soft = slope - tl.exp(logs) * tl.sum(slope, 1)[:, None]
-            slope = tl.where(width[:, None] == 1, alone, soft)
+            slope = tl.where(width == 1, alone, soft)
         else:
             others = tl.load(values + row, mask=row >= 0, other=0.0)
             slope = slope * tl.exp(-logs) - fall * tl.exp(-others)
