@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ SEMANTICS: dict[str, dict[str, Any]] = {
         "inference": lg.Inference(method="table"),
     },
 }
+ACYCLIC = "alarm :- smoke, heat. alarm :- button. call :- alarm, phone."
 NEGATED = "alarm :- smoke, heat. alarm :- button, not smoke. call :- phone, not alarm. call :- call2. call2 :- call, button."
 BATCH = ({0: torch.export.Dim("batch")},)
 
@@ -60,17 +62,32 @@ def exports_to_a_file(layer: lg.Layer) -> None:
         torch.testing.assert_close(torch.export.load(file).module()(values(7)), layer(values(7)))
 
 
+def onnx_runs(model: Any) -> list[Callable[[Any], Any]]:
+    """The model in onnx's reference evaluator and, where it is installed, in onnxruntime."""
+    from onnx.reference import ReferenceEvaluator
+
+    runs: list[Any] = [ReferenceEvaluator(model)]
+    if find_spec("onnxruntime"):
+        from onnxruntime import InferenceSession
+
+        runs.append(InferenceSession(model.SerializeToString()))
+    (name,) = (given.name for given in model.graph.input)
+    return [lambda rows, run=run: run.run(None, {name: rows})[0] for run in runs]
+
+
 def exports_to_onnx(layer: lg.Layer) -> None:
     pytest.importorskip("onnxscript")
-    reference = pytest.importorskip("onnx.reference")
     with torch.no_grad():
         exported = torch.onnx.export(
             layer, (values(5),), dynamo=True, verbose=False, dynamic_shapes=BATCH
         )
         assert exported is not None
-        run = reference.ReferenceEvaluator(exported.model_proto)
-        (found,) = run.run(None, {run.input_names[0]: values(7).numpy()})
-        torch.testing.assert_close(torch.from_numpy(found), layer(values(7)), rtol=0, atol=1e-5)
+        if torch.__version__.startswith("2.13"):
+            (opset,) = exported.model_proto.opset_import
+            assert f"opset {opset.version} (with torch 2.13)" in PAGE.read_text("utf-8")
+        for run in onnx_runs(exported.model_proto):
+            found = torch.from_numpy(run(values(7).numpy()))
+            torch.testing.assert_close(found, layer(values(7)), rtol=0, atol=1e-5)
 
 
 def transforms(layer: lg.Layer) -> None:
@@ -125,6 +142,14 @@ def test_each_cell_is_true(feature: str, name: str, rules: str) -> None:
         return
     with pytest.raises(Exception):  # noqa: B017, PT011 - torch's own, and one of each kind
         ATTEMPTS[feature](layer)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mode", ["godel", "gamma"])
+def test_rules_without_a_cycle_are_exported_to_onnx_too(mode: Any) -> None:
+    inputs = ["smoke", "heat", "button", "phone"]
+    exports_to_onnx(lg.Layer(lg.parse(ACYCLIC), inputs, ["alarm", "call"], semantics=mode).eval())
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # torch's own, where it is first used
