@@ -45,16 +45,16 @@ def seeds(count: int) -> range:
     return range(FIRST_SEED, FIRST_SEED + count)
 
 
-def rows(sets: str | None = None, processes: int = 1) -> list[Row]:
+def rows(sets: str | None = None, jobs: int = 1) -> list[Row]:
     """Return the rows of some parts, or of every part; jobs run in that many processes."""
     wanted = sets.split(",") if sets else list(PARTS)
     jobs = [(part, arguments) for part in wanted for arguments in PARTS[part][1]()]
     found: dict[str, list[Row]] = {part: [] for part in wanted}
-    if processes == 1:
+    if jobs == 1:
         for part, result in map(_run, jobs):
             found[part] += result
     else:
-        with ProcessPoolExecutor(processes) as pool:
+        with ProcessPoolExecutor(jobs) as pool:
             for part, result in pool.map(_run, jobs):
                 found[part] += result
     return [row for part in wanted for row in _summed(found[part])]

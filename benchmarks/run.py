@@ -62,17 +62,16 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
     parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
     parser.add_argument("--seeds", type=int, help="the number of seeds, for joint and tables")
-    parser.add_argument(
-        "--processes", type=int, help="processes at a time, for tables and relational"
-    )
+    parser.add_argument("--jobs", type=int, help="processes at a time, for tables and relational")
     parser.add_argument(
         "--sets",
-        help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies; parts, for relational",
+        help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies; parts, for relational, tables",
     )
+    parser.add_argument("--done", type=Path, help="a file of finished parts, for tables")
     given = parser.parse_args()
     for option, names in (
-        ("seeds", ["joint", "tables"]), ("sets", ["hierarchies", "relational"]),
-        ("processes", ["tables", "relational"]),
+        ("seeds", ["joint", "tables"]), ("sets", ["hierarchies", "relational", "tables"]),
+        ("jobs", ["tables", "relational"]), ("done", ["tables"]),
     ):  # fmt: skip
         if getattr(given, option) is not None and given.name not in names:
             parser.error(f"--{option} is only for {' and '.join(names)}")
@@ -86,7 +85,7 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "latentgamma", "compile"], check=True)
     module, function, _ = BENCHMARKS[given.name]
     folder = [] if given.data is None else [given.data]
-    options = {"seeds": given.seeds, "sets": given.sets, "processes": given.processes}
+    options = {name: getattr(given, name) for name in ("seeds", "sets", "jobs", "done")}
     chosen = {name: value for name, value in options.items() if value is not None}
     rows = getattr(importlib.import_module(module), function)(*folder, **chosen)
     print(table(rows))

@@ -1,19 +1,24 @@
 """Rules from ordinary tables: real ones beside other learners, planted rules, and many rows.
 
 `real`: five-fold cross-validation on the tables of `--data FOLDER` (CSV files whose last column is
-the label) and on those of scikit-learn, with `--seeds N` seeds. Others run where they are installed:
-imodels, wittgenstein, corels, interpret. Balanced accuracy decides at the rate of the class, for
+the label) and on those of scikit-learn, with `--seeds N` seeds. The other learners are those of peers.txt:
+where imodels is missing, everything runs in the environment of the peers. Balanced accuracy decides at the rate of the class, for
 everyone. Learners for two classes learn each of several classes against the rest.
 `planted`: three rules with wrong labels on fresh seeds: how often they are found, with every planted
 threshold in the interval that is printed for it. `noise`: labels that no column tells anything about.
 `network`: what training the rules as a network gains. `rows`: seconds and memory of one fit.
-`--processes N` works on N (table, seed, learner) at a time.
+`--jobs N` works on N (table, seed, learner) at a time. `--parts NAME,NAME` runs some parts only; `peers`
+is `real` without `RuleClassifier`, and `ours` is `RuleClassifier` alone. `--done FILE` appends each result to a
+file, and what is in it is not run again: a run that was stopped goes on, and peers are run once.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
 import multiprocessing
+import os
 import resource
 import signal
 import subprocess
@@ -36,40 +41,83 @@ Learner = Callable[[Any, Any, Any], tuple[Any, int | None, int | None]]
 LIMIT = 60
 
 
-def rows(data: Path | None = None, seeds: int = 10, processes: int = 1) -> list[Row]:
-    return summary([*run(tasks(data, seeds), processes), *sizes()])
+def rows(
+    data: Path | None = None,
+    seeds: int = 10,
+    jobs: int = 1,
+    parts: str = "",
+    done: Path | None = None,
+) -> list[Row]:
+    chosen = parts.split(",") if parts else list(PARTS)
+    if unknown := [name for name in chosen if name not in PARTS]:
+        raise SystemExit(
+            f"--parts: there is no part {unknown[0]!r}; choose among {', '.join(PARTS)}"
+        )
+    if "peers" in chosen and importlib.util.find_spec("imodels") is None:
+        import peers
+
+        peers.environment()
+        os.execv(peers.PYTHON, [str(peers.PYTHON), *sys.argv])
+    known = finished(done)
+    left = [task for task in tasks(data, seeds, chosen) if _key(task) not in known]
+    for task, row in run(left, jobs):
+        known[_key(task)] = row
+        if done is not None:
+            with done.open("a", encoding="utf-8") as file:
+                print(json.dumps({"task": _key(task), **row}), file=file)
+    return summary([*known.values()])
 
 
-#: A part of the benchmark: a function of this module, and its arguments.
+#: A part of the benchmark: a function of this module, and its arguments, the folder of tables first.
 Task = tuple[str, tuple[Any, ...]]
+PARTS = ("ours", "peers", "planted", "noise", "network", "rows")
 
 
-def tasks(data: Path | None, seeds: int) -> Iterator[Task]:
-    names = list(tables(data))
+def _key(task: Task) -> str:
+    name, (_, *arguments) = task
+    return json.dumps([name, *arguments])
+
+
+def finished(done: Path | None) -> dict[str, Row]:
+    """The results in a file by their tasks; of several for a task, the last."""
+    if done is None or not done.exists():
+        return {}
+    lines = [json.loads(line) for line in done.read_text(encoding="utf-8").splitlines()]
+    return {line.pop("task"): line for line in lines}
+
+
+def tasks(data: Path | None, seeds: int, parts: list[str]) -> Iterator[Task]:
+    *names, slow = tables(data)
+    learners = [who for who in LEARNERS
+                if ("ours" if who == "RuleClassifier" else "peers") in parts]  # fmt: skip
+    for seed in range(seeds):  # one seed of everything first, so that a part of it says something
+        yield from (("real", (data, name, seed, who)) for name in names for who in learners)
+        for half in (2 * seed, 2 * seed + 1):
+            if "planted" in parts:
+                yield from (("planted", (data, *cell, 1000 + half)) for cell in CELLS)
+            if "noise" in parts:
+                yield from (("noise", (data, *cell, 2000 + half)) for cell in NOISE)
+        if "network" in parts:
+            yield from (("network", (data, name, seed)) for name in names)
     for seed in range(seeds):
-        yield from (("real", (data, name, seed, who)) for who in LEARNERS for name in names)
-    for cell in CELLS:
-        yield from (("planted", (*cell, 1000 + seed)) for seed in range(2 * seeds))
-    for cell in NOISE:
-        yield from (("noise", (*cell, 2000 + seed)) for seed in range(2 * seeds))
-    for name in names:
-        yield from (("network", (data, name, seed)) for seed in range(seeds))
+        yield from (("real", (data, slow, seed, who)) for who in learners)
+    if "rows" in parts:
+        yield from (("size", (data, n)) for n in (10_000, 100_000, 1_000_000))
 
 
-def run(given: Iterator[Task], processes: int) -> Iterator[Row]:
-    """Yield the rows of tasks, in the order in which they are done."""
-    if processes == 1:
-        yield from map(one, given)
-        return
-    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=20) as pool:
-        yield from pool.imap_unordered(one, given)
+def run(given: list[Task], jobs: int) -> Iterator[tuple[Task, Row]]:
+    """Yield tasks with their rows, in the order in which they are done."""
+    alone = [task for task in given if task[0] == "size"]  # timed: nothing runs beside it
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=20) as pool:
+        yield from pool.imap_unordered(one, [task for task in given if task not in alone])
+    yield from map(one, alone)
 
 
-def one(task: Task) -> Row:
+def one(task: Task) -> tuple[Task, Row]:
     warnings.filterwarnings("ignore")
     name, arguments = task
     row: Row = globals()[name](*arguments)
-    return {"part": name, **row}
+    return task, {"part": name, **row}
 
 
 # -------------------------------------------------------------------- means over seeds
@@ -107,7 +155,7 @@ def summary(found: list[Row]) -> list[Row]:
         every.append({"part": "balanced accuracy/AUC/log-loss", "table": block[0]["table"],
                       "who": block[0]["who"], **cells})  # fmt: skip
     every.sort(key=lambda row: (row["table"], order.index(row["who"])))
-    return [*must_hold(means), *means, *failed, *planted, *noise, *network, *parts.get("rows", []),
+    return [*must_hold(means), *means, *failed, *planted, *noise, *network, *parts.get("size", []),
             *every]  # fmt: skip
 
 
@@ -198,7 +246,7 @@ def tables(data: Path | None) -> dict[str, Callable[[], tuple[Any, Any]]]:
     found: dict[str, Callable[[], tuple[Any, Any]]] = {}
     for path in sorted(data.glob("*.csv")) if data else ():
         found[path.stem] = lambda path=path: file(path)  # type: ignore[misc]
-    for name in ("breast_cancer", "diabetes", "iris", "wine", "digits"):
+    for name in ("breast_cancer", "diabetes", "iris", "wine", "digits"):  # digits is slow: last
         load = getattr(datasets, f"load_{name}")
         found[f"sklearn {name}"] = lambda load=load: from_sklearn(load)  # type: ignore[misc]
     return found
@@ -414,10 +462,14 @@ def corels(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
 
 
 def ebm(X: Any, y: Any, test: Any) -> tuple[Any, None, None]:
+    """Boosted shape functions; pairs of columns only where there are few, for time."""
     from interpret.glassbox import ExplainableBoostingClassifier
 
     X, test = _numbers(X, test)
-    model = ExplainableBoostingClassifier(random_state=0, n_jobs=1, outer_bags=4).fit(X, y)
+    pairs = 0 if X.shape[1] > 20 else "3x"
+    model = ExplainableBoostingClassifier(
+        random_state=0, n_jobs=1, outer_bags=4, interactions=pairs
+    ).fit(X, y)
     return model.predict_proba(test)[:, 1], None, None
 
 
@@ -489,7 +541,9 @@ def _holds(X: Any, body: list[tuple[int, bool, float]]) -> Any:
     return np.all([(X[:, c] < t) if low else (X[:, c] >= t) for c, low, t in body], axis=0)
 
 
-def planted(numbers: bool, d: int, n: int, size: int, wrong: float, rate: float, seed: int) -> Row:
+def planted(
+    _: Path | None, numbers: bool, d: int, n: int, size: int, wrong: float, rate: float, seed: int
+) -> Row:
     X, true, y, rules = plant(numbers, d, n, size, wrong, rate, seed)
     start = time.process_time()
     (found,) = (classifier := lg.RuleClassifier().fit(X, y)).class_rules_
@@ -577,7 +631,7 @@ NOISE = [
 ]
 
 
-def noise(d: int, n: int, rate: float, numbers: bool, seed: int) -> Row:
+def noise(_: Path | None, d: int, n: int, rate: float, numbers: bool, seed: int) -> Row:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) if numbers else rng.random((n, d)) < 0.5
     found = lg.RuleClassifier().fit(X, rng.random(n) < rate).class_rules_
@@ -614,15 +668,13 @@ def network(data: Path | None, name: str, seed: int) -> Row:
 # -------------------------------------------------------------------- many rows
 
 
-def sizes() -> Iterator[Row]:
-    for n in (10_000, 100_000, 1_000_000):
-        code = f"import sys; sys.path[:0] = {sys.path!r}; import tables; tables.one_size({n})"
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False
-        )
-        found = done.stdout.split() if done.returncode == 0 else [None] * 4
-        yield {"part": "rows", "rows": n, "columns": 50,
-               **dict(zip(("seconds", "CPU s", "GB", "literals"), found, strict=True))}  # fmt: skip
+def size(_: Path | None, n: int) -> Row:
+    """One fit in a process of its own."""
+    code = f"import sys; sys.path[:0] = {sys.path!r}; import tables; tables.one_size({n})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    found = done.stdout.split() if done.returncode == 0 else [None] * 4
+    return {"rows": n, "columns": 50,
+            **dict(zip(("seconds", "CPU s", "GB", "literals"), found, strict=True))}  # fmt: skip
 
 
 def one_size(n: int) -> None:
