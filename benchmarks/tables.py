@@ -3,7 +3,7 @@
 `real`: five-fold cross-validation on the tables of `--data FOLDER` (CSV files whose last column is
 the label) and on those of scikit-learn, with `--seeds N` seeds. The other learners are those of peers.txt:
 where imodels is missing, everything runs in the environment of the peers. Balanced accuracy decides at the rate of the class, for
-everyone. Learners for two classes learn each of several classes against the rest.
+everyone. Learners for two classes learn each of several classes against the rest; others learn all at once.
 `planted`: three rules with wrong labels on fresh seeds: how often they are found, with every planted
 threshold in the interval that is printed for it. `noise`: labels that no column tells anything about.
 `network`: what training the rules as a network gains. `rows`: seconds and memory of one fit.
@@ -34,8 +34,8 @@ import numpy as np
 import latentgamma as lg
 
 Row = dict[str, Any]
-#: Learners get the training table with its labels, 0 and 1, and a test table; they return the
-#: probability of 1, and the number of rules and of literals (None if that says nothing).
+#: Learners get the training table with its labels, from 0 on, and a test table; they return the
+#: probability of 1, or of each class, and the number of rules and of literals (None if that says nothing).
 Learner = Callable[[Any, Any, Any], tuple[Any, int | None, int | None]]
 #: CPU seconds after which one fit is given up.
 LIMIT = 60
@@ -264,7 +264,7 @@ def real(data: Path | None, name: str, seed: int, who: str) -> Row:
     for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
         try:
             with_limit(LIMIT)
-            p, rules, literals = several(LEARNERS[who], X.iloc[train], y[train], X.iloc[test])
+            p, rules, literals = several(who, X.iloc[train], y[train], X.iloc[test])
         except ImportError as error:
             failed = f"{error.name} is not installed"
         except Exception as error:  # whatever becomes of a peer, it has a row
@@ -291,12 +291,13 @@ def with_limit(seconds: int) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def several(learner: Learner, X: Any, y: Any, test: Any) -> tuple[Any, int | None, int | None]:
+def several(who: str, X: Any, y: Any, test: Any) -> tuple[Any, int | None, int | None]:
     """What a learner says of each class: itself, or each class against the rest. (n, classes)."""
-    k = int(y.max()) + 1
-    if k == 2:
+    k, learner = int(y.max()) + 1, LEARNERS[who]
+    if k == 2 or who in MANY_CLASSES:
         p, rules, literals = learner(X, y, test)
-        return np.stack([1 - np.asarray(p, float), np.asarray(p, float)], axis=1), rules, literals
+        p = np.asarray(p, float)
+        return np.stack([1 - p, p], axis=1) if p.ndim == 1 else p, rules, literals
     found = [learner(X, (y == c).astype(int), test) for c in range(k)]
     p = np.clip(np.stack([np.asarray(one[0], float) for one in found], axis=1), 1e-6, 1)
     counts = [None if found[0][i] is None else sum(one[i] or 0 for one in found) for i in (1, 2)]
@@ -319,12 +320,16 @@ def measured(y: Any, true: Any, p: Any) -> tuple[float, float, float]:
 
 
 def ours(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
-    (found,) = (classifier := lg.RuleClassifier().fit(X, y)).class_rules_
-    return classifier.predict_proba(test)[:, 1], len(found.bodies), found.form.literals
+    found = (classifier := lg.RuleClassifier().fit(X, y)).class_rules_
+    rules, literals = (
+        sum(len(one.bodies) for one in found),
+        sum(one.form.literals for one in found),
+    )
+    return classifier.predict_proba(test), rules, literals
 
 
 def majority(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
-    return np.full(len(test), y.mean()), 0, 0
+    return np.tile(np.bincount(y) / len(y), (len(test), 1)), 0, 0
 
 
 def _numbers(X: Any, test: Any) -> tuple[Any, Any]:
@@ -354,7 +359,7 @@ def tree(depth: int | None) -> Learner:
         for node in np.flatnonzero(~leaves):
             for child in (model.tree_.children_left[node], model.tree_.children_right[node]):
                 depths[child] = depths[node] + 1
-        return model.predict_proba(test)[:, 1], int(leaves.sum()), int(depths[leaves].sum())
+        return model.predict_proba(test), int(leaves.sum()), int(depths[leaves].sum())
 
     return learn
 
@@ -366,7 +371,7 @@ def logistic(X: Any, y: Any, test: Any) -> tuple[Any, None, None]:
 
     X, test = _numbers(X, test)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(X, y)
-    return model.predict_proba(test)[:, 1], None, None
+    return model.predict_proba(test), None, None
 
 
 def boosted(X: Any, y: Any, test: Any) -> tuple[Any, int, int]:
@@ -470,7 +475,7 @@ def ebm(X: Any, y: Any, test: Any) -> tuple[Any, None, None]:
     model = ExplainableBoostingClassifier(
         random_state=0, n_jobs=1, outer_bags=4, interactions=pairs
     ).fit(X, y)
-    return model.predict_proba(test)[:, 1], None, None
+    return model.predict_proba(test), None, None
 
 
 LEARNERS: dict[str, Learner] = {
@@ -488,6 +493,15 @@ LEARNERS: dict[str, Learner] = {
     "corels": corels,
     "EBM": ebm,
 }
+#: Those that learn several classes at once. The others learn each class against the rest.
+MANY_CLASSES = (
+    "RuleClassifier",
+    "base rate",
+    "tree, depth 3",
+    "tree, tuned",
+    "logistic regression",
+    "EBM",
+)
 
 
 # -------------------------------------------------------------------- planted rules
