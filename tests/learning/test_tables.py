@@ -104,11 +104,12 @@ def test_the_first_rule_is_the_best_of_all_short_bodies():
 def test_logistic_regression_is_at_its_minimum():
     rng = np.random.default_rng(0)
     features, counts = rng.random((30, 3)), rng.integers(0, 9, (30, 2)).astype(float)
-    weights, nats = points.logistic(features, counts)
+    weights, nats = points.logistic(features, counts, price=2.0)
     z = weights[0] + features @ weights[1:]
     p = 1 / (1 + np.exp(-z))
     assert nats == pytest.approx(-(counts[:, 0] @ np.log(p) + counts[:, 1] @ np.log(1 - p)))
-    slope = features.T @ (counts.sum(1) * p - counts[:, 0]) + weights[1:]
+    slope = features.T @ (counts.sum(1) * p - counts[:, 0])
+    slope += 2.0 * weights[1:] / np.hypot(weights[1:], 0.25)
     assert np.abs(slope).max() < 1e-3
 
 
@@ -663,3 +664,41 @@ def test_a_score_of_one_term_is_printed_as_a_rule():
     assert classifier.class_rules_[0].lines() == [
         f"y :- age >= 40.  % p = {high:.2f}", f"% otherwise p = {low:.2f}"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["rules", "points"])
+@pytest.mark.parametrize("class_weight", [None, {"a": 1.0, "b": 2.0}])
+def test_the_program_of_several_classes_derives_what_predict_says(form, class_weight):
+    rng = np.random.default_rng(3)
+    X = {"x": rng.normal(size=250).round(1), "z": rng.normal(size=250).round(1)}
+    scores = np.stack([2 * X["x"], 2 * X["z"], np.zeros(250)], 1) + rng.normal(size=(250, 3))
+    y = np.array(list("abc"))[scores.argmax(1)]
+    classifier = lg.RuleClassifier(form=form, class_weight=class_weight).fit(X, y)
+    heads = [one.head for one in classifier.class_rules_]
+    decider = lg.Decider(classifier.program_, heads, unknown="ignore")
+    grid = {"x": np.repeat(np.arange(-2, 2.1, 0.5), 9), "z": np.tile(np.arange(-2, 2.1, 0.5), 9)}
+    for i, expected in enumerate(classifier.predict(grid).tolist()):
+        answers = decider({name: values[i] for name, values in grid.items()}).answers
+        assert [head for head in heads if answers[head]] == [f"y({expected})"]
+
+
+def test_both_ends_of_a_column_are_one_condition_in_text():
+    age = np.random.default_rng(0).integers(0, 100, 600)
+    X = {"age": age, "how late": np.zeros(600)}
+    classifier = lg.RuleClassifier().fit(X, (age >= 18) & (age < 65))
+    (row, _) = classifier.rule_table()
+    assert row.body == "18 <= age < 65"
+    edited = classifier.refit(X, (age >= 18) & (age < 65), edit={1: "y :- 20 <= age < 65."})
+    assert edited.rule_table()[0].body == "20 <= age < 65"
+    assert {str(rule) for rule in edited.rules_} <= {
+        "y :- age < 65, age >= 20.",
+        "y :- age >= 20, age < 65.",
+    }
+
+
+def test_one_threshold_with_wrong_labels_is_one_condition():
+    rng = np.random.default_rng(7003)
+    X = np.round(100 * rng.random((300, 5)), 1)
+    y = (X[:, 0] >= 40) ^ (rng.random(300) < 0.1)
+    (found,) = lg.RuleClassifier(form="points").fit(X, y).class_rules_
+    assert [len(found.bodies), found.bodies[0][0].condition.column] == [1, "x0"]

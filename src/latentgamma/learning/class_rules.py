@@ -122,36 +122,51 @@ class ClassRules:
 
     # ---- As a program
 
-    def rules(self) -> Iterator[Rule]:
-        """Yield rules that derive the head exactly where the class is decided."""
-        if self.form.score is not None:
-            yield from self._rules_of_points()
-        else:
-            yield from self._rules_of_list()
+    def rules(
+        self, head: str = "", threshold: float | None = None, against: Iterable[str] = ()
+    ) -> Iterator[Rule]:
+        """Yield rules that derive an atom exactly where the class is likely enough.
 
-    def _rules_of_list(self) -> Iterator[Rule]:
+        Args:
+            head: the atom; by default that of the class.
+            threshold: the atom is derived where the probability is above this; by default that of
+                the class.
+            against: atoms in which case it is not derived.
+        """
+        head, threshold = head or self.head, self.threshold if threshold is None else threshold
+        derive = self._rules_of_list if self.form.score is None else self._rules_of_points
+        yield from derive(head, threshold, tuple(against))
+
+    def levels(self) -> list[float]:
+        """Return the different probabilities that the class can have, the lowest first."""
+        if (score := self.form.score) is None:
+            return sorted({*(self.form.rates or (self.form.base,))})
+        sums = {0}
+        for points in score.points:
+            sums |= {total + points for total in sums}
+        return sorted({_sigmoid(score.base + score.unit * total) for total in sums})
+
+    def _rules_of_list(self, head: str, threshold: float, never: Sequence[str]) -> Iterator[Rule]:
         """Yield for each rule that decides for the class the rule, unless one against it came before."""
         rates = self.form.rates or (self.form.base,)
-        against: list[str] = []
+        against = list(never)
         for i, (body, rate) in enumerate(zip(self.bodies, rates, strict=False)):
-            if rate > self.threshold:
-                yield _rule(self.head, body, against)
-            elif any(later > self.threshold for later in rates[i + 1 :]):
+            if rate > threshold:
+                yield _rule(head, body, against)
+            elif any(later > threshold for later in rates[i + 1 :]):
                 if len(body) == 1 and not body[0].negated:
                     against.append(body[0].name)
                 else:
                     against.append(self._auxiliary(i))
                     yield _rule(against[-1], body)
-        if rates[-1] > self.threshold:
-            yield Rule((self.head,), frozenset(), frozenset(against))
+        if rates[-1] > threshold:
+            yield Rule((head,), frozenset(), frozenset(against))
 
-    def _rules_of_points(self) -> Iterator[Rule]:
+    def _rules_of_points(self, head: str, threshold: float, never: Sequence[str]) -> Iterator[Rule]:
         """Yield the smallest sets of terms whose points suffice, whatever the others are."""
         score = self.form.score
         assert score is not None
-        needed = (math.log(self.threshold / (1 - self.threshold)) - score.base) / score.unit
-        if score.unit < 0:
-            raise AssertionError("the unit of a points score is positive")
+        needed = (math.log(threshold / (1 - threshold)) - score.base) / score.unit
         # Terms with negative points count where they do not hold.
         needed -= sum(points for points in score.points if points < 0)
         terms = sorted(enumerate(score.points), key=lambda one: -abs(one[1]))
@@ -178,7 +193,7 @@ class ClassRules:
         for literals in found:
             others = (other for other in found if other != literals)
             if not (implied and any(_implies(literals, other) for other in others)):
-                yield _rule(self.head, tuple(literals))
+                yield _rule(head, tuple(literals), never)
 
     def _auxiliary(self, i: int) -> str:
         return f"exception({quote_argument(self.head)},{i + 1})"
@@ -406,6 +421,50 @@ def _statistics(
     )  # fmt: skip
 
 
+def rules_of_likeliest(classes: Sequence[ClassRules], costs: Sequence[float]) -> list[Rule]:
+    """Return rules that derive the class with the greatest probability, times its cost, and no other.
+
+    A class can have some probabilities only. For each of them it is derived if it has at least that
+    one and no other class has a greater one, or, before it in the order, the same.
+
+    Args:
+        classes: the rules of each class.
+        costs: what each probability is multiplied by.
+    """
+    levels = [one.levels() for one in classes]
+    values = [[p * cost for p in level] for level, cost in zip(levels, costs, strict=True)]
+    # For each class: from which of its probabilities on it is derived, unless others have which.
+    plans: list[dict[tuple[tuple[int, int], ...], int]] = [{} for _ in classes]
+    for k, plan in enumerate(plans):
+        for i, value in enumerate(values[k]):
+            greater = tuple((j, sum(v < value or (v == value and j > k) for v in other))
+                            for j, other in enumerate(values) if j != k)  # fmt: skip
+            if all(place > 0 for _, place in greater):  # else another class is always greater
+                reached = tuple((j, place) for j, place in greater if place < len(values[j]))
+                plan.setdefault(reached, i)
+    # A class that is derived whatever the others are stands for its probability itself.
+    names = {(k, plan[()]): classes[k].head for k, plan in enumerate(plans) if list(plan) == [()]}
+    found: dict[Rule, None] = {}
+
+    def derive(k: int, i: int, head: str, against: Iterable[str]) -> None:
+        """Add rules for a head where class k has its probability i or a greater one."""
+        rules: Iterable[Rule] = [Rule((head,), frozenset(), frozenset(against))]
+        if i > 0:
+            rules = classes[k].rules(head, (levels[k][i - 1] + levels[k][i]) / 2, against)
+        found.update(dict.fromkeys(rules))
+
+    for k, plan in enumerate(plans):
+        for reached, i in plan.items():
+            against = []
+            for j, place in reached:
+                if (j, place) not in names:
+                    names[j, place] = f"at_least({quote_argument(classes[j].head)},{place})"
+                    derive(j, place, names[j, place], ())
+                against.append(names[j, place])
+            derive(k, i, classes[k].head, against)
+    return list(found)
+
+
 # ---- Pieces
 
 
@@ -479,7 +538,19 @@ def _smallest_sets(points: Sequence[int], needed: float) -> Iterator[tuple[int, 
 
 
 def _text(body: Sequence[Literal]) -> str:
-    return ", ".join(map(str, body))
+    """Return a body as text, with both ends of a column in one condition: 18 <= age < 65."""
+    ends: dict[object, Literal] = {_side(literal): literal for literal in body}
+    parts = []
+    for literal in body:
+        side = _side(literal)
+        column, op = side if isinstance(side, tuple) and side != literal else ("", "")
+        low, high = ends.get((column, ">=")), ends.get((column, "<"))
+        if low is None or high is None:
+            parts.append(str(literal))
+        elif op == ">=":
+            least, most = (str(end).removeprefix(quote(column)) for end in (low, high))
+            parts.append(f"{least.removeprefix(' >= ')} <= {quote(column)}{most}")
+    return ", ".join(parts)
 
 
 def _column_of(literal: Literal) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from latentgamma.learning.class_rules import (
     PYTHON_HEADER,
     ClassRules,
     RuleStatistics,
+    rules_of_likeliest,
     statistics,
     with_thresholds,
 )
@@ -56,6 +58,8 @@ ClassWeight: TypeAlias = Mapping[Any, float] | OneOf["balanced"] | None
 
 #: Classes of which the second is what rules are about.
 _TRUTH = ([0, 1], ["no", "yes"], ["n", "y"], ["false", "true"], ["False", "True"])
+#: Both ends of a column in one condition, as in the texts of rules: 18 <= age < 65.
+_RANGE = re.compile(r"([^\s,<>=]+)\s*<=\s*('[^']*'|[^\s,<>='{}]+)\s*<(?!=)")
 #: Cells up to which the exact search is tried on columns that are true or false.
 _MOST_EXACT = 20_000
 #: Atoms up to which the exact search is tried although no list is always right.
@@ -357,11 +361,10 @@ class RuleClassifier(Displayed):
 
     def _set(self, rules: Sequence[ClassRules]) -> None:
         self.class_rules_: tuple[ClassRules, ...] = tuple(rules)
-        program = [rule for one in rules for rule in one.rules()]
-        if not self._several and len(self.classes_) > 2:
-            default = max(rules, key=lambda one: one.form.base).head
-            others = frozenset(one.head for one in rules) - {default}
-            program.append(Rule((default,), frozenset(), others))
+        if self._several or len(self.classes_) == 2:
+            program = [rule for one in rules for rule in one.rules()]
+        else:
+            program = rules_of_likeliest(rules, self._costs.tolist())
         atoms = Program.from_rules(program).atoms
         never = [one.head for one in rules if one.head not in atoms]  # they can be asked for, too
         self.program_ = Program.from_rules(program, [*atoms, *never])
@@ -766,7 +769,7 @@ class RuleClassifier(Displayed):
         """Return the literals of a body that is given as text."""
         if not isinstance(text, str):
             raise wrong("edit", "conditions as text, such as 'age < 18, not late'", text)
-        body = text.partition(":-")[2] or text
+        body = _RANGE.sub(r"\2 >= \1, \2 <", text.partition(":-")[2] or text)
         (rule,) = read_rules(f"edited :- {body.strip().rstrip('.')}.", "edit").rules
         known = {column.name: column for column in self._columns}
         found = []

@@ -1,10 +1,10 @@
 """The forms that learned rules take, and the choice between them.
 
-There are three: nothing but the base rate, a decision list, and a points score. Five-fold
-cross-validation estimates the log-loss of each, and the one with the fewest literals is taken among
-those within a quarter of a standard error of the best. A term of a score has to save only a part of
-the bits of its description. If no rule and no term saves all of its bits, a score is taken only if it
-is better than nothing by two standard errors.
+There are three: nothing but the base rate, a decision list, and points scores of one term, two terms and
+so on. Five-fold cross-validation estimates the log-loss of each, and the one with the fewest literals is
+taken among those within a standard error of the best (Breiman and others 1984). Nothing is taken if it is
+the best, or if no rule and no term saves all bits of its description and the best is not better than nothing
+by the 1.645 standard errors that chance exceeds in one of twenty cases.
 Rules that are right on every row are taken without a comparison if there is a single one, or if all
 columns have two values.
 """
@@ -12,7 +12,7 @@ columns have two values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 from typing import NamedTuple, TypeAlias
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from latentgamma.learning.lists import Found, ListSearch
 from latentgamma.learning.literals import Body, Floats, Literals, grouped
-from latentgamma.learning.points import PointsSearch, Score
+from latentgamma.learning.points import MOST_TERMS, PointsSearch, Score
 from latentgamma.program.facts import Mask
 
 Name: TypeAlias = OneOf["nothing", "rules", "points"]
@@ -30,14 +30,14 @@ _FOLDS = 5
 #: With fewer rows, cross-validation is repeated with other folds.
 _FEW_ROWS, _REPEATS = 1000, 3
 #: Standard errors by which a form with fewer literals may be worse than the best.
-_TOLERANCE = 0.25
+_TOLERANCE = 1.0
 #: Standard errors by which a form must beat nothing if its bits do not pay for it.
-_PROOF = 2.0
+_PROOF = 1.645
 #: What a bit of a term of a points score counts. Few terms can do harm in a sum, so less than 1
 #: predicts better.
 _PRICE = 0.25
 #: Rows that cross-validation uses at most, and rows of points scores.
-_MOST_ROWS = 30_000
+_MOST_ROWS = 20_000
 _MOST_POINTS_ROWS = 200_000
 #: Probabilities are kept this far from 0 and 1.
 _LEAST = 1e-6
@@ -173,15 +173,21 @@ def learn_form(
     if "points" not in forms or (pure and (literals.two_valued or len(listed.bodies) == 1)):
         nearest = None if listed.bodies else search.best_rule(np.ones(literals.n, np.bool_))
         return Learned(listed if listed.bodies else nothing, nearest=nearest)
-    pays = bool(listed.bodies) or _strict_points(literals, weights)
+    rows = np.flatnonzero(weights.sum(1) > 0)[:_MOST_POINTS_ROWS]
+    part = replace(literals, codes=literals.codes[rows], finer=None, extra={})
+    pays = bool(listed.bodies) or PointsSearch(part, weights[rows], 1.0).any_pays()
     progress("cross-validation", 1, steps)
     validated = _cross_validate(literals, weights, max_body, forms, seed,
                                 lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
-    name = _choose(validated, _TOLERANCE if pays else -_PROOF)
-    summary = tuple(Validated(one.name, one.loss, one.literals) for one in validated)
+    chosen = _choose(validated, 0.0 if pays else _PROOF)
+    name = chosen.name
+    scores = [one for one in validated if one.name == "points"]
+    shown = chosen if name == "points" else min(scores, key=lambda one: one.loss)
+    summary = tuple(Validated(one.name, one.loss, one.literals)
+                    for one in validated if one.name != "points" or one is shown)  # fmt: skip
     progress(name, steps - 1, steps)
     if name == "points":
-        return Learned(make_score(literals, weights), summary)
+        return Learned(make_score(literals, weights, most=chosen.terms), summary)
     if name == "rules":
         return Learned(listed, summary)
     return Learned(nothing, summary, search.best_rule(np.ones(literals.n, np.bool_)))
@@ -193,8 +199,10 @@ def make_list(search: ListSearch, rules: Sequence[Body]) -> Form:
     return Form("rules", tuple(rules), search.base, counts)
 
 
-def make_score(literals: Literals, weights: Floats, terms: Sequence[Body] | None = None) -> Form:
-    """Return a points score, of these terms or of those that describe the labels best."""
+def make_score(
+    literals: Literals, weights: Floats, terms: Sequence[Body] | None = None, most: int = 0
+) -> Form:
+    """Return a points score, of these terms or of the first `most` that are found."""
     rows = np.flatnonzero(weights.sum(1) > 0)
     if terms is None:
         found = PointsSearch(literals, weights, _PRICE)
@@ -202,20 +210,14 @@ def make_score(literals: Literals, weights: Floats, terms: Sequence[Body] | None
             chosen = np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False)
             part = replace(literals, codes=literals.codes[np.sort(chosen)], finer=None, extra={})
             found = PointsSearch(part, weights[np.sort(chosen)], _PRICE)
-        terms = found.learn()
+        path = found.path(most or MOST_TERMS)
+        terms = found.finish(path[-1]) if path else []
     score = PointsSearch(literals, weights, _PRICE).score(terms)
     total = weights.sum(0)
     base = float(total[0] / max(total.sum(), 1e-300))
     if score is None:
         return Form("nothing", (), base)
     return Form("points", score.terms, base, score=score)
-
-
-def _strict_points(literals: Literals, weights: Floats) -> bool:
-    """Return whether a points score has any term that saves all bits of its description."""
-    rows = np.flatnonzero(weights.sum(1) > 0)[:_MOST_POINTS_ROWS]
-    part = replace(literals, codes=literals.codes[rows], finer=None, extra={})
-    return bool(PointsSearch(part, weights[rows], 1.0).learn())
 
 
 # ---- Cross-validation
@@ -226,9 +228,17 @@ class _Held:
     """What a form lost on held-out rows."""
 
     name: Name
-    losses: list[Floats]  # nats of a row as a positive and as a negative, for each fold
-    weights: list[Floats]
-    sizes: list[int]
+    terms: int = 0  # of a points score
+    losses: list[Floats] = field(default_factory=list)  # of a row as a positive and as a negative
+    weights: list[Floats] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    def add(self, p: Floats, weights: Floats, size: int) -> None:
+        """Add a fold."""
+        p = np.clip(p, _LEAST, 1 - _LEAST)
+        self.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
+        self.weights.append(weights)
+        self.sizes.append(size)
 
     @property
     def loss(self) -> float:
@@ -244,30 +254,28 @@ def _cross_validate(
     literals: Literals, weights: Floats, max_body: int, forms: Sequence[Name], seed: int,
     progress: Callable[[int], None],
 ) -> list[_Held]:  # fmt: skip
-    held = [_Held(name, [], [], []) for name in FORMS if name == "nothing" or name in forms]
+    """Return what each form loses on held-out rows: nothing, rules, and scores of each size."""
+    nothing, listed = _Held("nothing"), _Held("rules")
+    scores = [_Held("points", k) for k in range(1, MOST_TERMS + 1)]
     repeats = _REPEATS if weights.sum() < _FEW_ROWS else 1
     for repeat in range(repeats):
         part, totals, folds = _folds(literals, weights, seed + repeat)
         for fold, test in enumerate(folds):
             progress((repeat * _FOLDS + fold) // repeats)
             train = totals - test
-            for one in held:
-                form = _form(one.name, part, train, max_body)
-                p = form.probability([part.covered(body) for body in form.bodies], part.n)
-                p = np.clip(p, _LEAST, 1 - _LEAST)
-                one.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
-                one.weights.append(test)
-                one.sizes.append(form.literals)
-    return held
-
-
-def _form(name: Name, literals: Literals, weights: Floats, max_body: int) -> Form:
-    if name == "points":
-        return make_score(literals, weights)
-    search = ListSearch(literals, weights, max_body)
-    if name == "rules":
-        return make_list(search, search.learn())
-    return Form("nothing", (), search.base)
+            search = ListSearch(part, train, max_body)
+            nothing.add(np.full(part.n, search.base), test, 0)
+            if "rules" in forms:
+                form = make_list(search, search.learn())
+                covered = [part.covered(body) for body in form.bodies]
+                listed.add(form.probability(covered, part.n), test, form.literals)
+            points = PointsSearch(part, train, _PRICE)
+            path = points.path() or [[]]
+            found = [points.probability(terms) for terms in path]
+            for one in scores:
+                at = min(one.terms, len(path)) - 1
+                one.add(found[at], test, len(path[at]))
+    return [nothing, *([listed] if "rules" in forms else []), *scores]
 
 
 def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Floats, list[Floats]]:
@@ -301,19 +309,18 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
     return part, totals, folds
 
 
-def _choose(held: Sequence[_Held], tolerance: float) -> Name:
+def _choose(held: Sequence[_Held], proof: float) -> _Held:
     """Return the form with the fewest literals that is about as good as the best.
 
     Args:
         held: the forms; nothing comes first.
-        tolerance: the standard errors by which it may be worse than the best; if this is negative,
-            those by which the best must be better than nothing.
+        proof: the standard errors by which the best must be better than nothing.
     """
     best = min(held, key=lambda one: one.loss)
-    if tolerance < 0:
-        return best.name if _excess(held[0], best) >= -tolerance else "nothing"
-    near = [one for one in held if one is best or _excess(one, best) <= tolerance]
-    return min(near, key=lambda one: (one.literals, FORMS.index(one.name))).name
+    if best is held[0] or _excess(held[0], best) < proof:
+        return held[0]
+    near = [one for one in held[1:] if one is best or _excess(one, best) <= _TOLERANCE]
+    return min(near, key=lambda one: (max(1.0, one.literals), one.loss))
 
 
 def _excess(one: _Held, best: _Held) -> float:

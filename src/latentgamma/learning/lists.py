@@ -27,6 +27,7 @@ from latentgamma.learning.literals import (
     split_gains,
     total_label_bits,
 )
+from latentgamma.program.compilation import Cells, compile_loop
 from latentgamma.program.facts import Mask
 
 #: Rules that are carried from one length to the next: by what they save, and by how much likelier
@@ -255,7 +256,7 @@ class ListSearch:
         raises = a >= self.base * (a + b)
         with np.errstate(divide="ignore", invalid="ignore"):
             gains[(counts[:, 0] / cover > a / max(a + b, 1e-300)) != raises] = -np.inf
-        for j in _best_first(gains, _LONGER)[:_LONGER].tolist():
+        for j in np.argsort(-gains, kind="stable")[:_LONGER].tolist():
             if gains[j] > 0:
                 yield tuple(sorted({*rules[i], j}))
 
@@ -394,36 +395,49 @@ class _Candidates:
         if not len(counts):
             return []
         parent, literal = np.concatenate(self.parent), np.concatenate(self.literal)
-        saved = split_gains(counts, self.total) - np.concatenate(self.bits)
-        raises = counts[:, 0] >= self.search.base * counts.sum(1)
-        saved -= np.where(raises, _RAISES, np.inf if self.search.only_raise else _LOWERS)
-        base = self.total[0] / max(sum(self.total), 1e-300)
-        rate = counts[:, 0] / counts.sum(1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            lift = np.nan_to_num(counts[:, 0] * np.log(rate / base)) + np.nan_to_num(
-                counts[:, 1] * np.log((1 - rate) / (1 - base))
-            )
-        above, below = np.where(rate > base, lift, -np.inf), np.where(rate < base, lift, -np.inf)
+        gains = split_gains(counts, self.total) - np.concatenate(self.bits)
+        places = np.zeros((len(_BEAM), 8 * max(_BEAM)), np.int64)
+        scores = np.full(places.shape, -np.inf)
+        compile_loop(_best_candidates)(
+            counts, gains, self.total[0] / max(sum(self.total), 1e-300), self.search.base,
+            _RAISES, np.inf if self.search.only_raise else _LOWERS, places, scores,
+        )  # fmt: skip
         chosen: dict[Body, Found] = {}
-        for score, many in zip((saved, above, below), _BEAM, strict=True):
+        for score, place, many in zip(scores, places.tolist(), _BEAM, strict=True):
             seen: set[tuple[float, float]] = set()
-            for i in _best_first(score, 8 * many):
-                if not math.isfinite(score[i]) or len(seen) == many:
-                    break
+            for i in place[: min(8 * many, int((score > -np.inf).sum()))]:
                 a, b = counts[i].tolist()
-                body = tuple(sorted({*self.parents[parent[i]], int(literal[i])}))
-                if (a, b) in seen:
+                if (a, b) in seen or len(seen) == many:
                     continue
                 seen.add((a, b))
-                chosen.setdefault(body, Found(body, float(saved[i]), a, b))
+                body = tuple(sorted({*self.parents[parent[i]], int(literal[i])}))
+                chosen.setdefault(body, Found(body, float(gains[i]), a, b))
         return sorted(chosen.values(), key=lambda one: -one.saved)
 
 
-def _best_first(score: Floats, many: int) -> Rows:
-    """Return the indices of the best scores, best first; of equal ones the first."""
-    if len(score) > many:
-        top = np.argpartition(-score, many)[:many]
-        top.sort()
-    else:
-        top = np.arange(len(score))
-    return top[np.argsort(-score[top], kind="stable")]
+def _best_candidates(
+    counts: Cells, gains: Cells, rate: float, base: float, raises: float, lowers: float,
+    places: Cells, scores: Cells,
+) -> None:  # fmt: skip
+    """Fill in the best by what they save, and by likelihood above and below the rate; best first.
+
+    The bits that say whether a rule raises or lowers the base rate are taken from the gains.
+    """
+    last = places.shape[1] - 1
+    for i in range(len(gains)):
+        a, b = counts[i, 0], counts[i, 1]
+        gains[i] -= raises if a >= base * (a + b) else lowers
+        lift = 0.0
+        if a > 0:
+            lift += a * math.log(a / (a + b) / rate)
+        if b > 0:
+            lift += b * math.log(b / (a + b) / (1 - rate))
+        kind = 1 if a > rate * (a + b) else 2
+        for s in (0, kind):
+            value = gains[i] if s == 0 else lift
+            if value > scores[s, last]:
+                at = last
+                while at > 0 and value > scores[s, at - 1]:
+                    scores[s, at], places[s, at] = scores[s, at - 1], places[s, at - 1]
+                    at -= 1
+                scores[s, at], places[s, at] = value, i

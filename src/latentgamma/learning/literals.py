@@ -31,7 +31,7 @@ MOST_BINS = 64
 #: Literals beyond which pairs are not scored all at once.
 _MOST_IN_PAIRS = 2500
 #: Cells of joint histograms that scoring all pairs may visit.
-_PAIR_COST = 5e7
+_PAIR_COST = 1.5e7
 
 
 class Literal(NamedTuple):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _SURE = 30.0
 #: Rows of one step of the optimiser.
 _BATCH = 4096
+#: Steps between two looks at the rows that are held out.
+_CHECKED = 10
 #: Standard deviations of the normal prior around the rules: of thresholds, in spreads, and of
 #: log-odds.
 _PRIOR = 0.2, 1.0
@@ -179,7 +181,10 @@ class RuleNetwork(nn.Module):
         """Train thresholds and log-odds on the log-likelihood, and return this network in `eval()`.
 
         Both have a normal prior around what they are now, with the standard deviations 0.2 spreads
-        and 1, so that few rows change little.
+        and 1, so that few rows change little. One fifth of the rows is not trained on. The thresholds
+        are those of the step that predicted these rows best, in `eval()`, and stay as they are now
+        if that is not better by a standard error; the log-odds are the trained ones if these are
+        better.
 
         Args:
             X: a table with the columns of the classifier.
@@ -212,10 +217,26 @@ class RuleNetwork(nn.Module):
         annealing = Annealing(self, steps, start=1.0, end=0.1)
         start = [parameter.detach().clone() for parameter in self.parameters()]
         spread = [_PRIOR[0 if one is self.shifts else 1] for one in self.parameters()]
+        order = torch.randperm(len(encoded), generator=generator)
+        held, trained = order[: len(order) // 5], order[len(order) // 5 :]
+
+        def losses(parameters: Sequence[Tensor]) -> Tensor:
+            """Return the loss of each held-out row, by the rules and not by their soft form."""
+            now = [parameter.detach().clone() for parameter in self.parameters()]
+            self._assign([parameters[0] + self.offsets, *parameters[1:]])
+            with torch.no_grad():
+                each = nn.functional.binary_cross_entropy_with_logits(
+                    self.eval()(encoded[held]), target[held], reduction="none"
+                )
+            self._assign(now)
+            self.train()
+            return each.sum(1) * weight[held, 0]
+
+        at_first, best, moved = losses(start), 0.0, start[0]
         self.train()
         for step in range(steps):
             self.steepness = first * (last / first) ** (step / max(1, steps - 1))
-            rows = torch.randperm(len(encoded), generator=generator)[:_BATCH]
+            rows = trained[torch.randperm(len(trained), generator=generator)[:_BATCH]]
             loss = nn.functional.binary_cross_entropy_with_logits(
                 self(encoded[rows]), target[rows], weight[rows].expand(-1, target.shape[1])
             )
@@ -225,6 +246,15 @@ class RuleNetwork(nn.Module):
             (loss + 0.5 * prior / weight.sum()).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             annealing.step()
+            if len(held) > 1 and (step % _CHECKED == _CHECKED - 1 or step == steps - 1):
+                shifts = self.shifts.detach().clone()
+                fewer = at_first - losses([shifts, *start[1:]])  # by the thresholds alone
+                sure = float(fewer.std()) * len(held) ** 0.5 if best == 0.0 else 0.0
+                if float(fewer.sum()) > max(best, sure):
+                    best, moved = float(fewer.sum()), shifts
+        trained_odds = [moved, *(one.detach().clone() for one in list(self.parameters())[1:])]
+        options = [[moved, *start[1:]], trained_odds]
+        self._assign(min(options, key=lambda one: float(losses(one).sum())))
         self._settle(self.classifier._read(X))
         return self.eval()
 
@@ -249,6 +279,12 @@ class RuleNetwork(nn.Module):
             for one in self.classifier.class_rules_
         ]
         return self.classifier.with_bodies(X, y, bodies, sample_weight)
+
+    def _assign(self, values: Sequence[Tensor]) -> None:
+        """Set the parameters, the shifts of the thresholds first."""
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters(), values, strict=True):
+                parameter.copy_(value)
 
     def _settle(self, columns: Mapping[str, Column]) -> None:
         """Write each threshold that has moved as short as the values of a table allow.

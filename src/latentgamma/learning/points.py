@@ -34,15 +34,16 @@ _LOG_2 = math.log(2.0)
 #: Terms that are extended by a literal, and terms that are refitted before one is added.
 _BEAM = 12
 _TRIED = 3
-_MOST_TERMS = 12
+MOST_TERMS = 7
 #: Rounds in which every threshold is moved, and the bits by which it must do better then: there are
 #: about five times as many thresholds as in the search.
 _MOVES = 3
 _PAYS = math.log2(5)
-#: Weights have a normal prior with this variance; it makes up for the choice of the best terms.
-_VARIANCE = 1.0
-#: The most points of a term.
-_MOST_POINTS = 10
+#: The nats that a unit of a weight costs, which makes up for the choice of the best terms. The price is rounded
+#: off below the second number, so that its slope has no jump.
+_WEIGHT_PRICE, _ROUNDED_OFF = 2.5, 0.25
+#: The most points of a term, and what a bit of them counts.
+_MOST_POINTS, _POINT_PRICE = 10, 0.5
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,12 @@ class PointsSearch:
     """
 
     def __init__(
-        self, literals: Literals, weights: Floats, price: float, max_body: int = 1
+        self,
+        literals: Literals,
+        weights: Floats,
+        price: float,
+        max_body: int = 1,
+        slack: float = 0.0,
     ) -> None:
         self.literals, self.weights = literals, weights
         self.max_body, self.price = max_body, price
@@ -92,23 +98,57 @@ class PointsSearch:
     def _body_bits(self, term: Body) -> float:
         return self.price * body_bits(list(map(self.literals.cost, term)))
 
-    def learn(self) -> list[Body]:
-        """Return the terms of the score."""
+    def path(self, most: int = MOST_TERMS) -> list[list[Body]]:
+        """Return the terms of scores with one term, two terms and so on, each with one term more."""
         found: list[Body] = []
         cells = np.zeros(self.literals.n, np.int64)
-        weights, length = self._fit(cells, found)
-        while len(found) < _MOST_TERMS:
-            best = None
+        weights, _ = self._fit(cells, found)
+        scores: list[list[Body]] = []
+        while len(found) < most:
+            tried = []
             for term in self._candidates(cells, weights, found):
                 larger = cells | self.literals.covered(term).astype(np.int64) << len(found)
-                new, total = self._fit(larger, [*found, term])
-                if total < length - 1e-9 and (best is None or total < best[1]):
-                    best = new, total, term, larger
-            if best is None:
+                tried.append((term, larger, *self._fit(larger, [*found, term])))
+            if not tried:
                 break
-            weights, length, term, cells = best
+            term, cells, weights, _ = min(tried, key=lambda one: one[3])
             found.append(term)
-        return self._move_thresholds(self._make_positive(self._drop_redundant(found, length)))
+            scores.append(list(found))
+        return scores
+
+    def any_pays(self) -> bool:
+        """Return whether any term saves all bits of its description."""
+        first = self.path(1)
+        nothing = self._fit(self.cells([]), [])[1]
+        return bool(first) and self._fit(self.cells(first[0]), first[0])[1] < nothing - 1e-9
+
+    def finish(self, terms: list[Body]) -> list[Body]:
+        """Return terms with the best thresholds, and positive points where that can be.
+
+        Two thresholds of a column can stand for one between them that was not searched; then one
+        of them is dropped.
+        """
+        terms = self._move_thresholds(self._make_positive(terms))
+        for term in list(terms):
+            if sum(self._column(other) == self._column(term) for other in terms) > 1:
+                fewer = self._move_thresholds([other for other in terms if other != term])
+                lengths = [self._fit(self.cells(some), some)[1] for some in (fewer, terms)]
+                if lengths[0] < lengths[1]:
+                    terms = fewer
+        return terms
+
+    def _column(self, term: Body) -> object:
+        """Return the column of a term that is one threshold; of another one, the term itself."""
+        names = self.literals.names
+        condition = names[term[0]].condition if len(term) == 1 and names else None
+        ordered = condition is not None and condition.op in ("<", ">=")
+        return condition.column if ordered and condition is not None else term
+
+    def probability(self, terms: Sequence[Body]) -> Floats:
+        """Return the probability of each row by the weights of these terms, before they are points."""
+        cells = self.cells(terms)
+        weights, _ = self._fit(cells, terms)
+        return _probability(_patterns(len(terms)) @ weights[1:] + weights[0])[cells]
 
     def _make_positive(self, terms: list[Body]) -> list[Body]:
         """Return the terms with the opposite literal where points are negative and there is one.
@@ -135,18 +175,6 @@ class PointsSearch:
             if (lits.inside[j, used] != lits.inside[literal, used]).all():
                 return j
         return None
-
-    def _drop_redundant(self, found: list[Body], length: float) -> list[Body]:
-        """Return the terms without those whose removal shortens the description."""
-        i = 0
-        while i < len(found):
-            fewer = found[:i] + found[i + 1 :]
-            total = self._fit(self.cells(fewer), fewer)[1]
-            if total < length - 1e-9:
-                found, length, i = fewer, total, 0
-            else:
-                i += 1
-        return found
 
     def _move_thresholds(self, terms: list[Body]) -> list[Body]:
         """Return the terms with each threshold where the labels are likeliest, given all others."""
@@ -247,9 +275,12 @@ class PointsSearch:
                 continue
             seen.add(points.tobytes())
             total = (_patterns(k) @ points)[:, None]
-            (base, unit), nats = logistic(total, counts, float(_VARIANCE / max(points @ points, 1)))
+            (base, unit), nats = logistic(
+                total, counts, _WEIGHT_PRICE * float(np.abs(points).sum())
+            )
             kept = np.flatnonzero(points)
-            bits = nats / _LOG_2 + len(kept) * math.log2(2 * max(np.abs(points).max(initial=0), 1))
+            largest_points = max(np.abs(points).max(initial=0), 1)
+            bits = nats / _LOG_2 + _POINT_PRICE * len(kept) * math.log2(2 * largest_points)
             if unit > 0 and (best is None or bits < best[0] - 1e-9):
                 chosen = tuple(terms[i] for i in kept.tolist())
                 given = tuple(points[kept].tolist())
@@ -288,37 +319,42 @@ def _probability(log_odds: Floats) -> Floats:
     return 0.5 * (1 + np.tanh(0.5 * log_odds))
 
 
-def logistic(features: Floats, counts: Floats, variance: float = _VARIANCE) -> tuple[Floats, float]:
+def logistic(
+    features: Floats, counts: Floats, price: float = _WEIGHT_PRICE
+) -> tuple[Floats, float]:
     """Return the weights of a logistic regression, that of the base first, and its loss in nats.
+
+    Weights have a Laplace prior, rounded off near 0.
 
     Args:
         features: one row per kind of example. (g, k)
         counts: how many of each kind are positive and negative. (g, 2)
-        variance: that of the prior of the weights.
+        price: the nats that a unit of a weight costs.
     """
     seen = counts.sum(1) > 0
     X = np.hstack([np.ones((int(seen.sum()), 1)), features[seen]])
     positive, both = counts[seen, 0], counts[seen].sum(1)
-    penalty = np.full(X.shape[1], 1 / variance)
-    penalty[0] = 1e-6
+    prices = np.full(X.shape[1], price)
+    prices[0] = 1e-6
 
     def loss(w: Floats) -> float:
         z = X @ w
         nats = both @ np.logaddexp(0.0, z) - positive @ z
-        return float(nats + 0.5 * penalty @ (w * w))
+        return float(nats + prices @ np.hypot(w, _ROUNDED_OFF))
 
     w = np.zeros(X.shape[1])
     value = loss(w)
     for _ in range(100):
-        p = _probability(X @ w)
-        gradient = X.T @ (both * p - positive) + penalty * w
-        hessian = (X * (both * p * (1 - p))[:, None]).T @ X + np.diag(penalty)
+        p, size = _probability(X @ w), np.hypot(w, _ROUNDED_OFF)
+        gradient = X.T @ (both * p - positive) + prices * w / size
+        hessian = (X * (both * p * (1 - p))[:, None]).T @ X
+        hessian += np.diag(prices * (_ROUNDED_OFF**2 / size**3) + 1e-9)
         step = np.linalg.solve(hessian, gradient)
-        size, new = 1.0, loss(w - step)
-        while new > value + 1e-12 * abs(value) and size > 1e-6:
-            size /= 2
-            new = loss(w - size * step)
-        w, change, value = w - size * step, value - new, new
+        length, new = 1.0, loss(w - step)
+        while new > value + 1e-12 * abs(value) and length > 1e-6:
+            length /= 2
+            new = loss(w - length * step)
+        w, change, value = w - length * step, value - new, new
         if change < 1e-9 * (1 + abs(value)):
             break
     z = X @ w
