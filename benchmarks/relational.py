@@ -46,16 +46,16 @@ def seeds(count: int) -> range:
 
 
 def rows(sets: str | None = None, jobs: int = 1) -> list[Row]:
-    """Return the rows of some parts, or of every part; jobs run in that many processes."""
+    """Return the rows of some parts, or of every part, computed in that many processes."""
     wanted = sets.split(",") if sets else list(PARTS)
-    jobs = [(part, arguments) for part in wanted for arguments in PARTS[part][1]()]
+    tasks = [(part, arguments) for part in wanted for arguments in PARTS[part][1]()]
     found: dict[str, list[Row]] = {part: [] for part in wanted}
     if jobs == 1:
-        for part, result in map(_run, jobs):
+        for part, result in map(_run, tasks):
             found[part] += result
     else:
         with ProcessPoolExecutor(jobs) as pool:
-            for part, result in pool.map(_run, jobs):
+            for part, result in pool.map(_run, tasks):
                 found[part] += result
     return [row for part in wanted for row in _summed(found[part])]
 

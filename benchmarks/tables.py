@@ -8,7 +8,7 @@ everyone. Learners for two classes learn each of several classes against the res
 threshold in the interval that is printed for it. `noise`: labels that no column tells anything about.
 `network`: what training the rules as a network gains in log-loss, for rules of all training rows and of a part
 of them (a fifth, or one half up to 1,000 rows). `rows`: seconds and memory of one fit.
-`--jobs N` works on N (table, seed, learner) at a time. `--parts NAME,NAME` runs some parts only; `peers`
+`--jobs N` works on N (table, seed, learner) at a time. `--sets NAME,NAME` runs some parts only; `peers`
 is `real` without `RuleClassifier`, and `ours` is `RuleClassifier` alone. `--done FILE` appends each result to a
 file, and what is in it is not run again: a run that was stopped goes on, and peers are run once.
 """
@@ -46,13 +46,13 @@ def rows(
     data: Path | None = None,
     seeds: int = 10,
     jobs: int = 1,
-    parts: str = "",
+    sets: str = "",
     done: Path | None = None,
 ) -> list[Row]:
-    chosen = parts.split(",") if parts else list(PARTS)
+    chosen = sets.split(",") if sets else list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
         raise SystemExit(
-            f"--parts: there is no part {unknown[0]!r}; choose among {', '.join(PARTS)}"
+            f"--sets: there is no part {unknown[0]!r}; choose among {', '.join(PARTS)}"
         )
     if "peers" in chosen and importlib.util.find_spec("imodels") is None:
         import peers
