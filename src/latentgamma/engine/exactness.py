@@ -36,8 +36,8 @@ class Variables:
     for every fact whether it is true, and one atom of every group.
 
     >>> variables = Variables((0,), ((1, 2, 3),))
-    >>> variables.sizes, variables.worlds
-    ((2, 3), 6)
+    >>> variables.sizes
+    (2, 3)
     """
 
     facts: tuple[int, ...]
@@ -61,19 +61,6 @@ class Variables:
     def sizes(self) -> tuple[int, ...]:
         """The number of values of each variable."""
         return (2,) * len(self.facts) + tuple(len(group) for group in self.groups)
-
-    @property
-    def worlds(self) -> int:
-        """The number of worlds."""
-        product = 1
-        for size in self.sizes:
-            product *= size
-        return product
-
-    def exclude(self, a: int, b: int) -> bool:
-        """Return whether two input atoms are different atoms of one group."""
-        owner = self.owner
-        return a != b and a in owner and owner[a] == owner.get(b)
 
 
 def check_variables(

@@ -49,115 +49,37 @@ if TYPE_CHECKING:
 # ---- Probabilities given evidence, from joint probabilities of outputs and evidence
 
 
-class Conditioning:
-    """The joint probabilities that a condition needs, as atoms of a larger program.
-
-    `atoms` are the evidence, and each output together with it.
+def conditioned(joint: Tensor, *, sampled: bool = False) -> Tensor:
+    """Return the probability of each output given the evidence, (B, O).
 
     Args:
-        program: any program.
-        outputs: the indices of the atoms whose probabilities are wanted.
-        evidence: the atoms that are known, by index, and whether each is true.
-    """
-
-    def __init__(self, program: Program, outputs: list[int], evidence: Mapping[int, bool]) -> None:
-        known = [atom if value else ~atom for atom, value in evidence.items()]
-        bodies = [[*output, *known] for output in ((), *((atom,) for atom in outputs))]
-        self.program, self.atoms = _with_conjunctions(program, bodies)
-
-    def condition(self, joint: Tensor, *, sampled: bool = False) -> Tensor:
-        """Return the probability of each output given the evidence.
-
-        Args:
-            joint: the probabilities of the conjunctions `atoms`, shape (B, atoms).
-            sampled: whether the probability of the evidence is an estimate.
-
-        Returns:
-            A tensor of shape (B, O), with values between 0 and 1 except for rounding.
-
-        Raises:
-            StateError: if the evidence has probability zero in an example.
-        """
-        zero = joint[:, 0].detach() <= 0
-        if sampled and bool(zero.any()):
-            row = int(zero.nonzero()[0, 0])
-            raise StateError(
-                f"no sampled world of example {row} agrees with the evidence: raise worlds="
-            )
-        self._refuse_impossible(zero)
-        return joint[:, 1:] / joint[:, :1]
-
-    def log_condition(self, log_joint: Tensor) -> Tensor:
-        """Return the same from log-probabilities to log-probabilities.
-
-        Args:
-            log_joint: the log-probabilities of the conjunctions `atoms`, shape (B, atoms).
-
-        Raises:
-            StateError: if the evidence has probability zero in an example.
-        """
-        self._refuse_impossible(log_joint[:, 0].detach() == -torch.inf)
-        return log_joint[:, 1:] - log_joint[:, :1]
-
-    def _refuse_impossible(self, zero: Tensor) -> None:
-        if values_can_be_read(zero) and bool(zero.any()):
-            raise StateError(
-                f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
-            )
-
-
-def plan_evidence(
-    plan: Callable[..., ProbabilityMethods],
-    program: Program,
-    outputs: list[int],
-    evidence: Mapping[int, bool],
-    method: str,
-) -> tuple[Conditioning, ProbabilityMethods]:
-    """Return how probabilities given the evidence are computed.
-
-    Args:
-        plan: `choose_methods` with its other arguments.
-        program: any program.
-        outputs: the indices of the atoms whose probabilities are wanted.
-        evidence: the atoms that are known, by index, and whether each is true.
-        method: that of the `Inference`.
+        joint: the probability of the evidence, and of each output together with it, (B, 1 + O).
+        sampled: whether that of the evidence is an estimate.
 
     Raises:
-        ModelError: if the method does not fit.
+        StateError: if the evidence has probability zero in an example.
     """
-    joint = Conditioning(program, outputs, evidence)
-    methods = plan(joint.program, outputs=joint.atoms, subtract=False)
-    if method == "pass" and methods.sum_product.subtracts:
-        raise ModelError(
-            "with this evidence a pass would take one minus a probability, which may hide that "
-            'the evidence is impossible: use method="auto"'
+    zero = joint[:, 0].detach() <= 0
+    if sampled and bool(zero.any()):
+        row = int(zero.nonzero()[0, 0])
+        raise StateError(
+            f"no sampled world of example {row} agrees with the evidence: raise worlds="
         )
-    return joint, methods
+    _refuse_impossible(zero)
+    return joint[:, 1:] / joint[:, :1]
 
 
-def plan_negations(
-    plan: Callable[..., ProbabilityMethods],
-    program: Program,
-    outputs: list[int],
-    evidence: Mapping[int, bool],
+def _refuse_impossible(zero: Tensor) -> None:
+    if values_can_be_read(zero) and bool(zero.any()):
+        raise StateError(
+            f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
+        )
+
+
+def _plan_bodies(
+    plan: Callable[..., ProbabilityMethods], program: Program, bodies: Sequence[Sequence[int]]
 ) -> ProbabilityMethods:
-    """Return how the joint probabilities of the evidence and each output's negation are computed.
-
-    Args:
-        plan: `choose_methods` with its other arguments.
-        program: any program.
-        outputs: the indices of the atoms whose negations are wanted.
-        evidence: the atoms that are known, by index, and whether each is true.
-    """
-    known = [atom if value else ~atom for atom, value in evidence.items()]
-    extended, atoms = _with_conjunctions(program, [[*known, ~atom] for atom in outputs])
-    return plan(extended, outputs=atoms, subtract=False)
-
-
-def _with_conjunctions(
-    program: Program, bodies: Sequence[Sequence[int]]
-) -> tuple[Program, list[int]]:
-    """Return the program with one more atom for each body of literals, and these atoms."""
+    """Return how the probability of each body of literals is computed: as that of one more atom."""
     names = [f"and({n})" for n in range(len(bodies))]
     while set(names) & set(program.atoms):
         names = [name + "'" for name in names]
@@ -175,7 +97,7 @@ def _with_conjunctions(
         body_negated=literals < 0,
         atoms=(*program.atoms, *names),
     )
-    return extended, added
+    return plan(extended, outputs=added, subtract=False)
 
 
 # ---- The semantics "probability": an atom's probability over all worlds
@@ -251,7 +173,7 @@ class ProbabilitySemantics(Semantics):
         ]
         self.inference = inference
         self.variables: Variables = check_variables(program, [*facts, *constants], rows)
-        self._evidence: Conditioning | None = None
+        self.has_evidence = bool(evidence)
         self.diagram: EvidenceDiagram | None = None
         read = [atom for group in outputs for atom in group.atoms.tolist()]
         plan = partial(
@@ -262,22 +184,29 @@ class ProbabilitySemantics(Semantics):
             method=inference.method,
         )
         if evidence:
-            self._evidence, self.methods = plan_evidence(
-                plan, program, read, evidence, inference.method
-            )
-            self._plan_negations = partial(plan_negations, plan, program, read, evidence)
+            # The evidence, each output together with it, and each negation, as atoms of their own.
+            known = [atom if value else ~atom for atom, value in evidence.items()]
+            joint = [known, *([atom, *known] for atom in read)]
+            negations = [[~atom, *known] for atom in read]
+            self.methods = _plan_bodies(plan, program, joint)
+            self._plan_negations = partial(_plan_bodies, plan, program, negations)
+            if inference.method == "pass" and self.methods.sum_product.subtracts:
+                raise ModelError(
+                    "with this evidence a pass would take one minus a probability, which may hide "
+                    'that the evidence is impossible: use method="auto"'
+                )
             if not self.methods.exact and inference.method == "auto":
                 self.diagram = evidence_diagram(
                     program, self.variables, read, evidence, true.tolist()
                 )
         else:
             self.methods = plan(program, outputs=read)
-        self._never = self._never_true(outputs) if self._evidence is None else None
+        self._never = None if self.has_evidence else self._never_true(outputs)
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
         self._fused: FusedPass | None = None
         self._make_fused: Callable[[], FusedPass] | None = None  # along a chain, when it first runs
-        if self._evidence is None and self.methods.exact:
+        if not self.has_evidence and self.methods.exact:
             again = partial(self._fuse, groups, constants, outputs, complements=True)
             make = partial(self._fuse, groups, constants, outputs, with_complements=again)
             if self.methods.chain is None:
@@ -440,7 +369,7 @@ class ProbabilitySemantics(Semantics):
             kind = torch.float64 if facts.dtype == torch.float64 else torch.float32
             logs = held_log(given, torch.finfo(kind).tiny)
             rest = held_log(1 - given, ROUNDED_COMPLEMENT)
-        if self._evidence is None:
+        if not self.has_evidence:
             found = self.methods.log_probabilities(
                 logs,
                 self.inference.worlds,
@@ -458,7 +387,7 @@ class ProbabilitySemantics(Semantics):
         else:
             if not from_logits:  # the logarithms do not say which values are zero
                 self._probabilities(given.detach(), hard=hard, from_logits=False)
-            found, odds = self._given_evidence(self._evidence, self._log_normalised(logs), rest)
+            found, odds = self._given_evidence(self._log_normalised(logs), rest)
         most = min(1e30, torch.finfo(facts.dtype).max / 2)
         return found.to(facts.dtype), hold(odds, -most, most).to(facts.dtype)
 
@@ -477,7 +406,7 @@ class ProbabilitySemantics(Semantics):
             return torch.sigmoid(odds)
         # In float32 an atom with log-odds of 20 would be certain.
         values = torch.sigmoid(given) if from_logits else given
-        if self._evidence is not None:
+        if self.has_evidence:
             values = self._normalised(values)
         if hard and self.inference.error is not None and not torch.is_grad_enabled():
             found = self.estimate(values)[0]
@@ -485,8 +414,8 @@ class ProbabilitySemantics(Semantics):
             found = self.methods.probabilities(
                 values, self.inference.worlds, self._generator(values.device)
             )
-        if self._evidence is not None:
-            found = self._evidence.condition(found, sampled=0 in self.methods.sampled)
+        if self.has_evidence:
+            found = conditioned(found, sampled=0 in self.methods.sampled)
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
         return hold(found, 0, 1)
 
@@ -498,12 +427,11 @@ class ProbabilitySemantics(Semantics):
         logs = self._log_normalised(nn.functional.logsigmoid(given))
         return torch.cat([given[:, :facts], logs[:, facts:]], 1)
 
-    def _given_evidence(
-        self, evidence: Conditioning, logs: Tensor, rest: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _given_evidence(self, logs: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds (B, O) of the outputs given the evidence."""
         joint = self.methods.log_probabilities(logs, log_complements=rest)
-        found = evidence.log_condition(joint)
+        _refuse_impossible(joint[:, 0].detach() == -torch.inf)
+        found = joint[:, 1:] - joint[:, :1]
         odds = log_odds_of_log(found)
         likely = found.detach() > np.log1p(-LEAST_COMPLEMENT)
         if may_be_any(likely) and self._negations.exact:
@@ -527,7 +455,7 @@ class ProbabilitySemantics(Semantics):
             from_logits: whether they are log-odds.
         """
         values = self.in_order(facts, from_logits=from_logits).double()
-        if self._evidence is None:
+        if not self.has_evidence:
             found = self.methods.probabilities(values)
             return torch.cat((found.new_ones(len(found), 1), found), 1)
         return self.methods.probabilities(self._normalised(values))
@@ -545,11 +473,6 @@ class ProbabilitySemantics(Semantics):
             error=self.inference.error,
             most_worlds=self.inference.most_worlds,
         )
-
-    @property
-    def has_evidence(self) -> bool:
-        """Whether the probabilities are conditioned."""
-        return self._evidence is not None
 
     def in_order(self, facts: Tensor, *, from_logits: bool) -> Tensor:
         """Return the probabilities of the inputs (B, I), in the order of the variables."""
