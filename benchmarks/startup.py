@@ -2,8 +2,7 @@
 
 `seconds` is the wall time of a whole process, the median of five. Of the kernels it is a process
 that finds an empty cache, and then one that finds them there; `compiled` counts what was added to
-the cache. The kernels of the operator are compiled by another process: the first one does not wait
-for it, and the second one is started when it is done.
+the cache.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Cells: TypeAlias = Any
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
-# Python needs up to a microsecond for each literal it visits, and importing numba takes half a second.
+# Python needs up to a microsecond for each literal it visits. Importing numba takes half a second, and
+# loading loops that are on disk another half.
 #: A call that visits fewer literals is as quick in Python.
 _LEAST = 1_000
 #: A call that visits more is worth the import on its own.
