@@ -359,17 +359,18 @@ def test_report_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_validate_writes_what_it_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked, results = [], small()
 
     def found(graphs: list[str], **options: object) -> object:
         asked.append((graphs, options["seed"], options["device"]))
-        return small()
+        return results
 
     monkeypatch.setattr("latentgamma.paper.validation.run_validation", found)
     command = ["validate", "--graphs", "G1, g2", "--seed", "3", "--out", str(tmp_path)]
     assert main(command) == 0
     assert asked == [(["g1", "g2"], 3, "cpu")]
     out = capsys.readouterr().out
+    assert out.startswith("Running the experiments of the paper on G1, G2.\n")
     assert str(tmp_path / "report.html") in out
     assert (tmp_path / "results.json").read_text() == small()[0].to_json()
     assert main([*command, "--json"]) == 0

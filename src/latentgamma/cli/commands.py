@@ -806,6 +806,9 @@ def validate(args: argparse.Namespace) -> int:
     if args.out is not None:  # what could not be written is said before the work is done
         check_picture("report.svg")
         Path(args.out).mkdir(parents=True, exist_ok=True)
+    if not args.json:
+        write_output(f"Running the experiments of the paper on {', '.join(graphs).upper()}.\n")
+        write_output()
     with _progress_bars() as progress:
         results, timing = validation.run_validation(
             graphs,
