@@ -239,7 +239,7 @@ class MinMax(nn.Module):
             arrays = [getattr(self, f"{device}_{n}") for n in range(self._count[device])]
             T = torch.as_tensor(temperature, dtype=torch.float64)
             keep = torch.is_grad_enabled() and inputs.requires_grad
-            out = minmax(wide, arrays, T, hard, values, keep, self._cycles, self._sizes)[0]
+            out = minmax(wide, arrays, T, [hard, values, keep, self._cycles, *self._sizes])[0]
         else:
             if not hard:
                 semiring = replace(semiring, temperature=_temperature(temperature, inputs))
@@ -316,38 +316,30 @@ def _semiring(temperature: Tensor, hard: bool, values: bool, x: Tensor) -> Semir
     return replace(SMOOTH, temperature=_temperature(temperature, x))
 
 
+# `options` are whether minima and maxima are hard, whether the inputs are values, whether a gradient
+# will be asked for, the number of cycles, and the sizes of the launches on a GPU.
+
+
 @torch.library.custom_op("latentgamma::minmax", mutates_args=())
 def minmax(
-    inputs: Tensor,
-    arrays: Sequence[Tensor],
-    temperature: Tensor,
-    hard: bool,
-    values: bool,
-    keep: bool,
-    cycles: int,
-    sizes: Sequence[int],
+    inputs: Tensor, arrays: Sequence[Tensor], temperature: Tensor, options: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
-    semiring = _semiring(temperature, hard, values, inputs)
+    hard, values, keep, _, *sizes = options
+    semiring = _semiring(temperature, bool(hard), bool(values), inputs)
     kernels = kernels_on(inputs.device.type)
     if inputs.is_cuda:
-        return kernels.run(*arrays, sizes, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
+        return kernels.run(*arrays, sizes, semiring, inputs, keep=bool(keep))  # type: ignore[no-any-return]
     circuit = kernels.prepare([array.numpy() for array in arrays])
-    out, kept, extra = kernels.run(circuit, semiring, _array(inputs), keep=keep)
+    out, kept, extra = kernels.run(circuit, semiring, _array(inputs), keep=bool(keep))
     return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
 
 
 @minmax.register_fake
 def _(
-    inputs: Tensor,
-    arrays: Sequence[Tensor],
-    temperature: Tensor,
-    hard: bool,
-    values: bool,
-    keep: bool,
-    cycles: int,
-    sizes: Sequence[int],
+    inputs: Tensor, arrays: Sequence[Tensor], temperature: Tensor, options: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
+    hard, _, keep, cycles, *sizes = options
     *_, nodes, count, states, sums, _ = sizes
     batch = inputs.shape[0]
     out = inputs.new_empty(batch, count)
@@ -362,50 +354,38 @@ def _(
 
 @torch.library.custom_op("latentgamma::minmax_backward", mutates_args=())
 def minmax_backward(
-    grad: Tensor,
-    arrays: Sequence[Tensor],
-    temperature: Tensor,
-    hard: bool,
-    kept: Tensor,
-    extra: Tensor,
-    inputs: int,
-    sizes: Sequence[int],
-) -> Tensor:
+    grad: Tensor, arrays: Sequence[Tensor], temperature: Tensor, kept: Sequence[Tensor],
+    inputs: int, options: Sequence[int],
+) -> Tensor:  # fmt: skip
     """Return the gradient of the inputs."""
-    semiring = _semiring(temperature, hard, False, grad)
+    hard, _, _, _, *sizes = options
+    semiring = _semiring(temperature, bool(hard), False, grad)
     kernels = kernels_on(grad.device.type)
     if grad.is_cuda:
-        return kernels.back(*arrays, sizes, semiring, kept, extra, grad, inputs)  # type: ignore[no-any-return]
+        return kernels.back(*arrays, sizes, semiring, *kept, grad, inputs)  # type: ignore[no-any-return]
     circuit = kernels.prepare([array.numpy() for array in arrays])
-    given = (kept.numpy(), extra.numpy(), _array(grad))
-    return torch.from_numpy(kernels.back(circuit, semiring, *given, inputs))
+    given = [part.numpy() for part in kept]
+    return torch.from_numpy(kernels.back(circuit, semiring, *given, _array(grad), inputs))
 
 
 @minmax_backward.register_fake
 def _(
-    grad: Tensor,
-    arrays: Sequence[Tensor],
-    temperature: Tensor,
-    hard: bool,
-    kept: Tensor,
-    extra: Tensor,
-    inputs: int,
-    sizes: Sequence[int],
-) -> Tensor:
+    grad: Tensor, arrays: Sequence[Tensor], temperature: Tensor, kept: Sequence[Tensor],
+    inputs: int, options: Sequence[int],
+) -> Tensor:  # fmt: skip
     return grad.new_empty(grad.shape[0], inputs)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, arrays, temperature, ctx.hard, _, _, _, ctx.sizes = inputs
+    x, arrays, temperature, ctx.options = inputs
     ctx.save_for_backward(x, temperature, output[1], output[2], *arrays)
 
 
 def _backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
-    x, temperature, kept, extra, *arrays = ctx.saved_tensors
-    slope = minmax_backward(
-        grad.contiguous(), arrays, temperature, ctx.hard, kept, extra, x.shape[1], ctx.sizes
-    )
-    return slope, [None] * len(arrays), None, None, None, None, None, None
+    x, temperature, *kept = ctx.saved_tensors
+    kept, arrays = kept[:2], kept[2:]
+    slope = minmax_backward(grad.contiguous(), arrays, temperature, kept, x.shape[1], ctx.options)
+    return slope, [None] * len(arrays), None, None
 
 
 minmax.register_autograd(_backward, setup_context=_keep_for_backward)

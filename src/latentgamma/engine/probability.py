@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
 from typing import Any
@@ -449,16 +449,16 @@ class ProbabilityMethods:
     variables: Variables
     outputs: tuple[int, ...]
     true: tuple[int, ...]
-    chain: Chain | None  # all outputs are at its end
-    proved: PassProof | None  # where there is a chain, it is made when it is needed
-    passed: tuple[int, ...]
-    tables: tuple[WorldTable, ...]
-    sampled: tuple[int, ...]
     budget: int  # the most worlds of a table
-    reasons: dict[int, str]
     certain: Mask  # (M,) atoms true in every world
-    impossible: frozenset[int]  # outputs true in none
     inputs_used: frozenset[int]  # input atoms that some output depends on
+    chain: Chain | None = None  # all outputs are at its end
+    proved: PassProof | None = None  # where there is a chain, it is made when it is needed
+    passed: tuple[int, ...] = ()
+    tables: tuple[WorldTable, ...] = ()
+    sampled: tuple[int, ...] = ()
+    reasons: dict[int, str] = field(default_factory=dict)
+    impossible: frozenset[int] = frozenset()  # outputs true in no world
 
     @cached_property
     def _proof(self) -> PassProof:
@@ -752,21 +752,10 @@ def choose_methods(
             (*((fact,) for fact in variables.facts), *variables.groups)[v] for v in chain.variables
         ]
         return ProbabilityMethods(
-            program,
-            variables,
-            tuple(atoms),
-            tuple(true),
-            chain,
-            None,
-            tuple(range(len(atoms))),
-            (),
-            (),
-            budget,
-            {},
-            np.zeros(program.M, np.bool_),
-            frozenset(),
+            program, variables, tuple(atoms), tuple(true), budget, np.zeros(program.M, np.bool_),
             frozenset(atom for some in inputs for atom in some),
-        )
+            chain=chain, passed=tuple(range(len(atoms))),
+        )  # fmt: skip
     rules = relevant_rules(program, variables, atoms, true)
     proof = PassProof(program, variables, rules, atoms)
     reasons = dict(proof.refused)
@@ -803,21 +792,11 @@ def choose_methods(
         for used, places in clusters.items()
     )
     return ProbabilityMethods(
-        program,
-        variables,
-        tuple(atoms),
-        tuple(true),
-        None,
-        proof,
-        passed,
-        tables,
-        tuple(sampled),
-        budget,
-        reasons,
-        rules.certain,
-        frozenset(atom for atom in atoms if not rules.bodies.get(atom, (atom,))),
+        program, variables, tuple(atoms), tuple(true), budget, rules.certain,
         frozenset(rules.inputs),
-    )
+        proved=proof, passed=passed, tables=tables, sampled=tuple(sampled), reasons=reasons,
+        impossible=frozenset(atom for atom in atoms if not rules.bodies.get(atom, (atom,))),
+    )  # fmt: skip
 
 
 def _worlds(variables: Variables, used: Iterable[int]) -> int:

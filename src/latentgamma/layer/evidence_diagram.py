@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
 
 import torch
@@ -74,23 +75,14 @@ class _Clauses:
 
 
 def _acyclic(rules: RelevantRules) -> bool:
-    done: set[int] = set()
-    for start in rules.bodies:
-        stack, path = [(start, False)], set()
-        while stack:
-            atom, leaving = stack.pop()
-            if leaving:
-                path.discard(atom)
-                done.add(atom)
-            elif atom in path:
-                return False
-            elif atom not in done and atom in rules.bodies:
-                path.add(atom)
-                stack.append((atom, True))
-                parts = {rules.atom_of(x) for body in rules.bodies[atom] for x in body}
-                if parts & path:
-                    return False
-                stack += [(part, False) for part in parts]
+    parts = {
+        atom: {rules.atom_of(literal) for body in bodies for literal in body}
+        for atom, bodies in rules.bodies.items()
+    }
+    try:
+        TopologicalSorter(parts).prepare()
+    except CycleError:
+        return False
     return True
 
 
