@@ -229,12 +229,6 @@ def test_soft_facts_are_counted(negation: bool) -> None:
     assert torch.allclose(layer(values)[:, 0], total, atol=1e-5)
 
 
-def test_the_explorer_says_what_auxiliary_atoms_mean() -> None:
-    page = lg.explore.render(parse("p :- 2 { a; b; c }."))
-    assert "#count" not in page
-    assert "1 of the first 2 of 2 { a; b; c }" in page
-
-
 def test_counts_are_listed() -> None:
     program = parse("p :- 1 { a; not b }, q.")
     assert list(counts_of(program).values()) == [(1, ("a",), ("b",))]

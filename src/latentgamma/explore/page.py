@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,8 @@ import numpy as np
 from latentgamma.errors import ArgumentError, ModelError
 from latentgamma.logic.proof import complete_program, instance_of
 from latentgamma.plot.program_graph import Point, atom_label, drawn_program, layered_layout
-from latentgamma.program.counting import atom_titles, written_program
+from latentgamma.program.counting import written_program
 from latentgamma.program.facts import Facts, fact_mask
-from latentgamma.program.names import quote
 from latentgamma.program.program import Program, Rule, require_program
 
 if TYPE_CHECKING:
@@ -74,12 +73,9 @@ def render(
     if len(notes) != program.R:
         raise ArgumentError(f"notes has {len(notes)} texts, but the program has {program.R} rules")
     places = program.index
-    titles = atom_titles(program)
-    pairs = zip(program.atoms, titles, strict=True)
-    renamed = {quote(name): title for name, title in pairs if name != title}
     drawn = program.M <= _MOST_DRAWN_ATOMS and program.size <= _MOST_DRAWN_LITERALS
     data = {
-        "atoms": titles,
+        "atoms": list(program.atoms),
         # Those that counts are compiled into come last, and are not shown.
         "written": [int(np.sum(~program.auxiliary)), written_program(program).R],
         "layout": _layout(program) if drawn else None,
@@ -89,7 +85,7 @@ def render(
                 "body": sorted(places[name] for name in rule.body),
                 "negated": sorted(places[name] for name in rule.negated),
                 "label": _place(program, j, named=drawn),
-                "text": _text(rule, renamed),
+                "text": str(rule),
                 "note": notes[j],
             }
             for j, rule in enumerate(program.rules)
@@ -116,14 +112,6 @@ def _place(program: Program, rule: int, *, named: bool) -> str:
     """Return where a rule is: its id, the line and substitution it comes from, or its number."""
     origin = instance_of(program, rule) if named else None
     return str(origin or program.label(rule) or f"rule {rule}")
-
-
-def _text(rule: Rule, renamed: Mapping[str, str]) -> str:
-    """Return a rule as text, with titles in the place of atoms that only counts have."""
-    text = str(rule)
-    for name, title in renamed.items():
-        text = text.replace(name, title)
-    return text
 
 
 def _layout(program: Program) -> dict[str, Any]:

@@ -38,22 +38,6 @@ def auxiliary_atoms(program: Program) -> npt.NDArray[np.bool_]:
     return np.fromiter(marked, np.bool_, len(names))
 
 
-def atom_titles(program: Program) -> list[str]:
-    """Return what a picture of the whole program calls each atom.
-
-    >>> from latentgamma import parse
-    >>> atom_titles(parse("p :- 2 { a; b }."))[-1]
-    '1 of the first 1 of 2 { a; b }'
-    """
-    titles = list(program.atoms)
-    for i in np.flatnonzero(program.auxiliary).tolist():
-        if found := _is_auxiliary(titles[i]):
-            count, first, least = map(int, found.groups())
-            if count < program.M:
-                titles[i] = f"{least} of the first {first} of {program.atoms[count]}"
-    return titles
-
-
 def compile_counts(program: Program) -> Program:
     """Return the program with rules for the counts that it has none for.
 

@@ -68,29 +68,6 @@ class Engine {
     return level;
   }
 
-  // The columns that the graph is drawn in: how deep each atom lies below the roots, whatever the
-  // signs of the literals are; -1 where an atom depends on itself alone.
-  depths() {
-    const depth = new Int32Array(this.M).fill(-1);
-    this.roots.forEach((i) => { depth[i] = 0; });
-    const literals = this.rules.map((rule) => [...new Set([...rule.body, ...rule.negated])]);
-    const missing = literals.map((list) => list.length);
-    const users = Array.from({ length: this.M }, () => []);
-    literals.forEach((list, j) => list.forEach((i) => users[i].push(j)));
-    let ready = [...this.rules.keys()].filter((j) => !missing[j]);
-    for (let frontier = this.roots, step = 1; frontier.length || ready.length; step++) {
-      for (const i of frontier) for (const j of users[i]) if (--missing[j] === 0) ready.push(j);
-      frontier = [];
-      for (const j of ready) {
-        for (const h of this.rules[j].heads) {
-          if (depth[h] < 0) { depth[h] = step; frontier.push(h); }
-        }
-      }
-      ready = [];
-    }
-    return depth;
-  }
-
   // The rule that derives a true atom first; -1 for a given fact.
   deriver(level, atom) {
     if (level[atom] === 0) return -1;

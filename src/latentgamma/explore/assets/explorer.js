@@ -20,64 +20,15 @@ const view = {
 
 // ---------------------------------------------------------------- the graph
 
-function layers() {
-  const level = engine.depths();
-  const deepest = Math.max(...level, 0);
-  const columns = Array.from({ length: deepest + 2 }, () => []);
-  engine.atoms.forEach((_, i) => columns[level[i] < 0 ? deepest + 1 : level[i]].push(i));
-  return columns.filter((column) => column.length);
-}
-
-// Columns of atoms by depth, ordered by the mean place of their neighbours; tall columns wrap.
-function positions() {
-  const columns = layers();
-  const place = new Float64Array(engine.M);
-  columns.forEach((column) => column.forEach((i, row) => { place[i] = row / column.length; }));
-  const neighbours = (i) => [
-    ...engine.derivers[i].flatMap((j) => [...engine.rules[j].body, ...engine.rules[j].negated]),
-    ...engine.uses[i].flatMap((j) => engine.rules[j].heads),
-  ];
-  for (let sweep = 0; sweep < 4; sweep++) {
-    for (const column of columns) {
-      const mean = new Map(column.map((i) => {
-        const around = neighbours(i);
-        return [i, around.length ? around.reduce((sum, n) => sum + place[n], 0) / around.length : place[i]];
-      }));
-      column.sort((a, b) => mean.get(a) - mean.get(b));
-      column.forEach((i, row) => { place[i] = (row + 0.5) / column.length; });
-    }
-  }
-  const tallest = Math.max(12, Math.ceil(Math.sqrt(engine.M) * 1.5));
-  const wide = Math.max(8, Math.ceil(Math.sqrt(engine.M))); // columns in a band, so that chains wrap
-  const at = new Array(engine.M);
-  let x = 0;
-  let top = 0;
-  let used = 0;
-  let height = 0;
-  for (const column of columns) {
-    const parts = Math.ceil(column.length / tallest);
-    if (used && used + parts > wide) { x = 0; used = 0; top += (height + 1.5) * 44; height = 0; }
-    column.forEach((i, row) => {
-      const inside = row % tallest;
-      const rows = Math.min(tallest, column.length);
-      at[i] = { x: (x + Math.floor(row / tallest)) * 170, y: top + (inside - (columns.length > wide ? 0 : rows / 2)) * 44 };
-    });
-    height = Math.max(height, Math.min(tallest, column.length));
-    x += parts;
-    used += parts;
-  }
-  return at;
-}
-
-// What is drawn: the layout that Python computed, or a grid of atoms with straight lines.
+// What is drawn: the layout that Python computed, or a grid of atoms by depth if all facts are given.
 function drawing() {
   if (DATA.layout) return DATA.layout;
-  const at = positions();
-  const left = Math.min(...at.map((p) => p.x)) - 40;
-  const top = Math.min(...at.map((p) => p.y)) - 30;
-  const atoms = at.map((p) => [p.x - left, p.y - top]);
-  const size = [0, 1].map((axis) => Math.max(...atoms.map((p) => p[axis]), 0) + 40);
-  return { size, widths: engine.atoms.map(() => 60), atoms, junctions: [], edges: [] };
+  const level = Array.from(engine.closure(new Set(engine.roots)), (depth) => (depth < 0 ? engine.M : depth));
+  const order = [...level.keys()].slice(0, ATOMS).sort((a, b) => level[a] - level[b] || a - b);
+  const wide = Math.ceil(Math.sqrt(ATOMS) * 0.8);
+  const atoms = new Array(ATOMS);
+  order.forEach((i, n) => { atoms[i] = [40 + 80 * (n % wide), 30 + 44 * Math.floor(n / wide)]; });
+  return { size: [80 * wide, 44 * Math.ceil(ATOMS / wide) + 16], widths: atoms.map(() => 60), atoms, junctions: [], edges: [] };
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -319,7 +270,7 @@ function linesOf(atom) {
   for (const j of rules) {
     const { body, negated, heads } = engine.rules[j];
     const add = (i, denied) => heads.forEach((head) => {
-      if (i !== head && graph.lines.length < 400) addLine({ rule: j, points: [at[i], at[head]], arrow: 0, negated: denied });
+      if (i !== head && i < ATOMS && head < ATOMS && graph.lines.length < 400) addLine({ rule: j, points: [at[i], at[head]], arrow: 0, negated: denied });
     });
     body.forEach((i) => add(i, false));
     negated.forEach((i) => add(i, true));
@@ -349,10 +300,10 @@ function runOperator() {
   slider.value = view.step;
   byId("step-number").textContent = view.step;
   const end = view.states[last];
-  const wrong = engine.atoms.filter((_, i) => (end[i] > 0.5) !== (view.level[i] >= 0));
+  const wrong = engine.atoms.slice(0, ATOMS).filter((_, i) => (end[i] > 0.5) !== (view.level[i] >= 0));
   byId("collapse").textContent = wrong.length
-    ? `${wrong.length} of ${engine.M} atoms differ from the closure after ${last} steps: ${wrong.slice(0, 5).join(", ")}${wrong.length > 5 ? ", …" : ""}`
-    : `All ${engine.M} atoms agree with the closure after ${last} steps.`;
+    ? `${wrong.length} of ${ATOMS} atoms differ from the closure after ${last} steps: ${wrong.slice(0, 5).join(", ")}${wrong.length > 5 ? ", …" : ""}`
+    : `All ${ATOMS} atoms agree with the closure after ${last} steps.`;
   heat();
 }
 
