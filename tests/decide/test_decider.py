@@ -226,7 +226,7 @@ def test_every_kind_of_request() -> None:
     changes = decider.many(frame).table(missing=True)["missing"]  # type: ignore[union-attr]
     assert changes == [
         {},
-        {"blocked": ["age < 18 (age is 30: more than 12 short)", "not guardian"]},
+        {"blocked": ["age < 18 (age is 30: more than 12 too much)", "not guardian"]},
     ]
 
 

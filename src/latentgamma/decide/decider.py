@@ -138,7 +138,7 @@ class Change:
         name: the column or the fact.
         value: what the request has.
         needed: the conditions, or the fact or its negation, that would have to hold.
-        distance: how far a number would have to move, if it is a number.
+        distance: how far a number would have to move, if it is a number; negative: down.
         further: whether it would have to move further than that.
     """
 
@@ -153,9 +153,10 @@ class Change:
         if self.needed in ((quote(self.name),), (f"not {quote(self.name)}",)):
             return needed
         short = ""
-        if self.distance is not None:
+        if self.distance:  # at 0 the condition alone says which way
             more = "more than " if self.further else ""
-            short = f": {more}{constant_text(float(f'{self.distance:.12g}'))} short"
+            size = constant_text(float(f"{abs(self.distance):.12g}"))
+            short = f": {more}{size} {'short' if self.distance > 0 else 'too much'}"
         return f"{needed} ({value_text(self.name, self.value)}{short})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -908,8 +909,8 @@ def _distance(
         return None, 1.0
     # The end of the region that is nearer: the constant itself, or one that is not part of it.
     place = region // 2 - (region % 2 == 0 and region > now)
-    distance = abs(float(column.points[place]) - float(value))
-    return distance, distance / (1.0 + abs(float(value)) + distance)
+    distance = float(column.points[place]) - float(value)
+    return distance, abs(distance) / (1.0 + abs(float(value)) + abs(distance))
 
 
 def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[int]:
