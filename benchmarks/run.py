@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+RESULTS = Path(__file__).resolve().parent / "results"
 #: Name, module, function, and what it is about.
 BENCHMARKS = {
     "load": ("load", "rows", "reading a million rules, beside clingo"),
@@ -38,7 +39,6 @@ BENCHMARKS = {
         "rows",
         "perception and rules: networks trained through rules on labels alone",
     ),
-    "mnist": ("mnist", "rows", "MNIST read through sums, on a GPU"),
     "probability": ("probability", "rows", "probabilities, beside ProbLog and KLay"),
     "probability_gpu": ("probability", "cuda_rows", "additions beside KLay on a CUDA device"),
     "datalog": ("datalog", "rows", "rules with variables, beside clingo and egglog"),
@@ -92,6 +92,8 @@ def main() -> int:
     if given.json:
         found = {"about": about(given.name, given.threads), "rows": rows}
         given.json.write_text(json.dumps(found, indent=1, default=str) + "\n")
+        if given.json.resolve().parent == RESULTS:
+            importlib.import_module("write_docs").main()  # the tables and pictures of the pages
     return 0
 
 
@@ -101,6 +103,9 @@ def about(name: str, threads: int) -> dict[str, Any]:
     for package in ("latentgamma", "numpy", "numba", "torch", "clingo", "python-sat", "egglog"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        versions["device"] = torch.cuda.get_device_name()
     return {
         "benchmark": name,
         "command": f"python benchmarks/run.py {name} --threads {threads}",

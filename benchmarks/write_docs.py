@@ -292,16 +292,19 @@ def about_hierarchies(rows: list[Row]) -> list[str]:
 def about_joint(rows: list[Row]) -> list[str]:
     """Which tasks reach 8 of 10 seeds."""
     tasks = [row for row in rows if "seeds right" in row]
-    right = {row["task"]: row["seeds right"] for row in tasks}
-    missed = [f"{task} ({n})" for task, n in right.items() if int(n.split()[0]) < 8]
+    plain = [row for row in tasks if not row["harder"]]
+    few = [row for row in plain if int(row["seeds right"].split()[0]) < 8]
+    missed = [f"{row['task']} ({row['seeds right']})" for row in few]
+    harder = [f"{row['task']} {row['seeds right']}" for row in tasks if row["harder"]]
     return [
         "A seed is right if the learned rules give the right label for every pair of digits (after"
         " renaming the concepts), the concepts distinguish exactly those digits that the labels"
         " distinguish, and at least 97% of the held-out images are read as the concept of their digit. Mappings:"
         " the concept mappings that agree with all labels, each with some rules that the candidates"
         " can express.",
-        f"At least 8 of 10 seeds are right on {len(tasks) - len(missed)} of {len(tasks)} tasks."
+        f"At least 8 of 10 seeds are right on {len(plain) - len(missed)} of {len(plain)} tasks."
         f" Missed: {', '.join(missed) or 'none'}.",
+        *([f"What makes it harder, seeds right: {'; '.join(harder)}."] if harder else []),
     ]
 
 

@@ -44,6 +44,7 @@ def rows() -> list[Row]:
         run([name], protocols, range(5), [CELLS], device=device, progress=bar)
     growth(SIZES, [CELLS], device=device)
     beside_peers([CELLS])
+    sums_alone([CELLS])
     return table(read([CELLS]))
 
 
@@ -57,9 +58,8 @@ def read(files: Iterable[Path]) -> list[Row]:
 
 
 def _key(cell: Row) -> tuple[Any, ...]:
-    return tuple(
-        cell.get(name) for name in ("part", "task", "protocol", "seed", "digits", "device")
-    )
+    names = ("part", "task", "protocol", "seed", "digits", "sums", "device")
+    return tuple(cell.get(name) for name in names)
 
 
 def add(file: Path, cells: Iterable[Row]) -> None:
@@ -79,6 +79,7 @@ def run(
     most_steps: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     seconds: float = math.inf,
+    held_out: bool = False,
 ) -> None:
     """Train what is in none of the files, all missing seeds of a task at once.
 
@@ -92,6 +93,7 @@ def run(
         most_steps: Stop each training after this many steps, to check that it runs.
         progress: Called with the name of the task, the steps done and all steps.
         seconds: No training begins later than this.
+        held_out: Test on 10,000 of the training images, to choose settings.
     """
     import torch
 
@@ -102,12 +104,13 @@ def run(
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     end = time.monotonic() + seconds
-    found = data.images(images or data.CACHE)
+    found = data.split(data.images(images or data.CACHE), held_out=held_out)
+    part = "held out" if held_out else "training"
     for name in names:
         task = all_tasks()[name]  # a new one: its rules are needed no longer than it
         for protocol in protocols:
             known = {_key(cell) for cell in read(files)}
-            key = {"part": "training", "task": name, "protocol": protocol, "device": device}
+            key = {"part": part, "task": name, "protocol": protocol, "device": device}
             missing = [seed for seed in seeds if _key({**key, "seed": seed}) not in known]
             if not missing or time.monotonic() > end:
                 continue
@@ -180,8 +183,16 @@ def beside_peers(files: Sequence[Path]) -> None:
         add(files[0], peers.rows())
 
 
-def table(cells: Iterable[Row]) -> list[Row]:
-    """Return one row for each protocol and task, over its seeds, and the rows of the growth."""
+def sums_alone(files: Sequence[Path], *, images: Path | None = None) -> None:
+    """Fit values of clusters of images to sums, without a network."""
+    from nesy import data, limits
+
+    if not any(cell["part"] == "sums alone" for cell in read(files)):
+        add(files[0], limits.rows(data.images(images or data.CACHE)))
+
+
+def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
+    """Return one row for each protocol and task, over its seeds, and the rows without training."""
     from nesy.tasks import all_tasks
 
     cells = list(cells)
@@ -193,7 +204,7 @@ def table(cells: Iterable[Row]) -> list[Row]:
                 cell
                 for cell in cells
                 if (cell.get("protocol"), cell.get("task")) == (protocol, name)
-                and cell["part"] == "training"
+                and cell["part"] == part
             ]
             if not some:
                 continue
@@ -211,6 +222,7 @@ def table(cells: Iterable[Row]) -> list[Row]:
                     "published": task.published if protocol == "papers" else "",
                     "concepts": _mean(concepts),
                     "worst concepts": min(concepts),
+                    "read as": read_as(some),
                     "mappings": (first.get("shortcuts") or task.shortcuts()).split(" ", 1)[0],
                     "examples": first["examples"],
                     "epochs": first["epochs"],
@@ -224,10 +236,24 @@ def table(cells: Iterable[Row]) -> list[Row]:
                     "command": f"python benchmarks/nesy {name} --protocol {protocol}",
                 }
             )
+    rest = [cell for cell in cells if cell["part"] in ("growth", "sums alone")]
     return found + sorted(
-        (cell for cell in cells if cell.get("part") == "growth"),
-        key=lambda cell: (cell["device"], cell["digits"]),
+        rest,
+        key=lambda cell: (
+            cell["part"],
+            cell.get("device", ""),
+            cell.get("sums", 0),
+            cell["digits"],
+        ),
     )
+
+
+def read_as(cells: Iterable[Row]) -> str:
+    """Return what most images of each value are read as, seed by seed, where it is not the value."""
+    found = [cell["read_as"] for cell in cells]
+    if all(row == list(range(len(row))) for row in found):
+        return ""
+    return " / ".join("".join(map(str, row)) for row in found)
 
 
 def _mean(values: Sequence[float]) -> float:

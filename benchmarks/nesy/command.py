@@ -16,7 +16,7 @@ from nesy.tasks import all_tasks
 from run import table as text
 
 #: What is measured besides the training of tasks.
-OTHERS = ("growth", "peers")
+OTHERS = ("growth", "peers", "limits")
 
 
 def main() -> int:
@@ -31,6 +31,9 @@ def main() -> int:
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=nesy.SIZES, help="for growth")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later")
+    parser.add_argument(
+        "--held-out", action="store_true", help="test on training images, to choose settings"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     unknown = [name for name in given.tasks if name not in {*all_tasks(), *OTHERS}]
@@ -43,7 +46,7 @@ def main() -> int:
         nesy.run(
             names, given.protocol, given.seeds, given.cells, images=given.images,
             device=given.device, most_steps=given.steps, progress=ProgressBar(),
-            seconds=given.seconds,
+            seconds=given.seconds, held_out=given.held_out,
         )  # fmt: skip
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"the images of {data.PACKAGE} cannot be had here: {error}", file=sys.stderr)
@@ -52,7 +55,9 @@ def main() -> int:
         nesy.growth(given.sizes, given.cells, device=given.device)
     if "peers" in given.tasks:
         nesy.beside_peers(given.cells)
-    wanted = {*given.tasks} or {*all_tasks()}
+    if "limits" in given.tasks:
+        nesy.sums_alone(given.cells, images=given.images)
+    wanted = {"sums alone" if name == "limits" else name for name in given.tasks or all_tasks()}
     cells = [c for c in nesy.read(given.cells) if {c.get("task"), c["part"]} & wanted]
-    print(text(nesy.table(cells)))
+    print(text(nesy.table(cells, "held out" if given.held_out else "training")))
     return 0

@@ -149,7 +149,7 @@ class Sum(Task):
         best = {16: "83", 64: "47.1", 1024: "2.7"}.get(digits)
         self.published = f"{best} (CTSketch 2025)" if best and not once else ""
         long = digits > 64
-        epochs, batch = (100, 4) if once else (20, 8) if long else (50, 16)
+        epochs, batch = (100, 4) if once else (10, 8) if long else (50, 16)
         average = 0.99 if once and long else 0.999
         # One residual of a sum moves all its digits alike, and the more of them the more this hides
         # what tells digits apart.

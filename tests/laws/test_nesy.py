@@ -57,6 +57,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(nesy, images: Path, tmp_pat
         ("papers", "add2"), ("papers", "xor2"), ("ours", "xor2"),
     ]  # fmt: skip
     assert len(rows[1]["each seed"].split()) == 3
+    together, alone = (
+        [c["seconds"] for c in found if c["task"] == name] for name in ("add2", "xor2")
+    )
+    assert rows[0]["seconds"] == together[0] == together[1]
+    assert rows[1]["seconds"] == pytest.approx(alone[0] + alone[2])
     assert rows[0]["mappings"] == "1"
     assert rows[1]["mappings"] == "2"
 
