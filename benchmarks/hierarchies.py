@@ -3,8 +3,8 @@
 `python benchmarks/run.py hierarchies --data FOLDER [--sets NAME,NAME:5-9]`: the folder has `hmc/*.arff.gz`.
 By default all sets that are there, seeds 0 to 9, and 0 to 4 for the Gene Ontology. All seeds of a set train at
 once, with stacked weights, and each has its own initial weights, order of examples and dropout. On a
-CUDA device many steps are one CUDA graph, and the sets run side by side. `$SECONDS_LIMIT` ends training
-early; the rows then say after how many epochs.
+CUDA device the network and Adam are the kernels of `stacked.py`, many steps are one CUDA graph, and the
+sets run side by side. `$SECONDS_LIMIT` ends training early; the rows then say after how many epochs.
 """
 
 from __future__ import annotations
