@@ -12,7 +12,7 @@ from latentgamma.engine.circuit import CYCLE, SUMS, Circuit
 from latentgamma.engine.reference import LAST
 from latentgamma.program.graph import Csr
 
-#: Numbers of 32 bits, an array of numpy or a tensor of a device.
+#: Whole numbers; `packed` makes them 32 bits wide.
 Array: TypeAlias = Any
 
 #: Children that a tile takes at a time: of many rows, or of few rows with many children.
@@ -113,14 +113,12 @@ def schedule(circuit: Circuit) -> tuple[Schedule, list[int]]:
         ptr, flat, own[order], first_rank, _table(tiles), uses.indptr, identity[uses.indices],
         use_row, _table(use_tiles), np.array(stages), outputs,
     )  # fmt: skip
-    return (
-        Schedule(*(np.ascontiguousarray(array, np.int32) for array in made)),
-        [rows, len(stages), len(flat), N, len(outputs), min(sums, _STATES), sums, circuit.cycles],
-    )
+    states = min(sums, _STATES)
+    return made, [rows, len(stages), len(flat), N, len(outputs), states, sums, circuit.cycles]
 
 
 def packed(arrays: Sequence[Array]) -> Array:
-    """Return all arrays in one, which begins with the place of each: a launch then has one of them."""
+    """Return all arrays in one of 32 bits, which begins with the place of each, for a launch."""
     places = len(arrays) + np.cumsum([0, *(array.size for array in arrays)])[:-1]
     return np.concatenate([places, *(array.ravel() for array in arrays)]).astype(np.int32)
 
@@ -184,8 +182,7 @@ def input_lists(circuit: Circuit) -> tuple[InputLists, list[int]] | None:
     ordered, row, tiles = _sorted(lists, rows)
     users, use_row, use_tiles = _sorted(lists.transpose(inputs), rows)
     made = InputLists(*ordered, row, tiles, *users, use_row, use_tiles)
-    arrays = InputLists(*(np.ascontiguousarray(array, np.int32) for array in made))
-    return arrays, [rows, len(row), len(tiles), len(use_tiles)]
+    return made, [rows, len(row), len(tiles), len(use_tiles)]
 
 
 def _sorted(lists: Csr, rows: int) -> tuple[Csr, np.ndarray, np.ndarray]:
