@@ -1,8 +1,8 @@
 """AU(PRC) on hierarchies by the recipe of C-HMCNN, with our layer and loss; and with averaged weights.
 
 `python benchmarks/run.py hierarchies --data FOLDER [--sets NAME,NAME:5-9]`: the folder has `hmc/*.arff.gz`.
-By default all sets that are there, seeds 0 to 9, and 0 to 4 for the Gene Ontology. All seeds of a set train at
-once, with stacked weights, and each has its own initial weights, order of examples and dropout. On a
+By default all sets that are there, seeds 0 to 9, and 0 to 4 for the Gene Ontology; a set may come several times, to train
+some of its seeds beside others. All seeds of a set train at once, with stacked weights, and each has its own initial weights, order of examples and dropout. On a
 CUDA device the network and Adam are the kernels of `stacked.py`, many steps are one CUDA graph, and the
 sets run side by side. `$SECONDS_LIMIT` ends training early; the rows then say after how many epochs.
 """
@@ -59,7 +59,7 @@ DROPOUT = 0.7
 WEIGHT_DECAY = 1e-5
 DECAY = 0.9995  # of the average of the weights, at each step
 #: The steps in one CUDA graph.
-GRAPH_STEPS = 32
+GRAPH_STEPS = 64
 #: Sets that train for more epochs than this run beside the others.
 _LONG = 300
 
@@ -70,15 +70,15 @@ def rows(data: Path | None = None, sets: str | None = None) -> list[Row]:
         sys.exit("hierarchies needs --data FOLDER with hmc/*.arff.gz")
     folder = data / "hmc"
     there = [name for name in RECIPES if _parts(folder, name) is not None]
-    chosen = dict(map(_seeds, sets.split(",") if sets else there))
-    if missing := set(chosen) - set(there):
+    chosen = [_seeds(text) for text in (sets.split(",") if sets else there)]
+    if missing := {name for name, _ in chosen} - set(there):
         sys.exit(f"{folder} has no {', '.join(sorted(missing))}; it has {', '.join(there)}")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     limit = time.perf_counter() + float(os.environ.get("SECONDS_LIMIT", "inf"))
     # Sets of many steps run beside the others, which follow one another.
-    waiting = sorted(chosen, key=lambda name: RECIPES[name][1])
-    queues = [[name] for name in waiting if RECIPES[name][1] > _LONG]
-    queues.append([name for name in waiting if RECIPES[name][1] <= _LONG])
+    waiting = sorted(chosen, key=lambda some: RECIPES[some[0]][1])
+    queues = [[some] for some in waiting if RECIPES[some[0]][1] > _LONG]
+    queues.append([some for some in waiting if RECIPES[some[0]][1] <= _LONG])
     running: dict[int, Stack] = {}
     found: list[Future[list[Row]]] = []
     with ThreadPoolExecutor(4) as pool:
@@ -88,8 +88,8 @@ def rows(data: Path | None = None, sets: str | None = None) -> list[Row]:
                 if over:
                     queue.clear()
                 elif queue and n not in running:
-                    name = queue.pop(0)
-                    running[n] = Stack(read_set(folder, name), chosen[name], device)
+                    name, seeds = queue.pop(0)
+                    running[n] = Stack(read_set(folder, name), seeds, device)
                     print(f"{name}: {running[n].total:,} steps", flush=True)
             for n, stack in list(running.items()):
                 if stack.idle():
@@ -315,7 +315,8 @@ class Stack:
         self.numbers = torch.empty(K, 3, device=device)
         self.at, self.started, self.seconds = 0, time.perf_counter(), 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
-        priority = 0 if self.epochs > _LONG else -1
+        # Of sets side by side, the one with most steps to take must not wait for the others.
+        priority = -2 if self.total > 10**6 else 0 if self.epochs > _LONG else -1
         self.stream = torch.cuda.Stream(priority=priority) if cuda else None
         self.events: list[torch.cuda.Event] = []
         if self.stream is not None:

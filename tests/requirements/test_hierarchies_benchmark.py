@@ -30,7 +30,7 @@ def test_stacked_training_is_the_training_of_each_seed(hierarchies, device: str)
     layer = requirements.layer()
     Y = layer.decide(torch.from_numpy(X) @ torch.from_numpy(rng.standard_normal((5, 7))).float())
     data = hierarchies.DataSet("any", requirements, X[:30], Y[:30].numpy(), X[30:], Y[30:].numpy())
-    epochs = 5  # on a GPU the first 32 of 40 steps are those before a CUDA graph is captured
+    epochs = 9  # on a GPU the first 64 of 72 steps are those before a CUDA graph is captured
     stack = hierarchies.Stack(
         data, [3, 5], torch.device(device), width=8, epochs=epochs, dropout=0.0
     )

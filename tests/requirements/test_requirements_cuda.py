@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 import latentgamma as lg
 from latentgamma.engine import execute
 from latentgamma.engine.execute import lists_on
+from latentgamma.program.compilation import paused_collector
 from latentgamma.requirements.layer import RequirementsLayer
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -82,6 +84,13 @@ def test_cycles_and_negation_are_those_of_the_cpu(temperature: float) -> None:
     torch.testing.assert_close(there, here, rtol=1e-8, atol=1e-8)
 
 
+def test_scores_are_freed_at_once() -> None:
+    layer = lg.Requirements.from_edges([("cat", "pet"), ("dog", "pet")]).layer().to(DEVICE)
+    with paused_collector():
+        scores = weakref.ref(layer(torch.randn(2, 3, device=DEVICE, requires_grad=True)))
+        assert scores() is None
+
+
 def test_one_class_above_many() -> None:
     req = lg.Requirements.from_edges([(f"c{i}", "top") for i in range(300)])
     x = torch.randn(2, len(req.labels), generator=torch.Generator().manual_seed(0)).double()
@@ -112,6 +121,7 @@ def layers() -> Iterator[RequirementsLayer]:
 
 
 @on_a_device
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("training", [True, False])
 def test_scores_and_losses_do_not_wait_for_the_device(training: bool) -> None:
     for layer in layers():

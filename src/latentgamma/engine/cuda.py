@@ -812,7 +812,8 @@ def maxima(
     out = x.new_empty(batch, count)
     kept = batch if keep else 0
     winner = out.new_empty(kept, count + tiles, dtype=torch.int32)
-    slope = out if y is None else out.new_empty(kept, count)
+    # Not the outputs where there is none: a graph that keeps its own results is never freed.
+    slope = winner if y is None else out.new_empty(kept, count)
     if batch and count:
         launch(
             list_maxima,

@@ -453,8 +453,8 @@ def _record(function: Function, inputs: Sequence[Tensor]) -> _Recorded:
         function(*given)  # what is allocated or compiled once must not be part of the graph
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    # Other threads may use the device meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    # Other threads may use the device meanwhile. No other graph may be freed.
+    with paused_collector(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
         results = function(*given)
     return _Recorded(graph, given, results, torch.cuda.Event(), function)  # type: ignore[no-untyped-call]
 
