@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +63,31 @@ def _one_thread_each() -> None:
         import torch
 
         torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _operator_compiled_for_float32_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compiling the operator for float64 takes half a minute: the quick tests run it in plain torch.
+
+    The tests that hold its kernels to plain torch in float64 are slow, and so are run compiled.
+    """
+    if not HAS_TORCH or request.config.option.markexpr != "not slow":
+        yield
+        return
+    import torch
+
+    from latentgamma.operator import run
+
+    kernel_for = run.kernel_for
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            run,
+            "kernel_for",
+            lambda rules, state, raw: (
+                None if state.dtype == torch.float64 else kernel_for(rules, state, raw)
+            ),
+        )
+        yield
 
 
 @pytest.fixture(autouse=True)

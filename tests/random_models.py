@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -33,7 +34,8 @@ def _sharded(rules: SparseRules) -> AbstractRules:
 #: All forms. A new form joins the contract here.
 ALL_FORMS = FORMS | {"sharded": _sharded}
 #: The forms, and the sparse one run by compiled kernels where there are some for it.
-RUNS, ALL_RUNS = (*FORMS, "compiled"), (*ALL_FORMS, "compiled")
+_COMPILED = pytest.param("compiled", marks=pytest.mark.slow)
+RUNS, ALL_RUNS = (*FORMS, _COMPILED), (*ALL_FORMS, _COMPILED)
 GATES = ("sigmoid", "bump")
 
 

@@ -341,6 +341,7 @@ def test_what_log_odds_call_almost_certain_is_not_certain(dtype: torch.dtype) ->
         whole.posterior(10 * odds, "q")
 
 
+@pytest.mark.slow
 def test_an_empty_batch_has_no_evidence() -> None:
     for budget in (1, 1 << 16):
         layer = ring({"x": False}, budget=budget)

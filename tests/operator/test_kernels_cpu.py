@@ -123,8 +123,10 @@ def compare(
 
 BOTH = pytest.mark.parametrize(
     ("dtype", "value", "slope"),
-    [(torch.float32, 1e-5, 1e-4), (torch.float64, 1e-12, 1e-10)],
-    ids=["float32", "float64"],
+    [
+        pytest.param(torch.float32, 1e-5, 1e-4, id="float32"),
+        pytest.param(torch.float64, 1e-12, 1e-10, id="float64", marks=pytest.mark.slow),
+    ],
 )
 
 
@@ -343,6 +345,7 @@ def test_the_coefficients_are_those_of_plain_torch(
         )
 
 
+@pytest.mark.slow
 def test_parameters_at_their_limits_have_the_gradient_of_the_reference() -> None:
     model = drawn(random_program(3, 5, 6))
     with torch.no_grad():

@@ -143,6 +143,7 @@ def test_what_looks_like_a_condition_among_rules_with_variables_is_warned_of() -
         parse("#const n = 3.  a :- n < 4.  p(X) :- q(X), X < n, 3 < 4.  q(1).")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(0, 400, 57))
 def test_compiled_code_stops_before_a_statement_with_a_condition(
     at: int, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,7 @@ def test_large_bodies_come_back(suffix: str) -> None:
     assert read(dumps(program, suffix).encode(), suffix) == program
 
 
+@pytest.mark.slow
 def test_large_files_go_to_the_compiled_reader_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_text, "LARGE", 1)
     assert read(dumps(EXAMPLE).encode()) == EXAMPLE

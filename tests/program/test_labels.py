@@ -98,6 +98,7 @@ def test_wrong_labels_in_other_formats() -> None:
         read(b'[{"head": []}]', ".json")
 
 
+@pytest.mark.slow
 def test_compiled_code_stops_before_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a :- b.\n% no label\nc :- a.\n% @rule R: why\nd :- c, e.\n:- d.\nf :- a."
     careful = parse(text)

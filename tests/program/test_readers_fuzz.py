@@ -69,7 +69,7 @@ def read_compiled(data: bytes) -> Program | None:
         return read_or_refused(data, ".lp")
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.data())
 @settings(max_examples=100, deadline=None)

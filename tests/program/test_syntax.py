@@ -364,6 +364,7 @@ def outcome(text: str) -> Program | str:
         return str(error)
 
 
+@pytest.mark.slow
 @given(st.lists(fragments, max_size=12).map("".join))
 @settings(max_examples=400, deadline=None)
 @example("#external .")
@@ -399,6 +400,7 @@ def test_compiled_code_may_stop_anywhere(size: int, end: str) -> None:
     assert_compiled_code_agrees(f"h :- {text[13:]}")
 
 
+@pytest.mark.slow
 @given(programs(names=plain_names), st.sampled_from(["\n", "\r\n", " ", "% comment, é.\n"]))
 @settings(max_examples=60, deadline=None)
 def test_compiled_code_reads_plain_texts(program: Program, gap: str) -> None:
@@ -406,6 +408,7 @@ def test_compiled_code_reads_plain_texts(program: Program, gap: str) -> None:
     assert scanned(text) == program
 
 
+@pytest.mark.slow
 def test_compiled_code_knows_many_names() -> None:
     text = "".join(
         f"a{i * 7919 % 20011} :- a{i * i % 20011}, b({i % 977}, x).\n" for i in range(20011)
@@ -413,6 +416,7 @@ def test_compiled_code_knows_many_names() -> None:
     assert scanned(text) == parse(text)
 
 
+@pytest.mark.slow
 def test_large_texts_go_to_compiled_code_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_text, "LARGE", 0)
     assert parse("'\ud800'.").atoms == ("\ud800",)
