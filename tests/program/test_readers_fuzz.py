@@ -84,6 +84,7 @@ def test_mutated_texts(suffix: str, data: st.DataObject) -> None:
             assert read(dumps(program, ".cnf").encode(), ".cnf") == program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.one_of(st.binary(max_size=80), st.text(max_size=40).map(str.encode)))
 @settings(max_examples=100, deadline=None)

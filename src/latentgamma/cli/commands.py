@@ -169,7 +169,7 @@ def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program:
         text,
         path,
         open_predicates=signatures(args.open),
-        tables=tuple(table_facts(_tables(args))),
+        tables=tuple(table_facts(_predicate_tables(args))),
         max_rules=getattr(args, "max_rules", None) or MAX_RULES,
         max_seconds=getattr(args, "max_seconds", None) or MAX_SECONDS,
     )
@@ -180,7 +180,7 @@ def table_paths(args: argparse.Namespace) -> list[str]:
     return [given.partition("=")[2] for given in args.facts_table]
 
 
-def _tables(args: argparse.Namespace) -> Mapping[str, Table]:
+def _predicate_tables(args: argparse.Namespace) -> Mapping[str, Table]:
     tables: dict[str, Table] = {}
     for given in args.facts_table:
         predicate, equals, path = given.partition("=")
@@ -283,7 +283,7 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def take_tables(args: argparse.Namespace) -> list[str]:
+def take_fact_sets(args: argparse.Namespace) -> list[str]:
     """Remove the tables of fact sets from --facts-table, and return them.
 
     What is left are tables of predicates, P=FILE, which belong to rules with variables.
@@ -309,7 +309,7 @@ def take_tables(args: argparse.Namespace) -> list[str]:
     return tables
 
 
-def close_tables(args: argparse.Namespace, tables: list[str]) -> int:
+def close_fact_sets(args: argparse.Namespace, tables: list[str]) -> int:
     """Write the closures of the tables; return 0."""
     from latentgamma import distributed
 
@@ -370,8 +370,8 @@ _MOST_STEPS_OF_STRATA = 2000
 
 def closure(args: argparse.Namespace) -> int:
     """Print the closure of the facts, or write those of a table; return 0."""
-    if tables := take_tables(args):
-        return close_tables(args, tables)
+    if tables := take_fact_sets(args):
+        return close_fact_sets(args, tables)
     _check_files(args)
     program = read_program(args)
     facts = read_facts(args, program)

@@ -166,7 +166,7 @@ class Change:
 
 
 class Violation(NamedTuple):
-    """A requirement that does not hold: its label or number, its text, and the facts of its body.
+    """A requirement that does not hold: its id or number, its text, and the facts of its body.
 
     >>> decider = Decider("adult :- age >= 18. :- adult, school.", "adult")
     >>> print(*decider({"age": 20, "school": True}).violated)
@@ -482,7 +482,7 @@ class Decider:
         self._goals = sum(1 << i for i in set(goals))
         self._required = sum(1 << program.index[name] for name in program.requirements)
         self.columns = self._find_columns()
-        self._plan = self._prepare({*goals, *map(program.index.get, program.requirements)})
+        self._blocks = self._prepare({*goals, *map(program.index.get, program.requirements)})
         self._hidden = frozenset(np.flatnonzero(program.auxiliary).tolist())
         self._counts = counts_of(program)
         self._steps: dict[tuple[int, int], ProofStep] = {}
@@ -669,7 +669,7 @@ class Decider:
     def _close(self, state: int) -> tuple[int, list[tuple[int, _Rule]]]:
         """Return the closure of the bits, and the rules that added some, with the bits they added."""
         fired = []
-        for cyclic, rules in self._plan:
+        for cyclic, rules in self._blocks:
             while True:
                 changed = False
                 for rule in rules:
@@ -997,7 +997,7 @@ class Decisions:
             for plane, mask in zip(planes, masks.between(start, start + _CHUNK), strict=True):
                 packed = np.packbits(mask, bitorder="little")
                 plane[start // 8 : start // 8 + len(packed)] = packed
-        self._planes: dict[int, npt.NDArray[np.uint64]] = {
+        self._blockses: dict[int, npt.NDArray[np.uint64]] = {
             program.index[name]: plane.view(np.uint64)
             for (name, _), plane in zip(wanted, planes, strict=True)
         }
@@ -1005,8 +1005,8 @@ class Decisions:
             mask = fact_column(name, table[name])
             if len(mask) != N:
                 raise DataError(f"the column {name!r} has {len(mask)} rows, but the first has {N}")
-            self._planes[program.index[name]] = _packed(mask)
-        self._fired = _close_planes(decider, self._planes, N)
+            self._blockses[program.index[name]] = _packed(mask)
+        self._fired = _close_planes(decider, self._blockses, N)
         self.answers = {name: self._column(program.index[name]) for name in decider.questions}
         self.violated = {
             (
@@ -1020,19 +1020,21 @@ class Decisions:
 
     def _plane(self, atom: int) -> npt.NDArray[np.uint64]:
         return (
-            self._planes[atom]
-            if atom in self._planes
+            self._blockses[atom]
+            if atom in self._blockses
             else np.zeros(-(-self._rows // 64), np.uint64)
         )
 
     def _column(self, atom: int) -> npt.NDArray[np.bool_]:
-        return _unpacked(self._plane(atom), self._rows)
+        return _unpacked(self._blockse(atom), self._rows)
 
     @cached_property
     def rules(self) -> list[tuple[str, ...]]:
         """For each row the rules by which the answers follow, in the order of their use."""
         program, names = self._decider.program, self._decider._rule_names
-        wanted = {program.index[q]: self._plane(program.index[q]) for q in self._decider.questions}
+        wanted = {
+            program.index[q]: self._blockse(program.index[q]) for q in self._decider.questions
+        }
         used: list[tuple[int, npt.NDArray[np.uint64]]] = []
         for rule, head, new in reversed(self._fired):
             if head not in wanted:
@@ -1107,7 +1109,7 @@ def _close_planes(
     program = decider.program
     zero = np.zeros(-(-rows // 64), np.uint64)
     fired = []
-    for cyclic, rules in decider._plan:
+    for cyclic, rules in decider._blocks:
         while True:
             changed = False
             for rule in rules:

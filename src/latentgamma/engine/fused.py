@@ -120,15 +120,15 @@ class FusedPass:
             watch: called in the backward pass if it finds nothing but zeros.
         """
         if on_triton(tensors[0]):
-            plans = [self]
+            passes = [self]
             if logits and (self.logarithms == LOG_ODDS).any():
-                plans += [self._complemented] if self._complemented is not None else []
-            if self.circuit.kind.any() or not plans[-1]._runs_on_cuda(logits):
+                passes += [self._complemented] if self._complemented is not None else []
+            if self.circuit.kind.any() or not passes[-1]._runs_on_cuda(logits):
                 return None
             from latentgamma.engine.cuda import run_on_cuda
 
             return run_on_cuda(
-                plans, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance,
+                passes, tensors, from_logits=from_logits, logits=logits, tolerance=tolerance,
                 again=again,
             )  # fmt: skip
         kernels = kernels_on("cpu")

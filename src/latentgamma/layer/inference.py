@@ -76,8 +76,8 @@ def _refuse_impossible(zero: Tensor) -> None:
         )
 
 
-def _plan_bodies(
-    plan: Callable[..., ProbabilityMethods], program: Program, bodies: Sequence[Sequence[int]]
+def _methods_of_bodies(
+    choose: Callable[..., ProbabilityMethods], program: Program, bodies: Sequence[Sequence[int]]
 ) -> ProbabilityMethods:
     """Return how the probability of each body of literals is computed: as that of one more atom."""
     names = [f"and({n})" for n in range(len(bodies))]
@@ -97,7 +97,7 @@ def _plan_bodies(
         body_negated=literals < 0,
         atoms=(*program.atoms, *names),
     )
-    return plan(extended, outputs=added, subtract=False)
+    return choose(extended, outputs=added, subtract=False)
 
 
 # ---- The semantics "probability": an atom's probability over all worlds
@@ -176,7 +176,7 @@ class ProbabilitySemantics(Semantics):
         self.has_evidence = bool(evidence)
         self.diagram: EvidenceDiagram | None = None
         read = [atom for group in outputs for atom in group.atoms.tolist()]
-        plan = partial(
+        choose = partial(
             choose_methods,
             variables=self.variables,
             true=true.tolist(),
@@ -188,8 +188,8 @@ class ProbabilitySemantics(Semantics):
             known = [atom if value else ~atom for atom, value in evidence.items()]
             joint = [known, *([atom, *known] for atom in read)]
             negations = [[~atom, *known] for atom in read]
-            self.methods = _plan_bodies(plan, program, joint)
-            self._plan_negations = partial(_plan_bodies, plan, program, negations)
+            self.methods = _methods_of_bodies(choose, program, joint)
+            self._find_negations = partial(_methods_of_bodies, choose, program, negations)
             if inference.method == "pass" and self.methods.sum_product.subtracts:
                 raise ModelError(
                     "with this evidence a pass would take one minus a probability, which may hide "
@@ -200,7 +200,7 @@ class ProbabilitySemantics(Semantics):
                     program, self.variables, read, evidence, true.tolist()
                 )
         else:
-            self.methods = plan(program, outputs=read)
+            self.methods = choose(program, outputs=read)
         self._never = None if self.has_evidence else self._never_true(outputs)
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
@@ -443,7 +443,7 @@ class ProbabilitySemantics(Semantics):
     @cached_property
     def _negations(self) -> ProbabilityMethods:
         """How the evidence together with the negation of each output is computed."""
-        return self._plan_negations()
+        return self._find_negations()
 
     def joint(self, facts: Tensor, *, from_logits: bool) -> Tensor:
         """Return the probability of the evidence, and of each output together with it. (B, 1 + O).
