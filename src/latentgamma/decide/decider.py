@@ -33,7 +33,7 @@ from latentgamma.logic.why_not import why_not
 from latentgamma.program.conditions import condition_masks, is_missing, value_text
 from latentgamma.program.counting import counts_of
 from latentgamma.program.facts import atom_index
-from latentgamma.program.graph import rule_order, rules_deriving
+from latentgamma.program.graph import dependencies, rule_order, rules_deriving
 from latentgamma.program.names import constant_text, plain_number, quote
 from latentgamma.program.program import Program, require_program
 
@@ -559,19 +559,7 @@ class Decider:
     def _prepare(self, goals: set[Any]) -> list[tuple[bool, list[_Rule]]]:
         """Return blocks of rules in an order in which they are applied, once or until nothing changes."""
         program = self.program
-        ends, rules_of = rules_deriving(program)
-        relevant, stack = set(goals), list(goals)
-        needed: set[int] = set()
-        while stack:
-            i = stack.pop()
-            for j in rules_of[ends[i] : ends[i + 1]].tolist():
-                if j not in needed:
-                    needed.add(j)
-                    fresh = {
-                        b if b >= 0 else ~b for b in program.literals_of(j).tolist()
-                    } - relevant
-                    relevant |= fresh
-                    stack += fresh
+        relevant, needed = dependencies(program, goals)
         if len(needed) * program.M > _MOST_BITS:
             raise ProgramError(
                 f"the questions depend on {len(needed):,} rules of a program with {program.M:,} atoms, "
@@ -726,7 +714,8 @@ class Decider:
     def _smallest_change(self, decision: Decision, question: str) -> tuple[Change, ...] | None:
         goal = 1 << self.program.index[question]
         base = decision._given
-        options = self._options(decision, self._cone(question))
+        atoms, _ = dependencies(self.program, [self.program.index[question]])
+        options = self._options(decision, sum(1 << i for i in atoms))
         names = list(options)
         tried = 0
         for size in range(1, len(names) + 1):
@@ -746,20 +735,6 @@ class Decider:
             if best is not None:
                 return self._described(decision, goal, best[1])
         return None
-
-    def _cone(self, question: str) -> int:
-        """Return the bits of the atoms that a question depends on."""
-        program = self.program
-        ends, rules_of = rules_deriving(program)
-        start = program.index[question]
-        found, stack = {start}, [start]
-        while stack:
-            i = stack.pop()
-            for j in rules_of[ends[i] : ends[i + 1]].tolist():
-                fresh = {b if b >= 0 else ~b for b in program.literals_of(j).tolist()} - found
-                found |= fresh
-                stack += fresh
-        return sum(1 << i for i in found)
 
     def _options(self, decision: Decision, cone: int) -> dict[str, list[_Option]]:
         """Return for each column and fact that matters the other values that it could have."""

@@ -29,7 +29,7 @@ from latentgamma.logic.proof import (
 )
 from latentgamma.program.compilation import Cells, compile_loop, worth_compiling
 from latentgamma.program.facts import Facts, Mask
-from latentgamma.program.graph import rules_deriving, rules_using
+from latentgamma.program.graph import dependencies, rules_deriving, rules_using
 from latentgamma.program.names import quote
 from latentgamma.program.program import Indices, Offsets, Program, require_program
 
@@ -337,20 +337,13 @@ def nearest_facts(
 
 def _relevant(program: Program, goals: Iterable[int]) -> tuple[list[int], list[Literals]]:
     """Return the atoms that the goals depend on, and their rules."""
-    ends, rules_of = rules_deriving(program)
-    atoms, rules = set(goals), dict[int, Literals]()
-    stack = list(atoms)
-    while stack:
-        i = stack.pop()
-        for rule in rules_of[ends[i] : ends[i + 1]].tolist():
-            literals = program.literals_of(rule).tolist()
-            body, negated = [b for b in literals if b >= 0], [~b for b in literals if b < 0]
-            rules[rule] = (program.heads_of(rule).tolist(), body, negated)
-            fresh = {*body, *negated} - atoms
-            atoms |= fresh
-            stack += fresh
-    heads = {rule: [h for h in rules[rule][0] if h in atoms] for rule in rules}
-    return sorted(atoms), [(heads[rule], *rules[rule][1:]) for rule in sorted(rules)]
+    atoms, found = dependencies(program, goals)
+    rules = []
+    for rule in sorted(found):
+        literals = program.literals_of(rule).tolist()
+        heads = [h for h in program.heads_of(rule).tolist() if h in atoms]
+        rules.append((heads, [b for b in literals if b >= 0], [~b for b in literals if b < 0]))
+    return sorted(atoms), rules
 
 
 def _reduced(

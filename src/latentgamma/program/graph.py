@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +83,9 @@ class Csr(NamedTuple):
         return Csr(ends[:-1], inverse)
 
 
+T = TypeVar("T")
+
+
 class RuleOrder(NamedTuple):
     """The rules in an order in which one pass closes everything that lies on no cycle.
 
@@ -96,40 +100,49 @@ class RuleOrder(NamedTuple):
     component: npt.NDArray[np.int32]  # (M + R,) of each atom, then of each rule
 
 
+def _kept(compute: Callable[[Program], T]) -> Callable[[Program], T]:
+    """Return the function with its results kept by the programs."""
+    return wraps(compute)(lambda program: program.cached(compute))
+
+
+@_kept
 def rules_using(program: Program) -> Csr:
     """Return the rules whose body each atom is in."""
-    return program.cached(_rules_using)
-
-
-def rules_deriving(program: Program) -> Csr:
-    """Return the rules that have each atom as a head."""
-    return program.cached(_rules_deriving)
-
-
-def stated_facts(program: Program) -> npt.NDArray[np.int64]:
-    """Return the indices of the facts that the program itself states, rising."""
-    return program.cached(_stated_facts)
-
-
-def rule_order(program: Program) -> RuleOrder:
-    """Return the rules in topological order of their strongly connected components."""
-    return program.cached(_rule_order)
-
-
-def _rules_using(program: Program) -> Csr:
     return Csr(program.body_indptr, program.body_indices).transpose(program.M)
 
 
-def _rules_deriving(program: Program) -> Csr:
+@_kept
+def rules_deriving(program: Program) -> Csr:
+    """Return the rules that have each atom as a head."""
     return Csr(program.head_indptr, program.head_indices).transpose(program.M)
 
 
-def _stated_facts(program: Program) -> npt.NDArray[np.int64]:
+def dependencies(program: Program, goals: Iterable[int]) -> tuple[set[int], set[int]]:
+    """Return the atoms that the goals depend on, the goals among them, and the rules for these."""
+    ends, rules_of = rules_deriving(program)
+    atoms, rules = set(goals), set[int]()
+    stack = list(atoms)
+    while stack:
+        i = stack.pop()
+        for rule in rules_of[ends[i] : ends[i + 1]].tolist():
+            if rule not in rules:
+                rules.add(rule)
+                fresh = {b if b >= 0 else ~b for b in program.literals_of(rule).tolist()} - atoms
+                atoms |= fresh
+                stack += fresh
+    return atoms, rules
+
+
+@_kept
+def stated_facts(program: Program) -> npt.NDArray[np.int64]:
+    """Return the indices of the facts that the program itself states, rising."""
     stated = np.repeat(program.body_sizes == 0, program.head_sizes)
     return np.unique(program.head_indices[stated]).astype(np.int64)
 
 
-def _rule_order(program: Program) -> RuleOrder:
+@_kept
+def rule_order(program: Program) -> RuleOrder:
+    """Return the rules in topological order of their strongly connected components."""
     return order_rules(rules_using(program), Csr(program.head_indptr, program.head_indices))
 
 
