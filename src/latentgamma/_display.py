@@ -74,12 +74,10 @@ def number(value: float) -> str:
     return f"{value:.2f}" if value >= 0.005 else "·"
 
 
-def tree(name: str, label: str, branches: Sequence[str], *, leaf_colour: str = GREEN) -> str:
+def tree(name: str, label: str, branches: Sequence[str]) -> str:
     """Return a name with a label, and branches below it that can be folded."""
     if not branches:
-        text = (
-            f'<span style="background:rgba({leaf_colour},.2);padding:0 6px">{escape(name)}</span>'
-        )
+        text = f'<span style="background:rgba({GREEN},.2);padding:0 6px">{escape(name)}</span>'
         return f'{text} <small style="opacity:.7">{escape(label)}</small>'
     items = "".join(f"<li>{branch}</li>" for branch in branches)
     return (

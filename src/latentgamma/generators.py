@@ -16,7 +16,7 @@
 
 Depth is the number of steps from the roots, all of them true (the first layer where there
 are layers, any one atom of a clique). Every function is deterministic: the same arguments,
-`seed` among them, give the same program.
+`seed` among them, give the same program. A number out of its range is an `ArgumentError`.
 """
 
 from __future__ import annotations
@@ -206,9 +206,6 @@ def chain(n: int, *, body: int = 1) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if a number is out of its range.
     """
     M, k = whole_number("n", n, 1), whole_number("body", body, 1)
     if k > M:
@@ -235,9 +232,6 @@ def ladder(layers: int, k: int) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if a number is out of its range.
     """
     depth, width = whole_number("layers", layers), whole_number("k", k, 1)
     heads = np.arange(width, (depth + 1) * width)
@@ -258,9 +252,6 @@ def clique(n: int) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if a number is out of its range.
     """
     M = whole_number("n", n, 1)
     heads = np.repeat(np.arange(M), M - 1)
@@ -286,9 +277,6 @@ def grid(rows: int, cols: int) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if a number is out of its range.
     """
     height, width = whole_number("rows", rows, 1), whole_number("cols", cols, 1)
     cells = np.arange(1, height * width)
@@ -319,9 +307,6 @@ def layered(layers: int, width: int, *, body: int = 2, per_head: int = 2, seed: 
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if a number is out of its range.
     """
     depth, across = whole_number("layers", layers), whole_number("width", width, 1)
     k, ways = whole_number("body", body, 1), whole_number("per_head", per_head, 1)
@@ -391,9 +376,6 @@ def g1(*, seed: int = 0) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     atoms = [f"chain_{i}" for i in range(_SPINE)]
@@ -424,9 +406,6 @@ def g2(*, seed: int = 0) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     draft.domain(_DOMAINS[0])
@@ -452,9 +431,6 @@ def g3(*, seed: int = 0) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     relation = "_".join(_DOMAINS[:2])
@@ -486,9 +462,6 @@ def g4(*, seed: int = 0) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if the seed is not a whole number from 0 on.
     """
     draft = _Draft(seed)
     relations = [f"{a}_{b}" for a, b in zip(_DOMAINS, _DOMAINS[1:] + _DOMAINS[:1], strict=True)]
@@ -632,9 +605,6 @@ def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
 
     Returns:
         The program.
-
-    Raises:
-        ArgumentError: if a number is out of its range.
     """
     R = whole_number("rules", rules, 1)
     rng = generator(seed)

@@ -56,7 +56,6 @@ def test_a_label_belongs_to_the_next_rule() -> None:
     assert program.labels == (Label("R1", "Art. 6(1)(a)"), None, Label("R2"))
     assert [label and label.line for label in program.labels] == [3, None, 6]
     assert program.rules[0].label == Label("R1", "Art. 6(1)(a)")
-    assert program.rule_name(1) == "rule 1"
     assert program != Program.from_rules(
         [Rule(rule.heads, rule.body, rule.negated) for rule in program.rules], program.atoms
     )

@@ -12,12 +12,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from latentgamma._text import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
+    from rich.status import Status
 
 Cells = Sequence[str]
 
@@ -166,18 +168,8 @@ def _style(cell: str) -> str:
     return {"✓": "green", "✗": "bold red", "·": "dim"}.get(cell, "")
 
 
-class _Display(Protocol):
-    """A status line or a progress bar."""
-
-    def start(self) -> None:
-        """Show it."""
-
-    def stop(self) -> None:
-        """Remove it; it may not have been shown."""
-
-
 @contextmanager
-def _shown_if_long(display: _Display) -> Iterator[None]:
+def _shown_if_long(display: Status | Progress) -> Iterator[None]:
     """Show the display when the block has run for half a second, and remove it at the end."""
     timer = threading.Timer(0.5, display.start)
     timer.daemon = True

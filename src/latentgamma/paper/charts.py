@@ -56,9 +56,6 @@ def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = No
 
     Returns:
         The matplotlib figure.
-
-    Raises:
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     from latentgamma.paper.results import GRAPHS, SIGMAS
 
@@ -103,9 +100,6 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
 
     Returns:
         The matplotlib figure.
-
-    Raises:
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure, axes = new_axes(*_SIZE, margin=0.06)
     from matplotlib.ticker import LogLocator
@@ -152,9 +146,6 @@ def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
 
     Returns:
         The matplotlib figure.
-
-    Raises:
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure, axes = new_axes(6.4, 4.0)
     from matplotlib.ticker import MaxNLocator

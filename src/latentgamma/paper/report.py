@@ -56,11 +56,7 @@ class Difference:
 
 
 def differences(results: Validation) -> tuple[Difference, ...]:
-    """Return all differences from the paper, in the order of the phases.
-
-    Args:
-        results: the results of a validation.
-    """
+    """Return all differences from the paper, in the order of the phases."""
     return (
         *_constants(results),
         *_bits(results),
@@ -245,11 +241,7 @@ class Table:
 
 
 def tables(results: Validation) -> tuple[Table, ...]:
-    """Return all tables, in the order of the phases.
-
-    Args:
-        results: the results of a validation.
-    """
+    """Return all tables, in the order of the phases."""
     return (
         _graphs_table(results),
         _constants_table(results),
@@ -614,17 +606,11 @@ PHASES = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one phase.
+    """The outcome of one phase."""
 
-    Args:
-        holds: whether the claim of the phase holds.
-        text: what was found, in a few words.
-        differing: the number of figures that differ from those in the paper.
-    """
-
-    holds: bool
-    text: str
-    differing: int
+    holds: bool  # whether its claim holds
+    text: str  # what was found, in a few words
+    differing: int  # how many figures differ from those in the paper
 
     @property
     def difference_text(self) -> str:
@@ -636,12 +622,7 @@ class Verdict:
 
 
 def verdict(results: Validation, phase: str) -> Verdict:
-    """Return the outcome of a phase.
-
-    Args:
-        results: the results of a validation.
-        phase: its letter, "A" to "G".
-    """
+    """Return the outcome of a phase, "A" to "G"."""
     holds, text = _claim(results, phase)
     differing = sum(
         cell.mark == "differs"

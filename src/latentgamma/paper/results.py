@@ -208,11 +208,6 @@ class NoiseRow:
         """The mean over the perturbations."""
         return sum(self.accuracies) / len(self.accuracies)
 
-    @property
-    def certified_share(self) -> float:
-        """The fraction of the perturbed models that are certified."""
-        return sum(self.certified) / len(self.certified)
-
 
 @dataclass(frozen=True)
 class CriticalRow:
@@ -411,26 +406,12 @@ class Validation:
         )
 
     def to_json(self) -> str:
-        """Return the results as JSON text; wall times are no part of it.
-
-        Returns:
-            Text that `from_json` reads back as equal results.
-        """
+        """Return the results as JSON text that `from_json` reads; wall times are no part of it."""
         return to_json(self)
 
     @staticmethod
     def from_json(text: str) -> Validation:
-        """Return the results that `to_json` wrote.
-
-        Args:
-            text: the JSON text.
-
-        Returns:
-            Equal results.
-
-        Raises:
-            DataError: the text is not JSON, or does not hold such results.
-        """
+        """Return the results that `to_json` wrote; a `DataError` if these are not such."""
         found = from_json(Validation, text)
         if found.format != FORMAT:
             raise DataError(f"this file has format {found.format!r}, but {FORMAT!r} is expected")

@@ -1,7 +1,7 @@
 """Plots of programs, proofs, runs, certificates and learning.
 
 Every function returns a matplotlib `Figure` and saves it if `path` is given; the suffix decides the
-format. The figures are independent of `pyplot`, and no settings are changed.
+format, and one that matplotlib cannot write is an `ArgumentError`. The figures are independent of `pyplot`, and no settings are changed.
 """
 
 from latentgamma.plot.charts import (

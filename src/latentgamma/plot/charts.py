@@ -74,9 +74,6 @@ def window(
 
     Returns:
         The matplotlib figure.
-
-    Raises:
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure, axes = new_axes(7.2, 4.4)
     steps = np.array([max(t, 0.0) for t, _ in certificate.curve])
@@ -150,9 +147,6 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
 
     Returns:
         The matplotlib figure.
-
-    Raises:
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     figure = new_figure(7.2, 4.6)
     from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -279,7 +273,6 @@ def trajectory(
     Raises:
         StateError: the trajectory is that of a batch.
         FactsError: `names` has a name that the program does not have.
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     states = trajectory.states.detach().double().cpu().numpy()  # (T + 1, M)
     if states.ndim != 2:

@@ -558,7 +558,6 @@ def program(program: Program, path: OutputPath = None, *, highlight: Iterable[st
     Raises:
         FactsError: `highlight` has a name that the program does not have.
         ProgramError: this is not a program, or it is too large to draw.
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     require_program(program, "plot.program")
     chosen = set(highlight)
@@ -586,7 +585,6 @@ def derivation(proof: Derivation, path: OutputPath = None) -> Figure:
 
     Raises:
         ProgramError: the proof is too large to draw.
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     used = _rules_of(proof)
     title = f"{short_name(proof.atom, 60)}, {quantity(proof.depth, 'step')} from the facts"
@@ -613,7 +611,6 @@ def explanation(answer: Answer, path: OutputPath = None) -> Figure:
     Raises:
         ProgramError: the explanation has no proof to draw, or the proof is too
             large to draw.
-        ArgumentError: matplotlib cannot write a file with this suffix.
     """
     if answer.proof is None:
         raise ProgramError(f"the explanation of {answer.atom!r} has no proof to draw")

@@ -654,50 +654,19 @@ class Program(Displayed, Immutable):
         return divide(self, self._levels)
 
     def literals_of(self, rule: int) -> Indices:
-        """Return the literals of one rule's body: i for an atom, `~i` for the negation of one.
-
-        Args:
-            rule: the index of the rule, from 0 to R − 1.
-
-        Returns:
-            The literals, int32, the positive ones first; empty for a fact.
-        """
+        """Return the literals of a rule's body: i for an atom, `~i` for a negated one, which come last."""
         return self.body_literals[self.body_indptr[rule] : self.body_indptr[rule + 1]]
 
     def body_of(self, rule: int) -> Indices:
-        """Return the atom indices of one rule's body, in a definite program.
-
-        Args:
-            rule: the index of the rule, from 0 to R − 1.
-
-        Returns:
-            The indices in ascending order, int32; empty for a fact.
-
-        Raises:
-            ProgramError: if the program has negation; see `literals_of`.
-        """
+        """Return the atom indices of a rule's body, rising; a `ProgramError` if there is negation."""
         return self.body_indices[self.body_indptr[rule] : self.body_indptr[rule + 1]]
 
     def heads_of(self, rule: int) -> Indices:
-        """Return the atom indices of one rule's heads.
-
-        Args:
-            rule: the index of the rule, from 0 to R − 1.
-
-        Returns:
-            The indices, int32, at least one.
-        """
+        """Return the atom indices of a rule's heads, at least one."""
         return self.head_indices[self.head_indptr[rule] : self.head_indptr[rule + 1]]
 
     def rule(self, index: int) -> Rule:
-        """Return the rule with this index, as an object.
-
-        Args:
-            index: the index of the rule, from 0 to R − 1.
-
-        Returns:
-            A `Rule` with the names of its heads, of its body and of its negated atoms.
-        """
+        """Return the rule with this index, with the names of its heads and literals."""
         names, body = self.atoms, self.literals_of(index).tolist()
         return Rule(
             tuple(names[i] for i in self.heads_of(index)),
@@ -707,21 +676,8 @@ class Program(Displayed, Immutable):
         )
 
     def label(self, rule: int) -> Label | None:
-        """Return the id and the citation of a rule, if it has them.
-
-        Args:
-            rule: the index of the rule, from 0 to R − 1.
-        """
+        """Return the id and the citation of a rule, if it has them."""
         return self.labels[rule] if self.labels else None
-
-    def rule_name(self, rule: int) -> str:
-        """Return what messages call a rule: its label, or 'rule' and its index.
-
-        Args:
-            rule: the index of the rule, from 0 to R − 1.
-        """
-        label = self.label(rule)
-        return f"rule {rule}" if label is None else str(label)
 
     @cached_property
     def requirements(self) -> dict[str, int]:
