@@ -972,7 +972,7 @@ class Decisions:
             for plane, mask in zip(planes, masks.between(start, start + _CHUNK), strict=True):
                 packed = np.packbits(mask, bitorder="little")
                 plane[start // 8 : start // 8 + len(packed)] = packed
-        self._blockses: dict[int, npt.NDArray[np.uint64]] = {
+        self._planes: dict[int, npt.NDArray[np.uint64]] = {
             program.index[name]: plane.view(np.uint64)
             for (name, _), plane in zip(wanted, planes, strict=True)
         }
@@ -980,8 +980,8 @@ class Decisions:
             mask = fact_column(name, table[name])
             if len(mask) != N:
                 raise DataError(f"the column {name!r} has {len(mask)} rows, but the first has {N}")
-            self._blockses[program.index[name]] = _packed(mask)
-        self._fired = _close_planes(decider, self._blockses, N)
+            self._planes[program.index[name]] = _packed(mask)
+        self._fired = _close_planes(decider, self._planes, N)
         self.answers = {name: self._column(program.index[name]) for name in decider.questions}
         self.violated = {
             (
@@ -995,21 +995,19 @@ class Decisions:
 
     def _plane(self, atom: int) -> npt.NDArray[np.uint64]:
         return (
-            self._blockses[atom]
-            if atom in self._blockses
+            self._planes[atom]
+            if atom in self._planes
             else np.zeros(-(-self._rows // 64), np.uint64)
         )
 
     def _column(self, atom: int) -> npt.NDArray[np.bool_]:
-        return _unpacked(self._blockse(atom), self._rows)
+        return _unpacked(self._plane(atom), self._rows)
 
     @cached_property
     def rules(self) -> list[tuple[str, ...]]:
         """For each row the rules by which the answers follow, in the order of their use."""
         program, names = self._decider.program, self._decider._rule_names
-        wanted = {
-            program.index[q]: self._blockse(program.index[q]) for q in self._decider.questions
-        }
+        wanted = {program.index[q]: self._plane(program.index[q]) for q in self._decider.questions}
         used: list[tuple[int, npt.NDArray[np.uint64]]] = []
         for rule, head, new in reversed(self._fired):
             if head not in wanted:
