@@ -66,26 +66,33 @@ def _one_thread_each() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _operator_compiled_for_float32_alone(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compiling the operator for float64 takes half a minute: the quick tests run it in plain torch.
+def _compiled_for_float32_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compiling for float64 takes a minute: on a CPU the quick tests run it in plain torch.
 
-    The tests that hold its kernels to plain torch in float64 are slow, and so are run compiled.
+    The tests that hold kernels to plain torch in float64 are slow, and run compiled with the others.
     """
-    if not HAS_TORCH or request.config.option.markexpr != "not slow":
+    quick = request.config.option.markexpr == "not slow"
+    if not HAS_TORCH or not quick or "TRITON_INTERPRET" in os.environ:
         yield
         return
     import torch
 
+    from latentgamma.engine import execute, tensors
+    from latentgamma.layer import semantics
     from latentgamma.operator import run
+
+    def are_plain(*given: torch.Tensor) -> bool:
+        wide = any(tensor.is_cpu and tensor.dtype == torch.float64 for tensor in given)
+        return not wide and tensors.are_plain(*given)
 
     kernel_for = run.kernel_for
     with pytest.MonkeyPatch.context() as patch:
+        for module in (execute, semantics):
+            patch.setattr(module, "are_plain", are_plain)
         patch.setattr(
             run,
             "kernel_for",
-            lambda rules, state, raw: (
-                None if state.dtype == torch.float64 else kernel_for(rules, state, raw)
-            ),
+            lambda rules, state, raw: kernel_for(rules, state, raw) if are_plain(state) else None,
         )
         yield
 

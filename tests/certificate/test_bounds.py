@@ -58,7 +58,7 @@ def test_the_bounds_hold_what_interval_arithmetic_gives(dtype: str, form: str) -
     assert compared > 100
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("digits", [10, 7])
 def test_the_bounds_hold_in_an_arithmetic_of_few_digits(digits: int, monkeypatch) -> None:
     """With so few digits a slack that is too small shows."""

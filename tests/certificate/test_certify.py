@@ -76,7 +76,7 @@ def violations(model: lg.LatentGamma, certificate: lg.operator.Certificate, most
     return int((run.support[first:] != wanted).any(-1).sum())
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_inside_the_window_every_fact_set_is_exact(seed: int) -> None:
     rng = np.random.default_rng(seed)

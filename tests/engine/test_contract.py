@@ -97,7 +97,11 @@ DEFINITIONS = {
 SEMIRINGS = {name: row.semiring for name, row in DEFINITIONS.items()}
 BY_HAND = {row.semiring: row for row in DEFINITIONS.values()}
 #: Plain torch, and compiled code of a device.
-EXECUTORS = ["torch", "cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+EXECUTORS = [
+    "torch",
+    pytest.param("cpu", marks=pytest.mark.slow),
+    *(["cuda"] if torch.cuda.is_available() else []),
+]
 every_semiring = pytest.mark.parametrize("semiring", SEMIRINGS.values(), ids=list(SEMIRINGS))
 every_executor = pytest.mark.parametrize("executor", EXECUTORS)
 

@@ -540,7 +540,7 @@ class TestFunc:
 # ------------------------------------------------------------------------ compile and export
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "backend", "gate", "gradient"),
     [

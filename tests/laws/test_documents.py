@@ -25,7 +25,14 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 #: Pages and examples that take more than a second.
-SLOW = {"relational.md", "coming_from.md", "probability.md", "tables.md"}
+SLOW = {
+    "relational.md",
+    "coming_from.md",
+    "probability.md",
+    "tables.md",
+    "certify.md",
+    "training.md",
+}
 SLOW |= {"digit_sums.py", "train_through_rules.py"}
 SLOW |= {page.name for page in (ROOT / "docs" / "tutorials").glob("*.md")}
 #: Examples that need a package beside those of the tests.

@@ -162,7 +162,7 @@ def test_gamma_thresholds_to_the_closure_outside_the_tolerance(gate: str, delta:
         assert np.array_equal((odds > 0).numpy(), lg.closures(program, masks))
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 def test_its_tolerance_does_not_depend_on_the_length_of_bodies(gate: str) -> None:
     # The inputs that are worst: every body atom but one just true, and that one just false.
@@ -240,7 +240,7 @@ def test_annealing_a_gamma_layer_goes_from_soft_to_certified_parameters(
         assert torch.equal(mine, other)
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_certificate_is_for_the_dtype_that_the_layer_runs_in(dtype: torch.dtype) -> None:
     for seed in range(4):

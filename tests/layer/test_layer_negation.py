@@ -140,7 +140,7 @@ def test_a_tie_still_has_a_gradient() -> None:
 # ------------------------------------------------------------------------ the operator
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["sigmoid", "bump"])
 @pytest.mark.parametrize("delta", [0.01, 0.3])
 def test_gamma_thresholds_to_the_closure_outside_the_tolerance(gate: Any, delta: float) -> None:

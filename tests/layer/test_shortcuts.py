@@ -138,7 +138,7 @@ def test_counts_and_fewest_labels_agree_with_enumeration(seed: int) -> None:
         assert len(found.examples) == min(sufficient)
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_uncertain_labels_agree_with_enumeration(seed: int) -> None:
     case = Case(seed)

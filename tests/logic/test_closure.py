@@ -422,7 +422,7 @@ def test_threads_may_ask_at_the_same_time():
 # ---------------------------------------------------------------- depth
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PATHS)
 def test_the_depth_bound_is_exact_on_chains_and_grids(kind: str):
     with path(kind):

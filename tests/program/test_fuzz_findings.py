@@ -20,6 +20,7 @@ def test_a_finding_is_read_or_refused(path: Path) -> None:
     targets.check(path.name.partition("-")[0], path.read_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", sorted(targets.TARGETS))
 def test_the_fuzzers_start_from_inputs_that_can_be_read(target: str) -> None:
     for data in targets.seeds(target):
