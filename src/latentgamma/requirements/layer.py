@@ -464,20 +464,15 @@ def _closure(program: Program, inputs: Sequence[int], outputs: Sequence[int]) ->
 
 def _closure_with_complements(program: Program) -> GodelSemantics:
     """Return the closure of the rules in which `not a` is an input of its own, after the labels."""
-    atoms = [*program.atoms, *(f"not {name}" for name in program.atoms)]
     body = program.body_literals
     rules = Program.from_arrays(
         program.body_indptr,
         np.where(body < 0, program.M + ~body, body),
         program.head_indices,
         program.head_indptr,
-        atoms=_different(atoms),
+        atoms=[f"a{i}" for i in range(2 * program.M)],
     )
     return _closure(rules, range(2 * program.M), range(program.M))
-
-
-def _different(names: Sequence[str]) -> list[str]:
-    return list(names) if len(set(names)) == len(names) else [f"a{i}" for i in range(len(names))]
 
 
 # ---- Which method
