@@ -392,7 +392,7 @@ def _interval(
     literal: Literal, columns: Mapping[str, Column], rows: Any, gains: Floats, bits: float
 ) -> Threshold:
     """Return where a threshold can be, given what each row gains by being inside the rule."""
-    condition, column = literal.condition, columns[_column_of(literal)]
+    condition, column = literal.condition, columns[literal.column]
     assert condition is not None
     rows = np.flatnonzero(rows & ~column.missing)
     values, inside = threshold_gains(ordered_values(column)[rows], gains[rows], condition.op == "<")
@@ -553,18 +553,14 @@ def _text(body: Sequence[Literal]) -> str:
     return ", ".join(parts)
 
 
-def _column_of(literal: Literal) -> str:
-    return literal.name if literal.condition is None else literal.condition.column
-
-
 def _holds(literal: Literal, columns: Mapping[str, Column]) -> bool:
-    return bool(holds(literal, columns[_column_of(literal)])[0])
+    return bool(holds(literal, columns[literal.column])[0])
 
 
 def _with_values(body: Sequence[Literal], columns: Mapping[str, Column]) -> str:
     parts = []
     for literal in body:
-        column = columns[_column_of(literal)]
+        column = columns[literal.column]
         value = column.values[0]
         if column.missing[0]:
             shown = "missing"
@@ -572,7 +568,7 @@ def _with_values(body: Sequence[Literal], columns: Mapping[str, Column]) -> str:
             shown = f"{float(value):.12g}"
         else:
             shown = str(value)
-        parts.append(f"{literal} ({_column_of(literal)} is {shown})")
+        parts.append(f"{literal} ({literal.column} is {shown})")
     return ", ".join(parts)
 
 
@@ -596,7 +592,7 @@ def _literal_dict(literal: Literal) -> dict[str, Any]:
 
 def _sql(literal: Literal) -> str:
     condition = literal.condition
-    column = '"' + _column_of(literal).replace('"', '""') + '"'
+    column = '"' + literal.column.replace('"', '""') + '"'
     if condition is None:
         return f"{column} IS {'NOT ' if literal.negated else ''}TRUE"
     if condition.op == "is missing":
@@ -623,7 +619,7 @@ def _sql_value(value: Any) -> str:
 
 def _python(literal: Literal) -> str:
     condition = literal.condition
-    column = _column_of(literal)
+    column = literal.column
     known, value = f"known(row, {column!r})", f"row[{column!r}]"
     if condition is not None and condition.is_text:
         value = f"text(row, {column!r})"

@@ -426,7 +426,7 @@ def literals_of(columns: Sequence[Column], weights: Floats) -> TableLiterals:
     bits = np.array([math.log2(len(used)) + math.log2(options[c]) for c in places.tolist()])
     names = [literal for _, literal, _ in kept]
     table = Literals(codes, places, inside, bits, names)
-    table.finer = _Refiner(table, columns, weights)
+    table.finer = Refiner(table, columns, weights)
     return TableLiterals(columns, table, tuple(notes), same)
 
 
@@ -600,7 +600,7 @@ def between(low: Any, high: Any) -> Any:
     return high
 
 
-class _Refiner:
+class Refiner:
     """Thresholds inside a bin, and sets of categories, in place of one literal."""
 
     def __init__(self, literals: Literals, columns: Sequence[Column], weights: Floats) -> None:
@@ -614,6 +614,13 @@ class _Refiner:
     def __call__(
         self, number: int, rest: Mask, weights: Floats
     ) -> Iterator[tuple[Literal, Mask, float]]:
+        """Propose literals, each with its rows and bits, in place of one.
+
+        Args:
+            number: the literal.
+            rest: the rows in which the rest of its body holds. (n,)
+            weights: the weight of each row as a positive and as a negative. (n, 2)
+        """
         literal = self.literals.names[number]
         if literal.condition is None or literal.condition.op == "is missing":
             return
@@ -624,7 +631,10 @@ class _Refiner:
             yield from self._thresholds(column, literal.condition, rest, weights)
 
     def order(self, number: int) -> tuple[npt.NDArray[Any], Mask, bool] | None:
-        """Return the values that a threshold is compared with, and whether it is an upper one."""
+        """Return the values that a threshold is compared with, where they are, and if it is an upper one.
+
+        None if the literal has no threshold.
+        """
         condition = self.literals.names[number].condition
         if condition is None or condition.op not in ("<", ">="):
             return None
@@ -717,6 +727,5 @@ def covered(body: Sequence[Literal], columns: Mapping[str, Column], n: int) -> M
     """Return the rows of a table in which all literals hold. (n,)."""
     rows = np.ones(n, np.bool_)
     for literal in body:
-        name = literal.name if literal.condition is None else literal.condition.column
-        rows &= holds(literal, columns[name])
+        rows &= holds(literal, columns[literal.column])
     return rows

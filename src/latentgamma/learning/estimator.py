@@ -1178,8 +1178,7 @@ def _number(literals: Literals, literal: Any, columns: Sequence[Column]) -> int:
     """Return the number of a literal in a table, adding it if it is not there."""
     if literal in literals.names:
         return literals.names.index(literal)
-    name = literal.name if literal.condition is None else literal.condition.column
-    column = next(column for column in columns if column.name == name)
+    column = next(column for column in columns if column.name == literal.column)
     return literals.add(literal, holds(literal, column), 0.0)
 
 

@@ -149,30 +149,15 @@ def fit(
     >>> print(result.program.rules[0], result.certificate.holds)
     c :- a, b. True
     """
+    given: dict[str, Any] = {
+        "kind": kind, "method": method, "noise": noise, "seed": seed, "known": known, "refine": refine,
+        "heads": heads, "bodies": bodies, "forbidden": forbidden, "max_body": max_body,
+        "holdout": holdout, "homotopy": homotopy, "device": device, "checkpoint": checkpoint,
+        "progress": progress, "executor": executor,
+    }  # fmt: skip
     if label is not None:
-        unused = {"targets": targets, "kind": kind, "atoms": atoms, "known": known, "refine": refine,
-                  "heads": heads, "bodies": bodies, "forbidden": tuple(forbidden), "holdout": holdout,
-                  "homotopy": homotopy, "device": device, "checkpoint": checkpoint,
-                  "executor": executor}  # fmt: skip
-        return _fit_label(inputs, label, unused, noise, max_body, method, seed, progress)
-    options = check_options(
-        kind=kind,
-        method=method,
-        noise=noise,
-        seed=seed,
-        known=known,
-        refine=refine,
-        heads=heads,
-        bodies=bodies,
-        forbidden=forbidden,
-        max_body=max_body,
-        holdout=holdout,
-        homotopy=homotopy,
-        device=device,
-        checkpoint=checkpoint,
-        progress=progress,
-        executor=executor,
-    )
+        return _fit_label(inputs, label, {**given, "targets": targets, "atoms": atoms})
+    options = check_options(given)
     observations = inputs
     if not isinstance(inputs, Observations):
         observations = observe(inputs, targets, kind=options.kind, atoms=atoms)
@@ -182,19 +167,18 @@ def fit(
     return build_result(data, options, learned, history)
 
 
-def _fit_label(
-    table: Any, label: str, unused: dict[str, Any], noise: Noise, max_body: int | None,
-    method: Method, seed: int, progress: Any,
-) -> RuleClassifier:  # fmt: skip
+def _fit_label(table: Any, label: str, given: dict[str, Any]) -> RuleClassifier:
     from latentgamma.learning.estimator import fit_table
 
+    options = {name: given.pop(name) for name in ("method", "seed", "progress")}
+    noise, max_body = given.pop("noise"), given.pop("max_body")
     defaults = {"kind": "transitions", "refine": False, "forbidden": (), "device": "cpu"}
-    given = [name for name, value in unused.items() if value != defaults.get(name)]
-    if given:
-        raise ArgumentError(f"{listing(given)} cannot be used with label; leave it out")
-    options: dict[str, Any] = {"method": method, "seed": seed}
+    unused = [name for name, value in given.items()
+              if value is not defaults.get(name) and value != defaults.get(name)]  # fmt: skip
+    if unused:
+        raise ArgumentError(f"{listing(unused)} cannot be used with label; leave it out")
     if noise not in (0.0, "auto"):
         options["noise"] = noise
     if max_body is not None:
         options["max_body"] = max_body
-    return fit_table(table, label, progress=progress, **options)
+    return fit_table(table, label, **options)

@@ -24,7 +24,6 @@ from latentgamma.learning.points import MOST_TERMS, PointsSearch, Score
 from latentgamma.program.facts import Mask
 
 Name: TypeAlias = OneOf["nothing", "rules", "points"]
-FORMS: tuple[Name, ...] = ("nothing", "rules", "points")
 
 _FOLDS = 5
 #: With fewer rows, cross-validation is repeated with other folds.

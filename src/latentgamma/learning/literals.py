@@ -8,10 +8,10 @@ That takes one byte a cell, and weights cost nothing more than counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from latentgamma.program.compilation import Cells, compile_loop, processors, sha
 from latentgamma.program.conditions import Condition
 from latentgamma.program.facts import Mask
 from latentgamma.program.names import quote
+
+if TYPE_CHECKING:
+    from latentgamma.learning.columns import Refiner
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -47,32 +50,13 @@ class Literal(NamedTuple):
     negated: bool = False
     condition: Condition | None = None
 
+    @property
+    def column(self) -> str:
+        """The column that it is about."""
+        return self.name if self.condition is None else self.condition.column
+
     def __str__(self) -> str:
         return f"not {quote(self.name)}" if self.negated else quote(self.name)
-
-
-class Refinement(Protocol):
-    """Literals that the bins of a table cannot tell apart."""
-
-    def __call__(
-        self, number: int, rest: Mask, weights: Floats
-    ) -> Iterable[tuple[Literal, Mask, float]]:
-        """Propose literals, each with its rows and bits, in place of one.
-
-        Args:
-            number: the literal.
-            rest: the rows in which the rest of its body holds. (n,)
-            weights: the weight of each row as a positive and as a negative. (n, 2)
-        """
-
-    def order(self, number: int) -> tuple[npt.NDArray[Any], Mask, bool] | None:
-        """Return the values that a threshold is compared with, and whether it is an upper one.
-
-        The second array says where there is a value. None if the literal has no threshold.
-        """
-
-    def move(self, number: int, low: Any, high: Any) -> tuple[Literal, Mask]:
-        """Return a literal with the shortest threshold above `low` and up to `high`, and its rows."""
 
 
 @dataclass
@@ -94,7 +78,7 @@ class Literals:
     inside: Mask
     bits: Floats
     names: list[Literal] = field(default_factory=list)
-    finer: Refinement | None = None
+    finer: Refiner | None = None
     extra: dict[int, tuple[Mask, float]] = field(default_factory=dict)
 
     @property

@@ -86,7 +86,7 @@ class RuleNetwork(nn.Module):
         thresholds = [_sign(literal.condition) != 0 for literal in self.conditions]
         origins = [_number(literal.condition) if one else 0.0
                    for literal, one in zip(self.conditions, thresholds, strict=True)]  # fmt: skip
-        spreads = [_spread(columns[_name(literal)]) if one else 1.0
+        spreads = [_spread(columns[literal.column]) if one else 1.0
                    for literal, one in zip(self.conditions, thresholds, strict=True)]  # fmt: skip
         self.signs: Tensor
         self.origins: Tensor
@@ -123,7 +123,7 @@ class RuleNetwork(nn.Module):
         columns = self.classifier._read(X)
         found = []
         for i, literal in enumerate(self.conditions):
-            column = columns[_name(literal)]
+            column = columns[literal.column]
             if self.signs[i]:
                 numbers = (_numbers(column) - self.origins[i].item()) / self.spreads[i].item()
             else:
@@ -292,7 +292,7 @@ class RuleNetwork(nn.Module):
         In training a threshold is in the middle between the two values that it separates.
         """
         for i, literal in enumerate(self.conditions):
-            condition, column = literal.condition, columns[_name(literal)]
+            condition, column = literal.condition, columns[literal.column]
             if condition is None or not self.signs[i]:
                 continue
             values = np.unique(ordered_values(column)[~column.missing])
@@ -365,10 +365,6 @@ class _Points(nn.Module):
 
 
 # ---- Columns as numbers
-
-
-def _name(literal: Literal) -> str:
-    return literal.name if literal.condition is None else literal.condition.column
 
 
 def _sign(condition: Condition | None) -> float:

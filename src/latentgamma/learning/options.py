@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
@@ -140,59 +140,42 @@ class FitOptions:
         return 0.0 if self.kind == "models" else _HOLDOUT
 
 
-def check_options(
-    *,
-    kind: Any,
-    method: Any,
-    noise: Any,
-    seed: Any,
-    known: Any,
-    refine: Any,
-    heads: Any,
-    bodies: Any,
-    forbidden: Any,
-    max_body: Any,
-    holdout: Any,
-    homotopy: Any,
-    device: Any,
-    checkpoint: Any,
-    progress: Any,
-    executor: Any,
-) -> FitOptions:
+def check_options(given: Mapping[str, Any]) -> FitOptions:
     """Return the options of `fit`, or raise.
 
     Raises:
         ArgumentError: an option has a wrong type or value, or does not apply.
-                ProgramError: the known program has negation.
+        ProgramError: the known program has negation.
     """
+    known, noise, max_body, holdout = (
+        given[name] for name in ("known", "noise", "max_body", "holdout")
+    )
     if known is not None and not isinstance(known, Program):
         raise wrong("known", "a Program, such as lg.parse returns", known)
     if known is not None:
         require_definite(known, "fit(known=…)")
-    if not isinstance(refine, bool):
-        raise wrong("refine", "True or False", refine)
-    if progress is not None and not callable(progress):
-        raise wrong("progress", "a function that takes a HistoryEntry", progress)
-    if executor is not None and not isinstance(executor, Executor):
-        raise wrong("executor", "a concurrent.futures.Executor, such as RayExecutor()", executor)
-    options = FitOptions(
-        kind=one_of("kind", kind, get_args(Kind)),
-        method=one_of("method", method, get_args(Method)),
-        noise="auto" if noise == "auto" else _fraction("noise", noise, 0.5, ', or "auto"'),
-        seed=whole_number("seed", seed),
-        known=known,
-        refine=refine,
-        heads=_names("heads", heads),
-        bodies=_names("bodies", bodies),
-        forbidden=_pairs(forbidden),
-        max_body=None if max_body is None else whole_number("max_body", max_body),
-        holdout=None if holdout is None else _fraction("holdout", holdout, 1.0),
-        homotopy=_homotopy(homotopy),
-        device=usable_device(device),
-        checkpoint=_path(checkpoint),
-        progress=progress,
-        executor=executor,
-    )
+    if not isinstance(given["refine"], bool):
+        raise wrong("refine", "True or False", given["refine"])
+    if given["progress"] is not None and not callable(given["progress"]):
+        raise wrong("progress", "a function that takes a HistoryEntry", given["progress"])
+    if not isinstance(given["executor"], Executor | None):
+        expected = "a concurrent.futures.Executor, such as RayExecutor()"
+        raise wrong("executor", expected, given["executor"])
+    checked = {
+        "kind": one_of("kind", given["kind"], get_args(Kind)),
+        "method": one_of("method", given["method"], get_args(Method)),
+        "noise": noise if noise == "auto" else _fraction("noise", noise, 0.5, ', or "auto"'),
+        "seed": whole_number("seed", given["seed"]),
+        "heads": _names("heads", given["heads"]),
+        "bodies": _names("bodies", given["bodies"]),
+        "forbidden": _pairs(given["forbidden"]),
+        "max_body": None if max_body is None else whole_number("max_body", max_body),
+        "holdout": None if holdout is None else _fraction("holdout", holdout, 1.0),
+        "homotopy": _homotopy(given["homotopy"]),
+        "device": usable_device(given["device"]),
+        "checkpoint": _path(given["checkpoint"]),
+    }
+    options = FitOptions(**{**given, **checked})
     _refuse_unused(options)
     return options
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from latentgamma.learning.literals import (
     Floats,
     Literal,
     Literals,
-    Refinement,
     Rows,
     body_bits,
     flat_top,
@@ -29,6 +28,9 @@ from latentgamma.learning.literals import (
     threshold_gains,
 )
 from latentgamma.program.conditions import Condition
+
+if TYPE_CHECKING:
+    from latentgamma.learning.columns import Refiner
 
 _LOG_2 = math.log(2.0)
 #: Terms that are extended by a literal, and terms that are refitted before one is added.
@@ -188,7 +190,7 @@ class PointsSearch:
                 break
         return terms
 
-    def _best_threshold(self, finer: Refinement, terms: Sequence[Body], i: int) -> int:
+    def _best_threshold(self, finer: Refiner, terms: Sequence[Body], i: int) -> int:
         """Return the literal of term i with its best threshold."""
         lits, (literal,) = self.literals, terms[i]
         if (ordered := finer.order(literal)) is None:
