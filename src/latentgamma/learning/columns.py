@@ -46,7 +46,7 @@ from latentgamma.program.facts import Mask
 
 Kind: TypeAlias = OneOf["number", "boolean", "category", "date"]
 
-#: Thresholds of a numeric column, and of one whose thresholds are refined.
+#: Thresholds of a numeric column, and those that a threshold counts for that has moved.
 _CUTS = 12
 _FINE_CUTS = 63
 #: Rows that quantiles are taken from.
@@ -606,29 +606,11 @@ class Refiner:
     def __init__(self, literals: Literals, columns: Sequence[Column], weights: Floats) -> None:
         self.literals, self.columns, self.weights = literals, columns, weights
         self.column_bits = math.log2(max(1, len(set(literals.column.tolist()))))
+        self.threshold_bits = self.column_bits + math.log2(2 * _FINE_CUTS)
         self._ordered: dict[str, tuple[npt.NDArray[Any], Mask]] = {}
 
     def _column(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)
-
-    def __call__(
-        self, number: int, rest: Mask, weights: Floats
-    ) -> Iterator[tuple[Literal, Mask, float]]:
-        """Propose literals, each with its rows and bits, in place of one.
-
-        Args:
-            number: the literal.
-            rest: the rows in which the rest of its body holds. (n,)
-            weights: the weight of each row as a positive and as a negative. (n, 2)
-        """
-        literal = self.literals.names[number]
-        if literal.condition is None or literal.condition.op == "is missing":
-            return
-        column = self._column(literal.condition.column)
-        if column.kind == "category":
-            yield from self._sets(column, rest, weights)
-        else:
-            yield from self._thresholds(column, literal.condition, rest, weights)
 
     def order(self, number: int) -> tuple[npt.NDArray[Any], Mask, bool] | None:
         """Return the values that a threshold is compared with, where they are, and if it is an upper one.
@@ -651,44 +633,22 @@ class Refiner:
         literal = _sides(column, between(low, high))[0 if condition.op == "<" else 1]
         return literal, holds(literal, column)
 
-    def _thresholds(
-        self, column: Column, condition: Condition, rest: Mask, weights: Floats
+    def sets(
+        self, number: int, rest: Mask, weights: Floats
     ) -> Iterator[tuple[Literal, Mask, float]]:
-        rows = np.flatnonzero(rest & ~column.missing & (weights.sum(1) > 0))
-        given = column.values[rows]
-        values, places = np.unique(
-            given if column.kind == "number" else given.astype("U"), return_inverse=True
-        )
-        if len(values) < 2:
+        """Yield sets of categories, each with its rows and bits, in place of a literal.
+
+        Those with the highest or the lowest rates are enough.
+
+        Args:
+            number: the literal.
+            rest: the rows in which the rest of its body holds. (n,)
+            weights: the weight of each row as a positive and as a negative. (n, 2)
+        """
+        condition = self.literals.names[number].condition
+        column = self._column(condition.column) if condition is not None else None
+        if column is None or column.kind != "category" or condition.op == "is missing":  # type: ignore[union-attr]
             return
-        counts = grouped(places, weights[rows], len(values))
-        below = np.cumsum(counts, axis=0)
-        low = condition.op == "<"
-        inside = below[:-1] if low else below[-1] - below[:-1]
-        gains = split_gains(inside, tuple(weights.sum(0).tolist()))
-        every = len(np.unique(column.values[~column.missing].astype(values.dtype)))
-        options = [(int(gains.argmax()), math.log2(2 * max(1, every - 1)))]
-        if every > _FINE_CUTS:
-            fine = _cuts(column, self.weights, _FINE_CUTS)
-            at = np.searchsorted(values, np.array(fine, values.dtype)) - 1
-            usable = [(gains[i], cut) for i, cut in zip(at.tolist(), fine, strict=True)
-                      if 0 <= i < len(gains)]  # fmt: skip
-            if usable:
-                cut = max(usable, key=lambda one: one[0])[1]
-                yield self._side(column, cut, low, math.log2(2 * _FINE_CUTS))
-        for place, bits in options:
-            yield self._side(column, between(values[place], values[place + 1]), low, bits)
-
-    def _side(
-        self, column: Column, cut: Any, low: bool, bits: float
-    ) -> tuple[Literal, Mask, float]:
-        literal = _sides(column, cut)[0 if low else 1]
-        return literal, holds(literal, column), self.column_bits + bits
-
-    def _sets(
-        self, column: Column, rest: Mask, weights: Floats
-    ) -> Iterator[tuple[Literal, Mask, float]]:
-        """Yield the sets of categories with the highest or the lowest rates, which is enough."""
         rows = np.flatnonzero(rest & ~column.missing & (weights.sum(1) > 0))
         values, places = np.unique(column.values[rows].astype("U"), return_inverse=True)
         if not 3 <= len(values) <= _MOST_VALUES:

@@ -226,9 +226,12 @@ class ListSearch:
         for i in range(len(rules) - 1):
             yield [*rules[:i], rules[i + 1], rules[i], *rules[i + 2 :]]
         for i in range(len(rules)):
-            for literal in rules[i]:
-                for changed in self._finer(rules, i, literal):
+            for k, literal in enumerate(rules[i]):
+                for changed in self._category_sets(rules, i, literal):
                     yield [*rules[:i], changed, *rules[i + 1 :]]
+                moved = list(rules)
+                if i < len(rules) and k < len(rules[i]) and self._move(moved, i, k, 0.0):
+                    yield moved
 
     def _grown(self, rules: Sequence[Body]) -> Iterator[list[Body]]:
         """Yield lists with one more literal in a rule, and the rules that are then appended."""
@@ -260,15 +263,15 @@ class ListSearch:
             if gains[j] > 0:
                 yield tuple(sorted({*rules[i], j}))
 
-    def _finer(self, rules: Sequence[Body], i: int, literal: int) -> Iterator[Body]:
-        """Yield a rule with another threshold or set of categories in place of a literal."""
+    def _category_sets(self, rules: Sequence[Body], i: int, literal: int) -> Iterator[Body]:
+        """Yield a rule with a set of categories in place of a literal."""
         lits = self.literals
         if lits.finer is None or literal not in rules[i]:
             return
         others = tuple(j for j in rules[i] if j != literal)
         open_rows = self._open(rules[:i])
         weights = self.weights * open_rows[:, None]
-        for new, rows, bits in lits.finer(literal, open_rows & self.covered(others), weights):
+        for new, rows, bits in lits.finer.sets(literal, open_rows & self.covered(others), weights):
             number = lits.add(new, rows, bits)
             if number not in others:
                 yield tuple(sorted((*others, number)))
@@ -332,7 +335,7 @@ class ListSearch:
             return False
         first, last = flat_top(-bits, tolerance)
         new, held = lits.finer.move(literal, different[first], different[last + 1])
-        number = lits.add(new, held, lits.cost(literal))
+        number = lits.add(new, held, max(lits.cost(literal), lits.finer.threshold_bits))
         if number in others:
             return False
         rules[i] = (*rules[i][:k], number, *rules[i][k + 1 :])
