@@ -96,18 +96,19 @@ def covered_by_any(states: Mask, bodies: Sequence[Body]) -> Mask:
     return inside
 
 
-def distinct(rows: Mask) -> tuple[Counts, Counts]:
-    """Return the index of the first copy of each different row, and the number of copies.
+def distinct(rows: npt.NDArray[Any]) -> tuple[Counts, Counts, Counts]:
+    """Return where each different row first stands, how often it comes, and which one each row is.
 
-    >>> first, counts = distinct(np.array([[True, False], [False, False], [True, False]]))
-    >>> sorted(zip(first.tolist(), counts.tolist()))
-    [(0, 2), (1, 1)]
+    >>> distinct(np.array([[True, False], [False, False], [True, False]]))
+    (array([1, 0]), array([1, 2]), array([1, 0, 1]))
     """
-    words = packed_words(rows)
+    words = packed_words(rows) if rows.dtype.kind == "b" else np.ascontiguousarray(rows)
     # Comparing whole words, or bytes in a row, is many times faster than one column after another.
     keys = words[:, 0] if words.shape[1] == 1 else words.view(f"V{words.strides[0]}")[:, 0]
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    return first, counts
+    _, first, which, counts = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, counts, which
 
 
 def packed_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:

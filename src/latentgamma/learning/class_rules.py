@@ -13,6 +13,7 @@ import numpy as np
 from latentgamma.learning.columns import Column, covered, holds, ordered_values
 from latentgamma.learning.forms import Form, Validated
 from latentgamma.learning.literals import Floats, Literal, threshold_gains
+from latentgamma.program.conditions import value_text
 from latentgamma.program.names import quote, quote_argument
 from latentgamma.program.program import Rule
 
@@ -558,18 +559,8 @@ def _holds(literal: Literal, columns: Mapping[str, Column]) -> bool:
 
 
 def _with_values(body: Sequence[Literal], columns: Mapping[str, Column]) -> str:
-    parts = []
-    for literal in body:
-        column = columns[literal.column]
-        value = column.values[0]
-        if column.missing[0]:
-            shown = "missing"
-        elif column.kind == "number":
-            shown = f"{float(value):.12g}"
-        else:
-            shown = str(value)
-        parts.append(f"{literal} ({literal.column} is {shown})")
-    return ", ".join(parts)
+    values = [value_text(one.column, columns[one.column].values[0]) for one in body]
+    return ", ".join(f"{one} ({value})" for one, value in zip(body, values, strict=True))
 
 
 def _sigmoid(x: float) -> float:

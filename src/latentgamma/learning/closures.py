@@ -140,7 +140,7 @@ def _tasks(
 
 
 def _task(head: int, positives: Mask, negatives: Mask, examples: ClosureExamples) -> HeadTask:
-    first, counts = distinct(positives)
+    first, counts, _ = distinct(positives)
     count = len(first) + len(negatives)
     return HeadTask(
         head,

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from latentgamma._arguments import wrong
 from latentgamma._text import file_problem, listing, quantity
 from latentgamma.errors import DataError, MissingPackageError, unknown_atoms
+from latentgamma.learning.bodies import distinct
 from latentgamma.learning.options import Kind
 from latentgamma.program.facts import Mask
 
@@ -436,12 +437,8 @@ class Observations:
         )
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How tables in text are read."""
-
-    delimiter: str | None = None
-    ignore: tuple[str, ...] = ()
+#: How tables in text are read: the delimiter, and the columns that are left out.
+_Reading: TypeAlias = tuple[str | None, tuple[str, ...]]
 
 
 def observe(
@@ -469,7 +466,7 @@ def observe(
     Raises:
         DataError: the examples cannot be read, or have wrong shapes or values.
     """
-    reading = _Reading(delimiter, tuple(ignore))
+    reading = delimiter, tuple(ignore)
     if targets is None and is_path(inputs) and suffix(_path(inputs)) == ".npz":
         inputs, targets, inside = read_archive(_path(inputs))
         atoms = inside if atoms is None else atoms
@@ -507,7 +504,9 @@ def _round(atoms: tuple[str, ...], before: Values, after: Values) -> Observation
         rows = np.arange(len(states))
         ones, probability = np.ones(len(states), np.int64), after.astype(np.float32)
         return Observations(atoms, states, labels, ones, rows + 1, notes, doubt, probability)
-    first, counts = _first_copies(np.hstack([states.astype(np.int8), labels]))
+    first, counts, _ = distinct(np.hstack([states.astype(np.int8), labels]))
+    order = np.argsort(first)
+    first, counts = first[order], counts[order]
     return Observations(atoms, states[first], labels[first], counts, first + 1, notes)
 
 
@@ -520,18 +519,19 @@ def _path(source: Any) -> Path:
 
 def _table(what: str, source: Any, reading: _Reading) -> ValueTable:
     """Return the values of any source, and the names of the columns where it has any."""
+    delimiter, ignore = reading
     if is_path(source):
         path = _path(source)
         if suffix(path) != ".npy":
-            return read_table(path, delimiter=reading.delimiter, ignore=reading.ignore)
+            return read_table(path, delimiter=delimiter, ignore=ignore)
         what, source = path.name, read_array(path)
     elif hasattr(source, "read"):
         name = str(getattr(source, "name", what))
         name = "standard input" if name == "<stdin>" else name
-        return read_text_table(source, name, delimiter=reading.delimiter, ignore=reading.ignore)
+        return read_text_table(source, name, delimiter=delimiter, ignore=ignore)
     elif is_frame(source):
-        return read_frame(source, what, reading.ignore)
-    if reading.ignore:
+        return read_frame(source, what, ignore)
+    if ignore:
         raise DataError(f"{what} has no names of columns, so none can be ignored")
     if hasattr(source, "detach"):
         source = source.detach().cpu().double().numpy()
@@ -683,13 +683,3 @@ def _notes(atoms: Sequence[str], states: Mask, labels: Labels) -> tuple[str, ...
     if unlabelled.any():
         notes.append(f"never labelled, so no rule for it was searched: {named(unlabelled)}")
     return tuple(notes)
-
-
-def _first_copies(
-    rows: npt.NDArray[np.int8],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each different row first stands, in that order, and how often it comes."""
-    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1]))).ravel()
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    return first[order], counts[order]

@@ -12,12 +12,13 @@ columns have two values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal as OneOf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from latentgamma.learning.bodies import distinct
 from latentgamma.learning.lists import Found, ListSearch
 from latentgamma.learning.literals import Body, Floats, Literals, grouped
 from latentgamma.learning.points import MOST_TERMS, PointsSearch, Score
@@ -173,8 +174,8 @@ def learn_form(
         nearest = None if listed.bodies else search.best_rule(np.ones(literals.n, np.bool_))
         return Learned(listed if listed.bodies else nothing, nearest=nearest)
     rows = np.flatnonzero(weights.sum(1) > 0)[:_MOST_POINTS_ROWS]
-    part = replace(literals, codes=literals.codes[rows], finer=None, extra={})
-    pays = bool(listed.bodies) or PointsSearch(part, weights[rows], 1.0).any_pays()
+    strict = PointsSearch(literals.part(rows), weights[rows], 1.0)
+    pays = bool(listed.bodies) or strict.any_pays()
     progress("cross-validation", 1, steps)
     validated = _cross_validate(literals, weights, max_body, forms, seed,
                                 lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
@@ -206,9 +207,8 @@ def make_score(
     if terms is None:
         found = PointsSearch(literals, weights, _PRICE)
         if len(rows) > _MOST_POINTS_ROWS:  # terms from a part of the rows, points from all
-            chosen = np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False)
-            part = replace(literals, codes=literals.codes[np.sort(chosen)], finer=None, extra={})
-            found = PointsSearch(part, weights[np.sort(chosen)], _PRICE)
+            rows = np.sort(np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False))
+            found = PointsSearch(literals.part(rows), weights[rows], _PRICE)
         path = found.path(most or MOST_TERMS)
         terms = found.finish(path[-1]) if path else []
     score = PointsSearch(literals, weights, _PRICE).score(terms)
@@ -287,10 +287,8 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
     rows = np.flatnonzero(weights.sum(1) > 0)
     if len(rows) > _MOST_ROWS:
         rows = np.sort(rng.choice(rows, _MOST_ROWS, replace=False))
-    codes = np.ascontiguousarray(literals.codes[rows])
-    keys = codes.view(f"V{codes.shape[1]}")[:, 0]
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    totals = grouped(inverse, weights[rows], len(first))
+    first, _, which = distinct(literals.codes[rows])
+    totals = grouped(which, weights[rows], len(first))
     folds = [np.zeros_like(totals) for _ in range(_FOLDS)]
     for side in (0, 1):
         order, at = rng.permutation(len(first)), 0
@@ -303,9 +301,7 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
                 fold[group, side] += share
             folds[(at + whole) % _FOLDS][group, side] += rest
             at = (at + whole + (rest > 0)) % _FOLDS
-    part = replace(literals, codes=codes[first], finer=None, extra={},
-                   names=list(literals.names[: literals.m]))  # fmt: skip
-    return part, totals, folds
+    return literals.part(rows[first]), totals, folds
 
 
 def _choose(held: Sequence[_Held], proof: float) -> _Held:

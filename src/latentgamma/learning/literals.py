@@ -96,6 +96,10 @@ class Literals:
         """Whether every column has two bins at most."""
         return bool(self.inside.shape[1] <= 2)
 
+    def part(self, rows: Rows) -> Literals:
+        """Return some rows of the table, with the literals that are searched."""
+        return Literals(self.codes[rows], self.column, self.inside, self.bits, self.names[: self.m])
+
     def cost(self, literal: int) -> float:
         """Return the bits of a literal."""
         return self.extra[literal][1] if literal in self.extra else float(self.bits[literal])
