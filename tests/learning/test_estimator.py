@@ -93,8 +93,8 @@ def test_a_known_noise_level_searches_as_fit_does():
 def test_parameters_are_those_of_the_constructor():
     classifier = lg.RuleClassifier(max_body=3)
     assert classifier.get_params() == {
-        "form": "auto", "max_body": 3, "class_weight": None, "negation": True, "noise": None,
-        "method": "auto", "seed": 0,
+        "form": "auto", "max_body": 3, "max_terms": 5, "class_weight": None, "negation": True,
+        "noise": None, "method": "auto", "seed": 0,
     }  # fmt: skip
     assert classifier.set_params(max_body=2).max_body == 2
     assert "max_body=2" in repr(classifier)

@@ -60,6 +60,8 @@ ClassWeight: TypeAlias = Mapping[Any, float] | OneOf["balanced"] | None
 _TRUTH = ([0, 1], ["no", "yes"], ["n", "y"], ["false", "true"], ["False", "True"])
 #: Both ends of a column in one condition, as in the texts of rules: 18 <= age < 65.
 _RANGE = re.compile(r"([^\s,<>=]+)\s*<=\s*('[^']*'|[^\s,<>='{}]+)\s*<(?!=)")
+#: The most terms that a score may have: its regression counts rows by which of them hold.
+_MOST_TERMS = 16
 #: Cells up to which the exact search is tried on columns that are true or false.
 _MOST_EXACT = 20_000
 #: Atoms up to which the exact search is tried although no list is always right.
@@ -78,6 +80,7 @@ class RuleClassifier(Displayed):
     Args:
         form: "rules", "points", or "auto" to choose by cross-validation.
         max_body: the most conditions of a rule.
+        max_terms: the most terms of a points score; more can predict better.
         class_weight: what a wrong decision costs for each class; "balanced" is one over its rate.
             This changes decisions, not the probabilities; with two classes also the program.
         negation: whether rules may use that a condition does not hold.
@@ -108,6 +111,7 @@ class RuleClassifier(Displayed):
         *,
         form: OneOf["auto", "rules", "points"] = "auto",
         max_body: int = 5,
+        max_terms: int = 5,
         class_weight: ClassWeight = None,
         negation: bool = True,
         noise: float | None = None,
@@ -116,6 +120,7 @@ class RuleClassifier(Displayed):
     ) -> None:
         self.form = form
         self.max_body = max_body
+        self.max_terms = max_terms
         self.class_weight = class_weight
         self.negation = negation
         self.noise = noise
@@ -187,6 +192,8 @@ class RuleClassifier(Displayed):
     def _check_options(self) -> None:
         one_of("form", self.form, ("auto", "rules", "points"))
         whole_number("max_body", self.max_body, 1)
+        if whole_number("max_terms", self.max_terms, 1) > _MOST_TERMS:
+            raise wrong("max_terms", f"a whole number from 1 to {_MOST_TERMS}", self.max_terms)
         whole_number("seed", self.seed)
         if self.noise is not None:
             real_number("noise", self.noise, "a share from 0 to 0.5, 0.5 excluded, or None",
@@ -250,7 +257,7 @@ class RuleClassifier(Displayed):
             learned.append(
                 learn_form(
                     table.literals, _sides(labels[:, k], weights), max_body=self.max_body,
-                    forms=forms, seed=self.seed, progress=report,
+                    max_terms=self.max_terms, forms=forms, seed=self.seed, progress=report,
                 )
             )  # fmt: skip
         self._note_copies(table, labels, learned)

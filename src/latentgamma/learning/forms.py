@@ -21,7 +21,7 @@ import numpy as np
 from latentgamma.learning.bodies import distinct
 from latentgamma.learning.lists import Found, ListSearch
 from latentgamma.learning.literals import Body, Floats, Literals, grouped
-from latentgamma.learning.points import MOST_TERMS, PointsSearch, Score
+from latentgamma.learning.points import PointsSearch, Score
 from latentgamma.program.facts import Mask
 
 Name: TypeAlias = OneOf["nothing", "rules", "points"]
@@ -37,7 +37,7 @@ _PROOF = 1.645
 #: predicts better.
 _PRICE = 0.25
 #: Rows that cross-validation uses at most, and rows of points scores.
-_MOST_ROWS = 20_000
+_MOST_ROWS = 10_000
 _MOST_POINTS_ROWS = 200_000
 #: Probabilities are kept this far from 0 and 1.
 _LEAST = 1e-6
@@ -148,8 +148,8 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 def learn_form(
-    literals: Literals, weights: Floats, *, max_body: int, forms: Sequence[Name], seed: int,
-    progress: Progress,
+    literals: Literals, weights: Floats, *, max_body: int, max_terms: int, forms: Sequence[Name],
+    seed: int, progress: Progress,
 ) -> Learned:  # fmt: skip
     """Return what is learned for one class.
 
@@ -157,6 +157,7 @@ def learn_form(
         literals: the table.
         weights: the weight of each row as a positive and as a negative. (n, 2)
         max_body: the most literals of a rule.
+        max_terms: the most terms of a points score.
         forms: the forms to choose from.
         seed: the seed of the folds.
         progress: called between the steps.
@@ -177,7 +178,7 @@ def learn_form(
     strict = PointsSearch(literals.part(rows), weights[rows], 1.0)
     pays = bool(listed.bodies) or strict.any_pays()
     progress("cross-validation", 1, steps)
-    validated = _cross_validate(literals, weights, max_body, forms, seed,
+    validated = _cross_validate(literals, weights, max_body, max_terms, forms, seed,
                                 lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
     chosen = _choose(validated, 0.0 if pays else _PROOF)
     name = chosen.name
@@ -209,7 +210,7 @@ def make_score(
         if len(rows) > _MOST_POINTS_ROWS:  # terms from a part of the rows, points from all
             rows = np.sort(np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False))
             found = PointsSearch(literals.part(rows), weights[rows], _PRICE)
-        path = found.path(most or MOST_TERMS)
+        path = found.path(most)
         terms = found.finish(path[-1]) if path else []
     score = PointsSearch(literals, weights, _PRICE).score(terms)
     total = weights.sum(0)
@@ -250,12 +251,12 @@ class _Held:
 
 
 def _cross_validate(
-    literals: Literals, weights: Floats, max_body: int, forms: Sequence[Name], seed: int,
-    progress: Callable[[int], None],
+    literals: Literals, weights: Floats, max_body: int, max_terms: int, forms: Sequence[Name],
+    seed: int, progress: Callable[[int], None],
 ) -> list[_Held]:  # fmt: skip
     """Return what each form loses on held-out rows: nothing, rules, and scores of each size."""
     nothing, listed = _Held("nothing"), _Held("rules")
-    scores = [_Held("points", k) for k in range(1, MOST_TERMS + 1)]
+    scores = [_Held("points", k) for k in range(1, max_terms + 1)]
     repeats = _REPEATS if weights.sum() < _FEW_ROWS else 1
     for repeat in range(repeats):
         part, totals, folds = _folds(literals, weights, seed + repeat)
@@ -269,7 +270,7 @@ def _cross_validate(
                 covered = [part.covered(body) for body in form.bodies]
                 listed.add(form.probability(covered, part.n), test, form.literals)
             points = PointsSearch(part, train, _PRICE)
-            path = points.path() or [[]]
+            path = points.path(max_terms) or [[]]
             found = [points.probability(terms) for terms in path]
             for one in scores:
                 at = min(one.terms, len(path)) - 1

@@ -36,7 +36,6 @@ _LOG_2 = math.log(2.0)
 #: Terms that are extended by a literal, and terms that are refitted before one is added.
 _BEAM = 12
 _TRIED = 3
-MOST_TERMS = 7
 #: Rounds in which every threshold is moved, and the bits by which it must do better then: there are
 #: about five times as many thresholds as in the search.
 _MOVES = 3
@@ -100,7 +99,7 @@ class PointsSearch:
     def _body_bits(self, term: Body) -> float:
         return self.price * body_bits(list(map(self.literals.cost, term)))
 
-    def path(self, most: int = MOST_TERMS) -> list[list[Body]]:
+    def path(self, most: int) -> list[list[Body]]:
         """Return the terms of scores with one term, two terms and so on, each with one term more."""
         found: list[Body] = []
         cells = np.zeros(self.literals.n, np.int64)
