@@ -702,3 +702,15 @@ def test_one_threshold_with_wrong_labels_is_one_condition():
     y = (X[:, 0] >= 40) ^ (rng.random(300) < 0.1)
     (found,) = lg.RuleClassifier(form="points").fit(X, y).class_rules_
     assert [len(found.bodies), found.bodies[0][0].condition.column] == [1, "x0"]
+
+
+def test_two_parts_of_a_rule_become_one():
+    values = np.random.default_rng(0).integers(0, 100, (400, 2)).astype(float)
+    true = (values < 60).all(1)
+    table = columns.literals_of(columns.read_columns(values), np.ones(400)).literals
+    search = lists.ListSearch(table, np.stack([true, ~true], 1).astype(float), 5)
+    place = {str(name): j for j, name in enumerate(table.names)}
+    low, high = [[name for name in place if name.startswith(f"x{c} <")] for c in (0, 1)]
+    parts = [(place[low[7]], place[high[2]]), (place[low[2]], place[high[7]])]
+    (merged,) = search._move_thresholds(search._merge(parts))
+    assert sorted(str(table.names[j]) for j in merged) == ["x0 < 60", "x1 < 60"]

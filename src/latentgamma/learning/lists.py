@@ -8,9 +8,11 @@ neither a noise level nor a number of rules is needed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -163,7 +165,7 @@ class ListSearch:
             others = self._learn()
             self.only_raise = False
             rules = min(rules, others, key=self.total)
-        return self._move_thresholds(rules)
+        return self._move_thresholds(self._merge(rules))
 
     def _learn(self) -> list[Body]:
         rules: list[Body] = []
@@ -294,6 +296,33 @@ class ListSearch:
             for k in range(len(rules[i])):
                 self._move(rules, i, k, READABLE)
         return [tuple(sorted(body)) for body in rules]
+
+    def _merge(self, rules: list[Body]) -> list[Body]:
+        """Return the rules with one in place of two that have thresholds of the same columns.
+
+        Two rules can each hold in a part of one rule, from where no single threshold leads to it.
+        The one that holds in both parts, with its thresholds moved, is taken if that is shorter.
+        """
+        names = self.literals.names
+        for i, j in itertools.combinations(range(len(rules)), 2):
+            sides: dict[tuple[str, str], list[tuple[Any, int]]] = {}
+            for literal in (*rules[i], *rules[j]) if len(rules[i]) == len(rules[j]) else ():
+                condition = names[literal].condition if names else None
+                if condition is not None and condition.op in ("<", ">="):
+                    sides.setdefault((condition.column, condition.op), []).append(
+                        (condition.value, literal)
+                    )
+            if len(sides) != len(rules[i]) or any(len(both) != 2 for both in sides.values()):
+                continue
+            widest = (max(both) if op == "<" else min(both) for (_, op), both in sides.items())
+            merged = [*rules[:i], tuple(literal for _, literal in widest), *rules[i + 1 :]]
+            del merged[j]
+            for _ in range(_MOVES):
+                if not sum(self._move(merged, i, k, 0.0) for k in range(len(merged[i]))):
+                    break
+            if self.total(merged) < self.total(rules):
+                return self._merge(merged)
+        return rules
 
     def _move(self, rules: list[Body], i: int, k: int, tolerance: float) -> bool:
         """Move threshold k of rule i to where the labels take the fewest bits, if there is one.
