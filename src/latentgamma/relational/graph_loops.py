@@ -188,84 +188,64 @@ def find_paths(
     """
     first = rows = work = 0
     whole = length <= 3
-    prefix = np.empty(length + 1, np.int64)
+    nodes = np.empty(length + 1, np.int64)
+    codes_so_far, low, count, at, offset = np.zeros((5, length), np.int64)
     while first < len(heads) and work < most and rows + each <= len(codes):
-        x, y = heads[first], tails[first]
+        y = tails[first]
         state = mix(seed + first)
-        code = np.int64(0)
-        node, walked, blocked = x, 0, False
-        prefix[0] = x
-        while walked < length - 3 and not blocked:
-            groups = links.entity_ptr[node + 1] - links.entity_ptr[node]
-            state = mix(state)
-            group = links.entity_ptr[node] + np.int64(state % np.uint64(groups))
-            state = mix(state)
-            size = links.group_ptr[group + 1] - links.group_ptr[group]
-            node = links.targets[links.group_ptr[group] + np.int64(state % np.uint64(size))]
-            blocked = node == y
-            for i in range(walked + 1):
-                blocked = blocked or prefix[i] == node
-            code = code * steps + links.group_step[group]
-            walked += 1
-            prefix[walked] = node
         token += 1
-        first += 1
-        if blocked:
-            continue
         for i in range(
             links.group_ptr[links.entity_ptr[y]], links.group_ptr[links.entity_ptr[y + 1]]
         ):
             marks[0, links.targets[i]] = token
-        spent = 0
+        spent = depth = 0
         emitted = rows
-        groups = links.entity_ptr[node + 1] - links.entity_ptr[node]
-        state = mix(state)
-        offset = np.int64(state % np.uint64(groups))
-        for k in range(groups):
+        nodes[0] = heads[first]
+        first += 1
+        fresh = True
+        while depth >= 0:
+            if fresh:  # the edges of the entity, or one of them
+                start, end = links.entity_ptr[nodes[depth]], links.entity_ptr[nodes[depth] + 1]
+                at[depth] = offset[depth] = 0
+                if depth <= length - 3 or depth == 0:
+                    state = mix(state)
+                    group = start + np.int64(state % np.uint64(end - start))
+                    offset[depth] = links.group_ptr[group] - links.group_ptr[start]
+                low[depth] = links.group_ptr[start]
+                count[depth] = links.group_ptr[end] - low[depth]
+                if depth < length - 3:
+                    state = mix(state)
+                    size = links.group_ptr[group + 1] - links.group_ptr[group]
+                    offset[depth] += np.int64(state % np.uint64(size))
+            drawn = depth < length - 3 and at[depth] == 1
+            if at[depth] == count[depth] or drawn:
+                depth -= 1
+                fresh = False
+                continue
             if spent >= each or rows - emitted >= each:
                 whole = False
                 break
-            group = links.entity_ptr[node] + (offset + k) % groups
-            one = code * steps + links.group_step[group]
-            for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
-                middle = links.targets[i]
-                spent += 1
-                fresh = middle != y
-                for j in range(walked + 1):
-                    fresh = fresh and prefix[j] != middle
-                if not fresh:
-                    continue
-                if length == 2:
-                    if marks[0, middle] == token:
-                        rows += list_ends(
-                            links,
-                            middle,
-                            y,
-                            one * steps,
-                            codes,
-                            owners,
-                            rows,
-                            emitted + each,
-                            first,
-                        )
-                    continue
-                for inner in range(links.entity_ptr[middle], links.entity_ptr[middle + 1]):
-                    two = (one * steps + links.group_step[inner]) * steps
-                    for j in range(links.group_ptr[inner], links.group_ptr[inner + 1]):
-                        other = links.targets[j]
-                        spent += 1
-                        if marks[0, other] != token or other == y:
-                            continue
-                        fresh = other != middle
-                        for p in range(walked + 1):
-                            fresh = fresh and prefix[p] != other
-                        if fresh:
-                            rows += list_ends(
-                                links, other, y, two, codes, owners, rows, emitted + each, first
-                            )
-                if spent >= each:
-                    whole = False
-                    break
+            edge = low[depth] + offset[depth] + at[depth]
+            edge -= count[depth] if edge >= low[depth] + count[depth] else 0
+            at[depth] += 1
+            spent += 1
+            node = links.targets[edge]
+            fresh = node != y
+            for i in range(depth + 1):
+                fresh = fresh and nodes[i] != node
+            if not fresh:
+                continue
+            code = codes_so_far[depth] * steps + (links.group_step[links.reverse[edge]] ^ 1)
+            if depth == length - 2:
+                fresh = False
+                if marks[0, node] == token:
+                    rows += list_ends(
+                        links, node, y, code * steps, codes, owners, rows, emitted + each, first
+                    )
+                continue
+            depth += 1
+            nodes[depth] = node
+            codes_so_far[depth] = code
         whole = whole and rows < emitted + each
         work += spent
     return first, rows, work, whole

@@ -451,7 +451,7 @@ class _Miner:
             if step not in general:
                 general[step] = self._general(step, keep=False)  # they were kept before
             count, between, work = graph.gather(group, step)
-            self.budget.count(work + 1)
+            self.budget.count(work + _EDGES_OF_A_CALL)
             # Through one entity alone, a shorter rule about it is the same.
             if count >= self.least and between > 1:
                 members = graph.found[:count].copy()

@@ -425,62 +425,50 @@ def _datalog(clause: Term) -> tuple[str, set[Signature]] | None:
     bound: set[Variable] = set()
     used: set[Signature] = set()
 
-    def argument(term: Term) -> str | None:
+    def text(term: Term, *, arithmetic: bool = False) -> str:
         if isinstance(term, Variable):
             return names.setdefault(term, f"V{len(names)}")
+        if arithmetic and isinstance(term, Compound) and term.name in _ARITHMETIC:
+            one, other = (text(arg, arithmetic=True) for arg in term.args)
+            return f"({one}{_ARITHMETIC[term.name]}{other})"
         if isinstance(term, (Compound, float)):
-            return None
+            raise PrologError("a function term")
         return constant(term_text(term))
 
-    def expression(term: Term) -> str | None:
-        if isinstance(term, Compound) and term.name in _ARITHMETIC and len(term.args) == 2:
-            left, right = map(expression, term.args)
-            return (
-                None
-                if left is None or right is None
-                else f"({left}{_ARITHMETIC[term.name]}{right})"
-            )
-        return argument(term)
+    def atom(term: Term) -> str:
+        name, arity = signature(term)
+        if not re.fullmatch(r"[a-z]\w*", name, re.ASCII) or name in {
+            "true",
+            "fail",
+            "false",
+            "not",
+        }:
+            raise PrologError("not a predicate of the file")
+        inside = [text(arg) for arg in term.args] if arity else []  # type: ignore[union-attr]
+        return f"{name}({','.join(inside)})" if inside else name
 
-    def atom(term: Term) -> str | None:
-        args: tuple[Term, ...] = term.args if isinstance(term, Compound) else ()
-        inside = [argument(arg) for arg in args]
-        if any(part is None for part in inside):
-            return None
-        name = signature(term)[0]
-        return f"{name}({','.join(inside)})" if inside else name  # type: ignore[arg-type]
-
-    parts: list[str | None] = []
-    for literal in body:
-        if isinstance(literal, (Variable, int, float)) or literal in {"!", "true", "fail", "false"}:
-            return None
-        name, arity = signature(literal)
-        args = literal.args if isinstance(literal, Compound) else ()
+    def literal(term: Term) -> str:
+        name, arity = signature(term)
+        args = term.args if isinstance(term, Compound) else ()
         if name in _COMPARISONS and arity == 2:
-            left, right = map(expression, args)
-            parts.append(
-                None if left is None or right is None else f"{left}{_COMPARISONS[name]}{right}"
-            )
             if name == "is" and isinstance(args[0], Variable):
                 bound.add(args[0])
-        elif name in {"\\+", "not"} and arity == 1:
-            if isinstance(args[0], Variable) or not isinstance(args[0], (Compound, str)):
-                return None
+            one, other = (text(arg, arithmetic=True) for arg in args)
+            return f"{one}{_COMPARISONS[name]}{other}"
+        if name in {"\\+", "not"} and arity == 1:
             used.add(signature(args[0]))
-            text = atom(args[0])
-            parts.append(None if text is None else f"not {text}")
-        elif name in {";", "->", ","} or not re.fullmatch(r"[a-z]\w*", name, re.ASCII):
-            return None
-        else:
-            used.add((name, arity))
-            parts.append(atom(literal))
-            bound.update(variables_of(literal))
-    whole = atom(head)
-    if whole is None or any(part is None for part in parts):
+            return f"not {atom(args[0])}"
+        used.add((name, arity))
+        bound.update(variables_of(term))
+        return atom(term)
+
+    try:
+        whole, parts = atom(head), [literal(part) for part in body]
+    except (PrologError, ValueError):  # not two arguments
         return None
     if not set(names) <= bound:
         return None
-    return f"{whole} :- {', '.join(parts)}." if parts else f"{whole}.", used  # type: ignore[arg-type]
+    return f"{whole} :- {', '.join(parts)}." if parts else f"{whole}.", used
 
 
 def _with_rules(tables: Facts, rules: Sequence[str], unused: list[str]) -> Facts:

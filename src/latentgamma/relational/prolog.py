@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -522,103 +522,57 @@ def _value(term: Term, bindings: Bindings) -> Any:
     raise PrologError(f"{term_text(term)!r} is not a number")
 
 
-_Builtin: TypeAlias = "Callable[[Prolog, Sequence[Term], Bindings, int], Iterator[Bindings]]"
+#: Returns the bindings under which a goal with these arguments holds.
+_Builtin: TypeAlias = "Callable[[Prolog, Sequence[Term], Bindings, int], Iterable[Bindings]]"
 
 
-def _comparison(compare: Callable[[Any, Any], bool]) -> _Builtin:
-    def holds(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-        if compare(_value(args[0], bindings), _value(args[1], bindings)):
-            yield bindings
-
-    return holds
+def _unified(one: Term, other: Term, bindings: Bindings) -> list[Bindings]:
+    after = _unify(one, other, bindings)
+    return [] if after is None else [after]
 
 
 def _test(test: Callable[..., bool]) -> _Builtin:
-    def holds(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-        if test(*(_resolve(arg, bindings) for arg in args)):
-            yield bindings
+    return lambda _, args, b, __: [b] if test(*(_resolve(arg, b) for arg in args)) else []
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> _Builtin:
+    return lambda _, args, b, __: [b] if compare(_value(args[0], b), _value(args[1], b)) else []
+
+
+def _on_items(change: Callable[[list[Term]], Term]) -> _Builtin:
+    """Return what relates a list to something computed from its items."""
+
+    def holds(_: Prolog, args: Sequence[Term], b: Bindings, __: int) -> list[Bindings]:
+        items = list_items(_resolve(args[0], b))
+        return [] if items is None else _unified(args[1], change(items), b)
 
     return holds
 
 
-def _equal(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-    after = _unify(args[0], args[1], bindings)
-    if after is not None:
-        yield after
-
-
-def _different(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-    if _unify(args[0], args[1], bindings) is None:
-        yield bindings
-
-
-def _is(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-    after = _unify(args[0], _value(args[1], bindings), bindings)
-    if after is not None:
-        yield after
-
-
-def _succ(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
+def _succ(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> list[Bindings]:
     one, other = (_walk(arg, bindings) for arg in args)
     if isinstance(one, int):
-        after = _unify(other, one + 1, bindings)
-    elif isinstance(other, int) and other > 0:
-        after = _unify(one, other - 1, bindings)
-    else:
-        after = None
-    if after is not None:
-        yield after
+        return _unified(other, one + 1, bindings)
+    return _unified(one, other - 1, bindings) if isinstance(other, int) and other > 0 else []
 
 
-def _between(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-    low, high = _value(args[0], bindings), _value(args[1], bindings)
-    for value in range(low, high + 1):
-        after = _unify(args[2], value, bindings)
-        if after is not None:
-            yield after
+def _between(_: Prolog, args: Sequence[Term], b: Bindings, __: int) -> Iterator[Bindings]:
+    for value in range(_value(args[0], b), _value(args[1], b) + 1):
+        yield from _unified(args[2], value, b)
 
 
-def _length(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-    items = list_items(_resolve(args[0], bindings))
-    if items is not None:
-        after = _unify(args[1], len(items), bindings)
-        if after is not None:
-            yield after
+def _findall(prolog: Prolog, args: Sequence[Term], b: Bindings, depth: int) -> list[Bindings]:
+    found = [_resolve(args[0], after) for after in prolog.solutions(args[1], b, depth)]
+    return _unified(args[2], term_list(found), b)
 
 
-def _on_items(change: Callable[[list[Term]], list[Term]]) -> _Builtin:
-    def holds(_: Prolog, args: Sequence[Term], bindings: Bindings, __: int) -> Iterator[Bindings]:
-        items = list_items(_resolve(args[0], bindings))
-        if items is not None:
-            after = _unify(args[1], term_list(change(items)), bindings)
-            if after is not None:
-                yield after
-
-    return holds
+def _forall(prolog: Prolog, args: Sequence[Term], b: Bindings, depth: int) -> list[Bindings]:
+    ways = prolog.solutions(args[0], b, depth)
+    return [b] if all(prolog.solutions(args[1], after, depth) for after in ways) else []
 
 
 def _order(term: Term) -> tuple[Any, ...]:
-    if isinstance(term, (int, float)):
-        return (0, term)
-    return (1, term_text(term))
-
-
-def _findall(
-    prolog: Prolog, args: Sequence[Term], bindings: Bindings, depth: int
-) -> Iterator[Bindings]:
-    found = [_resolve(args[0], b) for b in prolog.solutions(args[1], bindings, depth)]
-    after = _unify(args[2], term_list(found), bindings)
-    if after is not None:
-        yield after
-
-
-def _forall(
-    prolog: Prolog, args: Sequence[Term], bindings: Bindings, depth: int
-) -> Iterator[Bindings]:
-    for after in prolog.solutions(args[0], bindings, depth):
-        if not prolog.solutions(args[1], after, depth):
-            return
-    yield bindings
+    return (0, term) if isinstance(term, (int, float)) else (1, term_text(term))
 
 
 def _same(one: Term, other: Term) -> bool:
@@ -627,19 +581,19 @@ def _same(one: Term, other: Term) -> bool:
 
 _BUILTIN: dict[tuple[str, int], _Builtin] = {
     **{(name, 2): _comparison(compare) for name, compare in _COMPARE.items()},
-    ("=", 2): _equal,
-    ("\\=", 2): _different,
+    ("=", 2): lambda _, args, b, __: _unified(args[0], args[1], b),
+    ("\\=", 2): lambda _, args, b, __: [b] if _unify(args[0], args[1], b) is None else [],
     ("==", 2): _test(_same),
     ("\\==", 2): _test(lambda one, other: not _same(one, other)),
     ("@<", 2): _test(lambda one, other: _order(one) < _order(other)),
     ("@>", 2): _test(lambda one, other: _order(one) > _order(other)),
-    ("is", 2): _is,
+    ("is", 2): lambda _, args, b, __: _unified(args[0], _value(args[1], b), b),
     ("succ", 2): _succ,
     ("between", 3): _between,
-    ("length", 2): _length,
-    ("msort", 2): _on_items(lambda items: sorted(items, key=_order)),
-    ("sort", 2): _on_items(lambda items: sorted(dict.fromkeys(items), key=_order)),
-    ("list_to_set", 2): _on_items(lambda items: list(dict.fromkeys(items))),
+    ("length", 2): _on_items(len),
+    ("msort", 2): _on_items(lambda items: term_list(sorted(items, key=_order))),
+    ("sort", 2): _on_items(lambda items: term_list(sorted(dict.fromkeys(items), key=_order))),
+    ("list_to_set", 2): _on_items(lambda items: term_list([*dict.fromkeys(items)])),
     ("findall", 3): _findall,
     ("forall", 2): _forall,
     ("var", 1): _test(lambda term: isinstance(term, Variable)),
