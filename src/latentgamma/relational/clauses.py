@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from latentgamma.logic.closures import closures
 from latentgamma.program.program import Program
-from latentgamma.relational.budget import ROWS_OF_A_BODY, Budget, OutOfBudget
+from latentgamma.relational.budget import ROWS_OF_A_BODY, ROWS_OF_A_SECOND, Budget, OutOfBudget
 from latentgamma.relational.problem import (
     FACT,
     POSSIBLE,
@@ -192,6 +192,8 @@ MOST_RECURSIVE = 2
 _KEPT = 48
 #: Literals times rows that are looked at together.
 _MOST_CELLS = 2_000_000
+#: Bodies after which candidates are compared with the examples, and rows that follow at least.
+_LOOK, _LEAST_ROWS = 64, ROWS_OF_A_SECOND
 #: From this many bodies of a level on, one of those with the same bindings is enough.
 _MANY = 1_500
 #: What each positive example that a body covers adds to its promise, and bodies that cover the same
@@ -252,6 +254,18 @@ class Examples:
         return Examples(codes, kind == 1, kind == -1, complete)
 
 
+def arguments(options: Sequence[Sequence[int]], old: int, most: int) -> Iterator[tuple[int, ...]]:
+    """Return the arguments of a literal: each an option, and not all of them new variables.
+
+    A new variable is the option -1; they are numbered from `old`, and below `most`.
+    """
+    for choice in itertools.product(*options):
+        new = choice.count(-1)
+        if (new < len(choice) or not choice) and old + new <= most:
+            number = itertools.count(old)
+            yield tuple(next(number) if v < 0 else v for v in choice)
+
+
 class BodySearch:
     """The bodies for one target, one more literal at each level.
 
@@ -295,13 +309,16 @@ class BodySearch:
         #: Whether the head has inputs, from which rules compute the other arguments.
         self.directed = any(inputs)
         self._known = {place for place, given in enumerate(inputs) if given or not any(inputs)}
-        self._last = frozenset(
+        #: The relations that are computed.
+        self.tests = frozenset(
             n for n, relation in enumerate(relations) if relation.test is not None
         )
         self._tabled: dict[bytes, float] = {}
         #: The examples that each body covers, as bits, if no rule is recursive.
         self.cover: dict[Body, bytes] = {}
         self.cut = False
+        #: The positive examples without a rule when bodies were last left out.
+        self._wanted = examples.positive
         #: The examples that each candidate covers, by its body.
         self.covered: dict[Body, Ints] = {}
         self.frontier: list[Body] = [()]
@@ -327,8 +344,13 @@ class BodySearch:
         complete = True
         many = len(self.frontier) > _MANY
         self.cover.clear()
+        start, enough = budget.work, False
         try:
-            for parent in self.frontier:
+            for place, parent in enumerate(self.frontier):
+                # Where only promising bodies grow, as much work follows once the examples have rules.
+                if self.cut and not enough and place % _LOOK == 0 and self._covers_all(found):
+                    enough = True
+                    budget = budget.part(rows=max(_LEAST_ROWS, budget.work - start))
                 table = self.table(parent, budget)
                 if table is None or (many and self._is_repeated(parent, table)):
                     continue
@@ -337,6 +359,12 @@ class BodySearch:
             complete = False
         self.frontier = grown
         return found, complete
+
+    def _covers_all(self, found: Sequence[Clause]) -> bool:
+        """Return whether candidates cover every positive example that had no rule before them."""
+        covered = [self.covered[one.body] for one in found if one.body in self.covered]
+        rows = np.flatnonzero(self._wanted)
+        return bool(covered) and bool(np.isin(rows, np.concatenate(covered)).all())
 
     def keep_best(self, most: int, explained: Ints) -> None:
         """Leave out all but the most promising bodies: those for examples that have no rule yet.
@@ -352,6 +380,7 @@ class BodySearch:
         wanted = self.examples.positive & ~np.isin(self.examples.codes, explained)
         if not wanted.any():
             wanted = self.examples.positive
+        self._wanted = wanted
         columns = np.stack([wanted, self.examples.negative]).astype(np.float32)  # (2, examples)
         prior = float(wanted.sum() / max(1, (wanted | self.examples.negative).sum()))
         every = np.packbits(np.ones(count, bool)).tobytes()
@@ -394,7 +423,7 @@ class BodySearch:
 
     def grow(self, clauses: Iterable[Clause]) -> None:
         """Make clauses longer at the next level: they derive a negative example after all."""
-        self.frontier += [tuple(readable_order(clause, self._last)) for clause in clauses]
+        self.frontier += [tuple(readable_order(clause, self.tests)) for clause in clauses]
 
     def _extend(
         self,
@@ -408,14 +437,9 @@ class BodySearch:
     ) -> None:
         types = self.variable_types(parent)
         # A comparison or negated literal gives no variable its value.
-        bound = {v for n, literal in parent if n not in self._last for v in literal}
+        bound = {v for n, literal in parent if n not in self.tests for v in literal}
         chunk = max(1, _MOST_CELLS // max(1, len(table.truth)))
-        new: list[tuple[int, tuple[int, ...], Body]] = []
-        for number, literal in self.literals_for(parent, types, variables):
-            body = canonical((*parent, (number, literal)), self.target.arity)
-            if body not in self._seen:
-                self._seen.add(body)
-                new.append((number, literal, body))
+        new = list(self.extensions(parent, variables))
         for start in range(0, len(new), chunk):
             part = new[start : start + chunk]
             budget.spend(len(part) * (_ROWS_OF_A_JUDGEMENT + len(table.truth)))
@@ -444,13 +468,13 @@ class BodySearch:
         for row in np.flatnonzero(useful).tolist():
             number, literal, body = new[row]
             fresh = max(literal) >= len(types) if literal else False
-            new_head = number not in self._last and bool((head & set(literal)) - bound)
+            new_head = number not in self.tests and bool((head & set(literal)) - bound)
             # Tuples without a label are true only if some rule derives them.
             certain = number not in self.recursive or not (truths[row] == POSSIBLE).any()
             if not fresh and not new_head and certain and same[row]:
                 self._seen.discard(body)
                 continue  # the literal excludes nothing
-            given = bound if number in self._last else bound | set(literal)
+            given = bound if number in self.tests else bound | set(literal)
             if not unsafe[row] and head <= given:
                 clause = Clause(self.target.relation, self.target.arity, body)
                 if not must_use or clause.uses(must_use):
@@ -473,10 +497,14 @@ class BodySearch:
             truth[same_as_head(table, literal)] = 0
         return truth
 
-    def literals_for(
-        self, parent: Body, types: Sequence[int], variables: int
-    ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Return the literals to add: they share a variable, and types agree."""
+    def extensions(
+        self, parent: Body, variables: int
+    ) -> Iterator[tuple[int, tuple[int, ...], Body]]:
+        """Return the literals to add, each with the body that has it and was not seen before.
+
+        They share a variable, and types agree.
+        """
+        types = self.variable_types(parent)
         used = {number for number, _ in parent}
         known = self._known | {v for _, literal in parent for v in literal}
         recursive = sum(number in self.recursive for number, _ in parent)
@@ -491,7 +519,10 @@ class BodySearch:
                     continue
                 if number == self.target.relation and literal == tuple(range(self.target.arity)):
                     continue
-                yield number, literal
+                body = canonical((*parent, (number, literal)), self.target.arity)
+                if body not in self._seen:
+                    self._seen.add(body)
+                    yield number, literal, body
 
     def _arguments(
         self, relation: Relation, types: Sequence[int], variables: int, known: set[int]
@@ -504,18 +535,11 @@ class BodySearch:
                 old = [v for v in old if v in known]
             options.append(old if is_input or kind == self._world else [*old, -1])
         symmetric = relation.test is not None and relation.name == "{0} != {1}"
-        for choice in itertools.product(*options):
-            new = choice.count(-1)
-            if new == len(choice) and choice:
-                continue
-            if len(types) + new > variables:
-                continue
+        for choice in arguments(options, len(types), variables):
             if symmetric and choice[0] >= choice[1]:
                 continue
-            if relation.test is not None and choice[:1] == choice[1:] and " {1}" in relation.name:
-                continue
-            number = itertools.count(len(types))
-            yield tuple(next(number) if v < 0 else v for v in choice)
+            if relation.test is None or choice[:1] != choice[1:] or " {1}" not in relation.name:
+                yield choice
 
     def variable_types(self, body: Body) -> list[int]:
         """Return the types of the variables: the head's, then those of the body in order."""
@@ -652,6 +676,34 @@ def body_bindings(
         table = _distinct(joined, needed, relations[chosen[0]].constants)
     columns = [table.columns[v] for v in keep]
     return [column for column in columns if column is not None], table.truth
+
+
+def least_model(
+    clauses: Sequence[Clause],
+    relations: list[Relation],
+    budget: Budget,
+    most_rows: int = MOST_ROWS,
+) -> None:
+    """Replace the relations of the heads by what clauses derive from all relations.
+
+    Raises:
+        TooManyRows: a body has too many instances.
+        OutOfBudget: the work or the time is used up.
+    """
+    grows = True
+    while grows:
+        grows = False
+        for clause in clauses:
+            head = relations[clause.head]
+            n = head.constants
+            keep = range(clause.arity)
+            columns, truth = body_bindings(clause.body, keep, relations, budget, most_rows)
+            known = encode(list(head.rows.T), n, len(head.rows))
+            codes = np.union1d(known, encode(columns, n, len(truth)))
+            if len(codes) > len(known):
+                grows = True
+                rows = decode(codes, n, clause.arity)
+                relations[clause.head] = Relation("", rows, n, head.types)
 
 
 def _distinct(table: Bindings, needed: set[int], constants: int) -> Bindings:

@@ -138,22 +138,14 @@ def fit(
     True
     """
     require_clingo()
-    options = _check_options(
-        invent=invent,
-        recursive=recursive,
-        max_body=max_body,
-        max_variables=max_variables,
-        seed=seed,
-        alternatives=alternatives,
-        max_clauses=max_clauses,
+    options = SearchOptions(
+        invent, recursive, max_body, max_variables, seed, alternatives, max_clauses
     )
-    _check_others(noise, method, time_limit, work_limit)
-    _refuse_without_effect(noise, method, invent, checkpoint)
+    _check(options, noise, method, time_limit, work_limit, ground_lists, checkpoint)
     language = _language(types, directions, world, constants, negation, comparisons, closed_world)
     budget = Budget(time_limit, work_limit=work_limit)
     unused: list[str] = []
     if ground_lists is not None:
-        whole_number("ground_lists", ground_lists)
         files = read_prolog(background, positive, negative, ground_lists, types, directions)
         background, positive, negative = files.background, files.positive, files.negative
         unused = files.unused
@@ -306,33 +298,6 @@ def _helpful_option(
     return None
 
 
-def _check_options(
-    *,
-    invent: int,
-    recursive: bool,
-    max_body: int,
-    max_variables: int,
-    seed: int,
-    alternatives: int,
-    max_clauses: int | None,
-) -> SearchOptions:
-    for name, value, least in (
-        ("max_body", max_body, 1),
-        ("max_variables", max_variables, 1),
-        ("seed", seed, 0),
-        ("alternatives", alternatives, 0),
-    ):
-        whole_number(name, value, least)
-    whole_number("invent", invent, 0, 2)
-    if max_clauses is not None:
-        whole_number("max_clauses", max_clauses, 1)
-    if not isinstance(recursive, bool):
-        raise wrong("recursive", "True or False", recursive)
-    return SearchOptions(
-        invent, recursive, max_body, max_variables, seed, alternatives, max_clauses
-    )
-
-
 def _language(
     types: Any,
     directions: Any,
@@ -365,21 +330,41 @@ def _language(
     return Language(types, directions, world, constants or (), negation, comparisons)
 
 
-def _refuse_without_effect(noise: Any, method: Any, invent: int, checkpoint: Any) -> None:
-    """Raise an ArgumentError for options that this method does not use."""
-    if noise and invent > 1:
-        raise ArgumentError(f"with wrong labels, invent is at most 1, not {invent}")
-    if checkpoint is not None and (noise or method == "gradient"):
-        raise ArgumentError(
-            "a checkpoint is kept by method 'search' without wrong labels only; leave it out"
-        )
-
-
-def _check_others(noise: Any, method: Any, time_limit: Any, work_limit: Any) -> None:
-    if work_limit is not None:
-        whole_number("work_limit", work_limit, 1)
+def _check(
+    options: SearchOptions,
+    noise: Any,
+    method: Any,
+    time_limit: Any,
+    work_limit: Any,
+    ground_lists: Any,
+    checkpoint: Any,
+) -> None:
+    """Raise an ArgumentError for a wrong value, and for an option that the method does not use."""
+    for name, least, most in (
+        ("max_body", 1, None),
+        ("max_variables", 1, None),
+        ("seed", 0, None),
+        ("alternatives", 0, None),
+        ("invent", 0, 2),
+    ):
+        whole_number(name, getattr(options, name), least, most)
+    for name, value, least in (
+        ("max_clauses", options.max_clauses, 1),
+        ("work_limit", work_limit, 1),
+        ("ground_lists", ground_lists, 0),
+    ):
+        if value is not None:
+            whole_number(name, value, least)
+    if not isinstance(options.recursive, bool):
+        raise wrong("recursive", "True or False", options.recursive)
     one_of("method", method, ("auto", "search", "gradient"))
     if noise != "auto":
         expected = 'a fraction from 0 to 0.5, 0.5 excluded, or "auto"'
         real_number("noise", noise, expected, lambda fraction: 0 <= fraction < 0.5)
     real_number("time_limit", time_limit, "a number of seconds above 0", lambda x: x > 0)
+    if noise and options.invent > 1:
+        raise ArgumentError(f"with wrong labels, invent is at most 1, not {options.invent}")
+    if checkpoint is not None and (noise or method == "gradient"):
+        raise ArgumentError(
+            "a checkpoint is kept by method 'search' without wrong labels only; leave it out"
+        )

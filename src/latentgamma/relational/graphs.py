@@ -29,6 +29,7 @@ from latentgamma.datalog.tables import constant
 from latentgamma.errors import ArgumentError, DataError
 from latentgamma.program.program import Program
 from latentgamma.relational.budget import Budget
+from latentgamma.relational.problem import decode
 
 Triple = tuple[str, str, str]
 Ints = npt.NDArray[np.int64]
@@ -405,7 +406,8 @@ class _Miner:
             self._report(f"paths of {length} literals", relation + 1, graph.relations)
         found.sort()
         ordered = dict.fromkeys(code for _, _, code in found)
-        return [_digits(code, graph.steps, length) for code in ordered], everything
+        bodies = decode(np.array([*ordered], np.int64), graph.steps, length)
+        return [*map(tuple, bodies.tolist())], everything
 
     # -- constants
 
@@ -571,14 +573,6 @@ class _Miner:
         if np.count_nonzero(keep) > self.max_rules:
             keep &= weight >= np.sort(weight)[-self.max_rules]
         return rules.take(keep)
-
-
-def _digits(code: int, base: int, length: int) -> tuple[int, ...]:
-    digits = []
-    for _ in range(length):
-        code, digit = divmod(code, base)
-        digits.append(digit)
-    return tuple(reversed(digits))
 
 
 class _Hits(NamedTuple):

@@ -17,9 +17,11 @@ from latentgamma.relational.clauses import (
     Body,
     Clause,
     TooManyRows,
+    arguments,
     body_bindings,
     canonical,
     clause_bits,
+    least_model,
 )
 from latentgamma.relational.problem import (
     Ints,
@@ -135,12 +137,7 @@ def _arguments(relation: Relation, types: Sequence[int], most: int) -> Iterator[
     options = [
         [*(v for v, other in enumerate(types) if other == kind), -1] for kind in relation.types
     ]
-    for choice in itertools.product(*options):
-        new = choice.count(-1)
-        if (new == len(choice) and choice) or len(types) + new > most:
-            continue
-        number = itertools.count(len(types))
-        yield tuple(next(number) if v < 0 else v for v in choice)
+    return arguments(options, len(types), most)
 
 
 def _clauses(
@@ -216,18 +213,11 @@ def _closed(
     budget: Budget,
 ) -> Ints | None:
     """Return the least extension that has the first clause's tuples and is closed under the step."""
-    codes = start
     own = len(relations)
     body = tuple((own if p < 0 else p, literal) for p, literal in step)
-    while True:
-        relation = Relation("", decode(codes, n, len(types)), n, types)
-        try:
-            found = body_bindings(
-                body, range(len(types)), [*relations, relation], budget, _MOST_ROWS
-            )
-        except TooManyRows:
-            return None
-        more = np.union1d(codes, encode(found[0], n, len(found[1])))
-        if len(more) == len(codes):
-            return codes
-        codes = more
+    known = [*relations, Relation("", decode(start, n, len(types)), n, types)]
+    try:
+        least_model([Clause(own, len(types), body)], known, budget, _MOST_ROWS)
+    except TooManyRows:
+        return None
+    return encode(list(known[own].rows.T), n, len(known[own].rows))

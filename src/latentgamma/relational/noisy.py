@@ -20,7 +20,6 @@ from latentgamma.relational.clauses import (
     Examples,
     Hypotheses,
     TooManyRows,
-    canonical,
     clause_bits,
     instances,
 )
@@ -32,6 +31,7 @@ from latentgamma.relational.search import (
     Report,
     SearchOptions,
     covering_candidates,
+    keep_shortest,
     longest_alternative,
     most_variables,
 )
@@ -254,19 +254,10 @@ class NoisyCandidates:
             if one is None or len(one.heads) > _MOST_INSTANCES:
                 continue
             one.definitions = tuple(sorted({p for p, _ in clause.body if p in self.definitions}))
-            known = by_key.get(one.key())
-            if known is not None:
-                if bits < known.bits:
-                    one.variants = [known.clause, *known.variants]
-                    by_key[one.key()] = one
-                else:
-                    known.variants.append(clause)
-                continue
-            literals += len(one.heads) * (2 + len(one.bodies))
-            if literals > _MOST_LITERALS:
-                literals -= len(one.heads) * (2 + len(one.bodies))
-                continue
-            by_key[one.key()] = one
+            size = len(one.heads) * (2 + len(one.bodies)) if one.key() not in by_key else 0
+            if literals + size <= _MOST_LITERALS:
+                literals += size
+                keep_shortest(by_key, one)
         return list(by_key.values())
 
 
@@ -293,7 +284,6 @@ class _Bodies:
         self.rows = 0
         self._seeker, self._options, self._predicates = seeker, options, predicates
         self._bases: list[_Scored] = []
-        self._seen: set[Body] = set()
         positive, sampled = len(seeker.target.positive), int(seeker.examples.positive.sum())
         self._gain = cost.gains(positive)
         # Positive and negative examples for each one that was sampled.
@@ -329,20 +319,13 @@ class _Bodies:
         budget: Budget,
     ) -> None:
         seeker, arity = self._seeker, self._seeker.target.arity
-        types = seeker.variable_types(parent)
-        tests = {n for n, relation in enumerate(seeker.relations) if relation.test is not None}
-        for number, literal in seeker.literals_for(parent, types, variables):
-            self.rows += ROWS_OF_A_BODY
-            body = canonical((*parent, (number, literal)), arity)
-            if body in self._seen:
-                continue
+        for number, literal, body in seeker.extensions(parent, variables):
             budget.spend(ROWS_OF_A_BODY + len(table.truth))
-            self.rows += len(table.truth)
-            self._seen.add(body)
+            self.rows += ROWS_OF_A_BODY + len(table.truth)
             truth = seeker.truth(number, literal, table) > 0
             covered = np.zeros(len(seeker.examples.codes), bool)
             covered[table.example[truth]] = True
-            bound = {v for n, one in body if n not in tests for v in one}
+            bound = {v for n, one in body if n not in seeker.tests for v in one}
             complete = bound >= set(range(arity))
             promise = self._score(body, covered, complete=complete)
             if promise is not None:

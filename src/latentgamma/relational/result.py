@@ -27,17 +27,15 @@ from latentgamma.relational.clauses import (
     Hypotheses,
     Literal,
     TooManyRows,
-    body_bindings,
     clause_bits,
     clause_text,
+    least_model,
 )
 from latentgamma.relational.problem import (
     Ints,
     Language,
     Problem,
     Relation,
-    decode,
-    encode,
     read_facts,
 )
 from latentgamma.relational.search import ALL_VARIABLES, Choice, Found, SearchOptions
@@ -273,25 +271,19 @@ class _Tests:
         relations = [self._relation((), 0)] * (1 + max(arities))
         for predicate, arity in arities.items():
             relations[predicate] = self._relation(self._facts.get(predicate, ()), arity)
-        derived = {clause.head: np.empty(0, np.int64) for clause in program.clauses}
-        grows = True
-        while grows:
-            grows = False
-            for clause in program.clauses:
-                body = tuple((p, (0, *(v + 1 for v in literal))) for p, literal in clause.body)
-                columns, truth = body_bindings(body, range(clause.arity + 1), relations, budget)
-                codes = np.union1d(derived[clause.head], encode(columns, self._n, len(truth)))
-                if len(codes) > len(derived[clause.head]):
-                    grows = True
-                    derived[clause.head] = codes
-                    rows = decode(codes, self._n, clause.arity + 1)
-                    relations[clause.head] = self._relation(rows, clause.arity)
-        answer = np.zeros(len(self.tests), bool)
-        for number, (_, (head, arguments)) in enumerate(self.tests):
-            if head in derived:
-                code = encode([np.array([v]) for v in (number, *arguments)], self._n, 1)
-                answer[number] = np.isin(code, derived[head])[0]
-        return answer
+        clauses = [
+            Clause(head, arity + 1, tuple((p, (0, *(v + 1 for v in one))) for p, one in body))
+            for head, arity, body in program.clauses
+        ]
+        least_model(clauses, relations, budget)
+        return np.array(
+            [
+                head in arities
+                and bool(relations[head].holds(*(np.array([v]) for v in (number, *arguments)))[0])
+                for number, (_, (head, arguments)) in enumerate(self.tests)
+            ],
+            bool,
+        )
 
     def _relation(self, rows: Sequence[Sequence[int]] | Ints, arity: int) -> Relation:
         table = np.unique(np.array(rows, np.int64).reshape(-1, arity + 1), axis=0)

@@ -206,6 +206,11 @@ class CandidatePool:
         self.too_large = 0
 
     @property
+    def definition_bits(self) -> dict[int, float]:
+        """The description length of each invented predicate."""
+        return {number: one.relation.bits for number, one in self.definitions.items()}
+
+    @property
     def size(self) -> int:
         """The number of candidates that are compared."""
         return min(len(self._by_key), MOST_CANDIDATES)
@@ -267,21 +272,24 @@ class CandidatePool:
             for p in list(needs):
                 needs |= set(self.definitions[p].needs)
             one.definitions = tuple(sorted(needs))
-            known = self._by_key.get(one.key())
-            if known is None:
-                self._by_key[one.key()] = one
-            elif bits < known.bits - 1e-9:
-                one.variants = [known.clause, *known.variants]
-                self._by_key[one.key()] = one
-            else:
-                known.variants.append(clause)
+            keep_shortest(self._by_key, one)
         return refused, True
+
+
+def keep_shortest(by_key: dict[tuple[object, ...], Candidate], one: Candidate) -> None:
+    """Keep a candidate by its instances; the longer one of two is a variant of the other."""
+    known = by_key.setdefault(one.key(), one)
+    if one.bits < known.bits - 1e-9:
+        one.variants = [known.clause, *known.variants]
+        by_key[one.key()] = one
+    elif known is not one:
+        known.variants.append(one.clause)
 
 
 def _drop_dominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]:
     """Return the candidates that no shorter one without recursion covers completely."""
     kept: list[Candidate] = []
-    covers: dict[tuple[int, tuple[int, ...]], _Rows] = {}
+    covers: dict[tuple[int, tuple[int, ...]], tuple[np.ndarray, int]] = {}  # rows, of which so many
     codes = {}
     for head in {one.clause.head for one in candidates}:
         every = [one.heads for one in candidates if one.clause.head == head]
@@ -291,34 +299,20 @@ def _drop_dominated(candidates: list[Candidate], budget: Budget) -> list[Candida
         cover = np.zeros(len(codes[head]), bool)
         cover[np.searchsorted(codes[head], one.heads)] = True
         packed = np.packbits(cover)
-        rivals = [covers[head, d].rows for d in {(), one.definitions} if (head, d) in covers]
+        shorter = [covers[head, d] for d in {(), one.definitions} if (head, d) in covers]
+        rivals = [rows[:count] for rows, count in shorter]
         budget.spend(sum(rows.size for rows in rivals) // 16)  # bytes, and no lookups
         if any((packed & ~rows == 0).all(axis=1).any() for rows in rivals):
             continue
         kept.append(one)
         if not one.recursive:
-            covers.setdefault((head, one.definitions), _Rows(len(packed))).append(packed)
+            key = (head, one.definitions)
+            empty = np.empty((64, len(packed)), np.uint8)
+            rows, count = covers.get(key, (empty, 0))
+            rows = np.concatenate([rows, np.empty_like(rows)]) if count == len(rows) else rows
+            rows[count] = packed
+            covers[key] = rows, count + 1
     return kept
-
-
-class _Rows:
-    """A matrix that grows by rows."""
-
-    def __init__(self, columns: int) -> None:
-        self._rows = np.empty((64, columns), np.uint8)
-        self._count = 0
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The rows so far."""
-        return self._rows[: self._count]
-
-    def append(self, row: np.ndarray) -> None:
-        """Add a row."""
-        if self._count == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[self._count] = row
-        self._count += 1
 
 
 # ---- The search for a program: candidates level by level, the shortest choice, and its alternatives
@@ -340,7 +334,8 @@ _FIRST_CHOICE_FRACTION = 0.2
 _ADD_FRACTION = 0.3
 #: Pairs of a recursive candidate and another that are tried first.
 _MOST_PAIRED = 100_000
-#: Once a program is found, shorter ones are sought with as much work as so far, or these rows.
+#: Once a program is found, shorter ones are sought with as much work as so far, or these rows; with a
+#: quarter of it if only promising bodies were made longer.
 _MORE_ROWS = ROWS_OF_A_SECOND
 #: Rows for two invented predicates, which take longer, and the fraction of them for definitions.
 _SECOND_ROWS, _DEFINITION_FRACTION = 20 * ROWS_OF_A_SECOND, 0.7
@@ -413,44 +408,10 @@ def longest_alternative(bits: float) -> float:
     return bits * (1 + _SLACK_SHARE) + _SLACK_BITS
 
 
-def _limit(level: int, seeker: BodySearch, options: SearchOptions) -> int:
-    if options.all_variables:
-        return options.max_variables
-    widest = max(relation.arity for relation in seeker.relations)
-    # Recursive rules have many instances where they have many variables, unless inputs limit them.
-    few = options.recursive and not seeker.directed
-    more = 1 if few else seeker.target.arity
-    return most_variables(level, seeker.target.arity, widest, options.max_variables, more)
-
-
 def leaves_variables_out(problem: Problem, options: SearchOptions) -> bool:
     """Return whether the variables of short bodies are limited by more than `max_variables`."""
     widest = max(len(types) for types in problem.types)
     return widest > 2 and options.max_variables > ALL_VARIABLES
-
-
-def _known_relations(problem: Problem) -> tuple[list[int], list[int]]:
-    """Return the numbers of the background's relations and of the targets."""
-    learned = [target.relation for target in problem.targets]
-    return [r for r in range(len(problem.relations)) if r not in learned], learned
-
-
-def _start(
-    problem: Problem, options: SearchOptions
-) -> tuple[Found, list[BodySearch], CandidatePool]:
-    """Return an empty result, a search of bodies for each target, and no candidates yet."""
-    relations = list(problem.relations)
-    background, learned = _known_relations(problem)
-    allowed = [*background, *learned] if options.recursive else background
-    recursive = learned if options.recursive else []
-    seekers = _seekers(problem, relations, allowed, recursive, options)
-    exact = not options.recursive and not options.invent
-    exact &= all(seeker.examples.complete for seeker in seekers)
-    return (
-        Found(relations=relations),
-        seekers,
-        CandidatePool(problem, relations, learned, len(allowed), exact=exact),
-    )
 
 
 def search(
@@ -461,241 +422,331 @@ def search(
     compute: Compute = compute_now,
 ) -> Found:
     """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
-    found, seekers, pool = _start(problem, options)
-    bodies = budget.part(fraction=_BODY_FRACTION)
-    best: Choice | None = None
-    invented = False
-    level = 0
-    rows_of_a_body = 0.0
-    while level < options.max_body:
-        level += 1
-        if best is None and level > 1 and not options.recursive:
-            _narrow(seekers, found, rows_of_a_body, options.max_body - level + 1, bodies)
-        before = budget.work
-        parents = sum(len(seeker.frontier) for seeker in seekers)
-        complete = _add_level(seekers, pool, level, options, bodies, budget, compute)
-        rows_of_a_body = (budget.work - before) / max(1, parents)
-        if complete and found.literals == level - 1:
-            found.literals = level
-        best = _choose(found, pool, options, budget)
-        report(f"bodies of {quantity(level, 'literal')}", pool.size, _share(found, problem))
-        if best is not None:
-            if longest_alternative(best.bits) <= _least_bits(level + 1, problem, pool.predicates):
-                break
-            more = max(_MORE_ROWS, budget.work)
-            bodies = bodies.part(rows=more)
-        enough = best is not None or level >= min(3, options.max_body)
-        if options.invent and not invented and enough:
-            invented = True
-            until = bodies if options.invent == 1 else budget.part(rows=_SECOND_ROWS)
-            _invent(found, pool, problem, options, until, report)
-            best = _choose(found, pool, options, budget)
-        if level < options.max_body and any(s.frontier for s in seekers) and bodies.stops():
-            break
-    if best is not None:
-        found.shortest = best.shortest and found.literals >= 1 and not pool.cut
-        _alternatives(found, pool, options, budget)
-    _note_what_was_left_out(found, seekers, pool)
-    return found
+    return _Search(problem, options, budget, report, compute).run()
 
 
 def covering_candidates(
     problem: Problem, options: SearchOptions, budget: Budget, report: Report
 ) -> tuple[list[Candidate], Found]:
     """Return the candidates of the first level at which they derive every positive example."""
-    found, seekers, pool = _start(problem, options)
-    bodies = budget.part(fraction=_BODY_FRACTION)
-    for level in range(1, options.max_body + 1):
-        complete = _add_level(seekers, pool, level, options, bodies, budget)
-        if complete and found.literals == level - 1:
-            found.literals = level
-        if level == 3 and options.invent:
-            _invent(found, pool, problem, options, bodies, report)
-        found.candidates = []
-        with contextlib.suppress(OutOfBudget):
-            _compare_with_examples(found, pool, budget)
-        report(f"bodies of {quantity(level, 'literal')}", pool.size, _share(found, problem))
-        if not found.unexplained or bodies.stops():
-            break
-    _note_what_was_left_out(found, seekers, pool)
+    found = _Search(problem, options, budget, report, compute_now).cover()
     return found.candidates, found
 
 
-def _add_level(
-    seekers: Sequence[BodySearch],
-    pool: CandidatePool,
-    level: int,
-    options: SearchOptions,
-    bodies: Budget,
-    budget: Budget,
-    compute: Compute = compute_now,
-) -> bool:
-    """Add the candidates with one more literal; return whether all bodies of it were tried.
+class _Search:
+    """A search for programs; see `search`."""
 
-    `bodies` is the budget for trying bodies; what they found is added even if it is used up.
-    """
-    complete = True
-    for seeker in seekers:
-        clauses, whole = _level(seeker, level, _limit(level, seeker, options), bodies, compute)
-        adding = budget.part(fraction=_ADD_FRACTION) if bodies.over else bodies
-        refused, all_added = pool.add(clauses, adding, seeker)
-        seeker.grow(refused)
-        complete &= whole and all_added and seeker.examples.complete and not seeker.too_large
-        complete &= not seeker.cut
-    return complete and not pool.too_large and not pool.cut
+    def __init__(
+        self,
+        problem: Problem,
+        options: SearchOptions,
+        budget: Budget,
+        report: Report,
+        compute: Compute,
+    ) -> None:
+        self._problem, self._options, self._budget = problem, options, budget
+        self._send_report, self._compute = report, compute
+        self.found = Found(relations=list(problem.relations))
+        self._bodies = budget.part(fraction=_BODY_FRACTION)
+        self._learned = [target.relation for target in problem.targets]
+        self._background = [r for r in range(len(problem.relations)) if r not in self._learned]
+        self._recursive = self._learned if options.recursive else []
+        allowed = [*self._background, *self._recursive]
+        self._seekers = self._seekers_of(allowed, self._recursive)
+        exact = not options.recursive and not options.invent
+        exact &= all(seeker.examples.complete for seeker in self._seekers)
+        self._pool = CandidatePool(
+            problem, self.found.relations, self._learned, len(allowed), exact=exact
+        )
 
+    def run(self) -> Found:
+        """Return the shortest programs."""
+        found, pool, options = self.found, self._pool, self._options
+        best: Choice | None = None
+        invented = False
+        level = 0
+        rows_of_a_body = 0.0
+        while level < options.max_body:
+            level += 1
+            if level > 1 and not options.recursive:
+                fraction = _LEVEL_FRACTION if best is None else 1.0
+                self._narrow(rows_of_a_body, options.max_body - level + 1, fraction)
+            before = self._budget.work
+            parents = sum(len(seeker.frontier) for seeker in self._seekers)
+            self._add_level(level)
+            rows_of_a_body = (self._budget.work - before) / max(1, parents)
+            best = self._choose()
+            self._report(level)
+            if best is not None:
+                least = _least_bits(level + 1, self._problem, pool.predicates)
+                if longest_alternative(best.bits) <= least:
+                    break
+                cut = any(seeker.cut for seeker in self._seekers)
+                more = max(_MORE_ROWS, self._budget.work / (4 if cut else 1))
+                self._bodies = self._bodies.part(rows=more)
+            enough = best is not None or level >= min(3, options.max_body)
+            if options.invent and not invented and enough:
+                invented = True
+                rows = self._budget.part(rows=_SECOND_ROWS)
+                self._invent(self._bodies if options.invent == 1 else rows)
+                best = self._choose()
+            more = level < options.max_body and any(s.frontier for s in self._seekers)
+            if more and self._bodies.stops():
+                break
+        if best is not None:
+            found.shortest = best.shortest and found.literals >= 1 and not pool.cut
+            self._add_alternatives()
+        self._note_what_was_left_out()
+        return found
 
-def _narrow(
-    seekers: Sequence[BodySearch],
-    found: Found,
-    rows_of_a_body: float,
-    levels: int,
-    budget: Budget,
-) -> None:
-    """Keep the most promising bodies if there is not enough time for all of the next level."""
-    bodies = sum(len(seeker.frontier) for seeker in seekers)
-    if rows_of_a_body * bodies <= _LEVEL_FRACTION * budget.planned_rows:
-        return
-    rows = budget.planned_rows / (levels * len(seekers))
-    for seeker in seekers:
-        missing = [
-            code for relation, code in found.unexplained if relation == seeker.target.relation
+    def cover(self) -> Found:
+        """Return the candidates of the first level at which they derive every positive example."""
+        for level in range(1, self._options.max_body + 1):
+            self._add_level(level)
+            if level == 3 and self._options.invent:
+                self._invent(self._bodies)
+            self.found.candidates = []
+            with contextlib.suppress(OutOfBudget):
+                self._compare_with_examples()
+            self._report(level)
+            if not self.found.unexplained or self._bodies.stops():
+                break
+        self._note_what_was_left_out()
+        return self.found
+
+    def _report(self, level: int, stage: str = "") -> None:
+        total = sum(len(target.positive) for target in self._problem.targets)
+        explained = 1.0 - len(self.found.unexplained) / max(1, total)
+        stage += f"bodies of {quantity(level, 'literal')}"
+        self._send_report(stage, self._pool.size, explained)
+
+    # -- bodies
+
+    def _seekers_of(
+        self, allowed: Sequence[int], recursive: Sequence[int], exclusive: Sequence[int] = ()
+    ) -> list[BodySearch]:
+        """Return a search of bodies for each target."""
+        problem, options = self._problem, self._options
+        samples = [
+            Examples.of(problem, target, MOST_EXAMPLES, options.seed, unlabelled=options.recursive)
+            for target in problem.targets
         ]
-        explained = np.setdiff1d(seeker.target.positive, np.array(missing, np.int64))
-        seeker.keep_best(max(_LEAST_BEAM, int(rows / max(1.0, rows_of_a_body))), explained)
+        relations = self.found.relations
+        return [
+            BodySearch(problem, target, relations, allowed, recursive, examples, exclusive)
+            for target, examples in zip(problem.targets, samples, strict=True)
+        ]
 
+    def _limit(self, level: int, seeker: BodySearch) -> int:
+        """Return the largest number of variables in a body of this many literals."""
+        options, arity = self._options, seeker.target.arity
+        if options.all_variables:
+            return options.max_variables
+        widest = max(relation.arity for relation in seeker.relations)
+        # Recursive rules have many instances where they have many variables, unless inputs limit them.
+        more = 1 if options.recursive and not seeker.directed else arity
+        return most_variables(level, arity, widest, options.max_variables, more)
 
-def _note_what_was_left_out(
-    found: Found, seekers: Sequence[BodySearch], pool: CandidatePool
-) -> None:
-    too_large = pool.too_large + sum(seeker.too_large for seeker in seekers)
-    if too_large:
-        bodies = quantity(too_large, "body", "bodies")
-        found.notes.append(f"{bodies} with too many instances were left out")
-    if not all(seeker.examples.complete for seeker in seekers):
-        found.notes.append("bodies were tested on a sample of the tuples")
-    if any(seeker.cut for seeker in seekers):
-        literals = quantity(found.literals, "literal")
-        found.notes.append(
-            f"of bodies with more than {literals}, only the most promising ones were made longer"
+    def _add_level(self, level: int) -> None:
+        """Add the candidates with one more literal, and note whether all bodies of it were tried."""
+        complete = not self._pool.cut
+        for seeker in self._seekers:
+            clauses, whole = self._level(seeker, level)
+            # What the bodies found is added even if their time is used up.
+            rest = self._budget.part(fraction=_ADD_FRACTION) if self._bodies.over else self._bodies
+            refused, all_added = self._pool.add(clauses, rest, seeker)
+            seeker.grow(refused)
+            complete &= whole and all_added and seeker.examples.complete and not seeker.too_large
+            complete &= not seeker.cut
+        complete &= not self._pool.too_large and not self._pool.cut
+        if complete and self.found.literals == level - 1:
+            self.found.literals = level
+
+    def _level(self, seeker: BodySearch, level: int) -> tuple[list[Clause], bool]:
+        """Return the candidates of a level, from an earlier run if it finished the level."""
+        target, budget = seeker.target, self._bodies
+        partial: list[Clause] = []
+        before = budget.work
+
+        def work() -> list[object]:
+            clauses, whole = seeker.next_level(self._limit(level, seeker), budget)
+            if not whole:
+                partial.extend(clauses)
+                raise OutOfBudget
+            bodies = [clause.body for clause in clauses]
+            covers = [seeker.cover.get(body, b"").hex() for body in seeker.frontier]
+            return [bodies, seeker.frontier, covers, seeker.too_large, budget.work - before]
+
+        try:
+            name = f"{target.name}/{target.arity} level {level}"
+            bodies, frontier, covers, too_large, rows = self._compute(name, work)
+        except OutOfBudget:
+            return partial, False
+        # A resumed run counts the work of the earlier one, and so ends where that one would have ended.
+        budget.count(before + rows - budget.work)
+        seeker.literals = level
+        seeker.frontier = [as_body(body) for body in frontier]
+        seeker.cover = dict(zip(seeker.frontier, map(bytes.fromhex, covers), strict=True))
+        seeker.too_large = too_large
+        return [Clause(target.relation, target.arity, as_body(body)) for body in bodies], True
+
+    def _narrow(self, rows_of_a_body: float, levels: int, fraction: float) -> None:
+        """Keep the most promising bodies if there is not enough time for all of the next level."""
+        bodies = sum(len(seeker.frontier) for seeker in self._seekers)
+        planned = self._bodies.planned_rows
+        if rows_of_a_body * bodies <= fraction * planned:
+            return
+        rows = planned / (levels * len(self._seekers))
+        for seeker in self._seekers:
+            relation = seeker.target.relation
+            missing = [code for number, code in self.found.unexplained if number == relation]
+            explained = np.setdiff1d(seeker.target.positive, np.array(missing, np.int64))
+            seeker.keep_best(max(_LEAST_BEAM, int(rows / max(1.0, rows_of_a_body))), explained)
+
+    def _note_what_was_left_out(self) -> None:
+        found, seekers = self.found, self._seekers
+        too_large = self._pool.too_large + sum(seeker.too_large for seeker in seekers)
+        if too_large:
+            bodies = quantity(too_large, "body", "bodies")
+            found.notes.append(f"{bodies} with too many instances were left out")
+        if not all(seeker.examples.complete for seeker in seekers):
+            found.notes.append("bodies were tested on a sample of the tuples")
+        if any(seeker.cut for seeker in seekers):
+            literals = quantity(found.literals, "literal")
+            found.notes.append(
+                f"of bodies with more than {literals}, only the most promising ones were made longer"
+            )
+        if found.too_many_clauses:
+            found.notes.append(
+                "no program with max_clauses rules or fewer was found, but a longer one"
+            )
+        if self._pool.cut:
+            found.notes.append(
+                f"only the {MOST_CANDIDATES:,} shortest candidate rules were compared"
+            )
+
+    # -- the choice among candidates
+
+    def _compare_with_examples(self) -> Hypotheses:
+        """Return the program of all candidates so far, and note which examples none derives."""
+        candidates = self._pool.candidates(self._budget)
+        literals = sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates)
+        self._budget.reserve(_ROWS_OF_A_LITERAL * literals)
+        hypotheses = Hypotheses(self._problem, candidates)
+        derived = hypotheses.models([range(len(candidates))])[0]
+        missing = hypotheses.positive[~derived[hypotheses.positive]]
+        self.found.unexplained = [
+            (target.relation, code) for target, code in map(hypotheses.atom, missing.tolist())
+        ]
+        self.found.candidates = candidates
+        return hypotheses
+
+    def _choose(self) -> Choice | None:
+        """Return the shortest choice among the candidates so far, and note what none derives."""
+        found, pool, budget = self.found, self._pool, self._budget
+        most_clauses = self._options.max_clauses or math.inf
+        before, candidates = found.choices[0] if found.choices else None, found.candidates
+        choice = None
+        proved = False
+        most = math.inf if before is None or found.too_many_clauses else before.bits
+        try:
+            if math.isinf(most):
+                hypotheses = self._compare_with_examples()
+            else:  # a shorter program has no rule that is longer than the one so far
+                found.candidates = pool.candidates(budget, most)
+                hypotheses = Hypotheses(self._problem, found.candidates)
+            none = bool(found.unexplained)
+            if not none:
+                if before is None and any(one.recursive for one in found.candidates):
+                    choice = _best_pair(hypotheses, pool.definition_bits, budget)
+                    found.choices = [] if choice is None else [choice]
+                fraction = _CHOICE_FRACTION if found.choices else _FIRST_CHOICE_FRACTION
+                selection = self._selection(hypotheses, budget.part(fraction=fraction), most)
+                chosen = selection.shortest()
+                if chosen and (choice is None or chosen.shortest or chosen.bits < choice.bits):
+                    choice = chosen
+                none = choice is None and selection.finished
+                proved = none and not found.too_many_clauses
+                if choice is not None and len(choice.chosen) > most_clauses:
+                    selection.limit(int(most_clauses))
+                    choice = replace(selection.shortest() or choice, shortest=False)
+                    found.too_many_clauses = len(choice.chosen) > most_clauses
+            if none and before is None and not pool.cut:
+                found.excluded = found.literals
+        except OutOfBudget:
+            pass
+        if before is not None and (choice is None or choice.bits > before.bits + 1e-6):
+            # The choice among fewer candidates stands.
+            found.choices, found.candidates = [replace(before, shortest=proved)], candidates
+        elif choice is not None:
+            found.choices = [choice]
+        return found.choices[0] if found.choices else None
+
+    def _selection(self, hypotheses: Hypotheses, budget: Budget, most_bits: float) -> Selection:
+        bits, invent = self._pool.definition_bits, self._options.invent
+        return Selection(hypotheses, bits, invent, budget, most_bits)
+
+    def _add_alternatives(self) -> None:
+        """Add the next shortest programs that do not contain an earlier one."""
+        found = self.found
+        best = found.choices[0]
+        most = longest_alternative(best.bits)
+        budget = self._budget.part(
+            rows=_ALTERNATIVE_ROWS, fraction=_ALTERNATIVE_FRACTION, optional=True
         )
-    if found.too_many_clauses:
-        found.notes.append("no program with max_clauses rules or fewer was found, but a longer one")
-    if pool.cut:
-        found.notes.append(f"only the {MOST_CANDIDATES:,} shortest candidate rules were compared")
+        chosen = [found.candidates[number] for number in best.chosen]
+        # Beside a rule of a program of several, there is another one.
+        least = min(one.bits for one in found.candidates) if len(chosen) > 1 else 0.0
+        try:
+            shorter = self._pool.candidates(budget, most - least)
+            found.candidates = [*chosen, *(one for one in shorter if one not in chosen)]
+            choice: Choice | None = replace(best, chosen=tuple(range(len(chosen))))
+            found.choices = [choice] if choice else []
+            hypotheses = Hypotheses(self._problem, found.candidates)
+            selection = self._selection(hypotheses, budget, most)
+            while choice is not None and len(found.choices) <= self._options.alternatives:
+                selection.exclude(choice)
+                budget.spend(0)
+                choice = selection.shortest()
+                if choice is not None:
+                    found.choices.append(choice)
+        except OutOfBudget:
+            pass
+        found.alternatives_timed_out = budget.timed_out
 
+    # -- invented predicates
 
-def _level(
-    seeker: BodySearch, level: int, variables: int, budget: Budget, compute: Compute
-) -> tuple[list[Clause], bool]:
-    """Return the candidates of a level, from an earlier run if it finished the level."""
-    target = seeker.target
-    partial: list[Clause] = []
-    before = budget.work
+    def _invent(self, budget: Budget) -> None:
+        """Add candidates that use an invented predicate."""
+        relations = self.found.relations
+        defining = budget.part(rows=_DEFINITION_FRACTION * budget.rows_left)
+        first = definitions(self._problem, relations, self._background, len(relations), defining)
+        self._define(first)
+        # The second predicate is defined by one of the first ones, and the background.
+        for one in first[:_MOST_BASES] if self._options.invent == 2 else ():
+            if defining.stops():
+                break
+            usable, built = [*self._background, one.number], frozenset({one.number})
+            second = definitions(
+                self._problem, relations, usable, len(relations), defining, must_use=built
+            )
+            self._define(second[:_MOST_SECOND])
+        invented = sorted(self.found.definitions)
+        if not invented:
+            return
+        allowed = [*self._background, *invented, *self._recursive]
+        seekers = self._seekers_of(allowed, self._learned, invented)
+        for level in range(1, min(_INVENTED_BODY, self._options.max_body) + 1):
+            for seeker in seekers:
+                limit = min(self._limit(level, seeker), seeker.target.arity + 1)
+                clauses, _ = seeker.next_level(limit, budget, frozenset(invented))
+                self._pool.add(clauses, budget)
+            self._report(level, "invented predicates, ")
 
-    def work() -> list[object]:
-        clauses, whole = seeker.next_level(variables, budget)
-        if not whole:
-            partial.extend(clauses)
-            raise OutOfBudget
-        bodies = [clause.body for clause in clauses]
-        covers = [seeker.cover.get(body, b"").hex() for body in seeker.frontier]
-        return [bodies, seeker.frontier, covers, seeker.too_large, budget.work - before]
-
-    try:
-        name = f"{target.name}/{target.arity} level {level}"
-        bodies, frontier, covers, too_large, rows = compute(name, work)
-    except OutOfBudget:
-        return partial, False
-    # A resumed run counts the work of the earlier one, and so ends where that one would have ended.
-    budget.count(before + rows - budget.work)
-    seeker.literals = level
-    seeker.frontier = [as_body(body) for body in frontier]
-    covered = map(bytes.fromhex, covers)
-    seeker.cover = dict(zip(seeker.frontier, covered, strict=True))
-    seeker.too_large = too_large
-    return [Clause(target.relation, target.arity, as_body(body)) for body in bodies], True
-
-
-def _seekers(
-    problem: Problem,
-    relations: Sequence[Relation],
-    allowed: Sequence[int],
-    learned: Sequence[int],
-    options: SearchOptions,
-    exclusive: Sequence[int] = (),
-) -> list[BodySearch]:
-    return [
-        BodySearch(
-            problem,
-            target,
-            relations,
-            allowed,
-            learned,
-            Examples.of(problem, target, MOST_EXAMPLES, options.seed, unlabelled=options.recursive),
-            exclusive,
-        )
-        for target in problem.targets
-    ]
-
-
-def _compare_with_examples(found: Found, pool: CandidatePool, budget: Budget) -> Hypotheses:
-    """Return the program of all candidates so far, and note which examples none derives."""
-    candidates = pool.candidates(budget)
-    literals = sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates)
-    budget.reserve(_ROWS_OF_A_LITERAL * literals)
-    hypotheses = Hypotheses(pool.problem, candidates)
-    derived = hypotheses.models([range(len(candidates))])[0]
-    missing = hypotheses.positive[~derived[hypotheses.positive]]
-    found.unexplained = [
-        (target.relation, code) for target, code in map(hypotheses.atom, missing.tolist())
-    ]
-    found.candidates = candidates
-    return hypotheses
-
-
-def _choose(
-    found: Found, pool: CandidatePool, options: SearchOptions, budget: Budget
-) -> Choice | None:
-    """Return the shortest choice among the candidates so far, and note what none derives."""
-    before, candidates = found.choices[0] if found.choices else None, found.candidates
-    choice = None
-    proved = False
-    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
-    try:
-        if before is None or found.too_many_clauses:
-            hypotheses = _compare_with_examples(found, pool, budget)
-        else:  # a shorter program has no rule that is longer than the one so far
-            found.candidates = pool.candidates(budget, before.bits)
-            hypotheses = Hypotheses(pool.problem, found.candidates)
-        none = bool(found.unexplained)
-        if not none:
-            if before is None and any(one.recursive for one in found.candidates):
-                choice = _best_pair(hypotheses, bits, budget)
-                found.choices = [] if choice is None else [choice]
-            fraction = _CHOICE_FRACTION if found.choices else _FIRST_CHOICE_FRACTION
-            most = math.inf if before is None or found.too_many_clauses else before.bits
-            phase = budget.part(fraction=fraction)
-            selection = Selection(hypotheses, bits, options.invent, phase, most)
-            chosen = selection.shortest()
-            if chosen and (choice is None or chosen.shortest or chosen.bits < choice.bits):
-                choice = chosen
-            none = choice is None and selection.finished
-            proved = none and not found.too_many_clauses
-            if choice is not None and len(choice.chosen) > (options.max_clauses or math.inf):
-                selection.limit(options.max_clauses or 0)
-                choice = replace(selection.shortest() or choice, shortest=False)
-                found.too_many_clauses = len(choice.chosen) > (options.max_clauses or 0)
-        if none and before is None and not pool.cut:
-            found.excluded = found.literals
-    except OutOfBudget:
-        pass
-    if before is not None and (choice is None or choice.bits > before.bits + 1e-6):
-        # The choice among fewer candidates stands.
-        found.choices, found.candidates = [replace(before, shortest=proved)], candidates
-    elif choice is not None:
-        found.choices = [choice]
-    return found.choices[0] if found.choices else None
+    def _define(self, made: Sequence[Definition]) -> None:
+        for one in made:
+            self.found.relations.append(one.relation)
+            self.found.definitions[one.number] = self._pool.definitions[one.number] = one
 
 
 def _best_pair(
@@ -726,92 +777,9 @@ def _best_pair(
     return None
 
 
-def _alternatives(
-    found: Found, pool: CandidatePool, options: SearchOptions, budget: Budget
-) -> None:
-    """Add the next shortest programs that do not contain an earlier one."""
-    best = found.choices[0]
-    most = longest_alternative(best.bits)
-    budget = budget.part(rows=_ALTERNATIVE_ROWS, fraction=_ALTERNATIVE_FRACTION, optional=True)
-    bits = {number: one.relation.bits for number, one in pool.definitions.items()}
-    chosen = [found.candidates[number] for number in best.chosen]
-    # Beside a rule of a program of several, there is another one.
-    least = min(one.bits for one in found.candidates) if len(chosen) > 1 else 0.0
-    try:
-        others = [one for one in pool.candidates(budget, most - least) if one not in chosen]
-        found.candidates = [*chosen, *others]
-        choice: Choice | None = replace(best, chosen=tuple(range(len(chosen))))
-        found.choices = [choice] if choice else []
-        hypotheses = Hypotheses(pool.problem, found.candidates)
-        selection = Selection(hypotheses, bits, options.invent, budget, most)
-        while choice is not None and len(found.choices) <= options.alternatives:
-            selection.exclude(choice)
-            budget.spend(0)
-            choice = selection.shortest()
-            if choice is not None:
-                found.choices.append(choice)
-    except OutOfBudget:
-        pass
-    found.alternatives_timed_out = budget.timed_out
-
-
-def _invent(
-    found: Found,
-    pool: CandidatePool,
-    problem: Problem,
-    options: SearchOptions,
-    budget: Budget,
-    report: Report,
-) -> None:
-    """Add candidates that use an invented predicate."""
-    relations = found.relations
-    background, learned = _known_relations(problem)
-    defining = budget.part(rows=_DEFINITION_FRACTION * budget.rows_left)
-    first = definitions(problem, relations, background, len(relations), defining)
-    _define(found, pool, first)
-    if options.invent == 2:
-        # The second predicate is defined by one of the first ones, and the background.
-        for one in first[:_MOST_BASES]:
-            if defining.stops():
-                break
-            usable = [*background, one.number]
-            built = frozenset({one.number})
-            found_now = definitions(
-                problem, relations, usable, len(relations), defining, must_use=built
-            )
-            _define(found, pool, found_now[:_MOST_SECOND])
-    invented = sorted(found.definitions)
-    if not invented:
-        return
-    recursive = learned if options.recursive else []
-    allowed = [*background, *invented, *recursive]
-    seekers = _seekers(problem, relations, allowed, learned, options, invented)
-    for level in range(1, min(_INVENTED_BODY, options.max_body) + 1):
-        for seeker in seekers:
-            limit = min(_limit(level, seeker, options), seeker.target.arity + 1)
-            clauses, _ = seeker.next_level(limit, budget, frozenset(invented))
-            pool.add(clauses, budget)
-        report(
-            f"invented predicates, bodies of {quantity(level, 'literal')}",
-            pool.size,
-            _share(found, problem),
-        )
-
-
-def _define(found: Found, pool: CandidatePool, made: Sequence[Definition]) -> None:
-    for one in made:
-        found.relations.append(one.relation)
-        found.definitions[one.number] = pool.definitions[one.number] = one
-
-
 def _least_bits(literals: int, problem: Problem, predicates: int) -> float:
     """Return the description length of the shortest clause of this many literals."""
     arities = [len(types) for types in problem.types]
     shortest = min(arities, default=1)
     clause = Clause(0, 1, ((0, (0,) * max(1, shortest)),) * literals)
     return clause_bits(clause, predicates)
-
-
-def _share(found: Found, problem: Problem) -> float:
-    total = sum(len(target.positive) for target in problem.targets)
-    return 1.0 - len(found.unexplained) / max(1, total)
