@@ -185,7 +185,7 @@ def _true_length(
     true = set(train.positive)
     wrong = sum(one not in true for one in positive) + sum(one in true for one in negative)
     cost = LabelCost(len(positive) + len(negative), share)
-    return bits + float(cost.bits(np.array([wrong]))[0])
+    return bits + float(cost.bits_of(np.array([wrong]), np.zeros(1))[0])
 
 
 def worlds(name: str, seed: int) -> list[Row]:

@@ -249,7 +249,7 @@ def test_a_call_ends_soon_after_its_time_limit_whenever_that_is(monkeypatch, opt
     class Watched(Budget):
         def stops_by_time(self) -> bool:
             up = super().stops_by_time()
-            if self._call.clock.seconds >= limit and not rows_at_the_end:
+            if self._clock.seconds >= limit and not rows_at_the_end:
                 rows_at_the_end.append(self.work)
             return up
 
@@ -265,7 +265,7 @@ def test_a_call_ends_soon_after_its_time_limit_whenever_that_is(monkeypatch, opt
     short = {"max_body": 2, "max_variables": 3}
     whole = lg.relational.fit(*examples, **short, **options, time_limit=limit)
     assert not whole.timed_out
-    looks = budgets[-1]._call.clock.seconds
+    looks = budgets[-1]._clock.seconds
     rng = random.Random(0)
     for limit in sorted(rng.sample(range(2, looks), 4)):
         rows_at_the_end.clear()

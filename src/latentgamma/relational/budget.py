@@ -10,7 +10,6 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 #: Rows that take as long as the rest of the work for one body.
 ROWS_OF_A_BODY = 10_000
@@ -20,15 +19,6 @@ ROWS_OF_A_SECOND = 100_000_000
 
 class OutOfBudget(Exception):  # noqa: N818 - never leaves the package
     """The work or the time of a phase is used up; what it found so far counts."""
-
-
-@dataclass
-class _Call:
-    """What all phases of a call share."""
-
-    clock: Callable[[], float]
-    start: float
-    work: int = 0
 
 
 class Budget:
@@ -44,11 +34,12 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         work_limit: float | None = None,
     ) -> None:
-        self._call = _Call(clock, clock())
-        self._end = self._call.start + seconds
+        self._clock, self._start = clock, clock()
+        self._end = self._start + seconds
         self._most = math.inf if work_limit is None else float(work_limit)
         self._planned = min(self._most, seconds * ROWS_OF_A_SECOND)
-        self._whole = self
+        self._call = self._whole = self  # count the work of all phases, and keep `timed_out`
+        self._work = 0
         self.timed_out = False
 
     def part(
@@ -66,14 +57,14 @@ class Budget:
             phase._most = min(phase._most, self.work + fraction * self.rows_left)
         phase._planned = self.work + fraction * max(0, self._planned - self.work)
         if math.isfinite(self._end):
-            now = self._call.clock()
+            now = self._clock()
             phase._end = now + fraction * (self._end - now)
         return phase
 
     @property
     def work(self) -> int:
         """The rows that the call has looked at."""
-        return self._call.work
+        return self._call._work
 
     @property
     def rows_left(self) -> float:
@@ -88,12 +79,12 @@ class Budget:
     @property
     def seconds(self) -> float:
         """The seconds since the start of the call."""
-        return self._call.clock() - self._call.start
+        return self._clock() - self._start
 
     @property
     def over(self) -> bool:
         """Whether the work or the time of this phase is used up."""
-        return self.work >= self._most or self._call.clock() >= self._end
+        return self.work >= self._most or self._clock() >= self._end
 
     def stops(self) -> bool:
         """Return whether a phase that has more to do ends here; whether by its time is kept."""
@@ -103,13 +94,13 @@ class Budget:
 
     def stops_by_time(self) -> bool:
         """Return whether the time of a phase that has more to do is used up."""
-        up = self._call.clock() >= self._end
+        up = self._clock() >= self._end
         self._whole.timed_out |= up
         return up
 
     def count(self, rows: float) -> None:
         """Count work that was done."""
-        self._call.work += int(rows)
+        self._call._work += int(rows)
 
     def reserve(self, rows: float) -> None:
         """Count work that is done at once, however long it takes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections import OrderedDict
@@ -194,7 +193,7 @@ _KEPT = 48
 _MOST_CELLS = 2_000_000
 #: Bodies after which candidates are compared with the examples, and rows that follow at least.
 _LOOK, _LEAST_ROWS = 64, ROWS_OF_A_SECOND
-#: From this many bodies of a level on, one of those with the same bindings is enough.
+#: Bodies whose promise is computed together.
 _MANY = 1_500
 #: What each positive example that a body covers adds to its promise, and bodies that cover the same
 #: examples of which all are promising.
@@ -313,7 +312,6 @@ class BodySearch:
         self.tests = frozenset(
             n for n, relation in enumerate(relations) if relation.test is not None
         )
-        self._tabled: dict[bytes, float] = {}
         #: The examples that each body covers, as bits, if no rule is recursive.
         self.cover: dict[Body, bytes] = {}
         self.cut = False
@@ -342,7 +340,6 @@ class BodySearch:
         found: list[Clause] = []
         grown: list[Body] = []
         complete = True
-        many = len(self.frontier) > _MANY
         self.cover.clear()
         start, enough = budget.work, False
         try:
@@ -352,7 +349,7 @@ class BodySearch:
                     enough = True
                     budget = budget.part(rows=max(_LEAST_ROWS, budget.work - start))
                 table = self.table(parent, budget)
-                if table is None or (many and self._is_repeated(parent, table)):
+                if table is None:
                     continue
                 self._extend(parent, table, variables, must_use, found, grown, budget)
         except OutOfBudget:
@@ -402,24 +399,6 @@ class BodySearch:
                 if len(kept) == most:
                     break
         self.frontier = kept
-
-    def _is_repeated(self, body: Body, table: Bindings) -> bool:
-        """Return whether a body that is not longer has the same bindings: its extensions do as well."""
-        if self.exclusive or any(number in self.recursive for number, _ in body):
-            return False
-        columns = [c for c in table.columns[self.target.arity :] if c is not None]
-        head = sorted({v for _, literal in body for v in literal if v < self.target.arity})
-        digest = hashlib.blake2b(
-            repr((head, len(columns), len(table.truth))).encode(), digest_size=16
-        )
-        for column in (table.example, *columns):
-            digest.update(np.ascontiguousarray(column).tobytes())
-        key = digest.digest()
-        bits = clause_bits(Clause(0, self.target.arity, body), len(self.relations))
-        if self._tabled.get(key, math.inf) <= bits:
-            return True
-        self._tabled[key] = bits
-        return False
 
     def grow(self, clauses: Iterable[Clause]) -> None:
         """Make clauses longer at the next level: they derive a negative example after all."""
@@ -649,12 +628,7 @@ def body_bindings(
     budget: Budget,
     most_rows: int = MOST_ROWS,
 ) -> tuple[list[Ints], Truth]:
-    """Return the distinct values of some variables for which a body holds.
-
-    Raises:
-        TooManyRows: there are more than `most_rows` on the way.
-        OutOfBudget: the work or the time is used up.
-    """
+    """Return the distinct values of some variables for which a body holds."""
     table = Bindings((), np.full(1, FACT, np.uint8), np.zeros(1, np.int64))
     left = sorted(body, key=lambda literal: len(relations[literal[0]].rows))
     known: set[int] = set()
@@ -684,12 +658,7 @@ def least_model(
     budget: Budget,
     most_rows: int = MOST_ROWS,
 ) -> None:
-    """Replace the relations of the heads by what clauses derive from all relations.
-
-    Raises:
-        TooManyRows: a body has too many instances.
-        OutOfBudget: the work or the time is used up.
-    """
+    """Replace the relations of the heads by what clauses derive from all relations."""
     grows = True
     while grows:
         grows = False
@@ -739,10 +708,6 @@ def instances(
     """Return the clause with its instances; None if it derives a negative example, or nothing.
 
     Instances whose head is in their own body, or is given, derive nothing and are left out.
-
-    Raises:
-        TooManyRows: there are too many instances.
-        OutOfBudget: the work or the time is used up.
     """
     learned = set(learned)
     literals = [literal for literal in clause.body if literal[0] in learned]

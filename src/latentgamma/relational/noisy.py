@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -63,14 +63,8 @@ _LISTED_BITS = 4.0
 _MOST_ROWS = 40_000_000
 
 
-class ExampleCost(Protocol):
-    """The description length of examples, given a program."""
-
-    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
-        """Return the bits for positive examples that are not derived, and others that are."""
-
-    def gains(self, positive: int) -> Callable[[float, float], float]:
-        """Return what computes the bits that a body saves by the examples that it covers."""
+#: The description length of examples, given a program.
+ExampleCost: TypeAlias = "LabelCost | PositiveCost | _NoneWrong"
 
 
 @dataclass(frozen=True)
@@ -85,8 +79,9 @@ class LabelCost:
     labels: int
     noise: float | None
 
-    def bits(self, wrong: np.ndarray) -> np.ndarray:
-        """Return the bits for these numbers of wrong labels."""
+    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return the bits for positive examples that are not derived, and negative ones that are."""
+        wrong = missed + extra
         if self.noise is not None:
             right = -math.log2(1 - self.noise)
             return np.asarray(wrong * -math.log2(self.noise) + (self.labels - wrong) * right)
@@ -95,10 +90,6 @@ class LabelCost:
             math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in wrong.tolist()
         ]
         return np.array(ways) / math.log(2) + math.log2(n + 1)
-
-    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
-        """Return the bits for positive examples that are not derived, and negative ones that are."""
-        return self.bits(missed + extra)
 
     def gains(self, positive: int) -> Callable[[float, float], float]:
         """Return what computes the bits that right and wrong labels of a body save."""
@@ -572,11 +563,11 @@ def gradient_search(
     found = Found(relations=list(problem.relations))
     labels = sum(problem.label_count(target) for target in problem.targets)
     if noise == 0:
-        candidates, found = covering_candidates(problem, options, budget, report)
-        candidates = _screen(candidates)
+        found = covering_candidates(problem, options, budget, report)
+        candidates = _screen(found.candidates)
         if found.unexplained:
             return found, 0.0
-        cost: LabelCost | _NoneWrong = _NoneWrong()
+        cost: ExampleCost = _NoneWrong()
     else:
         cost = LabelCost(labels, noise)
         source = NoisyCandidates(problem, options, cost, budget)

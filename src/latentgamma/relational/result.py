@@ -258,12 +258,7 @@ class _Tests:
         return bool(self._n ** (1 + len(literal[1])) < 2**62)
 
     def answers(self, program: ClauseProgram, budget: Budget) -> np.ndarray:
-        """Return whether a program derives the atom of each test from its facts.
-
-        Raises:
-            TooManyRows: a rule has too many instances.
-            OutOfBudget: the work or the time is used up.
-        """
+        """Return whether a program derives the atom of each test from its facts."""
         arities = {p: len(v) for clause in program.clauses for p, v in clause.body}
         arities |= {clause.head: clause.arity for clause in program.clauses}
         if not all(self._fits((p, (0,) * arity)) for p, arity in arities.items()):
@@ -487,7 +482,11 @@ class RelationalResult(Displayed):
         if self.problem.digest != other.problem.digest:
             raise DataError("the results are of different examples; compare two of the same ones")
         if self.clauses is None or other.clauses is None:
-            return Agreement(self.found == other.found, _without_program(self, other))
+            found, without = (self, other) if self.found else (other, self)
+            why = "; ".join([without.reason, *without.notes])
+            account = f"only method {found.method!r} found a program; {without.method!r}: {why}"
+            neither = "neither method found a program"
+            return Agreement(self.found == other.found, account if found.found else neither)
         methods = f"methods {self.method!r} and {other.method!r}"
         if self.text == other.text:
             return Agreement(True, f"the programs of {methods} are the same")
@@ -586,34 +585,22 @@ def summary_lines(result: RelationalResult) -> list[tuple[str, str]]:
     return [*lines, *((f"note: {text}", "") for text in result.notes)]
 
 
-def _without_program(one: RelationalResult, other: RelationalResult) -> str:
-    """Return the account of two results of which at least one has no program."""
-    if not one.found and not other.found:
-        return "neither method found a program"
-    with_one, without = (one, other) if one.found else (other, one)
-    return (
-        f"only method {with_one.method!r} found a program; method {without.method!r}: "
-        f"{'; '.join([without.reason, *without.notes])}"
-    )
-
-
 def _difference(one: RelationalResult, other: RelationalResult, at: Alternative) -> str:
     """Return where two programs differ, and why each method has its own."""
     who = other if at.derives else one
-    parts = [f"given {at.facts}, only the program of method {who.method!r} derives {at.atom}"]
-    if abs(one.bits - other.bits) < _SAME_BITS:
-        parts.append("both descriptions have the same length, so the examples do not decide")
-    else:
-        shorter, longer = (one, other) if one.bits < other.bits else (other, one)
-        parts.append(
-            f"the description of method {shorter.method!r} is shorter by "
-            f"{longer.bits - shorter.bits:.1f} bits; method {longer.method!r} did not compare it"
-        )
-    for has, listed in ((one, other), (other, one)):
-        if any(entry.text == has.text for entry in listed.alternatives):
-            parts.append(
-                f"the program of method {has.method!r} is an alternative of method {listed.method!r}"
-            )
+    shorter, longer = (one, other) if one.bits < other.bits else (other, one)
+    why = (
+        f"the description of method {shorter.method!r} is shorter by {longer.bits - shorter.bits:.1f} "
+        f"bits; method {longer.method!r} did not compare it"
+    )
+    if longer.bits - shorter.bits < _SAME_BITS:
+        why = "both descriptions have the same length, so the examples do not decide"
+    parts = [f"given {at.facts}, only the program of method {who.method!r} derives {at.atom}", why]
+    parts += [
+        f"the program of method {has.method!r} is an alternative of method {listed.method!r}"
+        for has, listed in ((one, other), (other, one))
+        if any(entry.text == has.text for entry in listed.alternatives)
+    ]
     return "; ".join(parts)
 
 

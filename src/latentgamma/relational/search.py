@@ -69,9 +69,6 @@ class Selection:
 
     Attributes:
         finished: whether the last search compared all sets.
-
-    Raises:
-        OutOfBudget: the work or the time is used up.
     """
 
     def __init__(
@@ -221,11 +218,7 @@ class CandidatePool:
         return len(self._by_key) > MOST_CANDIDATES
 
     def candidates(self, budget: Budget, below: float = math.inf) -> list[Candidate]:
-        """Return the candidates of fewer bits than this, shortest first.
-
-        Raises:
-            OutOfBudget: the work or the time is used up.
-        """
+        """Return the candidates of fewer bits than this, shortest first."""
         ordered = sorted(self._by_key.values(), key=lambda one: one.bits)
         if self.exact:
             # Only the labels count, so that what a shorter rule covers is never needed.
@@ -427,10 +420,9 @@ def search(
 
 def covering_candidates(
     problem: Problem, options: SearchOptions, budget: Budget, report: Report
-) -> tuple[list[Candidate], Found]:
+) -> Found:
     """Return the candidates of the first level at which they derive every positive example."""
-    found = _Search(problem, options, budget, report, compute_now).cover()
-    return found.candidates, found
+    return _Search(problem, options, budget, report, compute_now).cover()
 
 
 class _Search:
