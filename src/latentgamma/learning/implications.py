@@ -25,8 +25,11 @@ _MOST_BYTES = 4 << 30
 _MANY_TESTS = 1 << 24
 #: Numbers that one matrix product may make.
 _CHUNK = 1 << 24
+#: OpenBLAS may set the flag of an invalid operation for a product of zeros and ones.
+_ANY_FLAGS = np.errstate(invalid="ignore")
 
 
+@_ANY_FLAGS
 def common(rows: Mask, sets: Mask) -> Mask:
     """Return what the rows that contain each set have in common; all atoms if none does.
 
@@ -177,6 +180,7 @@ def _shorten(rows: Mask, heads: npt.NDArray[np.int64], bodies: Mask) -> Mask:
     return bodies
 
 
+@_ANY_FLAGS
 def _extend(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
     """Return the sets, extended by implications whose premises they contain.
 
