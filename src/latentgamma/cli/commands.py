@@ -556,6 +556,10 @@ def check(args: argparse.Namespace) -> int:
     with working("reading the requirements"):
         req = lg.Requirements.load(args.requirements, format=args.format)
     screen = Screen()
+
+    def named(clause: int) -> dict[str, object]:
+        return {"line": int(req.lines[clause]), "text": req[clause]}
+
     if args.labels is None:
         with working("looking for conflicts and redundant requirements"):
             report = req.report()
@@ -565,12 +569,8 @@ def check(args: argparse.Namespace) -> int:
                 {
                     "requirements": len(req),
                     "satisfiable": report.satisfiable,
-                    "conflict": [
-                        {"line": int(req.lines[c]), "text": req[c]} for c in report.conflict
-                    ],
-                    "redundant": [
-                        {"line": int(req.lines[c]), "text": req[c]} for c in report.redundant
-                    ],
+                    "conflict": list(map(named, report.conflict)),
+                    "redundant": list(map(named, report.redundant)),
                     **{name: list(getattr(report, name)) for name in names},
                 }
             )
@@ -586,10 +586,7 @@ def check(args: argparse.Namespace) -> int:
             {
                 "rows": found.rows,
                 "broken_rows": found.broken_rows.tolist(),
-                "violations": [
-                    {"row": row, "line": int(req.lines[c]), "text": req[c]}
-                    for row, c in found.pairs.tolist()
-                ],
+                "violations": [{"row": row, **named(c)} for row, c in found.pairs.tolist()],
             }
         )
     else:

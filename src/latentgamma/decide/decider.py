@@ -492,7 +492,6 @@ class Decider:
         self.facts = self._find_facts()
         self._fact_bits = {name: 1 << program.index[name] for name in self.facts}
         self._read_columns = compile_columns(self.columns.values())
-        self._read_fact = {name: _FactInput(name, bit) for name, bit in self._fact_bits.items()}
         self.needed_names = self._find_needed()
         self._refuse_impossible()
 
@@ -632,9 +631,9 @@ class Decider:
         state = self._read_columns(request)
         if not request.keys() <= self.columns.keys():
             for name, value in request.items():
-                read = self._read_fact.get(name)
-                if read is not None:
-                    state |= read(value)
+                bit = self._fact_bits.get(name)
+                if bit is not None:
+                    state |= bit if fact_value(name, value) else 0
                 elif not self._ignore and name not in self.columns:
                     raise self._unknown(request)
         return state
@@ -862,18 +861,6 @@ class _Option(NamedTuple):
     cost: float  # to choose among changes of as many columns
     distance: float | None = None
     further: bool = False
-
-
-class _FactInput:
-    """The reader of a fact of a request."""
-
-    __slots__ = ("bit", "name")
-
-    def __init__(self, name: str, bit: int) -> None:
-        self.name, self.bit = name, bit
-
-    def __call__(self, value: Any) -> int:
-        return self.bit if fact_value(self.name, value) else 0
 
 
 def _distance(

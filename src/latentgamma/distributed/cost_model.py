@@ -9,7 +9,6 @@ distributed` compares them with measurements.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from latentgamma._arguments import real_number
@@ -94,7 +93,9 @@ def plan(
         ("B", B, 1),
         ("devices", devices, 1),
     ):
-        real_number(name, value, f"a number from {least} on", _from(least))
+        real_number(
+            name, value, f"a number from {least} on", lambda x, least=least: least <= x < math.inf
+        )
     rules = R / devices
     literals = rules * k
     own = M / devices if atoms else M
@@ -143,7 +144,3 @@ def _size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
-
-
-def _from(least: int) -> Callable[[float], bool]:
-    return lambda number: least <= number < math.inf

@@ -130,11 +130,7 @@ def _accuracies(results: Validation) -> Iterator[Difference]:
 
 
 def _changes(row: NoiseRow) -> str:
-    return quantity(_sum(row), "sign change")
-
-
-def _sum(row: NoiseRow) -> int:
-    return sum(row.events)
+    return quantity(sum(row.events), "sign change")
 
 
 def _flips(results: Validation) -> Iterator[Difference]:
@@ -178,7 +174,7 @@ def _heads(results: Validation) -> Iterator[Difference]:
             "The theorem's own bound is "
             + ", ".join(f"{row.bound:.2g} on {row.graph.upper()}" for row in worst)
             + ", which does not exclude it. In three models "
-            + ", ".join(str(_sum(row)) for row in worst)
+            + ", ".join(str(sum(row.events)) for row in worst)
             + " rules were routed to another head. The tolerance is √2 times that of the bodies "
             "(Ψ/√2 against η), not twice.",
         )  # fmt: skip
@@ -538,7 +534,7 @@ def _multi_head(results: Validation) -> Table:
             row.head_sharing, row.constants,
             _with_printed(f"{100 * row.active / row.rules:.0f}%", "100%"),
             f"{row.exact}/{row.rules}", row.t_conv,
-            _end_text(row.t_max) if row.certified else "no",
+            ("no end" if row.t_max is None else f"to {row.t_max:,.0f}") if row.certified else "no",
             Cell(f"{row.mixed:.3f}", "" if row.mixed > 0.5 else "bad"),
         )
         for row in results.multi_head.rows
@@ -581,10 +577,6 @@ def _windows_table(results: Validation) -> Table:
         "depth; it is marked where it is longer than the proved one."
     )
     return Table("G", "Certified windows", columns, tuple(rows), note)
-
-
-def _end_text(t_max: float | None) -> str:
-    return "no end" if t_max is None else f"to {t_max:,.0f}"
 
 
 def _steps(count: float) -> str:
@@ -810,17 +802,15 @@ def _section(results: Validation, letter: str, title: str) -> str:
         text = escape(outcome.difference_text)
         badges += f' <a class="badge note" href="#differences">{text}</a>'
     first, *rest = [_table(table) for table in tables(results) if table.phase == letter]
-    figures = {"A": _graphs, "B": _runs, "C": _noise, "G": _leakage}.get(letter)
+    figures = {"B": _runs, "C": _noise, "G": _leakage}.get(letter)
     middle = figures(results) if figures else ""
+    if letter == "A":
+        middle = "".join(map(_graph, results.pictures))
     return (
         f'<section id="{letter}"><div class="title"><h2><span class="letter">{letter}</span> '
         f"{escape(title)}</h2>{badges}</div><p>{escape(_TEXTS[letter])}</p>"
         f"{first}{middle}{''.join(rest)}</section>"
     )
-
-
-def _graphs(results: Validation) -> str:
-    return "".join(_graph(picture) for picture in results.pictures)
 
 
 def _graph(picture: Picture) -> str:
