@@ -124,26 +124,8 @@ class PointsSearch:
         return bool(first) and self._fit(self.cells(first[0]), first[0])[1] < nothing - 1e-9
 
     def finish(self, terms: list[Body]) -> list[Body]:
-        """Return terms with the best thresholds, and positive points where that can be.
-
-        Two thresholds of a column can stand for one between them that was not searched; then one
-        of them is dropped.
-        """
-        terms = self._move_thresholds(self._make_positive(terms))
-        for term in list(terms):
-            if sum(self._column(other) == self._column(term) for other in terms) > 1:
-                fewer = self._move_thresholds([other for other in terms if other != term])
-                lengths = [self._fit(self.cells(some), some)[1] for some in (fewer, terms)]
-                if lengths[0] < lengths[1]:
-                    terms = fewer
-        return terms
-
-    def _column(self, term: Body) -> object:
-        """Return the column of a term that is one threshold; of another one, the term itself."""
-        names = self.literals.names
-        condition = names[term[0]].condition if len(term) == 1 and names else None
-        ordered = condition is not None and condition.op in ("<", ">=")
-        return condition.column if ordered and condition is not None else term
+        """Return terms with the best thresholds, and positive points where that can be."""
+        return self._move_thresholds(self._make_positive(terms))
 
     def probability(self, terms: Sequence[Body]) -> Floats:
         """Return the probability of each row by the weights of these terms, before they are points."""
