@@ -85,7 +85,7 @@ class Form:
             points = np.zeros(n)
             for rows, one in zip(covered, self.score.points, strict=True):
                 points[rows] += one
-            return 0.5 * (1 + np.tanh(0.5 * (self.score.base + self.score.unit * points)))
+            return 0.5 * (1 + np.tanh(0.5 * self.score.log_odds(points)))
         if not self.counts:
             return np.full(n, self.base)
         rates = self.rates

@@ -1,8 +1,7 @@
 """Points scores: conditions with whole-number points, whose sum says how likely the class is.
 
-The score is a logistic regression on a few conjunctions of literals, whose weights are rounded to
-whole numbers of points. It is found by forward selection: a term is added if the log-likelihood
-of the labels grows by more bits than the term takes.
+The score is a logistic regression on a few literals, whose weights are rounded to whole numbers of
+points. It is found by forward selection, and cross-validation says how many terms it has.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from latentgamma.learning.columns import Refiner
 
 _LOG_2 = math.log(2.0)
-#: Terms that are extended by a literal, and terms that are refitted before one is added.
-_BEAM = 12
+#: Terms that are fitted before one of them is added.
 _TRIED = 3
 #: Rounds in which every threshold is moved, and the bits by which it must do better then: there are
 #: about five times as many thresholds as in the search.
@@ -76,7 +74,6 @@ class PointsSearch:
         weights: the weight of each row as a positive and as a negative. (n, 2)
         price: the weight of each bit of a term's description. Below 1 more terms are added, which
             can predict better.
-        max_body: the most literals of a term.
     """
 
     def __init__(
@@ -94,10 +91,7 @@ class PointsSearch:
 
     def bits(self, term: Body) -> float:
         """Return the description length of a term, with its weight."""
-        return self._body_bits(term) + self.number_bits
-
-    def _body_bits(self, term: Body) -> float:
-        return self.price * body_bits(list(map(self.literals.cost, term)))
+        return self.price * body_bits(list(map(self.literals.cost, term))) + self.number_bits
 
     def path(self, most: int) -> list[list[Body]]:
         """Return the terms of scores with one term, two terms and so on, each with one term more."""
@@ -207,25 +201,14 @@ class PointsSearch:
         return cells
 
     def _candidates(self, cells: Rows, weights: Floats, found: Sequence[Body]) -> list[Body]:
-        """Return the few terms that promise most, by the score test."""
+        """Return the few literals that promise most, by the score test."""
         p = _probability(_patterns(len(found)) @ weights[1:] + weights[0])[cells]
         slopes = np.stack([self.weights[:, 0] - self.all * p, self.all * p * (1 - p)], axis=1)
-        beam: list[tuple[Body, Rows]] = [((), np.flatnonzero(self.all > 0))]
-        scored: dict[Body, float] = {}
-        for _ in range(self.max_body):
-            grown: dict[Body, float] = {}
-            sums = self.literals.sums([rows for _, rows in beam], slopes)
-            for (body, _), (G, H) in zip(beam, sums.transpose(0, 2, 1), strict=True):
-                gain = G * G / (2 * (H + 0.25) * _LOG_2)
-                for j in np.argsort(-gain, kind="stable")[: 2 * _BEAM].tolist():
-                    if j not in body:
-                        grown[tuple(sorted((*body, j)))] = float(gain[j])
-            top = sorted(grown, key=lambda body: -grown[body])[:_BEAM]
-            scored |= {body: grown[body] - self._body_bits(body) for body in top}
-            beam = [(body, np.flatnonzero(self.literals.covered(body))) for body in top]
-        best = sorted(scored, key=lambda body: -scored[body])
-        usable = (body for body in best if scored[body] > 0 and self._usable(body, found))
-        return list(islice(usable, _TRIED))
+        G, H = self.literals.sums([np.flatnonzero(self.all > 0)], slopes)[0].T
+        gain = G * G / (2 * (H + 0.25) * _LOG_2)
+        gain -= self.price * (body_bits([0.0]) + self.literals.bits)
+        best = (j for j in np.argsort(-gain, kind="stable").tolist() if gain[j] > 0)
+        return list(islice(((j,) for j in best if self._usable((j,), found)), _TRIED))
 
     def _usable(self, body: Body, found: Sequence[Body]) -> bool:
         cover = float(self.all[self.literals.covered(body)].sum())
