@@ -438,6 +438,9 @@ def test_prolog_on_lists_is_an_argument_of_fit(tmp_path: Path) -> None:
     path = tmp_path / "bk.pl"
     path.write_text(text)
     assert lg.relational.fit(path, positive, negative, **options).rules == result.rules
+    named = [("t", "Anna"), ("t", "Cid")]  # not variables
+    found = lg.relational.fit("p('Anna'). p('Cid'). q('Bob').", named, ground_lists=0)
+    assert found.rules == ("t(X) :- p(X).",)
     with pytest.raises(lg.errors.DataError, match="a text or a path of Prolog"):
         lg.relational.fit({"p": [(1,)]}, positive, negative, ground_lists=3)
 

@@ -62,7 +62,7 @@ class CompositionTable:
         >>> sorted(learned.predict(["father", "father"])), sorted(learned.predict(["father", "son"]))
         (['grandfather'], [])
         """
-        return frozenset(_spans(chain, self.entries)[0, len(chain)])
+        return frozenset(_ends(chain, self.entries))
 
     def predict_proba(self, chain: Sequence[str]) -> dict[str, float]:
         """Return the probability of each relation between the ends of a chain, the most likely first.
@@ -129,13 +129,16 @@ def learn_composition(chains: Iterable[tuple[Sequence[str], str]]) -> Compositio
     examples = [_example(chain) for chain in chains]
     if not examples:
         raise DataError("there are no chains to learn from")
-    votes = _votes([example for example in examples if len(example[0]) == 2])
-    entries = {pair: _winner(counter) for pair, counter in votes.items()}
+    votes: dict[tuple[str, str], Counter[str]] = {}
+    for chain, answer in examples:
+        if len(chain) == 2:
+            votes.setdefault((chain[0], chain[1]), Counter())[answer] += 1
+    entries = {pair: max(sorted(shown), key=shown.__getitem__) for pair, shown in votes.items()}
     left = [example for example in examples if len(example[0]) > 2]
     names = sorted({name for chain, answer in examples for name in (*chain, answer)})
     refused: set[tuple[tuple[str, str], str]] = set()
     for _ in range(_MOST_INFERRED):
-        left = [(c, answer) for c, answer in left if not _spans(c, entries)[0, len(c)]]
+        left = [(c, answer) for c, answer in left if not _ends(c, entries)]
         ranked = sorted(
             ((-count, pair, name) for pair, counter in _inferred_votes(left, entries, names).items()
              if _is_clear(counter) for name, count in counter.most_common(1))
@@ -154,9 +157,7 @@ def learn_composition(chains: Iterable[tuple[Sequence[str], str]]) -> Compositio
         entries[pair] = name
         votes[pair] = Counter({name: count})
     unexplained = tuple(
-        (chain, answer)
-        for chain, answer in examples
-        if _spans(chain, entries)[0, len(chain)] != {answer}
+        (chain, answer) for chain, answer in examples if _ends(chain, entries) != {answer}
     )
     support = {pair: votes[pair][relation] for pair, relation in entries.items()}
     against = {pair: sum(votes[pair].values()) - support[pair] for pair in entries}
@@ -192,16 +193,6 @@ def _spans(
                 if (one, other) in entries
             }
     return found
-
-
-def _votes(
-    examples: Iterable[Example],
-) -> dict[tuple[str, str], Counter[str]]:
-    """Return the relations that chains of two show."""
-    votes: dict[tuple[str, str], Counter[str]] = {}
-    for chain, answer in examples:
-        votes.setdefault((chain[0], chain[1]), Counter())[answer] += 1
-    return votes
 
 
 def _inferred_votes(
@@ -252,10 +243,6 @@ def _is_clear(counter: Counter[str]) -> bool:
     """Return whether one relation is shown more often than every other."""
     (_, most), *others = counter.most_common(2)
     return not others or others[0][1] < most
-
-
-def _winner(counter: Counter[str]) -> str:
-    return max(sorted(counter), key=lambda relation: counter[relation])
 
 
 # ---- Distributions of answers: where the relations of a chain do not decide its answer

@@ -7,6 +7,7 @@ reach. What cannot be used is listed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -163,10 +164,10 @@ def read_prolog(
 def _as_atom(row: Sequence[str]) -> Term:
     arguments = []
     for cell in row[1:]:
-        try:
-            arguments.append(read_term(cell))
-        except PrologError:
-            arguments.append(cell)
+        term: Term = cell  # a name such as Anna is not a variable
+        with contextlib.suppress(PrologError):
+            term = read_term(cell)
+        arguments.append(cell if any(True for _ in variables_of(term)) else term)
     return Compound(row[0], tuple(arguments))
 
 
