@@ -470,7 +470,7 @@ def test_executors_agree(temperature: float, grid: bool) -> None:
             torch.testing.assert_close(other, found[0], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("hard", [True, False])
 def test_a_compiler_takes_minima_and_maxima_as_one_operation(hard: bool) -> None:
     program = lg.parse("c :- a, not b. d :- c, e. e :- d. e :- a.")
