@@ -236,7 +236,7 @@ def test_beyond_the_budget_a_diagram_of_the_evidence_is_exact(
     }
     torch.testing.assert_close(layer(given), torch.tensor([0.2]).double())
     given["z"][:, :2] = 1
-    with pytest.raises(lg.errors.StateError, match="has probability zero in example 0$"):
+    with pytest.raises(lg.errors.StateError, match=r"has probability zero in example 0$"):
         layer(given)
 
 
