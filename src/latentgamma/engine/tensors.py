@@ -142,8 +142,8 @@ def has_memory(tensor: Tensor) -> bool:
 
 # ---- A warning where training cannot move: a gradient arrives, and none of it reaches the inputs
 
-#: How many calls are watched on a GPU.
-_CALLS_ON_A_GPU = 10
+#: The first calls are watched, on a GPU these alone, and after them every so many calls.
+_FIRST_CALLS, _EVERY = 10, 16
 
 
 class ZeroGradientWatch:
@@ -164,10 +164,9 @@ class ZeroGradientWatch:
             return function(given)
         if not values_can_be_read(given):
             return function(given)
-        if given.is_cuda:  # looking at a gradient means to wait for the device
-            if self._calls == _CALLS_ON_A_GPU:
-                return function(given)
-            self._calls += 1
+        self._calls += 1  # hooks take longer than a small program; a GPU would be waited for
+        if self._calls > _FIRST_CALLS and (given.is_cuda or self._calls % _EVERY):
+            return function(given)
         given = given.view_as(given)  # so that no hook is left on a tensor of the caller
         result = function(given)
         if not result.requires_grad:

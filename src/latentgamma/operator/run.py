@@ -488,12 +488,15 @@ class Runner:
     def _product(self) -> Callable[[Tensor, Tensor], Tensor]:
         return exact_product(self.model.offset.device.type)
 
-    def _kept(self, key: tuple[object, ...], read: Callable[[], T]) -> T:
-        """Return what `read` returns, kept while no parameter changes and none needs a gradient."""
+    def _kept(self, key: tuple[object, ...], read: Callable[[], T], *, graph: bool = True) -> T:
+        """Return what `read` returns, kept while no parameter changes.
+
+        With a `graph` that leads to the parameters, it is read anew if one of them needs a gradient.
+        """
         if torch.compiler.is_compiling():
             return read()
         values = values_of(self.model) if self.fixed is None else []
-        if torch.is_grad_enabled() and any(value.requires_grad for value in values):
+        if graph and torch.is_grad_enabled() and any(value.requires_grad for value in values):
             return read()
         if not are_plain(*values):
             return read()
@@ -620,7 +623,8 @@ class Runner:
         if fixed is None:
             if raw is None or raw.offset.is_cuda:  # there a graph reads the parameters
                 return raw, None
-            return raw, self._kept(("kernel", dtype, run.bump), lambda: run.read(raw, dtype))
+            key = "kernel", dtype, run.bump
+            return raw, self._kept(key, lambda: run.read(raw, dtype), graph=False)
         if fixed.parameters is None:
             raise RuntimeError("these parameters are not those of a sparse model")
         given = fixed.parameters

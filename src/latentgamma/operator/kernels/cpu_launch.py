@@ -30,7 +30,6 @@ from latentgamma.operator.kernels.interface import (
     Parameters,
     ReadPlainly,
     make_coefficients,
-    parameter_gradients,
     supports,
 )
 from latentgamma.operator.rules import StepParameters
@@ -217,8 +216,66 @@ def read(
 def read_backward(
     rows: LiteralRows, parameters: Parameters, prepared: Prepared, grads: Coefficients
 ) -> Parameters:
-    """Return the gradients of the parameters, from those of the coefficients."""
-    return parameter_gradients(rows, parameters, prepared.step, grads)
+    """Return the gradients of the parameters, from those of the coefficients in float64."""
+    step, M = prepared.step, rows.M
+    dtype, limits = parameters.offset.dtype, torch.finfo(parameters.offset.dtype)
+    gain_raw, gate_raw = parameters.gain_raw.item(), parameters.gate_raw.item()
+    confidence = torch.sigmoid(parameters.confidence_raw.detach().double()).numpy()
+    inside = (confidence > limits.tiny) & (confidence < 1 - limits.eps)  # not clamped
+    threshold, tau, amplitude = (
+        x.detach().to(torch.float64, copy=True).numpy()
+        for x in (step.threshold, step.sharpness, step.amplitude)
+    )
+    body, body_off, total, head, head_off = (_array(x) for x in step.weights)
+    body_rule, head_rule, body_place, head_place = (
+        _array(x) for x in (rows.body_rule, rows.head_rule, rows.body_place, rows.head_place)
+    )
+    body, head = body[body_place], head[head_place]  # from the order of the logits to that by rule
+    margin, background, body_weight, head_background, head_weight = (_array(x) for x in grads[:5])
+
+    def summed(rule: Array, values: Array) -> Array:
+        return np.bincount(rule, values, rows.R)
+
+    def placed(values: Array, place: Array) -> Array:
+        found = np.empty_like(values)
+        found[place] = values
+        return found
+
+    by_total = margin * tau
+    by_body = body_weight * tau[body_rule] + by_total[body_rule]
+    by_body_off = background * tau + M * by_total - summed(body_rule, by_body)
+    by_tau = margin * (total - threshold) + background * body_off
+    by_tau += summed(body_rule, body_weight * body)
+    by_amplitude = head_background * head_off + summed(head_rule, head_weight * head)
+    by_head = head_weight * amplitude[head_rule]
+    by_head_off = head_background * amplitude - summed(head_rule, by_head)
+    body += body_off[body_rule]  # the sigmoid of each literal
+    head += head_off[head_rule]  # its part in the softmax of its rule
+    mean = summed(head_rule, by_head * head) + by_head_off * head_off
+    rest = M - np.diff(_array(rows.head_start))
+    by_gain = float(by_amplitude @ confidence) * _sigmoid(gain_raw)
+    by_confidence = by_amplitude * confidence * (1 - confidence) * inside * _softplus(gain_raw)
+    found = (
+        placed(by_body * body * (1 - body), body_place),
+        by_body_off * body_off * (1 - body_off),
+        placed(head * (by_head - mean[head_rule]), head_place),
+        head_off * (by_head_off - rest * mean),
+        -by_total,
+        by_tau * -np.expm1(-tau),  # of a softplus, 1 − e^−τ
+        by_confidence,
+        np.array(by_gain),
+        _array(grads.offset),
+        np.array(float(grads.gate) * _sigmoid(gate_raw)),
+    )
+    return Parameters._make([torch.from_numpy(x).to(dtype) for x in found])
+
+
+def _softplus(x: float) -> float:
+    return x if x > 40 else math.log1p(math.exp(x))
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 def _numpy_form(rows: LiteralRows) -> tuple[Csr, Csr, Csr, Csr]:
