@@ -18,7 +18,7 @@ INTRODUCTION = """# Benchmarks
 Times come from one run on one machine, in which the other systems were measured too and their results compared with
 ours; the page of a benchmark names the exceptions. `× 14.8` means that the other system takes 14.8 times as long;
 below 1 it is faster. Figures marked as published are from the papers of the other systems, and were not measured here.
-The CPU times are from a shared machine with two cores and vary by tens of percent between runs.
+The CPU times are from two cores of shared machines and vary by tens of percent between runs.
 `python benchmarks/run.py NAME` runs a benchmark again.
 """
 TABLES = """
