@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ def run(
     progress: Callable[[str, int, int], None] | None = None,
     seconds: float = math.inf,
     held_out: bool = False,
+    settings: dict[str, Any] | None = None,
 ) -> None:
     """Train what is in none of the files, all missing seeds of a task at once.
 
@@ -94,6 +96,8 @@ def run(
         progress: Called with the name of the task, the steps done and all steps.
         seconds: No training begins later than this.
         held_out: Test on 10,000 of the training images, to choose settings.
+        settings: Other settings than those of a task. Like tests on training images, such a trial is
+            no cell of the table.
     """
     import torch
 
@@ -105,13 +109,17 @@ def run(
     torch.backends.cudnn.benchmark = True
     end = time.monotonic() + seconds
     found = data.split(data.images(images or data.CACHE), held_out=held_out)
-    part = "held out" if held_out else "training"
+    part = "trial" if held_out or settings else "training"
     for name in names:
         task = all_tasks()[name]  # a new one: its rules are needed no longer than it
         for protocol in protocols:
             known = {_key(cell) for cell in read(files)}
             key = {"part": part, "task": name, "protocol": protocol, "device": device}
-            missing = [seed for seed in seeds if _key({**key, "seed": seed}) not in known]
+            missing = [
+                seed
+                for seed in seeds
+                if part == "trial" or _key({**key, "seed": seed}) not in known
+            ]
             if not missing or time.monotonic() > end:
                 continue
             try:
@@ -121,6 +129,7 @@ def run(
                     found,
                     protocol=protocol,
                     device=device,
+                    settings=replace(task.settings, **settings or {}),
                     most_steps=most_steps,
                     progress=progress,
                 )

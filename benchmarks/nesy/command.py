@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument(
         "--held-out", action="store_true", help="test on training images, to choose settings"
     )
+    parser.add_argument("--settings", type=json.loads, help="other settings for a trial, as JSON")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     unknown = [name for name in given.tasks if name not in {*all_tasks(), *OTHERS}]
@@ -46,7 +48,7 @@ def main() -> int:
         nesy.run(
             names, given.protocol, given.seeds, given.cells, images=given.images,
             device=given.device, most_steps=given.steps, progress=ProgressBar(),
-            seconds=given.seconds, held_out=given.held_out,
+            seconds=given.seconds, held_out=given.held_out, settings=given.settings,
         )  # fmt: skip
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"the images of {data.PACKAGE} cannot be had here: {error}", file=sys.stderr)
@@ -59,5 +61,5 @@ def main() -> int:
         nesy.sums_alone(given.cells, images=given.images)
     wanted = {"sums alone" if name == "limits" else name for name in given.tasks or all_tasks()}
     cells = [c for c in nesy.read(given.cells) if {c.get("task"), c["part"]} & wanted]
-    print(text(nesy.table(cells, "held out" if given.held_out else "training")))
+    print(text(nesy.table(cells, "trial" if given.held_out or given.settings else "training")))
     return 0

@@ -29,7 +29,9 @@ class Settings:
     decay: float = 0.0  # of the weights
     average: float = 0.999  # the weights that are tested are a running mean
     warm_up: int = 100
-    common: float = 1.0  # by what the mean gradient of all scores of a step is multiplied
+    # By what the mean gradient of all scores of a step is multiplied. The residual of a sum moves all
+    # its digits alike, and the more of them the more this hides what tells digits apart.
+    common: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -149,12 +151,10 @@ class Sum(Task):
         best = {16: "83", 64: "47.1", 1024: "2.7"}.get(digits)
         self.published = f"{best} (CTSketch 2025)" if best and not once else ""
         long = digits > 64
-        epochs, batch = (100, 4) if once else (10, 8) if long else (50, 16)
+        epochs = 100 if once else {256: 20, 1024: 4}.get(digits, 50)
+        batch = 4 if once or digits > 256 else 8 if long else 16
         average = 0.99 if once and long else 0.999
-        # One residual of a sum moves all its digits alike, and the more of them the more this hides
-        # what tells digits apart.
-        rate, common = (4e-3, 0.01) if long else (1e-3, 1.0)
-        self.settings = Settings(epochs, batch, rate=rate, average=average, common=common)
+        self.settings = Settings(epochs, batch, rate=2e-3 if long else 1e-3, average=average)
 
     def examples(self, y: np.ndarray, *, training: bool, rng: np.random.Generator) -> Examples:
         if self._once:
