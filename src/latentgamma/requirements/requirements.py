@@ -19,6 +19,7 @@ from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
 from latentgamma.errors import ArgumentError, DataError, unknown_atoms
 from latentgamma.logic.planes import pack, unpack
+from latentgamma.program.graph import Csr
 from latentgamma.program.names import quote
 from latentgamma.program.program import Immutable, Program, require_program
 from latentgamma.requirements import readers
@@ -440,15 +441,12 @@ class Requirements(Displayed, Immutable):
     def subset(self, chosen: npt.ArrayLike) -> Requirements:
         """Return some of the requirements, by number."""
         rows = np.asarray(chosen, np.int64)
-        sizes = np.diff(self.indptr)[rows]
-        ends = np.concatenate(([0], np.cumsum(sizes)))
-        within = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
+        clauses = Csr(self.indptr, self.literals).take(rows)
         changed = {
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
             for name in ("heads", "lines", "support", "cost")
         }
-        literals = self.literals[np.repeat(self.indptr[rows], sizes) + within]
-        return self._replace(indptr=ends, literals=literals, **changed)
+        return self._replace(indptr=clauses.indptr, literals=clauses.indices, **changed)
 
     # ---- Data
 
