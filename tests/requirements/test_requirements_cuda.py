@@ -144,6 +144,7 @@ def test_scores_and_losses_do_not_wait_for_the_device(training: bool) -> None:
 
 
 @on_a_device
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_an_example_with_a_nan_has_scores_of_nan_and_no_answer() -> None:
     for layer in layers():
         x = torch.randn(3, len(layer.labels), device="cuda")

@@ -167,11 +167,11 @@ class DiagramPasses(nn.Module):
             worse.append((total.amax(-1, keepdim=True) - total).flatten(1))
             v = torch.cat([v, total.amax(-1)], 1)
         N = len(self.label)
-        slack = x.new_full((B, N), torch.inf)
-        slack[:, self.root.long()] = 0.0
+        # By index_fill: an assignment would wait for the device.
+        root = self.root.long()
+        slack = x.new_full((B, N), torch.inf).index_fill(1, root, 0.0)
         q = x.new_full((B, 2 * L), torch.inf)
-        on_path = torch.zeros(B, N, dtype=torch.bool, device=x.device)
-        on_path[:, self.root.long()] = True
+        on_path = torch.zeros(B, N, dtype=torch.bool, device=x.device).index_fill(1, root, True)
         model = (x > 0).clone()
         for (b, row, child, free_row, free), less in zip(
             reversed(levels), reversed(worse), strict=True
