@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from latentgamma._arguments import real_number
 
@@ -93,9 +94,7 @@ def plan(
         ("B", B, 1),
         ("devices", devices, 1),
     ):
-        real_number(
-            name, value, f"a number from {least} on", lambda x, least=least: least <= x < math.inf
-        )
+        real_number(name, value, f"a number from {least} on", partial(_within, least))
     rules = R / devices
     literals = rules * k
     own = M / devices if atoms else M
@@ -144,3 +143,7 @@ def _size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def _within(least: int, x: float) -> bool:
+    return least <= x < math.inf
