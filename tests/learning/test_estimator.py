@@ -98,6 +98,10 @@ def test_parameters_are_those_of_the_constructor():
     }  # fmt: skip
     assert classifier.set_params(max_body=2).max_body == 2
     assert "max_body=2" in repr(classifier)
+    with pytest.raises(
+        lg.errors.ArgumentError, match="max_terms must be a whole number from 1 to 16"
+    ):
+        lg.RuleClassifier(max_terms=17).fit([[0], [1]], [0, 1])
     with pytest.raises(lg.errors.ArgumentError, match="no parameter 'depth'; it has form"):
         classifier.set_params(depth=3)
 
