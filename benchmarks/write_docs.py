@@ -336,7 +336,8 @@ def about_tables(rows: list[Row]) -> list[str]:
         " probability, divided by its rate in the training rows, is the greatest. The literals of a tree are those of all paths to its leaves. `with thresholds`: the"
         " planted rules, with every planted threshold in its printed interval; `every row`: every row of"
         " the sample decided as planted; `every row, one threshold unknown`: the same if all"
-        " but one threshold at a time are known, which is an upper bound for every learner."
+        " but one threshold at a time are known, which is an upper bound for every learner. `rules, trained`: the rules that are read"
+        " back after training as a network; `rules of a part`: found on a fifth of the training rows, or one half up to 1,000."
     ]
     total = next((row for row in rows if str(row.get("must hold")).startswith("of ")), None)
     if total is not None:
@@ -349,6 +350,10 @@ def about_tables(rows: list[Row]) -> list[str]:
     if planted:
         seeds, found = (sum(row[name] for row in planted) for name in ("seeds", "with thresholds"))
         said.append(f"Planted rules with 100 bits to spare: {found} of {seeds} samples.")
+    noise = [row for row in rows if row.get("part") == "noise"]
+    if noise:
+        seeds, found = (sum(row[name] for row in noise) for name in ("seeds", "nothing found"))
+        said.append(f"Labels without any rule: nothing found in {found} of {seeds} samples.")
     return said
 
 

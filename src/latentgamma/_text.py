@@ -46,3 +46,19 @@ def file_problem(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return "permission is denied"
     return getattr(error, "strerror", None) or str(error)
+
+
+def aligned(rows: Sequence[Sequence[str]], right: int = 99) -> list[str]:
+    """Return rows of cells as lines of text; columns from number `right` on are aligned to the right.
+
+    >>> aligned([["rule", "rows"], ["a", "12"]], right=1)
+    ['rule  rows', 'a       12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if n >= right else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

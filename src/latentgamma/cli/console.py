@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from latentgamma._text import quantity
+from latentgamma._text import aligned, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,14 +152,8 @@ class Screen:
                 table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
             self.console.print(table)
             return
-        grid = [list(head), *map(list, rows)]
-        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-        for row in grid:
-            cells = [
-                cell.rjust(width) if n >= right else cell.ljust(width)
-                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            self.line("  ".join(cells).rstrip())
+        for line in aligned([list(head), *map(list, rows)], right):
+            self.line(line)
 
 
 def _style(cell: str) -> str:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Display, Displayed
-from latentgamma._text import listing, quantity
+from latentgamma._text import aligned, listing, quantity
 from latentgamma.errors import ArgumentError, DataError, unknown_atoms
 from latentgamma.learning.class_rules import (
     PYTHON_HEADER,
@@ -592,14 +592,7 @@ class RuleClassifier(Displayed):
         """
         self._fitted()
         shown = self._display()
-        widths = [max(map(len, cells)) for cells in zip(shown.columns, *shown.rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if n >= shown.right else cell.ljust(width)
-                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in ([shown.columns, *shown.rows] if shown.rows else [])
-        ]
+        lines = aligned([shown.columns, *shown.rows], shown.right) if shown.rows else []
         return "\n".join([shown.title, *shown.code, *lines, *shown.notes])
 
     def _display(self) -> Display:

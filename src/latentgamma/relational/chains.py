@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._text import quantity
+from latentgamma._text import aligned, quantity
 from latentgamma.errors import DataError
 
 # ---- Composition tables: which relation follows from a chain of two, learned from longer chains too
@@ -99,11 +99,7 @@ class CompositionTable:
         columns = sorted({other for _, other in self.entries})[:_WIDEST]
         cells = [["", *columns]]
         cells += [[row, *(self.entries.get((row, c), "·") for c in columns)] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        )
+        return "\n".join(aligned(cells))
 
     def __str__(self) -> str:
         return f"a composition table with {quantity(len(self.entries), 'entry', 'entries')}"
