@@ -715,3 +715,14 @@ def test_two_parts_of_a_rule_become_one():
     parts = [(place[low[7]], place[high[2]]), (place[low[2]], place[high[7]])]
     (merged,) = search._move_thresholds(search._merge(parts))
     assert sorted(str(table.names[j]) for j in merged) == ["x0 < 60", "x1 < 60"]
+
+
+def test_numbers_other_than_those_of_fit_are_true_unless_0():
+    late = np.arange(40) % 2
+    classifier = lg.RuleClassifier().fit({"late": late}, late == 1)
+    assert classifier.predict({"late": [0.0, 1.0, 7.0, np.nan]}).tolist() == [
+        False,
+        True,
+        True,
+        False,
+    ]

@@ -372,14 +372,8 @@ def _as_kind(column: Column, given: Column, what: str) -> Column:
         return Column(name, column.kind, values)
     if column.kind == "category" and given.kind == "boolean":
         return Column(name, "category", np.where(values, "true", "false").astype(object))
-    if column.kind == "boolean" and given.kind == "number":
-        odd = ~(np.isnan(values) | (values == 0) | (values == 1))
-        if not odd.any():
-            return Column(name, "boolean", values == 1)
-        raise DataError(
-            f"{what}, row {int(odd.argmax()) + 1}, column {name!r}: expected 0 or 1, as in fit, "
-            f"but found {values[odd][0]:g}"
-        )
+    if column.kind == "boolean" and given.kind == "number":  # other numbers than 0 and 1 in fit
+        return Column(name, "boolean", (values != 0) & ~np.isnan(values))
     raise DataError(
         f"{what}, column {name!r}: expected a {column.kind} as in fit, but found a {given.kind}"
     )
