@@ -30,7 +30,7 @@ from latentgamma.relational.noisy import LabelCost
 FIRST_SEED = 9101
 #: Training sets of each task with clean labels, those of them by gradient descent as well, with a tenth of
 #: wrong labels, with a tenth and an estimate of it, and for the other points of the curve.
-CLEAN_SEEDS, GRADIENT_SEEDS, NOISY_SEEDS, ESTIMATE_SEEDS, CURVE_SEEDS = 20, 10, 20, 3, 3
+CLEAN_SEEDS, GRADIENT_SEEDS, NOISY_SEEDS, ESTIMATE_SEEDS, CURVE_SEEDS = 20, 10, 20, 1, 1
 CURVE = (0.05, 0.2, 0.3)
 #: Sets of worlds of each task and the time limit; training sets with positive examples alone.
 WORLD_SEEDS, WORLD_TIME_LIMIT, POSITIVE_SEEDS, POSITIVE_SHARE = 20, 55, 5, 0.6

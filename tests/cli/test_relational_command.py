@@ -121,7 +121,7 @@ def test_relational_options_need_relational(cli, folder: Path) -> None:
         ("bk.pl", "p(", "bk.pl"),
         ("bk.pl", "last([X],X).", "no facts that can be used"),
         ("exs.pl", "neg(grand(ann,bob)).", "no positive example"),
-        ("exs.pl", "pos(f([1,2])).", "no positive examples of 'grand'"),
+        ("exs.pl", "pos(f([1,2])).", "no positive examples of 'grand"),
         ("exs.pl", "pos(grand(ann,X)).", "is not an example"),
         ("exs.pl", "f(X) :- g(X).", "is not an example"),
     ],

@@ -932,7 +932,8 @@ def _targets(
             matching = [s for s in shown if s[0] == name and arity in {None, s[1]}]
             if not matching:
                 has = listing([f"{n}/{a}" for n, a in shown])
-                raise DataError(f"there are no positive examples of {name!r}, but of {has}")
+                asked = name if arity is None else f"{name}/{arity}"
+                raise DataError(f"there are no positive examples of {asked!r}, but of {has}")
             signatures += matching
     for name, arity in refused or {}:
         if (name, arity) not in signatures:
