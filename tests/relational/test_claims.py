@@ -11,10 +11,12 @@ from collections.abc import Iterator
 import pytest
 
 import latentgamma as lg
+from latentgamma._checkpoint import compute_now
 from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget
 from latentgamma.relational.clauses import BodySearch, Clause, clause_bits
-from latentgamma.relational.problem import Problem
+from latentgamma.relational.problem import Problem, read_problem
 from latentgamma.relational.result import derived_atoms
+from latentgamma.relational.search import SearchOptions, _Search
 
 pytest.importorskip("clingo")
 
@@ -228,6 +230,23 @@ class Clock:
 
 
 @pytest.mark.slow
+def test_what_the_last_bodies_before_the_time_limit_found_is_kept(monkeypatch) -> None:
+    problem = read_problem({"p": [("a", "b")], "q": [("a",)]}, [("t", "a")], [("t", "b")], None)
+    options = SearchOptions(recursive=False)
+    search = _Search(problem, options, Budget(600), lambda *_: None, compute_now)
+    original = BodySearch.next_level
+
+    def until_the_end(self: BodySearch, *arguments: object) -> object:
+        found = original(self, *arguments)
+        search._bodies._end = 0.0
+        return found
+
+    monkeypatch.setattr(BodySearch, "next_level", until_the_end)
+    search._add_level(1)
+    assert search._bodies.over
+    assert search._pool.size
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -153,6 +153,7 @@ def test_claims_with_constants_negation_and_comparisons_agree_with_enumeration(s
 def test_declared_types_keep_numbers_of_examples_and_sizes_apart() -> None:
     background = {"piece": [(1, "a"), (2, "b"), (3, "c")], "size": [("a", 5), ("b", 6), ("c", 3)]}
     background["large"] = [(5,), (6,), (1,), (2,)]  # the states 1 and 2 are no sizes
+    background["few"] = [(3,)]  # a size, though there is a state 3
     examples = [("good", 1), ("good", 2)], [("good", 3)]
     guessed = lg.relational.fit(background, *examples, recursive=False, max_body=3)
     types = {
@@ -165,6 +166,8 @@ def test_declared_types_keep_numbers_of_examples_and_sizes_apart() -> None:
     assert declared.rules == ("good(X) :- piece(X,Y), size(Y,Z), large(Z).",)
     assert any("one variable of type 'scene'" in note for note in declared.notes)
     assert guessed.rules == declared.rules  # an example's number is not taken for a size
+    kinds = dict(zip(guessed.problem.names, guessed.problem.types, strict=True))
+    assert kinds["few"][0] == kinds["size"][1] != kinds["good"][0]
     assert any("numbers of examples are not compared" in note for note in guessed.notes)
     joined = lg.relational.fit(background, *examples, recursive=False, max_body=3, world=False)
     assert joined.rules == ("good(X) :- large(X).",)
