@@ -41,12 +41,13 @@ def test_every_request_is_decided_and_bad_ones_are_reported(
     found = [json.loads(line) for line in (folder / "d.jsonl").read_text().splitlines()]
     decider = lg.Decider(TEXT, "ok")
     expected = decider({"age": 30, "banned": False}).to_dict(proof=True, missing=True)
-    assert found[0] == {"request": 1, **expected}
+    assert found[0] == {"request": 0, **expected}
     assert found[1]["error"].startswith("line 3: 'age' is 'x'")
     assert found[2]["answers"] == {"ok": False}
     assert found[2]["missing"]["ok"][0]["text"] == "age >= 18 (age is 17: 1 short)"
     said = capsys.readouterr().err
     assert "line 3: 'age' is 'x'" in said
+    assert "2 decisions in d.jsonl (ok: 1 yes)" in said
     assert "1 request of 3 could not be decided" in said
 
 

@@ -192,6 +192,52 @@ def test_how_changes_read() -> None:
     assert {change.name for change in changes} == {f"{k}{n}" for k in "xf" for n in range(20)}
 
 
+LITERALS = [f"{n}x {op} " for n in ("", "not ") for op in ("<", "<=", ">", ">=", "=", "!=")]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [f"{text}10" for text in LITERALS])
+def test_distances_are_those_of_the_nearest_number(first: str) -> None:
+    grid = [n / 16 for n in range(8 * 16, 14 * 16)]  # all constants and values are multiples of 1/2
+    for second in [f"{text}12" for text in LITERALS]:
+        decider = lg.Decider(f"a :- {first}, {second}. a :- x = 12, b.", "a")
+        clause = f"{first} and {second}".replace(" = ", " == ")
+        fits = [y for y in grid if eval(clause, {"x": y})]
+        for x in (8.5, 9.5, 10, 11, 12, 13.5):
+            if x in fits or not fits:
+                continue
+            nearest = min(abs(y - x) for y in fits)
+            further = nearest * 2 % 1 != 0
+            (change,) = decider({"x": x}).missing["a"] or ()
+            assert abs(change.distance or 0) == nearest - further / 16
+            assert x + (change.distance or 0) + further / 16 in fits or (
+                x + (change.distance or 0) - further / 16 in fits
+            )
+            assert change.further == further
+            said = str(change)
+            assert ("more than" in said) == (further and nearest > 1 / 16)
+            assert ("short" in said) == ((change.distance or 0) > 0)
+
+
+def test_the_proof_of_a_negation_names_values_that_are_missing() -> None:
+    decider = lg.Decider("refer :- sick, not young. young :- child. child :- age < 21.", "refer")
+    assert "not young  (rule 1 lacks child; age is missing)" in str(decider({"sick": True}))
+    assert "not young  (rule 1 lacks child)" in str(decider({"sick": True, "age": 48}))
+    with pytest.raises(KeyError, match=r"see decision\.missing"):
+        decider({"sick": False, "age": 48}).proof["refer"]
+
+
+def test_texts_and_more_names_are_read_alike_in_requests_tables_and_files(tmp_path: Path) -> None:
+    decider = lg.Decider("refer :- sick, age >= 21.", "refer")
+    (tmp_path / "r.csv").write_text("id,sick,age\n7,yes,48\n")
+    (from_file,) = decider.many(tmp_path / "r.csv")  # type: ignore[misc]
+    from_table = decider.many({"id": ["7"], "sick": ["yes"], "age": [48]})[0]  # type: ignore[index]
+    alone = decider({"id": "7", "sick": "yes", "age": 48})
+    assert {d.digest for d in (from_file, from_table, alone)} == {alone.digest}  # type: ignore[union-attr]
+    assert alone.answers == {"refer": True}
+    with pytest.raises(DataError, match=r"'agee', which is neither .*did you mean 'age'"):
+        decider({"sick": "no", "agee": 48})
+
+
 @dataclass
 class Applicant:
     age: int
@@ -252,7 +298,7 @@ def test_requirements_are_reported_with_their_facts() -> None:
         ({"age": True}, "^'age' is True"),
         ({"age": [3]}, r"^'age' is \[3\]"),
         ({"country": 49}, r"^'country' is 49 \(int\), but the rules compare it with texts"),
-        ({"guardian": "yes"}, "^'guardian' is 'yes'; a fact is true or false"),
+        ({"guardian": "maybe"}, "^'guardian' is 'maybe'; a fact is true or false"),
         ({"guardian": 1.5}, "^'guardian' is 1.5"),
         ({"guardian": -1}, "^'guardian' is -1"),
         ([1, 2], "^a request is a dictionary, a dataclass or a row, not list"),

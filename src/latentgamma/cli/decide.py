@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TextIO, cast
@@ -30,14 +31,14 @@ def decide(args: argparse.Namespace) -> int:
     decider = _decider(args)
     errors = "raise" if args.stop else "keep"
     found = cast("Iterator[Decision | DataError]", decider.many(args.requests, errors=errors))
-    bad = 0
+    bad, yes = 0, Counter[str]()
     with (
         _output(args.output) as file,
         progress("deciding", count_requests(args.requests)) as advance,
     ):
         lines: list[str] = []
-        number = 0
-        for number, decision in enumerate(found, 1):
+        number = -1  # as rows of a table are counted in Python, from 0
+        for number, decision in enumerate(found):
             if isinstance(decision, DataError):
                 bad += 1
                 values: dict[str, object] = {"request": number, "error": str(decision)}
@@ -46,15 +47,19 @@ def decide(args: argparse.Namespace) -> int:
             else:
                 content = decision.to_dict(proof=args.proof, missing=args.missing)
                 values = {"request": number, **content}
+                yes.update(name for name, answer in decision.answers.items() if answer)
             lines.append(f"{json.dumps(values)}\n")
             if len(lines) == _LINES:
                 _write(file, lines)
                 advance(_LINES)
         _write(file, lines)
     if args.json and args.output:
-        Screen().json({"requests": number, "bad": bad, "output": args.output})
+        Screen().json({"requests": number + 1, "bad": bad, "output": args.output})
+    elif args.output:
+        answers = ", ".join(f"{name}: {yes[name]:,} yes" for name in decider.questions)
+        print_message(f"{quantity(number + 1 - bad, 'decision')} in {args.output} ({answers})")
     if bad:
-        print_message(f"{quantity(bad, 'request')} of {number:,} could not be decided")
+        print_message(f"{quantity(bad, 'request')} of {number + 1:,} could not be decided")
     return 2 if bad else 0
 
 

@@ -19,6 +19,8 @@ _LARGE = 2**53
 _INFINITE = float("inf")
 # Constants of a column that are compared one after another; more are searched.
 _MOST_COMPARED = 6
+# Texts that say whether a fact holds.
+_TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
 
 class Column:
@@ -159,7 +161,7 @@ def compile_columns(columns: Iterable[Column]) -> Callable[[Mapping[str, Any]], 
 
 
 def fact_value(name: str, value: Any) -> bool:
-    """Return whether a request states a fact: true, 1 or a probability above one half.
+    """Return whether a request states a fact: true, yes, 1 or a probability above one half.
 
     Raises:
         DataError: if it is neither true nor false, nor a number from 0 to 1.
@@ -170,6 +172,8 @@ def fact_value(name: str, value: Any) -> bool:
         return bool(value) and not is_missing(value)
     if isinstance(value, (int, float, np.integer, np.floating)) and 0 <= value <= 1:
         return bool(value > 0.5)
+    if isinstance(value, str) and value.strip().lower() in _TRUTH:
+        return _TRUTH[value.strip().lower()]
     raise DataError(
         f"{name!r} is {shortened(repr(value))}; a fact is true or false, or a probability"
     )
@@ -204,14 +208,12 @@ def from_text(column: Column | None, name: str, text: str) -> Any:
     if not cell:
         return None
     if column is None:
-        known = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-        if cell.lower() not in known:
-            try:
-                return float(cell)
-            except ValueError:
-                shown = shortened(repr(cell))
-                raise DataError(f"{name!r} is {shown}; a fact is true or false") from None
-        return known[cell.lower()]
+        if cell in ("0", "1"):
+            return cell == "1"
+        try:
+            return float(cell)
+        except ValueError:
+            return fact_value(name, cell)
     if column.text or column.text is None:
         return cell
     try:

@@ -244,7 +244,7 @@ class Decision:
     @cached_property
     def proof(self) -> dict[str, Derivation]:
         """For each question that follows its proof."""
-        return {name: self._proof(name) for name, answer in self.answers.items() if answer}
+        return _Proofs((q, self._proof(q)) for q, answer in self.answers.items() if answer)
 
     def _proof(self, question: str) -> Derivation:
         decider, program = self._decider, self._decider.program
@@ -283,11 +283,16 @@ class Decision:
         decider, program = self._decider, self._decider.program
         atom = program.index[name]
         if atom not in decider._leaf_bits:
-            decider._leaf_bits[atom] = decider._literals_below(atom)
-        key = atom, self._state & decider._leaf_bits[atom]
+            below = sum(1 << i for i in dependencies(program, [atom])[0])
+            read = [name for name, column in decider.columns.items() if column.bits & below]
+            decider._leaf_bits[atom] = decider._literals_below(atom), tuple(read)
+        bits, columns = decider._leaf_bits[atom]
+        unknown = tuple([column for column in columns if is_missing(self.request.get(column))])
+        key = atom, self._state & bits, unknown
         leaf = decider._leaves.get(key)
         if leaf is None:
             leaf = absent_leaf(program, _bits(self._state, program.M), name)
+            leaf = dataclasses.replace(leaf, unknown=unknown)
             if len(decider._leaves) < _MOST_KEPT:
                 decider._leaves[key] = leaf
         return leaf
@@ -338,7 +343,9 @@ class Decision:
         """The SHA-256 of the program, the questions and the request, as hexadecimal digits."""
         decider = self._decider
         values = {
-            name: _plain(value)
+            name: fact_value(name, value)
+            if isinstance(value, str) and name in decider._fact_bits
+            else _plain(value)
             for name, value in self.request.items()
             if name in decider.columns or name in decider._fact_bits
         }
@@ -401,6 +408,13 @@ class Decision:
         return "\n".join([*parts, *map(str, self.violated)])
 
 
+class _Proofs(dict[str, Derivation]):
+    """The proofs of the questions that follow."""
+
+    def __missing__(self, question: str) -> Derivation:
+        raise KeyError(f"no proof of {question!r}: it does not follow; see decision.missing")
+
+
 class _Reasons(dict[int, int]):
     """The rule that derives each atom; −1 for an atom that is given."""
 
@@ -445,8 +459,8 @@ class Decider:
     Args:
         program: a program, or its text.
         questions: one atom or several.
-        unknown: "refuse" a request with a name that the program does not have, or "ignore" it.
-            Tables may always have more columns.
+        unknown: what to do with a name that the program does not have: "refuse" a request that
+            lacks a name which the questions need (one of them may be misspelt), or "ignore" it.
 
     Attributes:
         program: the program.
@@ -486,8 +500,8 @@ class Decider:
         self._hidden = frozenset(np.flatnonzero(program.auxiliary).tolist())
         self._counts = counts_of(program)
         self._steps: dict[tuple[int, int], ProofStep] = {}
-        self._leaves: dict[tuple[int, int], Absent] = {}
-        self._leaf_bits: dict[int, int] = {}
+        self._leaves: dict[tuple[int, int, tuple[str, ...]], Absent] = {}
+        self._leaf_bits: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._rule_names = [self._rule_name(j) for j in range(program.R)]
         self.facts = self._find_facts()
         self._fact_bits = {name: 1 << program.index[name] for name in self.facts}
@@ -634,7 +648,9 @@ class Decider:
                 bit = self._fact_bits.get(name)
                 if bit is not None:
                     state |= bit if fact_value(name, value) else 0
-                elif not self._ignore and name not in self.columns:
+                elif not (self._ignore or name in self.columns) and (
+                    name in self.questions or any(n not in request for n in self.needed_names)
+                ):
                     raise self._unknown(request)
         return state
 
@@ -718,7 +734,7 @@ class Decider:
         names = list(options)
         tried = 0
         for size in range(1, len(names) + 1):
-            best: tuple[float, tuple[_Option, ...]] | None = None
+            best: tuple[tuple[float, int], tuple[_Option, ...]] | None = None
             for chosen in combinations(names, size):
                 for moves in product(*(options[name] for name in chosen)):
                     tried += 1
@@ -728,7 +744,7 @@ class Decider:
                     for move in moves:
                         state = state & ~move.bits | move.mask
                     if self._close(state)[0] & goal:
-                        cost = sum(move.cost for move in moves)
+                        cost = sum(move.cost for move in moves), sum(m.further for m in moves)
                         if best is None or cost < best[0]:
                             best = cost, moves
             if best is not None:
@@ -750,7 +766,8 @@ class Decider:
                 if (mask ^ here) & cone and region != now:
                     distance, cost = _distance(column, value, now, region)
                     option = _Option(name, column.bits, mask, here, cost, distance, region % 2 == 0)
-                    if mask & cone not in nearest or cost < nearest[mask & cone].cost:
+                    known = nearest.get(mask & cone)
+                    if known is None or option.effort < known.effort:
                         nearest[mask & cone] = option
             if now is not None and (column.missing ^ here) & cone:  # a last resort
                 nearest.setdefault(
@@ -758,7 +775,7 @@ class Decider:
                     _Option(name, column.bits, column.missing, here, 1e6),
                 )
             if nearest:
-                found[name] = sorted(nearest.values(), key=lambda option: option.cost)
+                found[name] = sorted(nearest.values(), key=lambda option: option.effort)
         for name in self.facts:
             i = program.index[name]
             bit = 1 << i
@@ -861,6 +878,11 @@ class _Option(NamedTuple):
     cost: float  # to choose among changes of as many columns
     distance: float | None = None
     further: bool = False
+
+    @property
+    def effort(self) -> tuple[float, bool]:
+        """What options are sorted by: a bound itself comes before what lies beyond it."""
+        return self.cost, self.further
 
 
 def _distance(

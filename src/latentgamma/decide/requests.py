@@ -160,10 +160,10 @@ def _parquet(decider: Decider, path: str) -> Iterator[Placed]:
         check_columns(decider, table.schema_arrow.names, path)
         inputs = {*decider.columns, *decider.facts}
         names = [name for name in table.schema_arrow.names if name in inputs]
-        number = 0
+        number = 0  # rows of a table are counted from 0
         for batch in table.iter_batches(columns=names):
             for request in batch.to_pylist():
-                number += 1
                 yield f"row {number}", request
+                number += 1
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"cannot read {path!r}: {error}") from None

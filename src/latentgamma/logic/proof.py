@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -197,8 +197,13 @@ class Absent:
     blocked: tuple[Blocked, ...]
     #: Where the rules for its predicate stand, if grounding has found no instance for it.
     places: tuple[str, ...] = ()
+    #: The columns without a value that it depends on.
+    unknown: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if self.unknown:
+            reason = replace(self, unknown=())
+            return f"{reason}; {', '.join(value_text(name, None) for name in self.unknown)}"
         if self.places:
             return f"no instance of {', '.join(self.places)} derives it"
         if not self.blocked:
@@ -734,7 +739,8 @@ def label_values(label: Label | None) -> dict[str, str]:
 
 
 def _absent_values(leaf: Absent) -> dict[str, Any]:
-    return {"atom": leaf.atom, "because": [str(blocked) for blocked in leaf.blocked]}
+    unknown = [value_text(name, None) for name in leaf.unknown]
+    return {"atom": leaf.atom, "because": [*map(str, leaf.blocked), *unknown]}
 
 
 def _dot(name: str) -> str:
