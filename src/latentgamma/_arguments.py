@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -78,3 +79,14 @@ def usable_device(value: Any) -> torch.device | str:
         reason = str(error).splitlines()[0]
         raise ArgumentError(f"device {value!r} cannot be used: {reason}") from None
     return torch.device(value)
+
+
+def level_of_caller() -> int:
+    """Return the stack level of a warning that is about a call from outside of the package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.split(".")[0] not in ("latentgamma", "torch"):
+            break
+        frame, level = frame.f_back, level + 1
+    return level

@@ -114,6 +114,7 @@ def test_canonical_forms() -> None:
         ("a :- 'x' < 3 < 4.", "1:14", "a comparison"),
         ("a :- f(x) < 4.", "1:11", "a comparison"),
         ("a :- 17 < age.", "1:9", "has a column on its left"),
+        ("a :- age => 17.", "1:10", "did you mean '>='"),
         ("x < 3.", "1:1", "a rule does not derive a condition"),
         ("b, x < 3 :- a.", "1:4", "a rule does not derive a condition"),
         ("a => x < 3.", "1:6", "a rule does not derive a condition"),

@@ -30,11 +30,11 @@ from latentgamma.cli.console import (
     write_output,
 )
 from latentgamma.cli.main import with_options
-from latentgamma.errors import DataError, unknown_atoms
+from latentgamma.errors import DataError, MissingPackageError, ProgramError, unknown_atoms
 from latentgamma.learning.data import observe
 from latentgamma.learning.estimator import fit_table
 from latentgamma.learning.result import rule_lines, summary_lines
-from latentgamma.program.files import is_rule_text
+from latentgamma.program.files import SUFFIXES, is_rule_text
 from latentgamma.program.program import require_definite
 from latentgamma.program.rule_text import atom_name, split_facts
 from latentgamma.relational.popper import (
@@ -197,7 +197,11 @@ def learn_label(args: argparse.Namespace) -> int:
     check_picture(args.plot)
     check_outputs({"--output": args.output, "--plot": args.plot}, {"DATA": args.data})
     if args.output and not args.output.endswith((".sql", ".py")):
-        is_rule_text(args.output)  # the name must say what to write
+        try:
+            is_rule_text(args.output)  # the name must say what to write
+        except ProgramError:
+            endings = ", ".join((*SUFFIXES, ".sql"))
+            raise UsageError(f"--output ends in {endings} or .py, not {args.output!r}") from None
     options: dict[str, Any] = {"form": args.form, "method": args.method, "seed": args.seed}
     if args.noise not in (0.0, "auto"):
         options["noise"] = args.noise
@@ -255,7 +259,10 @@ def learn(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.data!r} has Popper's files; add --relational to learn from them")
     refuse_relational_options(args)
     _check_arguments(args)
-    check_device(args.device)
+    try:
+        check_device(args.device)
+    except MissingPackageError as error:
+        raise UsageError(f"{error}; for the rules of one column, --label names it") from None
     with working("reading the examples"):
         data = observe(
             _source(args.data),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from latentgamma._arguments import real_number, whole_number
+from latentgamma._arguments import level_of_caller, real_number, whole_number
 from latentgamma.datalog.clingo import DivisionCrash, GroundingFailed, assembled, may_crash
 from latentgamma.datalog.clingo_names import decode_name, encode_name
 from latentgamma.datalog.clingo_names import decode_text as decode_names
@@ -325,6 +325,7 @@ def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
                     )
                     continue
                 problem = f"'{what}' never holds: it has no facts and no rules, and is not open"
+                problem += "; facts from a table: lg.datalog.ground(text, facts=…)"
             else:
                 problem = f"{problem}: {what}"
             _say(str(source.error(int(line), int(column), problem)))
@@ -345,7 +346,7 @@ def _compared_constants(source: Source) -> Iterator[Any]:
 
 
 def _say(message: str) -> None:
-    warnings.warn(decode_names(message), GroundingWarning, stacklevel=5)
+    warnings.warn(decode_names(message), GroundingWarning, stacklevel=level_of_caller())
 
 
 # ---- Which atoms of a program are given, and which are asked for

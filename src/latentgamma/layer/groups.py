@@ -291,7 +291,8 @@ def check_values(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
     if low < 0 or high > 1:
         raise StateError(
             f"the inputs of {group.title} lie in [0, 1], but these reach from {low:.6g} to "
-            f"{high:.6g}; apply a sigmoid, or make the layer with from_logits=True"
+            f"{high:.6g}; apply a {'softmax' if group.categorical else 'sigmoid'}, or make the "
+            f"layer with from_logits=True"
         )
     if group.categorical:
         total = tensor.detach().double().sum(-1)

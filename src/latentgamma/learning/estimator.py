@@ -659,6 +659,8 @@ class RuleClassifier(Displayed):
         """
         self._fitted()
         names = [column.name for column in self._columns]
+        if getattr(row, "ndim", 1) != 1:
+            raise DataError("explain takes one row, such as table.iloc[0], not a table")
         if hasattr(row, "to_dict"):
             row = row.to_dict()
         if isinstance(row, Mapping):

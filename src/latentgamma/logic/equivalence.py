@@ -85,7 +85,7 @@ class Equivalence:
 def equivalent(p: Program, q: Program) -> Equivalence:
     """Return whether two programs have the same closure for every fact set, with a witness if not.
 
-    Atoms are compared by name; an atom that only one program knows has no rules in the other.
+    Any atom can be a fact, also one that rules derive: this is uniform equivalence. Atoms are compared by name; an atom that only one program knows has no rules in the other.
     Definite programs are compared by entailment, in polynomial time. Where one has negation the
     question is as hard as satisfiability, and clingo decides it.
 

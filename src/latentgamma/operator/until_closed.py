@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from ctypes import string_at
@@ -14,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from latentgamma._arguments import level_of_caller
 from latentgamma.certificate.certify import Certificate
 from latentgamma.engine.tensors import has_triton
 from latentgamma.logic.closure import depths_of_rows
@@ -292,19 +292,8 @@ def _warn(unfinished: int, examples: int, limit: int) -> None:
         f"{unfinished} of {examples} examples did not reach a closed support within {limit} "
         f"steps: their facts are too close to ½ for some rule to fire or not; move the facts "
         f"towards 0 or 1, or pass steps=",
-        stacklevel=_level_of_caller(),
+        stacklevel=level_of_caller(),
     )
-
-
-def _level_of_caller() -> int:
-    """Return how many frames above the warning the model was called."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.split(".")[0] not in ("latentgamma", "torch"):
-            break
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 class ClosureCache:

@@ -198,6 +198,7 @@ _CONSTRUCTS = tuple(
         (f"{_AFTER_ATOM} end", r"[&∧]|/\\", "{found} is not known here; write ',' for 'and'"),
         (_AFTER_ATOM, r"<->|<=>", "an equivalence is two rules; write one for each direction"),
         (_AFTER_ATOM, r"-->", "a grammar rule is not known here; write ':-' for a rule"),
+        (_AFTER_ATOM, "=>", "a comparison has no '=>'; did you mean '>='?"),
         (
             _AFTER_ATOM,
             r"[!=<>\\]=|=|[<>]|is\b",

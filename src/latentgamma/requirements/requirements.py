@@ -17,7 +17,7 @@ from latentgamma._arguments import one_of, whole_number
 from latentgamma._display import Display, Displayed
 from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
-from latentgamma.errors import ArgumentError, DataError, unknown_atoms
+from latentgamma.errors import ArgumentError, DataError, MissingPackageError, unknown_atoms
 from latentgamma.logic.planes import pack, unpack
 from latentgamma.program.graph import Csr
 from latentgamma.program.names import quote
@@ -531,8 +531,12 @@ class Requirements(Displayed, Immutable):
                 contradict each other; or if the method does not fit them.
             FactsError: if a requirement has a label that `labels` does not name.
         """
-        from latentgamma.requirements.layer import build_layer
-
+        try:
+            from latentgamma.requirements.layer import build_layer
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise MissingPackageError("Requirements.layer needs PyTorch", "torch") from None
         return build_layer(
             self if labels is None else self.relabel(labels),
             method,
