@@ -17,6 +17,7 @@ from torch import nn
 import latentgamma as lg
 from latentgamma.engine.tensors import categorical_log_odds, log_odds
 from latentgamma.errors import ArgumentError, FactsError, ModelError, StateError
+from latentgamma.layer.semantics import Semantics
 from random_programs import random_program
 
 ALARM = """
@@ -292,7 +293,7 @@ def test_a_certificate_is_for_the_parameters_of_now() -> None:
 def test_what_has_no_certified_form() -> None:
     program = lg.parse("alarm :- a, b.")
     layer = lg.Layer(program, ["a", "b"], "alarm", semantics="probability", evidence={"a": True})
-    with pytest.raises(ModelError, match="a probability layer has no certified form"):
+    with pytest.raises(ModelError, match=r"'probability' .* has no certified form"):
         layer.certified()
     soft = lg.Layer(program, "a", "alarm", facts={"b": 0.52})
     with pytest.raises(ModelError, match=r"'b' is given as 0.52, which is neither true nor false"):
@@ -307,6 +308,20 @@ def test_an_input_that_rules_derive_is_the_better_of_the_two() -> None:
     x = torch.tensor([[0.25, 0.75], [0.75, 0.25]])
     assert layer(x).tolist() == [0.75, 0.75]
     assert layer.plan().also_derived == ("b",)
+    assert "the better of the two counts: b" in str(layer.plan())
+
+
+def test_an_input_that_rules_derive_is_more_probable_than_either() -> None:
+    layer = lg.Layer(lg.parse("b :- a."), ["a", "b"], "b", semantics="probability").eval()
+    assert layer(torch.tensor([[0.5, 0.5]])).tolist() == [0.75]
+    assert "its own value is one more way to be true: b" in str(layer.plan())
+
+
+def test_a_new_semantics_has_no_certified_form_unless_it_says_so() -> None:
+    layer = lg.Layer(lg.parse("b :- a."), "a", "b")
+    layer.rules = Semantics()
+    with pytest.raises(ModelError, match="no certified form"):
+        layer.certified()
 
 
 def test_every_fact_gets_a_gradient_where_training_starts() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final, get_args
+from typing import Any, Literal, TypeAlias, assert_never, final, get_args
 
 import numpy as np
 import torch
@@ -61,16 +61,17 @@ class Layer(nn.Module):
 
     - `"godel"`: a fact at p is true to the degree p, and an atom is as true as its best proof, a
       proof as its weakest fact. Above one half is exactly the closure of the facts above one
-      half. In training the minima and maxima are smooth, on log-odds, at a temperature that
-      `latentgamma.Annealing` lowers; in `eval()` they are hard.
+      half, also under negation: a fact at exactly one half counts as false, so its complement is
+      the next number above one half. In training the minima and maxima are smooth, on log-odds,
+      at a temperature that `latentgamma.Annealing` lowers; in `eval()` they are hard.
     - `"gamma"`: the operator. A fact above ½ + δ is true and one below ½ − δ false; then what is
       above one half is the closure, which a certificate proves.
     - `"probability"`: a fact at p is true with probability p, independently of the others; an
       atom's value is its probability over all worlds.
 
-    An input that rules derive as well is the better of the two: its own value is one more way to
-    be true. Under negation, `not a` is the complement of the value of a. A fact at exactly one
-    half counts as false, so its complement counts as true: it is the next number above one half.
+    Where rules derive an input as well, its own value is one more way to be true: the better of
+    the two counts with `"godel"`, and the probability of either with `"probability"`. Under
+    negation, `not a` is the complement of the value of a.
 
     Args:
         program: the rules, with negation or without.
@@ -200,8 +201,10 @@ class Layer(nn.Module):
                 gate=one_of("gate", gate or "sigmoid", get_args(Gate)),
                 delta=delta,
             )
-        else:
+        elif semantics == "godel":
             self.rules = GodelSemantics(program, fed, read, true, kernel=kernel)
+        else:
+            assert_never(semantics)
         self.temperature = temperature
 
     # ---- Temperature
@@ -448,7 +451,7 @@ class Layer(nn.Module):
         """Return this `"godel"` or `"gamma"` layer with the semantics "gamma", and its certificate.
 
         Its outputs are above one half where those of this layer in `eval()` are, whenever every
-        input is outside (½ − δ, ½ + δ). Probabilities have no such twin: two facts at 0.6 are both
+        input is outside (½ − δ, ½ + δ). Probabilities have no certified form: two facts at 0.6 are both
         above one half, and the probability of both is 0.36.
 
         Args:
@@ -459,7 +462,7 @@ class Layer(nn.Module):
             A layer in `eval()` mode, on the device of this one, with the same `kernel`.
 
         Raises:
-            ModelError: if this layer computes probabilities, or one of its soft `facts` is inside
+            ModelError: if this layer has other semantics, or one of its soft `facts` is inside
                 (½ − δ, ½ + δ).
 
         >>> import latentgamma as lg
@@ -469,11 +472,11 @@ class Layer(nn.Module):
         >>> layer(torch.tensor([[0.6, 0.7], [0.6, 0.4]])) > 0.5
         tensor([ True, False])
         """
-        if self.semantics == "probability":
+        if not self.rules.has_certified_form:
             raise ModelError(
-                "a certificate proves which atoms follow from the facts above one half, and not "
-                "which are more likely than not: a probability layer has no certified form. "
-                'lg.Layer(..., semantics="gamma") has one, without evidence'
+                "a certificate proves which atoms follow from the facts above one half, and "
+                f"semantics={self.semantics!r} computes something else: it has no certified form. "
+                'lg.Layer(..., semantics="gamma") has a certificate'
             )
         facts = {self.program.atoms[i]: float(self.given[i]) for i in np.flatnonzero(self.given)}
         twin = Layer(

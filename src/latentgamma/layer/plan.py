@@ -18,10 +18,20 @@ from latentgamma.program.program import Program
 if TYPE_CHECKING:
     from latentgamma.layer.layer import Layer
 
+#: What a semantics means, and what counts of an atom that is fed and derived by rules.
 SENTENCES = {
-    "godel": "an atom is as true as its best proof, a proof as its weakest fact",
-    "gamma": "a fact above ½ + δ is true, one below ½ − δ is false",
-    "probability": "a fact at p is true with probability p, an atom's value is its probability",
+    "godel": (
+        "an atom is as true as its best proof, a proof as its weakest fact",
+        "the better of the two counts",
+    ),
+    "gamma": (
+        "a fact above ½ + δ is true, one below ½ − δ is false",
+        "true where one of the two is",
+    ),
+    "probability": (
+        "a fact at p is true with probability p, an atom's value is its probability",
+        "its own value is one more way to be true",
+    ),
 }
 
 
@@ -45,15 +55,16 @@ class Plan(Displayed):
     cycles: int
     #: Inputs on which no output depends.
     idle: tuple[str, ...]
-    #: Inputs that rules derive as well: the better of the two counts.
+    #: Inputs that rules derive as well; `str(plan)` says what counts then.
     also_derived: tuple[str, ...]
     #: Outputs that are the same on every input; with negation there may be others.
     always_true: tuple[str, ...]
     always_false: tuple[str, ...]
 
     def __str__(self) -> str:
+        meaning, both = SENTENCES[self.semantics]
         lines = [
-            f"{self.semantics}: {SENTENCES[self.semantics]}",
+            f"{self.semantics}: {meaning}",
             f"{'exact' if self.exact else 'not exact'}: {self.guarantee}",
             f"{quantity(self.inputs, 'input')}, {quantity(self.outputs, 'output')}; "
             f"{quantity(self.nodes, 'node')}, {quantity(self.edges, 'edge')}, "
@@ -61,7 +72,7 @@ class Plan(Displayed):
         ]
         for names, text in (
             (self.idle, "no output depends on"),
-            (self.also_derived, "fed and derived by rules, the better of the two counts:"),
+            (self.also_derived, f"fed and derived by rules, {both}:"),
             (self.always_true, "true on every input:"),
             (self.always_false, "false on every input:"),
         ):

@@ -49,8 +49,10 @@ if TYPE_CHECKING:
 class Semantics(nn.Module):
     """What a soft fact means: how a layer computes, what that proves, and how it is explained."""
 
-    #: Whether a compiler can follow.
+    #: Whether torch.compile can trace it; if not, the layer is a graph break.
     traceable = True
+    #: Whether above one half is the closure of the facts above one half, which "gamma" proves.
+    has_certified_form = False
     #: Whether a certificate is what an explanation rests on.
     certified = False
 
@@ -118,6 +120,8 @@ class GodelSemantics(Semantics):
     A proof is as good as its weakest fact. So an atom is above one half exactly if it is in the
     closure of the facts above one half. `not a` is the complement of the value of a.
     """
+
+    has_certified_form = True
 
     def __init__(
         self,
@@ -275,6 +279,7 @@ class GammaSemantics(Semantics):
     """
 
     certified = True
+    has_certified_form = True
     start: Tensor
     fed: Tensor
     read: Tensor
