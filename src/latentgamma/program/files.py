@@ -65,7 +65,11 @@ def read_program(data: bytes, suffix: str, *, path: str) -> Program:
     text = decode_text(data, path)
     if not text.strip():
         return Program.from_rules([])
-    return read_json(text, path) if suffix == ".json" else read_dimacs(text, path)
+    if suffix == ".json":
+        return read_json(text, path)
+    if suffix == ".cnf":
+        return read_dimacs(text, path)
+    raise ProgramError(f"no reader for {suffix}")
 
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
