@@ -43,12 +43,14 @@ class BestProof(Run):
     """A semiring that the library does not have: the best proof, the product of its inputs."""
 
     def products(self, nodes: Nodes, values: Tensor) -> Tensor:
-        rows = nodes.row.expand(len(values), -1)
-        ones = values.new_ones(len(values), nodes.count)
-        return ones.scatter_reduce(1, rows, values[:, nodes.child], "prod")
+        padded = torch.cat((values, values.new_ones(len(values), 1)), 1)
+        product = values.new_ones(len(values), nodes.count)
+        for parts in nodes.parts:
+            product = product * padded[:, parts]
+        return product
 
     def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
-        own = torch.where(nodes.has_own, values[:, nodes.own], 0)
+        own = torch.where(nodes.has_own, values[:, nodes.own], -torch.inf)
         rows = nodes.row.expand(len(values), -1)
         return own.scatter_reduce(1, rows, values[:, nodes.child], "amax")
 
@@ -266,6 +268,37 @@ def test_float32_is_close_to_float64(executor: str, semiring: Semiring) -> None:
         assert narrow.dtype == torch.float32
         wide = execute(executor, all_atoms(program), semiring, x)
         torch.testing.assert_close(narrow.double(), wide, rtol=1e-4, atol=1e-5)
+        half = execute(executor, all_atoms(program), semiring, x.half())
+        assert half.dtype == torch.float16
+        torch.testing.assert_close(half.double(), wide, rtol=1e-2, atol=1e-2)
+
+
+def test_a_name_of_compiled_code_does_not_run_it_for_another_semiring() -> None:
+    circuit = compile_circuit(lg.parse("c :- a. c :- b."), [1, 2], [0])
+    assert run(circuit, Semiring("real", BestProof, 0.0, 1.0), torch.tensor([[0.5, 0.25]])) == 0.5
+
+
+@pytest.mark.parametrize("name", ["values", "real", "best proof"])
+def test_gradients_of_zeros(name: str) -> None:
+    semiring, program = SEMIRINGS[name], lg.parse("c :- a, b. d :- c.")
+    circuit = compile_circuit(program, [program.index[i] for i in "ab"], [program.index["d"]])
+    x = torch.tensor([[0.0, 0.5], [0.5, 0.0]], dtype=torch.float64, requires_grad=True)
+    rows = [BY_HAND[semiring].product(row) for row in x]
+    (expected,) = torch.autograd.grad(sum(rows), x)
+    for plain in (True, False):
+        (slope,) = torch.autograd.grad(run(circuit, semiring, x, plain=plain).sum(), x)
+        assert slope.tolist() == expected.tolist()
+
+
+def test_infinite_log_odds_are_true_and_false_below_negation_too() -> None:
+    program = lg.parse("d :- a, not e.")
+    circuit = compile_circuit(program, [program.index[i] for i in "ae"], [program.index["d"]])
+    odds = list(itertools.product((-torch.inf, 1.0, torch.inf), repeat=2))
+    x = torch.tensor(odds, dtype=torch.float64, requires_grad=True)
+    found = [run(circuit, GODEL_ODDS, x, plain=plain) for plain in (True, False)]
+    assert torch.equal(*found)
+    assert (found[0][:, 0] > 0).tolist() == [a > 0 and e < 0 for a, e in odds]
+    assert torch.equal(*(torch.autograd.grad(out.sum(), x)[0] for out in found))
 
 
 @every_executor

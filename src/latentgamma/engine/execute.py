@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from latentgamma.engine import reference
 from latentgamma.engine.circuit import CYCLE, MIXED, NEGATIONS, NOT, PRODUCTS, SUMS, Circuit
-from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH, Semiring
+from latentgamma.engine.reference import GODEL, GODEL_ODDS, REAL, SMOOTH, Semiring
 from latentgamma.engine.schedule import input_lists, packed
 from latentgamma.engine.tensors import are_plain, has_triton, kept_with_owner
 
@@ -30,6 +30,8 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 KernelChoice: TypeAlias = Literal["auto", "reference"]
 
 
+#: The semirings that kernels know by name.
+_COMPILED = {each.name: each.run for each in (GODEL, SMOOTH, REAL)}
 # With more stages than this, an export calls the operator `latentgamma::minmax`.
 _LONGEST_EXPORT = 1000
 
@@ -50,7 +52,7 @@ def kernels_on(device: str) -> Any:
 
 def _has_kernel(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> bool:
     """Return whether compiled code can run: not under torch.func or in forward mode."""
-    if semiring.name not in ("hard", "smooth", "real") or not are_plain(inputs):
+    if semiring.run is not _COMPILED.get(semiring.name) or not are_plain(inputs):
         return False
     if kernels_on(inputs.device.type) is None:
         return False
@@ -87,9 +89,11 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = F
     Args:
         circuit: between which inputs and outputs.
         semiring: what sums, products and negations are.
-        inputs: float32 or float64, on the scale of the semiring.
+        inputs: on the scale of the semiring; what is not float32 or float64 is computed in float32.
         plain: whether to do without compiled code.
     """
+    if inputs.dtype not in (torch.float32, torch.float64):
+        return run(circuit, semiring, inputs.float(), plain=plain).to(inputs.dtype)
     if plain or not _has_kernel(circuit, semiring, inputs):
         return reference.run(circuit, semiring, inputs)
     found: Tensor

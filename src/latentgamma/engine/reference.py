@@ -18,6 +18,7 @@ from torch import Tensor
 from latentgamma.engine.circuit import CYCLE, INDEPENDENT, NEGATIONS, NOT, PRODUCTS, SUMS, Circuit
 from latentgamma.engine.tensors import (
     CERTAIN,
+    finite_log_odds,
     hold,
     kept_with_owner,
     log_complement,
@@ -26,6 +27,9 @@ from latentgamma.engine.tensors import (
 from latentgamma.errors import ModelError
 
 # ---- What a semiring is
+
+#: The value of a node that is not computed yet.
+NEVER = -1e30
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,11 @@ class Semiring:
 
     @property
     def one(self) -> float:
-        """The number of which a value of min/max and its complement are the parts."""
+        """False + true: what a value and its complement add up to."""
         return self.false + self.true
 
     def step(self, dtype: torch.dtype | np.dtype[Any]) -> float:
-        """Return what is added to a complement that should be above one half and is not."""
+        """Return the least number to add to one half, `one / 2`, to be above it in this dtype."""
         kind = torch.finfo(dtype) if isinstance(dtype, torch.dtype) else np.finfo(dtype)
         return float(kind.eps) / 2 if self.one else float(kind.tiny)
 
@@ -53,7 +57,12 @@ class Semiring:
 
 
 class Nodes:
-    """Nodes from `start` to `stop`, and where their terms and parts are."""
+    """Nodes from `start` to `stop`, and where their terms and parts are.
+
+    A node is an input, an atom, a rule or a negation: a column of the values. It is a sum of terms,
+    a term is a product of parts, and a part is a node. `own` is the input of an atom that is an
+    input too; it is 0 where `has_own` is False: mask it.
+    """
 
     def __init__(self, circuit: Circuit, start: int, stop: int, device: torch.device) -> None:
         self._device, self._nodes = device, circuit.nodes
@@ -79,12 +88,15 @@ class Nodes:
 
     @cached_property
     def parts(self) -> Tensor:
-        """The k-th part of each term in row k; one more node for those that have none."""
+        """Row k: the k-th part of each term, (longest, terms).
+
+        Shorter terms are padded with the number `nodes`: append a neutral column first.
+        """
         return self._put(_table(self._parts, self._flat, self._nodes))
 
     @cached_property
     def terms(self) -> Tensor:
-        """The k-th term of each node in row k; one more term for those that have none."""
+        """Row k: the k-th term of each node, padded with the number of terms as `parts` is."""
         count = int(self._terms[-1])
         return self._put(_table(self._terms, np.arange(count), count))
 
@@ -151,9 +163,10 @@ def node_values(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
 class Run:
     """The values of the nodes, stage by stage; a semiring says what a stage computes.
 
-    `products(nodes, values)` returns the product of the children `nodes.child` of each node,
+    `products(nodes, values)` returns the product of the children of each node,
     (B, nodes) -> (B, nodes.count), and `sums` the sum of its children and of its own input, if
-    `nodes.has_own`. `mixed` has both: sums over the terms of a node, of products.
+    `nodes.has_own`. The children are `nodes.child` with their nodes `nodes.row`, or the tables
+    `nodes.parts` and `nodes.terms`. `mixed` has both: sums over the terms of a node, of products.
     """
 
     def __init__(self, circuit: Circuit, semiring: Semiring, inputs: Tensor) -> None:
@@ -223,8 +236,6 @@ def _reduced(values: Tensor, nodes: Nodes, start: float, how: str) -> Tensor:
 # atoms that have its value; and an atom takes the greatest value, then the least rank, of its own
 # input and of its rules, whose ranks count one more.
 
-#: The value of an atom on a cycle that no step has reached yet.
-NEVER = -1e30
 #: The rank of an input whose atom rules derive as well: after every other proof.
 LAST = 1 << 23
 
@@ -283,7 +294,7 @@ class _Hard(Run):
         itself = nodes.has_own & ((mine > greatest) | ((mine == greatest) & (rank > LAST)))
         share = torch.where(itself[:, nodes.row], False, tied)
         value = self._shared(torch.where(itself, mine, greatest), child, share, nodes)
-        value = value + torch.where(itself, own - mine, 0)
+        value = value + torch.where(itself, _zero(own), 0)
         return value, torch.where(itself, LAST, rank)
 
     def _shared(self, value: Tensor, child: Tensor, tied: Tensor, nodes: Nodes) -> Tensor:
@@ -292,11 +303,17 @@ class _Hard(Run):
         rows = nodes.row.expand(value.shape[0], -1)
         count = torch.zeros_like(value).scatter_add(1, rows, share).clamp(min=1)
         share = share / count[:, nodes.row]
-        return value.scatter_add(1, rows, share * (child - child.detach()))
+        return value.scatter_add(1, rows, share * _zero(child))
 
     def _put(self, nodes: Nodes, value: Tensor, rank: Tensor) -> None:
         self.values = self.values.index_copy(1, nodes.place, value)
         self._ranks = self._ranks.index_copy(1, nodes.place, rank)
+
+
+def _zero(values: Tensor) -> Tensor:
+    """Return zeros with the slope one, also where a value is infinite."""
+    held = finite_log_odds(values)
+    return held - held.detach()
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
