@@ -445,3 +445,11 @@ def test_values_that_all_labels_treat_alike_are_counted_together() -> None:
         assert len({(values[digit] - digit) % 2 for digit in range(10)}) == 1
         assert values != tuple(range(10))
     assert len(set(map(str, found.some))) == 10
+
+
+def test_values_are_printed_as_atoms_where_each_is_one() -> None:
+    program = lg.parse("warm :- c(red). warm :- c(amber). cold :- c(blue).")
+    colours = lg.Categorical(["c(red)", "c(blue)", "c(amber)"])
+    said = str(lg.shortcuts(program, colours, ["warm", "cold"], [0, 1, 2]))
+    assert "for example c(red) as c(amber)\n" in said
+    assert "rule out the others: c(red), c(amber)" in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, islice, product
 from math import inf, perm, prod
 from typing import Any, Literal, TypeAlias
@@ -389,6 +389,7 @@ class Shortcuts:
         examples: The fewest examples that do so once all their values are labelled, as numbers of
             rows of `examples`; None where they were not found, or no examples suffice.
         partitions: With `rules="any"`, how many mappings there are up to renaming the concepts.
+        names: The atom of each value of a `Categorical` with one axis, by input and value.
     """
 
     count: int
@@ -397,6 +398,7 @@ class Shortcuts:
     labels: tuple[tuple[str, int], ...] | None
     examples: tuple[int, ...] | None
     partitions: int | None = None
+    names: Mapping[tuple[str, int], str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         number = f"{self.count:,}" if self.exact else f"at most {self.count:,}"
@@ -412,14 +414,14 @@ class Shortcuts:
             lines[0] += f", {self.partitions:,} up to renaming{alone}"
         for mapping in self.some[:5]:
             changes = [
-                f"{value} as {seen}"
+                f"{self.names.get((name, value), value)} as {self.names.get((name, seen), seen)}"
                 for name in mapping
                 for value, seen in enumerate(mapping[name])
                 if value != seen
             ]
             lines.append("  for example " + ", ".join(changes))
         if self.labels is not None:
-            named = ", ".join(f"{name} {value}".strip() for name, value in self.labels)
+            named = ", ".join(self.names.get(v, f"{v[0]} {v[1]}".strip()) for v in self.labels)
             lines.append(f"labels of values that rule out the others: {named}")
         if self.examples is not None:
             rows = ", ".join(map(str, self.examples[:10])) + ", …" * (len(self.examples) > 10)
@@ -581,6 +583,7 @@ def shortcuts(
         tuple(task.mapping(assignment) for assignment in wrong_mappings),
         None if chosen_values is None else tuple(task.name(v) for v in chosen_values),
         None if chosen_rows is None else tuple(sorted(int(task.at[n]) for n in chosen_rows)),
+        names=task.atom_names(),
     )
 
 
@@ -640,6 +643,15 @@ class _Task:
         """Return the input and the value of a variable."""
         g = int(np.searchsorted(self.first, variable, "right")) - 1
         return self.groups[g].name, int(variable - self.first[g])
+
+    def atom_names(self) -> dict[tuple[str, int], str]:
+        """Return the atom of each value where a value is one atom."""
+        return {
+            (group.name, value): self.program.atoms[atom]
+            for group in self.groups
+            if group.categorical and len(group.shape) == 1
+            for value, atom in enumerate(group.atoms.tolist())
+        }
 
     def mapping(self, assignment: Sequence[int]) -> ConceptMapping:
         """Return an assignment as a concept mapping."""
@@ -774,6 +786,7 @@ def _with_any_rules(task: _Task, some: int, budget: int) -> Shortcuts:
         None,
         None,
         partitions if exact else None,
+        task.atom_names(),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._text import quantity
+from latentgamma._text import quantity, shortened
 from latentgamma.errors import StateError, unknown_atoms
 from latentgamma.plot.figure import (
     BLUE,
@@ -182,6 +182,10 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
 # ---- Rules of a classifier
 
 
+#: At most this many rules of one class are written beside the chart.
+_LISTED_RULES = 12
+
+
 def rules(classifier: RuleClassifier, path: OutputPath = None) -> Figure:
     """Return a chart of the precision of each rule against the fraction of rows it covers.
 
@@ -209,6 +213,8 @@ def rules(classifier: RuleClassifier, path: OutputPath = None) -> Figure:
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
     axes = figure.subplots()
     colours = (BLUE, ORANGE, GREEN, GREY)
+    count = sum(len(one.bodies) for one in classifier.class_rules_)
+    listed = len(classifier.class_rules_) == 1 and count <= _LISTED_RULES
     for k, one in enumerate(classifier.class_rules_):
         colour = colours[k % len(colours)]
         axes.axhline(one.form.base, color=colour, linewidth=1.2, linestyle="--")
@@ -219,6 +225,8 @@ def rules(classifier: RuleClassifier, path: OutputPath = None) -> Figure:
             axes.plot([share], [row.precision], color=colour, marker="o", markersize=5,
                       label=short_name(one.head) if row is one.statistics[0] else None)  # fmt: skip
             label = str(row.rule) if row.rule else "otherwise"
+            if listed and row.rule:
+                axes.plot([], [], " ", label=f"{label}  {shortened(row.body, 40)}")
             axes.annotate(label, (share, row.precision), xytext=(6, 2),
                           textcoords="offset points", fontsize=SMALL_FONT_SIZE)  # fmt: skip
     axes.set_xlim(left=0)
@@ -229,8 +237,7 @@ def rules(classifier: RuleClassifier, path: OutputPath = None) -> Figure:
     axes.set_ylabel("precision")
     style_axes(axes)
     if any(one.statistics for one in classifier.class_rules_):
-        axes.legend(loc="lower right", **LEGEND)
-    count = sum(len(one.bodies) for one in classifier.class_rules_)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
     axes.set_title(quantity(count, "rule"), loc="left", fontsize=11)
     return save_figure(figure, path)
 

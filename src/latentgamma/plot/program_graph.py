@@ -698,6 +698,12 @@ def _draw_rules(axes: Axes, drawing: _Drawing, *, labelled: bool, on: bool) -> N
         elif edge.arrow < 0:
             _draw_arrow(axes, edge.points[0], edge.points[1], colour, scale)
     dots = [point for j, point in layout.junctions.items() if drawing.fires(j) is on]
+    for edge in edges if labelled else ():
+        rule = drawing.program.label(edge.rule)
+        if rule is not None and edge.arrow:  # an id stands above where the arrow ends
+            tip = edge.points[-1 if edge.arrow > 0 else 0]
+            axes.annotate(rule.id, tip, xytext=(-4, 3), textcoords="offset points", ha="right",
+                          fontsize=SMALL_FONT_SIZE * scale, color=colour, zorder=6)  # fmt: skip
     size = (14 if labelled else 2) * scale**2
     axes.scatter([x for x, _ in dots], [y for _, y in dots], s=size, c=colour, zorder=3,
                  linewidths=0)  # fmt: skip

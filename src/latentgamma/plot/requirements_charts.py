@@ -122,7 +122,7 @@ def changes(
     style_axes(axes)
     if any(depth[i] > least for i in rows):  # indented, so all begin at the left
         _align_left(figure, axes)
-    axes.legend(loc="best", **LEGEND)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)  # beside the data
     hidden = len(layer.labels) - len(rows)
     if hidden:
         text = f"{quantity(hidden, 'label')} not shown"
