@@ -340,6 +340,24 @@ def test_what_log_odds_call_almost_certain_is_not_certain(dtype: torch.dtype) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["auto", "table"])
+@pytest.mark.parametrize("far", [20.0, 38.0, 60.0])
+def test_evidence_that_contradicts_almost_certain_inputs(method: str, far: float) -> None:
+    """Of x at -far and y at far, one is not so: given a, x and y are as likely as each other."""
+    program = lg.parse("a :- not x, not y. a :- z, x.")
+    names = ["x", "y", "z"]
+    layer = lg.Layer(
+        program, names, names, semantics="probability", from_logits=True, evidence={"a": True},
+        inference=lg.Inference(method=method),
+    )  # fmt: skip
+    found = layer(torch.tensor([[-far, far, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(
+        found, torch.tensor([[1, 1, 2]], dtype=torch.float64) / 3, rtol=1e-8, atol=0
+    )
+    with pytest.raises(lg.errors.StateError, match="probability zero"):
+        layer(torch.tensor([[-torch.inf, torch.inf, 0.0]], dtype=torch.float64))
+
+
 def test_an_empty_batch_has_no_evidence() -> None:
     for budget in (1, 1 << 16):
         layer = ring({"x": False}, budget=budget)

@@ -458,6 +458,8 @@ def test_a_rule_can_be_edited_and_the_cost_is_told():
     assert np.allclose(same.predict_proba(X), classifier.predict_proba(X))
     for text, message in (
         ("aeg < 45", "edit: fit saw no column 'aeg'; it saw 'age', 'home', 'late'"),
+        ("", "edit: a rule needs a condition"),
+        ("not 18 <= age < 65", "edit: `not` takes one condition"),
         ("age", "'age' is a number; write what it is compared with"),
         ("age <", "a column is compared with a number"),
     ):

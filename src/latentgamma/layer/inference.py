@@ -22,6 +22,7 @@ from latentgamma.engine.probability import (
     likely_proofs,
 )
 from latentgamma.engine.tensors import (
+    HELD,
     LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
     are_plain,
@@ -404,6 +405,11 @@ class ProbabilitySemantics(Semantics):
         if self.diagram is not None:
             odds: Tensor = self.diagram(self._diagram_inputs(given, from_logits=from_logits))
             return torch.sigmoid(odds)
+        certain = values_can_be_read(given) and bool((given.abs() >= HELD).any())  # held from ±inf
+        if self.has_evidence and from_logits and self.methods.exact and not certain:
+            # From logarithms: one minus the probability of an almost certain input has no digits.
+            logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
+            return self._given_evidence(self._log_normalised(logs), rest)[0].exp()
         # In float32 an atom with log-odds of 20 would be certain.
         values = torch.sigmoid(given) if from_logits else given
         if self.has_evidence:

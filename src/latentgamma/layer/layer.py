@@ -522,6 +522,9 @@ class Layer(nn.Module):
         >>> layer.posterior(torch.tensor([[0.1, 0.1]]), "alarm")
         tensor([[0.5263, 0.5263]])
 
+        An input that is almost certain and contradicts the atom loses digits here, all of them
+        beyond log-odds of 37; a layer with `evidence=` that reads the inputs keeps them.
+
         Args:
             given: as in `forward`.
             atom: the atom that is true.

@@ -771,7 +771,12 @@ class RuleClassifier(Displayed):
         """Return the literals of a body that is given as text."""
         if not isinstance(text, str):
             raise wrong("edit", "conditions as text, such as 'age < 18, not late'", text)
-        body = _RANGE.sub(r"\2 >= \1, \2 <", text.partition(":-")[2] or text)
+        body = text.partition(":-")[2] or text
+        if not body.strip(" ."):
+            raise DataError("edit: a rule needs a condition; drop= leaves a rule out")
+        if re.search(rf"\bnot\s+{_RANGE.pattern}", body):
+            raise DataError("edit: `not` takes one condition; write each end of a range as its own")
+        body = _RANGE.sub(r"\2 >= \1, \2 <", body)
         (rule,) = read_rules(f"edited :- {body.strip().rstrip('.')}.", "edit").rules
         known = {column.name: column for column in self._columns}
         found = []
