@@ -282,8 +282,11 @@ def test_the_notebook_runs_with_fewer_steps(tmp_path: Path, monkeypatch) -> None
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.close("all")  # figures of other tests
     exec(compile(text.replace("STEPS = 3000", "STEPS = 40"), "concepts.ipynb", "exec"), names)
     assert names["left"][0] > names["left"][-1] == 1
-    assert len(names["plt"].get_fignums()) == 5
+    assert len(plt.get_fignums()) == 5
+    plt.close("all")
     names["plt"].close("all")
     assert not any(c.get("outputs") for c in notebook["cells"])  # pictures are not committed
