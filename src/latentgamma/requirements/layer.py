@@ -139,8 +139,8 @@ class RequirementsLayer(nn.Module):
     ) -> Tensor:
         """Return an answer that satisfies every requirement. (…, labels) -> Boolean (…, labels).
 
-        "exact" gives the most likely answer of all that are allowed; where several are, the one
-        with fewer labels is preferred. "closure" adds to the labels above 0 what follows from
+        "exact" gives the most likely answer of all that are allowed; where several are, it is
+        one of them, the same in every call. "closure" adds to the labels above 0 what follows from
         them: a confident child outvotes any number of doubtful parents.
 
         >>> from latentgamma import Requirements
