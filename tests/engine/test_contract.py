@@ -23,7 +23,7 @@ from latentgamma.engine.circuit import (
     circuit_of_terms,
     compile_circuit,
 )
-from latentgamma.engine.execute import MinMax, run
+from latentgamma.engine.execute import KernelChoice, MinMax, run
 from latentgamma.engine.reference import (
     GODEL,
     GODEL_ODDS,
@@ -299,6 +299,20 @@ def test_infinite_log_odds_are_true_and_false_below_negation_too() -> None:
     assert torch.equal(*found)
     assert (found[0][:, 0] > 0).tolist() == [a > 0 and e < 0 for a, e in odds]
     assert torch.equal(*(torch.autograd.grad(out.sum(), x)[0] for out in found))
+
+
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_smooth_closures_of_infinite_log_odds_are_finite(kernel: KernelChoice) -> None:
+    program = lg.parse("c :- a, b. c :- d. e :- c, not a. f :- e. f :- g. g :- f, d. g :- a.")
+    fed, read = ([program.index[i] for i in some] for some in ("abd", "cefg"))
+    closed = MinMax(compile_circuit(program, fed, read), kernel=kernel)
+    x = torch.tensor(list(itertools.product((-torch.inf, 1.0, torch.inf), repeat=3)))
+    x.requires_grad_()
+    out = closed(x, 0.5)
+    assert ((out > 0) == (closed(x, 0.0) > 0)).all()
+    (slope,) = torch.autograd.grad(out.sum(), x)
+    assert out.isfinite().all()
+    assert slope.isfinite().all()
 
 
 @every_executor

@@ -337,6 +337,10 @@ def test_what_log_odds_call_almost_certain_is_not_certain(dtype: torch.dtype) ->
     assert whole.posterior(odds, "q").dtype == whole.estimate(odds)[0].dtype == dtype
     with pytest.raises(lg.errors.StateError, match="or one too small"):
         whole.posterior(10 * odds, "q")
+    either = lg.parse("c :- a, not b. c :- b, not a.")
+    layer = lg.Layer(either, ["a", "b"], "c", semantics="probability", from_logits=True)
+    odds = torch.tensor([[60.0, 60.0]], dtype=dtype)  # one of two almost certain inputs is false
+    torch.testing.assert_close(layer.posterior(odds, "c"), torch.full((1, 2), 0.5, dtype=dtype))
 
 
 @pytest.mark.slow

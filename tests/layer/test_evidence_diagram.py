@@ -122,3 +122,55 @@ def test_impossible_evidence_is_refused() -> None:
     with pytest.raises(StateError, match="probability zero in example 1"):
         layer(torch.tensor([[0.5, 0.3, 0.8], [0.5, 0.0, 0.5]]))
     assert torch.equal(layer(torch.tensor([[0.0, 0.5, 0.5]])), torch.tensor([[0.0, 1.0]]))
+
+
+def certain_layers(*, from_logits: bool = False) -> list[lg.Layer]:
+    """The same layer by a diagram and by a table."""
+    program = lg.parse(
+        "#external x. #external y. #external z. #external g0. a :- x, y, not z. a :- z, y, not x. "
+        "b :- x, w. b :- z, y. c :- b, g1. c :- g2, x."
+    )
+    groups = {"f": ["x", "y", "z", "w"], "g": lg.Categorical(["g0", "g1", "g2"])}
+    layers = [
+        lg.Layer(
+            program, groups, ["x", "z", "b", "c", "g1", "w"], semantics="probability",
+            evidence={"a": True}, inference=Inference(budget=budget), from_logits=from_logits,
+        )
+        for budget in (1, LARGE)
+    ]  # fmt: skip
+    assert layers[0].rules.diagram is not None
+    assert layers[1].rules.diagram is None
+    return layers
+
+
+def test_inputs_of_exactly_0_and_1_have_gradients() -> None:
+    f = [[0.0, 0.5, 0.5, 0.3], [0.4, 1.0, 0.2, 0.0], [1.0, 1.0, 0.5, 1.0], [0.5, 0.5, 0.5, 0.5]]
+    g = [[0.2, 0.3, 0.5], [0.0, 0.4, 0.6], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    given = {
+        "f": torch.tensor(f, dtype=torch.float64, requires_grad=True),
+        "g": torch.tensor(g, dtype=torch.float64, requires_grad=True),
+    }
+    found = []
+    for layer in certain_layers():
+        out = layer(given)
+        weight = torch.cos(torch.arange(out.numel()).reshape(out.shape).double())
+        found.append((out, *torch.autograd.grad((out * weight).sum(), list(given.values()))))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected)
+    assert found[0][0][0, :3].tolist() == [0, 1, 1]
+    assert found[0][1][0, 0] != 0
+
+
+def test_log_odds_beyond_the_range_of_probabilities() -> None:
+    inf = torch.inf
+    f = torch.tensor([[800.0, 0.5, 0.5, 0.3], [-900.0, 1.0, -0.5, -700.0]], dtype=torch.float64)
+    by_diagram, by_table = certain_layers(from_logits=True)
+    given = {"f": f, "g": torch.zeros(2, 3, dtype=torch.float64)}
+    torch.testing.assert_close(by_diagram(given, logits=True), by_table(given, logits=True))
+    certain = torch.tensor([[0.0, 0.5, 0.5, 1.0]])
+    odds = certain_layers()[0]({"f": certain, "g": torch.full((1, 3), 1 / 3)}, logits=True)
+    assert torch.sigmoid(odds[0]).tolist()[:3] == [0, 1, 1]
+    assert odds[0, [0, 1, 2, 5]].tolist() == torch.tensor([-1e30, 1e30, 1e30, 1e30]).tolist()
+    assert (
+        by_diagram({"f": torch.tensor([[inf, 1.0, 0.0, 0.0]]), "g": torch.zeros(1, 3)})[0, 0] == 1
+    )

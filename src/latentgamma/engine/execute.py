@@ -22,7 +22,12 @@ from latentgamma.engine import reference
 from latentgamma.engine.circuit import CYCLE, MIXED, NEGATIONS, NOT, PRODUCTS, SUMS, Circuit
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, REAL, SMOOTH, Semiring
 from latentgamma.engine.schedule import input_lists, packed
-from latentgamma.engine.tensors import are_plain, has_triton, kept_with_owner
+from latentgamma.engine.tensors import (
+    are_plain,
+    finite_log_odds,
+    has_triton,
+    kept_with_owner,
+)
 
 #: Whether Triton interprets its kernels on tensors of the CPU, to test them without a GPU.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -233,6 +238,7 @@ class MinMax(nn.Module):
             hard = float(temperature) == 0
         semiring = (GODEL if values else GODEL_ODDS) if hard else SMOOTH
         wide = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
+        wide = wide if hard else finite_log_odds(wide)
         device = inputs.device.type
         written_out = hard and self._exported_stages and not torch.is_grad_enabled()
         if written_out and torch.compiler.is_exporting():

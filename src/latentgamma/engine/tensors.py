@@ -233,7 +233,10 @@ HELD = 1e6
 
 def finite_log_odds(values: Tensor) -> Tensor:
     """Return log-odds that are infinite as large finite ones, so that differences of them exist."""
-    held: Tensor = _FiniteClamp.apply(values, min(HELD, torch.finfo(values.dtype).max))  # type: ignore[no-untyped-call]
+    limit = min(HELD, torch.finfo(values.dtype).max)
+    if torch.compiler.is_compiling():  # which takes no function with a derivative of its own
+        return values.clamp(-limit, limit)
+    held: Tensor = _FiniteClamp.apply(values, limit)  # type: ignore[no-untyped-call]
     return held
 
 

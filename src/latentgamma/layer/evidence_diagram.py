@@ -13,7 +13,7 @@ from latentgamma._text import quantity
 from latentgamma.engine.diagram import Clause, Diagram, compile_diagram
 from latentgamma.engine.diagram_torch import DiagramPasses
 from latentgamma.engine.exactness import RelevantRules, Variables, relevant_rules
-from latentgamma.engine.tensors import log_odds
+from latentgamma.engine.tensors import hold, may_be_any
 from latentgamma.errors import ProgramError, StateError
 from latentgamma.program.program import Program
 
@@ -21,6 +21,10 @@ from latentgamma.program.program import Program
 _BUDGET = 200_000
 #: The log-odds of what is certain, and a log-probability of the evidence that says it is impossible.
 _CERTAIN, _IMPOSSIBLE = 1e30, -1e25
+#: Larger log-odds are differences of logarithms: the probabilities may have underflowed.
+_FAR = 600.0
+#: A probability that is almost 0, and large enough for slopes of its logarithm.
+_NEARLY_ZERO = 1e-30
 
 
 class _Clauses:
@@ -139,7 +143,23 @@ class EvidenceDiagram(nn.Module):
             )
         every = torch.cat([self.passes.marginals(x), odds], 1)
         found = every.index_select(1, self._outputs)
+        far = found.detach().abs() > _FAR
+        if may_be_any(far):
+            found = torch.where(far, self._far_odds(x, found), found)
         return torch.where(self._fixed == 0, found, self._fixed)
+
+    def _far_odds(self, x: Tensor, found: Tensor) -> Tensor:
+        """Return log-odds of labels from the log-probabilities of the evidence given each sign."""
+        columns = list(found.unbind(1))
+        for o, label in enumerate(self._outputs.tolist()):
+            if label < self._size:
+                column = torch.full_like(x[:, :1], label, dtype=torch.long)
+                yes, no = (
+                    self.passes.log_partition(x.scatter(1, column, end))
+                    for end in (_CERTAIN, -_CERTAIN)
+                )
+                columns[o] = hold(yes - no + x[:, label], -_CERTAIN, _CERTAIN)
+        return torch.stack(columns, 1)
 
 
 def evidence_diagram(
@@ -195,16 +215,16 @@ def evidence_diagram(
     return EvidenceDiagram(diagram, columns, read)
 
 
-def input_log_odds(values: Tensor, facts: int) -> Tensor:
+def input_log_odds(values: Tensor, facts: int, *, certain: bool = True) -> Tensor:
     """Return the log-odds of facts and the log-probabilities of the atoms of groups, (B, I).
 
     Args:
         values: the probabilities in the order of the variables, (B, I); those of a group have
             the sum one.
         facts: how many of them are facts.
+        certain: whether inputs at 0 and 1 are certain, or almost.
     """
-    first, rest = values[:, :facts], values[:, facts:]
-    certain = torch.where(first <= 0, -_CERTAIN, torch.where(first >= 1, _CERTAIN, 0.0))
-    logs = (rest + (rest.clamp(min=1e-300) - rest).detach()).log()
-    logs = logs + torch.where(rest <= 0, -_CERTAIN, 0.0).detach()
-    return torch.cat([log_odds(first) + certain.detach(), logs], 1)
+    none = torch.cat([1 - values[:, :facts], torch.ones_like(values[:, facts:])], 1)
+    yes, no = ((part + torch.where(part <= 0, _NEARLY_ZERO, 0.0)).log() for part in (values, none))
+    ends = torch.where(values <= 0, -_CERTAIN, torch.where(none <= 0, _CERTAIN, 0.0))
+    return yes - no + ends.detach() if certain else yes - no

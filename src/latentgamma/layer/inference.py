@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from latentgamma.engine.tensors import (
     hold,
     log_odds_of_log,
     may_be_any,
+    probability,
     values_can_be_read,
 )
 from latentgamma.errors import ModelError, StateError
@@ -379,8 +380,10 @@ class ProbabilitySemantics(Semantics):
             )
             odds = self.methods.log_odds(found, logs, rest)
         elif self.diagram is not None:
-            odds = self.diagram(self._diagram_inputs(given, from_logits=from_logits))
-            found = nn.functional.logsigmoid(odds)
+            odds, found = (
+                self._by_diagram(given, read, from_logits=from_logits)
+                for read in (lambda odds: odds, nn.functional.logsigmoid)
+            )
         elif not self.methods.exact:
             value = self._probabilities(given, hard=hard, from_logits=from_logits)
             found = held_log(value, torch.finfo(torch.float64).tiny)
@@ -403,8 +406,7 @@ class ProbabilitySemantics(Semantics):
 
     def _probabilities(self, given: Tensor, *, hard: bool, from_logits: bool) -> Tensor:
         if self.diagram is not None:
-            odds: Tensor = self.diagram(self._diagram_inputs(given, from_logits=from_logits))
-            return torch.sigmoid(odds)
+            return self._by_diagram(given, probability, from_logits=from_logits)
         certain = values_can_be_read(given) and bool((given.abs() >= HELD).any())  # held from ±inf
         if self.has_evidence and from_logits and self.methods.exact and not certain:
             # From logarithms: one minus the probability of an almost certain input has no digits.
@@ -425,13 +427,22 @@ class ProbabilitySemantics(Semantics):
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
         return hold(found, 0, 1)
 
-    def _diagram_inputs(self, given: Tensor, *, from_logits: bool) -> Tensor:
-        """Return log-odds of facts and log-probabilities of the atoms of groups, (B, I)."""
-        facts = len(self.variables.facts)
-        if not from_logits:
-            return input_log_odds(self._normalised(given), facts)
-        logs = self._log_normalised(nn.functional.logsigmoid(given))
-        return torch.cat([given[:, :facts], logs[:, facts:]], 1)
+    def _by_diagram(
+        self, given: Tensor, read: Callable[[Tensor], Tensor], *, from_logits: bool
+    ) -> Tensor:
+        """Return a function of the log-odds of the outputs given the evidence, (B, O)."""
+        facts, run = len(self.variables.facts), cast("EvidenceDiagram", self.diagram)
+        if from_logits:
+            logs = self._log_normalised(nn.functional.logsigmoid(given))
+            return read(run(torch.cat([given[:, :facts], logs[:, facts:]], 1)))
+        values = self._normalised(given)
+        found = read(run(input_log_odds(values, facts)))
+        certain = (values.detach() <= 0) | (values.detach() >= 1)
+        if not torch.is_grad_enabled() or not may_be_any(certain):
+            return found
+        # The log-odds of a certain input are infinite: the slope is that of a nearby input.
+        near = read(run(input_log_odds(values, facts, certain=False)))
+        return near + (found - near).detach()
 
     def _given_evidence(self, logs: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds (B, O) of the outputs given the evidence."""
@@ -485,10 +496,6 @@ class ProbabilitySemantics(Semantics):
         given = facts[:, self._order]
         return torch.sigmoid(given.double()) if from_logits else given
 
-    def in_layer_order(self, values: Tensor) -> Tensor:
-        """Return the inverse of `in_order` for any numbers, one for each input."""
-        return torch.empty_like(values).index_copy(1, self._order, values)
-
     def _normalised(self, values: Tensor) -> Tensor:
         """Return the probabilities of the inputs (B, I), those of a group divided by their sum."""
         return self._by_group(values, lambda part: part / part.sum(1, keepdim=True))
@@ -517,16 +524,20 @@ class ProbabilitySemantics(Semantics):
 # ---- What an answer says about the inputs: their posterior, and the most likely proofs
 
 
-def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) -> Tensor:
+def input_posterior(
+    semantics: ProbabilitySemantics, facts: Tensor, atom: int, *, from_logits: bool
+) -> Tensor:
     """Return the probability of each input given that an atom is true, (B, I).
 
     The probability of the atom is linear in each variable: P = Σ_k p_k c_k + c_0 with c_k its
-    derivative, so that P(value k | atom) = p_k (c_k + c_0) / P.
+    derivative, so that P(value k | atom) = p_k (c_k + c_0) / P. The values of a fact are that it is
+    true and that it is false.
 
     Args:
         semantics: that of the layer.
-        values: the probabilities of the inputs in the order of the variables, (B, I).
+        facts: the inputs as in `forward`, (B, I).
         atom: the atom.
+        from_logits: whether they are log-odds.
 
     Raises:
         ModelError: if the probability of the atom is not computed exactly.
@@ -543,28 +554,27 @@ def input_posterior(semantics: ProbabilitySemantics, values: Tensor, atom: int) 
         raise ModelError(
             "a posterior needs an exact probability, and this one would be sampled: raise budget="
         )
+    given = facts.detach()[:, semantics._order].double()
+    p, q = (torch.sigmoid(given), torch.sigmoid(-given)) if from_logits else (given, 1 - given)
     with torch.enable_grad():
-        given = values.detach().double().requires_grad_()
-        value = methods.probabilities(given)[:, 0]
+        leaves = p.requires_grad_(), q.requires_grad_()
+        value = methods.probabilities(p, complements=q)[:, 0]
         if value.requires_grad:
-            (slope,) = torch.autograd.grad(value.sum(), given)
+            grads = torch.autograd.grad(value.sum(), leaves, materialize_grads=True)
         else:
-            slope = torch.zeros_like(given)
-    total = value.detach()
+            grads = torch.zeros_like(p), torch.zeros_like(q)
+    total, p = value.detach(), p.detach()
     if bool((total <= 0).any()):
         row = int((total <= 0).nonzero()[0, 0])
         raise StateError(
             f"the atom has probability zero in example {row}, or one too small for a posterior"
         )
-    p = given.detach()
-    facts = len(semantics.variables.facts)
-    rest = total[:, None] - p * slope  # of a fact alone
-    place = facts
-    for group in semantics.variables.groups:
-        part = slice(place, place + len(group))
-        rest[:, part] = total[:, None] - (p[:, part] * slope[:, part]).sum(1, keepdim=True)
-        place += len(group)
-    return (p * (slope + rest) / total[:, None]).clamp(0, 1)
+    parts = p * grads[0]
+    used = semantics._by_group(
+        parts + q.detach() * grads[1], lambda part: part.sum(1, keepdim=True).expand_as(part)
+    )
+    found = (parts + p * (total[:, None] - used)) / total[:, None]
+    return torch.empty_like(found).index_copy(1, semantics._order, found.clamp(0, 1))
 
 
 def proofs_of(

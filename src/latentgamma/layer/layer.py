@@ -522,9 +522,6 @@ class Layer(nn.Module):
         >>> layer.posterior(torch.tensor([[0.1, 0.1]]), "alarm")
         tensor([[0.5263, 0.5263]])
 
-        An input that is almost certain and contradicts the atom loses digits here, all of them
-        beyond log-odds of 37; a layer with `evidence=` that reads the inputs keeps them.
-
         Args:
             given: as in `forward`.
             atom: the atom that is true.
@@ -544,9 +541,9 @@ class Layer(nn.Module):
                 "layer instead"
             )
         facts, batch = self._facts(given)
-        values = rules.in_order(facts, from_logits=self.from_logits)
-        found = input_posterior(rules, values, atom_index(self.program, atom))
-        found = rules.in_layer_order(found).to(facts.dtype)
+        atom_place = atom_index(self.program, atom)
+        found = input_posterior(rules, facts, atom_place, from_logits=self.from_logits)
+        found = found.to(facts.dtype)
         sizes = [len(group.atoms) for group in self.inputs]
         parts = torch.split(found[:, : sum(sizes)], sizes, dim=1)
         results = {
