@@ -74,6 +74,7 @@ def test_without_an_output_the_decisions_are_printed(
         (["policy.lp", "none.csv", "--question", "ok"], "cannot read 'none.csv'"),
         (["policy.lp", "policy.lp", "--question", "ok"], "requests are read from .csv"),
         (["policy.lp", "r.csv", "--question", "ok", "-o", "r.csv"], "the same file"),
+        (["policy.lp", "r.csv", "--question", "ok", "--id", "x"], "r.csv has no column 'x'"),
     ],
 )
 def test_bad_input(
@@ -83,6 +84,50 @@ def test_bad_input(
     said = capsys.readouterr().err
     assert problem in said
     assert said.count("\n") == 1
+
+
+def test_a_column_names_the_requests(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "r.csv").write_text("who,age,banned\nann,30,no\n007,x,no\n\nbob\n,17,no\n")
+    command = ["decide", "policy.lp", "--question", "ok", "--id", "who"]
+    assert main([*command, "r.csv"]) == 2
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(r["request"], r["id"]) for r in records] == [
+        (0, "ann"),
+        (1, "007"),
+        (2, None),
+        (3, ""),
+    ]
+    assert [r.get("answers") for r in records] == [{"ok": True}, None, None, {"ok": False}]
+    assert records[0]["digest"] == lg.Decider(TEXT, "ok")({"age": 30, "banned": False}).digest
+
+    # A request that lacks other names may have its id, but nothing else that the rules do not have.
+    rows = [
+        '{"age": 30, "who": 7}',
+        '{"age": 30}',
+        '{"age": 30, "who": [1], "x": 1}',
+        '{"who": 1.5}',
+    ]
+    (folder / "r.jsonl").write_text("\n".join(rows))
+    assert main([*command, "r.jsonl"]) == 2
+    out, said = capsys.readouterr()
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [7, None, "[1]", "1.5"]
+    assert "line 2: the request has no 'who', its id\n" in said
+    assert "line 3: the request has 'x', which is neither" in said
+    assert "2 requests of 4 could not be decided" in said
+
+
+def test_the_id_of_a_parquet_file_may_be_a_column_of_the_rules(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    table = pyarrow.table({"age": [30, 17], "banned": [False, True], "who": ["ann", None]})
+    parquet.write_table(table, "r.parquet")
+    for column, ids in (("who", ["ann", None]), ("age", [30, 17])):
+        assert main(["decide", "policy.lp", "r.parquet", "--question", "ok", "--id", column]) == 0
+        records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(r["id"], r["answers"]["ok"]) for r in records] == [(ids[0], True), (ids[1], False)]
 
 
 def test_an_output_appears_whole_or_not_at_all(folder: Path) -> None:

@@ -224,6 +224,9 @@ def _decide_arguments(parser: argparse.ArgumentParser) -> None:
         "requests", metavar="REQUESTS", help="a table of requests: .csv, .jsonl or .parquet"
     )
     parser.add_argument(
+        "--id", metavar="COLUMN", help="the column that names each request, for the output"
+    )
+    parser.add_argument(
         "-o", "--output", metavar="FILE",
         help="write the decisions, one JSON object on each line; by default they are printed",
     )  # fmt: skip

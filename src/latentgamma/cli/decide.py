@@ -8,15 +8,14 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TextIO, cast
+from typing import Any, TextIO
 
 import latentgamma as lg
 from latentgamma._atomic_write import atomic_write
 from latentgamma._text import quantity
 from latentgamma.cli.commands import UsageError, check_outputs, read_program
 from latentgamma.cli.console import Screen, print_message, progress, write_output
-from latentgamma.decide.decider import Decision
-from latentgamma.decide.requests import count_requests
+from latentgamma.decide.requests import count_requests, read_requests
 from latentgamma.errors import DataError
 
 # Lines that are written together, and errors that are printed.
@@ -29,24 +28,30 @@ def decide(args: argparse.Namespace) -> int:
     """Write a decision for each request; return 0, or 2 if some requests are bad."""
     check_outputs({"-o": args.output}, {"RULES": args.rules, "REQUESTS": args.requests})
     decider = _decider(args)
-    errors = "raise" if args.stop else "keep"
-    found = cast("Iterator[Decision | DataError]", decider.many(args.requests, errors=errors))
+    requests = read_requests(decider, args.requests, id_column=args.id)
     bad, yes = 0, Counter[str]()
     with (
         _output(args.output) as file,
         progress("deciding", count_requests(args.requests)) as advance,
     ):
         lines: list[str] = []
+        values: dict[str, Any]
         number = -1  # as rows of a table are counted in Python, from 0
-        for number, decision in enumerate(found):
-            if isinstance(decision, DataError):
+        for number, request in enumerate(requests):
+            values = {"request": number}
+            if args.id is not None:
+                values["id"] = _plain_id(request.id)
+            try:
+                decision = request.decide(decider)
+            except DataError as error:
+                if args.stop:
+                    raise
                 bad += 1
-                values: dict[str, object] = {"request": number, "error": str(decision)}
+                values["error"] = str(error)
                 if bad <= _MOST_ERRORS:
-                    print_message(str(decision))
+                    print_message(str(error))
             else:
-                content = decision.to_dict(proof=args.proof, missing=args.missing)
-                values = {"request": number, **content}
+                values |= decision.to_dict(proof=args.proof, missing=args.missing)
                 yes.update(name for name, answer in decision.answers.items() if answer)
             lines.append(f"{json.dumps(values)}\n")
             if len(lines) == _LINES:
@@ -61,6 +66,10 @@ def decide(args: argparse.Namespace) -> int:
     if bad:
         print_message(f"{quantity(bad, 'request')} of {number + 1:,} could not be decided")
     return 2 if bad else 0
+
+
+def _plain_id(value: Any) -> str | int | None:
+    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def serve(args: argparse.Namespace) -> int:

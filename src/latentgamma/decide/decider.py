@@ -19,7 +19,7 @@ import numpy.typing as npt
 from latentgamma._arguments import one_of, wrong
 from latentgamma._text import listing
 from latentgamma.decide.columns import Column, compile_columns, fact_column, fact_value
-from latentgamma.decide.requests import check_columns, read_requests
+from latentgamma.decide.requests import PlacedRequest, check_columns, read_requests
 from latentgamma.errors import DataError, ProgramError
 from latentgamma.logic.proof import (
     Absent,
@@ -855,17 +855,16 @@ class Decider:
             return Decisions(self, requests)
         return self._each(read_requests(self, requests), keep=errors == "keep")
 
-    def _each(self, requests: Iterable[Any], *, keep: bool) -> Iterator[Decision | DataError]:
-        for place, request in requests:
+    def _each(
+        self, requests: Iterable[PlacedRequest], *, keep: bool
+    ) -> Iterator[Decision | DataError]:
+        for request in requests:
             try:
-                if isinstance(request, DataError):
-                    raise request
-                yield self(request)
+                yield request.decide(self)
             except DataError as error:
-                placed = DataError(f"{place}: {error}")
                 if not keep:
-                    raise placed from None
-                yield placed
+                    raise
+                yield error
 
 
 class _Option(NamedTuple):

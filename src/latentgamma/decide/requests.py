@@ -6,28 +6,46 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from latentgamma._text import shortened
+from latentgamma._text import listing, shortened
 from latentgamma.decide.columns import from_text
 from latentgamma.errors import DataError, MissingPackageError
 
 if TYPE_CHECKING:
-    from latentgamma.decide.decider import Decider
+    from latentgamma.decide.decider import Decider, Decision
 
-#: Where a request stands, and the request or what is wrong with it.
-Placed = tuple[str, "Mapping[str, Any] | DataError"]
+
+class PlacedRequest(NamedTuple):
+    """A request of a file: its place, its values or what is wrong with them, and its id."""
+
+    place: str
+    values: Mapping[str, Any] | DataError
+    id: Any = None
+
+    def decide(self, decider: Decider) -> Decision:
+        """Return the decision on the request; an error names the place."""
+        try:
+            if isinstance(self.values, DataError):
+                raise self.values
+            return decider(self.values)
+        except DataError as error:
+            raise DataError(f"{self.place}: {error}") from None
+
 
 #: The suffixes of files with requests.
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
 
 
-def read_requests(decider: Decider, source: Any) -> Iterator[Placed]:
+def read_requests(
+    decider: Decider, source: Any, *, id_column: str | None = None
+) -> Iterator[PlacedRequest]:
     """Yield the requests in a file, or those of an iterable, with their places.
 
     Args:
         decider: whose columns and facts they have.
         source: a path, or any iterable of requests.
+        id_column: the column of a file that names each request.
 
     Raises:
         DataError: if the file cannot be read, or lacks a column.
@@ -36,13 +54,13 @@ def read_requests(decider: Decider, source: Any) -> Iterator[Placed]:
         if not isinstance(source, Iterable):
             kind = type(source).__name__
             raise DataError(f"many takes a table, a path or an iterable of requests, not {kind}")
-        return ((f"request {n}", request) for n, request in enumerate(source))
+        return (PlacedRequest(f"request {n}", request) for n, request in enumerate(source))
     path = os.fsdecode(source)
     suffix = os.path.splitext(path)[1].lower()
     readers = {".csv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl, ".parquet": _parquet}
     if suffix not in readers:
         raise DataError(f"requests are read from {', '.join(SUFFIXES)}, not from {path!r}")
-    return readers[suffix](decider, path)
+    return readers[suffix](decider, path, id_column)
 
 
 def count_requests(path: str) -> int:
@@ -58,9 +76,15 @@ def count_requests(path: str) -> int:
         return 0
 
 
-def check_columns(decider: Decider, names: Iterable[str], where: str) -> None:
-    """Raise an error if a table lacks a column or a fact that the questions depend on."""
+def check_columns(
+    decider: Decider, names: Iterable[str], where: str, id_column: str | None = None
+) -> None:
+    """Raise an error if a table lacks a column or a fact that the questions depend on, or its ids."""
     known = set(names)
+    if id_column is not None and id_column not in known:
+        raise DataError(
+            f"{where} has no column {id_column!r} with ids; it has {listing(sorted(known), 8)}"
+        )
     lacking = [name for name in decider.needed_names if name not in known]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
@@ -74,12 +98,12 @@ def _open(path: str) -> Any:
         raise DataError(f"cannot read {path!r}: {error.strerror or error}") from None
 
 
-def _csv(decider: Decider, path: str) -> Iterator[Placed]:
+def _csv(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
     with _open(path) as file:
         rows = csv.reader(file)
         try:
             header = next(rows, [])
-            check_columns(decider, header, path)
+            check_columns(decider, header, path, id_column)
             if len(set(header)) < len(header):
                 raise DataError(f"{path}: two columns have the same name")
             facts = set(decider.facts)
@@ -88,29 +112,45 @@ def _csv(decider: Decider, path: str) -> Iterator[Placed]:
                 for n, name in enumerate(header)
                 if name in decider.columns or name in facts
             ]
+            id_place = None if id_column is None else header.index(id_column)
             for row in rows:
                 place = f"line {rows.line_num}"
                 if len(row) != len(header):
                     if row:  # an empty line is skipped
                         problem = f"{len(row)} cells, but the header has {len(header)}"
-                        yield place, DataError(problem)
+                        yield PlacedRequest(place, DataError(problem))
                     continue
+                values: Mapping[str, Any] | DataError
                 try:
-                    yield place, {name: from_text(col, name, row[n]) for n, name, col in known}
+                    values = {name: from_text(col, name, row[n]) for n, name, col in known}
                 except DataError as error:
-                    yield place, error
+                    values = error
+                yield PlacedRequest(place, values, None if id_place is None else row[id_place])
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(f"{path}: line {rows.line_num + 1}: {error}") from None
 
 
-def _jsonl(decider: Decider, path: str) -> Iterator[Placed]:
+def _jsonl(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
     with _open(path) as file:
         try:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield f"line {number}", parse_request(line)
+                    yield _identified(f"line {number}", parse_request(line), id_column, decider)
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: {error}") from None
+
+
+def _identified(
+    place: str, values: Mapping[str, Any] | DataError, id_column: str | None, decider: Decider
+) -> PlacedRequest:
+    """Return a request with its id, which is no value unless the rules read it too."""
+    if id_column is None or isinstance(values, DataError):
+        return PlacedRequest(place, values)
+    if id_column not in values:
+        return PlacedRequest(place, DataError(f"the request has no {id_column!r}, its id"))
+    read = id_column in decider.columns or id_column in decider.facts
+    rest = {name: value for name, value in values.items() if read or name != id_column}
+    return PlacedRequest(place, rest, values[id_column])
 
 
 def parse_request(text: str | bytes) -> Mapping[str, Any] | DataError:
@@ -148,7 +188,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _parquet(decider: Decider, path: str) -> Iterator[Placed]:
+def _parquet(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
     try:
         import pyarrow.parquet
     except ImportError:
@@ -157,13 +197,13 @@ def _parquet(decider: Decider, path: str) -> Iterator[Placed]:
 
     try:
         table = pyarrow.parquet.ParquetFile(path)
-        check_columns(decider, table.schema_arrow.names, path)
-        inputs = {*decider.columns, *decider.facts}
+        check_columns(decider, table.schema_arrow.names, path, id_column)
+        inputs = {*decider.columns, *decider.facts, id_column}
         names = [name for name in table.schema_arrow.names if name in inputs]
         number = 0  # rows of a table are counted from 0
         for batch in table.iter_batches(columns=names):
             for request in batch.to_pylist():
-                yield f"row {number}", request
+                yield _identified(f"row {number}", request, id_column, decider)
                 number += 1
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"cannot read {path!r}: {error}") from None
