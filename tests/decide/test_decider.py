@@ -84,7 +84,7 @@ def test_decisions_are_those_of_the_closure_one_by_one_and_in_a_table(seed: int)
         decision = decider(request)
         assert decision.answers == {name: name in known for name in ("h2", "g2", "h0")}
         assert {v.rule for v in decision.violated} == {
-            "REQ" for r in program.requirements if r in known
+            "REQ" for r in program.requirements.values() if r in known
         }
         assert {name: bool(rows[n]) for name, rows in together.answers.items()} == decision.answers
         assert together.rules[n] == decision.rules
@@ -151,10 +151,10 @@ def test_changes_are_the_fewest(seed: int) -> None:
             continue
         assert len(changes) == min(distance)
         names = {change.name for change in changes}
-        assert any(
-            all(_same(k, r[k], request[k]) or k in names for k in r) and _meets(program, r, changes)
-            for r in good
-        )
+        others = [r for r in every if all(_same(k, r[k], request[k]) or k in names for k in r)]
+        meeting = [r for r in others if _meets(program, r, changes)]
+        assert meeting
+        assert all(r in good for r in meeting)  # every value that meets the conditions is enough
 
 
 def _same(name: str, one: Any, other: Any) -> bool:
@@ -190,6 +190,26 @@ def test_how_changes_read() -> None:
     changes = wide({f"x{n}": 0 for n in range(20)}).missing["a"]
     assert changes is not None
     assert {change.name for change in changes} == {f"{k}{n}" for k in "xf" for n in range(20)}
+
+
+def test_a_change_names_every_condition_that_a_value_must_meet() -> None:
+    band = lg.Decider("ok :- age >= 18, age < 65.", "ok")
+    (change,) = band({"age": 70}).missing["ok"] or ()
+    assert str(change) == "age >= 18, age < 65 (age is 70: more than 5 too much)"
+    known = lg.Decider(
+        "ok :- not out. out :- age < 18. out :- age > 65. out :- age is missing.", "ok"
+    )
+    (change,) = known({}).missing["ok"] or ()
+    assert change.needed == ("not age < 18", "not age > 65", "not age is missing")
+
+
+def test_each_of_two_equal_requirements_is_reported() -> None:
+    decider = lg.Decider("a :- b.\n% @rule R1\n:- a.\n% @rule R2\n:- a.", "a")
+    assert [v.rule for v in decider({"b": True}).violated] == ["R1", "R2"]
+    assert {name: rows.tolist() for name, rows in decider.many({"b": [True]}).violated.items()} == {  # type: ignore[union-attr]
+        "R1": [True],
+        "R2": [True],
+    }
 
 
 LITERALS = [f"{n}x {op} " for n in ("", "not ") for op in ("<", "<=", ">", ">=", "=", "!=")]  # fmt: skip

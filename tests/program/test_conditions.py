@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -250,6 +251,13 @@ def test_what_cannot_be_evaluated_is_one_clear_line() -> None:
         condition_rows([age], {"Age": [1]})
     with pytest.raises(DataError, match="'country' has 2 rows, but the first has 1"):
         condition_rows([country], {"age": [1], "country": ["de", "fr"]})
+    late = Condition("day", ">", "2026-01-31")
+    days = [date(2026, 2, 1), date(2026, 1, 31), None, "2027"]
+    assert (
+        [late.holds(day) for day in days] == late.mask(days).tolist() == [True, False, False, True]
+    )
+    with pytest.raises(DataError, match="compare it with texts"):
+        late.holds(datetime(2026, 2, 1))
     with pytest.raises(DataError, match="datetime64"):
         age.mask(np.array(["2026-01-01"], "datetime64[D]"))
     for arguments in (("", "<", 1), ("a", "~", 1), ("a", "<", math.nan), ("a", "in", ())):

@@ -52,6 +52,9 @@ def test_names_with_capitals_and_quotes() -> None:
     req = Requirements.from_text("Ped or not 'Push Obj'\nf(a,b) :- Ped.")
     assert req.labels == ("Ped", "Push Obj", "f(a,b)")
     assert Requirements.from_text(req.to_text()) == req
+    odd = ["or", "or(a)", "order", "not", "2 { a; b }", "age < 18", "a.b", "-b", "p(or)"]
+    req = Requirements.from_edges([(name, "x") for name in odd])
+    assert Requirements.from_text(req.to_text(), labels=req.labels) == req
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,7 @@ def test_dimacs_with_names_lines_and_any_signs(tmp_path: Path) -> None:
     assert Requirements.from_dimacs(path) == req
     named = Requirements.from_dimacs("p cnf 2 1\n-1 -2 0\n", labels=["cat", "dog"])
     assert str(named) == ":- cat, dog."
+    assert Requirements.from_dimacs(f"{text}%\n0\n\n") == req  # as in SATLIB
     with pytest.raises(ParseError, match=":2:1: an empty clause"):
         Requirements.from_dimacs("p cnf 1 1\n0\n")
 

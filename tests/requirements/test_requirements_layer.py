@@ -471,6 +471,10 @@ def test_losses_that_a_method_has_not() -> None:
         layer.loss(x, x, "hinge")  # type: ignore[arg-type]
     with pytest.raises(StateError, match="y has the shape"):
         layer.loss(x, torch.zeros(2))
+    for kind in ("max-constraint", "scores", "bce"):
+        for wrong in (2.0, -1.0, torch.nan):
+            with pytest.raises(StateError, match="not between 0 and 1"):
+                layer.loss(x, torch.tensor([[wrong, 0.0]]), kind)
     with pytest.raises(ArgumentError, match='order is for method="strata"'):
         Requirements.from_text("b :- a.").layer(order=["a", "b"])
     with pytest.raises(ArgumentError, match="order must be all labels"):

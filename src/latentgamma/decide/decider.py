@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ from latentgamma.program.program import Program, require_program
 
 #: Requests that are tried, in the search for the smallest change, before the search gives up.
 _MOST_TRIED = 20_000
+# Combinations of values that are tried to leave out a condition in the description of a change.
+_MOST_COMBINED = 200
 
 # Explanations of absent atoms that are kept for other requests.
 _MOST_KEPT = 10_000
@@ -137,7 +140,8 @@ class Change:
     Attributes:
         name: the column or the fact.
         value: what the request has.
-        needed: the conditions, or the fact or its negation, that would have to hold.
+        needed: the fact or its negation, or the conditions that would have to hold; every value
+            that meets them is enough.
         distance: how far a number would have to move, if it is a number; negative: down.
         further: whether it would have to move further than that.
     """
@@ -219,7 +223,7 @@ class Decision:
             return ()
         program = decider.program
         found = []
-        for name, rule in program.requirements.items():
+        for rule, name in program.requirements.items():
             if not self._state >> program.index[name] & 1:
                 continue
             literals = program.literals_of(rule).tolist()
@@ -494,9 +498,13 @@ class Decider:
         self.questions = tuple(program.atoms[i] for i in goals)
         self._question_bits = [(program.atoms[i], 1 << i) for i in goals]
         self._goals = sum(1 << i for i in set(goals))
-        self._required = sum(1 << program.index[name] for name in program.requirements)
+        self._required = sum(
+            1 << program.index[name] for name in set(program.requirements.values())
+        )
         self.columns = self._find_columns()
-        self._blocks = self._prepare({*goals, *map(program.index.get, program.requirements)})
+        self._blocks = self._prepare(
+            {*goals, *map(program.index.get, program.requirements.values())}
+        )
         self._hidden = frozenset(np.flatnonzero(program.auxiliary).tolist())
         self._counts = counts_of(program)
         self._steps: dict[tuple[int, int], ProofStep] = {}
@@ -554,7 +562,7 @@ class Decider:
         program = self.program
         # A request cannot state what is asked, unless no rule says when it follows.
         asked = {name for name in self.questions if program.rules_per_head[program.index[name]]}
-        special = {*program.conditions, *program.requirements, *asked}
+        special = {*program.conditions, *program.requirements.values(), *asked}
         return tuple(
             name
             for i, name in enumerate(program.atoms)
@@ -611,7 +619,7 @@ class Decider:
         if not program.definite:
             return
         state, _ = self._close(0)
-        for name, rule in program.requirements.items():
+        for rule, name in program.requirements.items():
             if state >> program.index[name] & 1:
                 raise ProgramError(
                     f"no request can meet the requirement '{program.rules[rule]}': its body always holds"
@@ -759,8 +767,7 @@ class Decider:
             if not column.bits & cone:
                 continue
             value = request.get(name)
-            now = column.region(value)
-            here = column.missing if now is None else column.masks[now]
+            now, here = column.region(value), decision._given & column.bits
             nearest: dict[int, _Option] = {}
             for region, mask in enumerate(column.masks):
                 if (mask ^ here) & cone and region != now:
@@ -788,24 +795,40 @@ class Decider:
     def _described(
         self, decision: Decision, goal: int, moves: Iterable[_Option]
     ) -> tuple[Change, ...]:
-        """Return the changes in the words of those conditions that have to become true or false."""
-        atoms = self.program.atoms
+        """Return the changes in as few conditions as say which values the columns must have."""
         chosen = list(moves)
-        flips = 0
-        for move in chosen:
-            flips |= move.mask ^ move.before
-        for i in _positions(flips):  # leave out what happens besides
-            fewer = flips & ~(1 << i)
-            if self._close(decision._given ^ fewer)[0] & goal:
-                flips = fewer
+        kept = [move.bits for move in chosen]  # of each, the conditions that are named
+        for n, move in enumerate(chosen):
+            flipped = move.mask ^ move.before
+            # Leave out first what is false, then what holds already.
+            order = (~move.mask & ~flipped, ~move.mask & flipped, move.mask & ~flipped)
+            for group in (*order, move.mask & flipped):
+                for i in _positions(group & move.bits):
+                    fewer = [*kept[:n], kept[n] & ~(1 << i), *kept[n + 1 :]]
+                    if fewer[n] and self._suffices(decision._given, chosen, fewer, goal):
+                        kept = fewer
+        atoms = self.program.atoms
         changes = []
-        for move in chosen:
-            own = flips & move.bits or move.mask ^ move.before
+        for move, own in zip(chosen, kept, strict=True):
             needed = [quote(atoms[i]) for i in _positions(own & move.mask)]
             needed += [f"not {quote(atoms[i])}" for i in _positions(own & ~move.mask)]
             value = decision.request.get(move.name)
             changes.append(Change(move.name, value, tuple(needed), move.distance, move.further))
         return tuple(changes)
+
+    def _suffices(self, given: int, moves: list[_Option], kept: list[int], goal: int) -> bool:
+        """Return whether the goal follows with all values that meet the conditions that are kept."""
+        values: list[list[int]] = []
+        for move, own in zip(moves, kept, strict=True):
+            column = self.columns.get(move.name)
+            masks = {move.mask} if column is None else {*column.masks, column.missing}
+            values.append([mask for mask in masks if not (mask ^ move.mask) & own])
+        if math.prod(map(len, values)) > _MOST_COMBINED:
+            return False
+        changed = sum(move.bits for move in moves)
+        return all(
+            self._close(given & ~changed | sum(masks))[0] & goal for masks in product(*values)
+        )
 
     def _searched_change(
         self, decision: Decision, question: str, options: dict[str, list[_Option]]
@@ -995,7 +1018,7 @@ class Decisions:
             (
                 label.id if (label := program.label(rule)) else str(program.rules[rule])
             ): self._column(program.index[name])
-            for name, rule in program.requirements.items()
+            for rule, name in program.requirements.items()
         }
 
     def _matters(self, name: str) -> bool:

@@ -6,6 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ class Condition:
     Its `name` is the name of its atom. A missing value (None, NaN, no such column in a request)
     makes every comparison false, also `!=`; only `is missing` is then true. Texts are compared
     character by character, so that dates in the form 2026-01-31 are in order. True and false count
-    as the texts `true` and `false`.
+    as the texts `true` and `false`, and a `datetime.date` as the text 2026-01-31.
 
     >>> condition = Condition.parse("income>=30e3")
     >>> condition, condition.name
@@ -192,6 +193,8 @@ def column_value(column: str, value: object, *, text: bool) -> float | str:
         return "true" if value else "false"
     if text and isinstance(value, str):
         return value
+    if text and isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
     if _is_number(value) and not text:
         try:
             return plain_number(value)  # type: ignore[arg-type]

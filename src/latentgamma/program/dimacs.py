@@ -43,6 +43,7 @@ _naming = re.compile(
 ).fullmatch
 _grouping = re.compile(r"[ \t]++heads[ \t]++([0-9]{1,9})[ \t]*+").fullmatch
 _labelling = re.compile(r"[ \t]++rule[ \t]++([^\s:,]++)[ \t]*+(?::(.*))?").fullmatch
+_end = re.compile(r"^%[ \t]*$", re.MULTILINE).search
 _odd = re.compile(r"[^-0-9 \t\n]").search
 _blank = re.compile(r"[ \t\n]").search
 _word = re.compile(r"[^ \t\n]+")
@@ -87,7 +88,8 @@ class _DimacsReader:
     """One pass over a text: what its comments and its header say, and its literals."""
 
     def __init__(self, text: str, path: str) -> None:
-        self.text = text
+        last = _end(text)  # in the files of SATLIB, what follows is not part of the formula
+        self.text = text = text[: last.start()] if last else text
         self.path = path
         self.header: tuple[int, int] | None = None
         self.names: dict[int, tuple[str, int]] = {}  # variable: name, and where it is given

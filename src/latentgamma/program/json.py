@@ -35,7 +35,7 @@ def write_json(program: Program) -> str:
     program = written_program(program)
     names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
     rules = []
-    headless = set(program.requirements.values())
+    headless = program.requirements
     heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
     bodies, body_ends = program.body_literals.tolist(), program.body_indptr.tolist()
     for j in range(program.R):

@@ -680,20 +680,20 @@ class Program(Displayed, Immutable):
         return self.labels[rule] if self.labels else None
 
     @cached_property
-    def requirements(self) -> dict[str, int]:
-        """The rules without a head, by the name of the atom that follows when one is violated.
+    def requirements(self) -> dict[int, str]:
+        """The rules without a head, and the name of the atom that follows when one is violated.
 
         >>> from latentgamma import parse
         >>> program = parse(":- approved, sanctioned.")
         >>> program.requirements
-        {':- approved, sanctioned': 0}
+        {0: ':- approved, sanctioned'}
         """
         marked = [name.startswith(_REQUIREMENT) for name in self.atoms]
         if not any(marked):
             return {}
         first = self.head_indices[self.head_indptr[:-1]]
         rules = np.flatnonzero(np.array(marked)[first]).tolist()
-        return {self.atoms[first[j]]: j for j in rules if self.rule(j).is_requirement}
+        return {j: self.atoms[first[j]] for j in rules if self.rule(j).is_requirement}
 
     # ---- Atoms and facts
 
@@ -858,7 +858,7 @@ class Program(Displayed, Immutable):
         if not self.definite:  # so that names[~i] is the negation of names[i]
             names += [f"not {name}" for name in reversed(names)]
         head_ends, body_ends = self.head_indptr.tolist(), self.body_indptr.tolist()
-        headless = set(self.requirements.values())
+        headless = self.requirements
         for j in range(self.R):
             if self.labels and (label := self.labels[j]) is not None:
                 lines.append(f"% @rule {label}")

@@ -55,7 +55,7 @@ class RequirementsCertificate(Displayed):
     def __str__(self) -> str:
         total = quantity(self.requirements, "requirement")
         verb = "holds" if self.requirements == 1 else "hold"
-        lines = [f"{self.proved:,} of {total} {verb} for every input (NaN is refused)", self.proof]
+        lines = [f"{self.proved:,} of {total} {verb} for every input without NaN", self.proof]
         lines += [f"not proved: {listing(list(self.broken), 5)}"] if self.broken else []
         if self.complete is not None:
             lines.append(

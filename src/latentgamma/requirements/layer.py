@@ -287,7 +287,7 @@ class RequirementsLayer(nn.Module):
 
         Args:
             logits: log-odds, (…, labels): of the network, not of the layer.
-            y: 0 and 1 of the same shape.
+            y: 0 and 1, or probabilities, of the same shape.
             kind: by default "max-constraint" for "closure", "conditional" for "exact", "scores"
                 for "strata".
             weight: of log P(C) in "semantic".
@@ -297,7 +297,8 @@ class RequirementsLayer(nn.Module):
             The loss.
 
         Raises:
-            StateError: if a shape is wrong, or y breaks a requirement where P(y | C) is asked for.
+            StateError: if a shape is wrong, a value of y is not between 0 and 1 (on a GPU this is
+                seen for "conditional" alone), or y breaks a requirement where P(y | C) is asked for.
         """
         kinds = _LOSSES[self.method]
         kind = one_of("kind", kinds[0] if kind is None else kind, get_args(LossKind))
@@ -312,8 +313,11 @@ class RequirementsLayer(nn.Module):
             shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise StateError(f"y has the shape of the logits, {tuple(logits.shape)}, not {shape}")
         true = y.reshape(rows.shape)
-        if kind == "conditional" and values_can_be_read(true):
-            self._require_allowed(true)
+        if values_can_be_read(true) and (kind == "conditional" or not true.is_cuda):
+            if not bool(((true >= 0) & (true <= 1)).all()):
+                raise StateError("y has a value that is not between 0 and 1")
+            if kind == "conditional":
+                self._require_allowed(true)
         if kind == "max-constraint":
             found = self._fused_loss(rows, true)
             if found is not None:
@@ -379,7 +383,7 @@ class RequirementsLayer(nn.Module):
 
         >>> from latentgamma import Requirements
         >>> print(Requirements.from_text(":- cat, dog.").layer().certificate())
-        1 of 1 requirement holds for every input (NaN is refused)
+        1 of 1 requirement holds for every input without NaN
         proved: each answer is a path of the diagram, and no path breaks a requirement
         proved: no allowed answer is lost, so each answer is the most likely one
         """

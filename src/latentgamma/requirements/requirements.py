@@ -20,7 +20,7 @@ from latentgamma._text import listing, quantity
 from latentgamma.errors import ArgumentError, DataError, MissingPackageError, unknown_atoms
 from latentgamma.logic.planes import pack, unpack
 from latentgamma.program.graph import Csr
-from latentgamma.program.names import quote
+from latentgamma.program.names import add_quotes, quote_argument
 from latentgamma.program.program import Immutable, Program, require_program
 from latentgamma.requirements import readers
 from latentgamma.requirements.readers import ClauseList, EdgeOrder, Source
@@ -39,6 +39,7 @@ _FORMATS: dict[str, Format] = {
     ".obo": "obo",
     ".arff": "arff",
 }
+_or = re.compile(r"or(?!\w)").match
 #: How many requirements, rows or labels a printed result lists.
 _SHOWN = 10
 
@@ -382,7 +383,8 @@ class Requirements(Displayed, Immutable):
         return f"{first}{' ' if first and rest else ''}{':- ' if rest else ''}{rest}."
 
     def _quoted(self, literal: int) -> str:
-        return quote(self.labels[literal if literal >= 0 else ~literal])
+        label = self.labels[literal if literal >= 0 else ~literal]
+        return add_quotes(label, "'") if _or(label) else quote_argument(label)
 
     def place(self, c: int) -> str:
         """Return where a requirement stands: "line 3", or its number where there is no text."""
