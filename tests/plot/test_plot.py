@@ -100,11 +100,9 @@ def test_every_rule_that_says_something_is_drawn_from_its_body_to_its_heads(prog
             assert first[0] <= last[0]
             touched = [at(layout, first, 0.25), at(layout, last, -0.25)]
             tail, tip = touched if edge.arrow >= 0 else touched[::-1]
-            if edge.arrow == 0:  # from a body to a junction, forwards or backwards
-                starts |= {one for one in touched if one is not None}
-            else:
-                ends.add(tip)
-                starts |= {tail} - {None}
+            assert edge.arrow != 0 or tip is None  # a line to a junction on its right has no arrow
+            starts |= {tail} - {None}
+            ends |= {tip} - {None}
         atoms = program.atoms
         body, heads = frozenset(atoms[i] for i in starts), frozenset(atoms[i] for i in ends)
         seen.add((body, heads))
@@ -134,6 +132,10 @@ def test_a_cycle_has_a_line_that_runs_backwards():
     assert sorted(edge.arrow for edge in layout.edges) == [-1, 1]
     one, other = (edge.points[1:-1] for edge in layout.edges)
     assert not set(one) & set(other)  # the two do not lie on each other
+    layout = layout_of(lg.parse("bird :- flies, eggs. eggs :- bird."))
+    (junction,) = layout.junctions.values()
+    (back,) = (edge for edge in layout.edges if edge.arrow < 0)
+    assert back.points[0] == pytest.approx(junction, abs=0.03)  # eggs is to the right of its rule
 
 
 def test_layouts_do_not_depend_on_chance():

@@ -139,6 +139,8 @@ def wrapped(
 
 #: With more waypoints than this, edges are straight lines.
 _MOST_WAYPOINTS = 6_000
+#: The width of a junction.
+_DOT = 0.05
 #: How often the layers are ordered and their nodes placed, alternately from both sides.
 _SWEEPS = 12
 
@@ -179,7 +181,7 @@ def layered_layout(
             continue
         node = junctions[j] = len(layer)
         layer.append(min(layer[i] for i in heads) - 1)
-        width.append(0.0)
+        width.append(_DOT)
         links += [_linked(j, _atom(i), node, layer, 0, negated=i < 0) for i in body]
         links += [_linked(j, node, i, layer, 1) for i in heads]
     real = len(layer)
@@ -351,8 +353,8 @@ def _linked(
 ) -> _Link:
     if layer[start] < layer[end]:
         return _Link(rule, start, end, arrow, True, negated)
-    # It closes a cycle, and is drawn backwards.
-    return _Link(rule, end, start, -arrow, False, negated)
+    # It closes a cycle: it is drawn backwards, and points at its end also where that is a junction.
+    return _Link(rule, end, start, -1, False, negated)
 
 
 def _passing(links: list[_Link], layer: list[int], width: list[float]) -> list[list[int]]:
@@ -700,7 +702,8 @@ def _draw_rules(axes: Axes, drawing: _Drawing, *, labelled: bool, on: bool) -> N
     dots = [point for j, point in layout.junctions.items() if drawing.fires(j) is on]
     for edge in edges if labelled else ():
         rule = drawing.program.label(edge.rule)
-        if rule is not None and edge.arrow:  # an id stands above where the arrow ends
+        to_junction = edge.arrow < 0 and edge.rule in layout.junctions
+        if rule is not None and edge.arrow and not to_junction:  # an id stands above the arrow
             tip = edge.points[-1 if edge.arrow > 0 else 0]
             axes.annotate(rule.id, tip, xytext=(-4, 3), textcoords="offset points", ha="right",
                           fontsize=SMALL_FONT_SIZE * scale, color=colour, zorder=6)  # fmt: skip
