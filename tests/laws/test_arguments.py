@@ -98,7 +98,6 @@ CALLS = {
     "paper.gradient_report": lambda **options: lg.paper.gradient_report(model(), **options),
     "paper.parameter_count": lambda **options: lg.paper.parameter_count(PROGRAM, **options),
     "paper.perturb": lambda **options: lg.paper.perturb(model(), **options),
-    "paper.train_freely": lambda **options: lg.paper.train_freely(ROWS, ROWS, **options),
     "plot.changes": lambda **options: lg.plot.changes(
         REQUIREMENTS.layer(), torch.zeros(2), **options
     ),

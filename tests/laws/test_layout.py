@@ -150,7 +150,7 @@ def test_the_public_names_are_the_ones_promised() -> None:
         lg.paper: """
             validation report charts paper_window PaperWindow perturb flip_bound flip_probability
             misroute_bound critical_sigma parameter_count lower_bound_bits gradient_report
-            GradientReport GradientRow train_freely FreelyTrained
+            GradientReport GradientRow
         """,
     }
     for namespace, names in promised.items():

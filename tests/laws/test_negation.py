@@ -301,7 +301,7 @@ ELSEWHERE = {
     "save", "operator.tolerance", "shortcuts", "explore.render", "distributed.close_parquet",
     "Program.cached", "datalog.inputs", "datalog.outputs", "logic.Closure", "logic.Derivation", "logic.WhyNot",
     "LatentGamma", "operator.Trajectory", "operator.Certificate", "distributed.ProgramShard.of", "learning.FitResult",
-    "paper.FreelyTrained", "Decider", "Requirements.from_program", "requirements.Requirements.from_program",
+    "Decider", "Requirements.from_program", "requirements.Requirements.from_program",
 }  # fmt: skip
 
 

@@ -3,8 +3,6 @@ from latentgamma.paper import report as report
 from latentgamma.paper import validation as validation
 from latentgamma.paper.complexity import lower_bound_bits as lower_bound_bits
 from latentgamma.paper.complexity import parameter_count as parameter_count
-from latentgamma.paper.free_training import FreelyTrained as FreelyTrained
-from latentgamma.paper.free_training import train_freely as train_freely
 from latentgamma.paper.gradients import GradientReport as GradientReport
 from latentgamma.paper.gradients import GradientRow as GradientRow
 from latentgamma.paper.gradients import gradient_report as gradient_report

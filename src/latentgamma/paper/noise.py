@@ -86,7 +86,7 @@ def _noise_like(logits: Tensor, source: torch.device, generator: torch.Generator
 # ---- How likely it is
 
 
-def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False) -> float:
+def flip_bound(R: int, M: int, eta: float, sigma: float) -> float:
     """Return RM·Φ(−η/σ): Theorem 7.1's bound on the probability that some body logit changes sign.
 
     That no sign changes does not make the model right: see this module's docstring.
@@ -99,7 +99,6 @@ def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False
         M: the number of atoms.
         eta: η, the size of the body logits.
         sigma: the standard deviation of the noise on the body logits; at least 0.
-        capped: whether to return 1 where the bound exceeds it.
 
     Returns:
         The bound, which is also the expected number of sign changes and may exceed 1.
@@ -108,8 +107,7 @@ def flip_bound(R: int, M: int, eta: float, sigma: float, *, capped: bool = False
         ArgumentError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
-    bound = R * M * _tail(eta, sigma)
-    return min(1.0, bound) if capped else bound
+    return R * M * _tail(eta, sigma)
 
 
 def flip_probability(R: int, M: int, eta: float, sigma: float) -> float:
@@ -134,7 +132,7 @@ def flip_probability(R: int, M: int, eta: float, sigma: float) -> float:
     return -math.expm1(R * M * math.log1p(-_tail(eta, sigma)))
 
 
-def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = False) -> float:
+def misroute_bound(R: int, M: int, psi: float, sigma: float) -> float:
     """Return R(M − 1)·Φ(−Ψ/(σ√2)): Theorem 7.1's bound on a head logit being overtaken by another.
 
     A head that is still the largest may yet have lost most of the softmax to the others together,
@@ -148,7 +146,6 @@ def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = F
         M: the number of atoms.
         psi: Ψ, the head logit of a rule's head; the others are 0.
         sigma: the standard deviation of the noise on the head logits; at least 0.
-        capped: whether to return 1 where the bound exceeds it.
 
     Returns:
         The bound, which may exceed 1.
@@ -157,8 +154,7 @@ def misroute_bound(R: int, M: int, psi: float, sigma: float, *, capped: bool = F
         ArgumentError: if `sigma` is negative or not finite.
     """
     _check_sigma("sigma", sigma)
-    bound = R * max(0, M - 1) * _tail(psi, sigma * math.sqrt(2))
-    return min(1.0, bound) if capped else bound
+    return R * max(0, M - 1) * _tail(psi, sigma * math.sqrt(2))
 
 
 def critical_sigma(R: int, M: int, eta: float = 10.0) -> float:
