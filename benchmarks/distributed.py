@@ -276,7 +276,7 @@ def _parts(mesh: Any, path: str) -> Row:
     begin = time.perf_counter()
     shard = lg.distributed.load_shard(path, mesh)
     loaded = time.perf_counter() - begin
-    model = lg.distributed.oracle(shard, lg.Constants.closed_form(shard))
+    model = lg.distributed.oracle(shard, lg.Constants.closed_form(shard.sizes))
     del shard
     return _steps(model, loaded)
 

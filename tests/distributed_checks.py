@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import latentgamma as lg
 from latentgamma import LatentGamma, Program
+from latentgamma.certificate.constants import Sizes
 from latentgamma.distributed import (
     AtomShardedRules,
     ProgramShard,
@@ -350,9 +351,7 @@ def check_programs_in_parts(mesh: DeviceMesh, folder: Path) -> None:
             expected = lg.load(path)
             part = load_shard(path, mesh)
             assert part.rules.atoms == expected.atoms
-            assert (part.R, part.M, part.k, part.rho_max) == (
-                expected.R, expected.M, expected.k, expected.rho_max,
-            )  # fmt: skip
+            assert part.sizes == Sizes.of(expected)
             assert (part.rules_per_head == expected.rules_per_head).all()
             rules = [rule for each in part.ranks.objects([*part.rules.rules]) for rule in each]
             assert rules == [*expected.rules]

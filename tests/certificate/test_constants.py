@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma.certificate.constants import certify_closed_form, reaches
+from latentgamma.certificate.constants import Sizes, certify_closed_form, reaches
 from latentgamma.generators import clique, ladder
 from latentgamma.program.program import Program
 
@@ -61,7 +61,7 @@ def test_what_is_said_to_reach_the_horizon_is_certified_to_it(program: Program, 
     seen = set()
     for hardness in np.linspace(0.02, 1.0, 13):
         constants = lg.Constants.closed_form(program, float(hardness))
-        said = reaches(program, constants, 1e5, dtype="float32", bump=bump)
+        said = reaches(Sizes.of(program), constants, 1e5, dtype="float32", bump=bump)
         certificate = certify_closed_form(program, [constants], bump=bump)
         if said:
             assert certificate.t_min == certificate.depth
@@ -129,7 +129,7 @@ def test_certified_constants_are_the_least_hard_ones(
 ) -> None:
     def proved(hardness: float) -> bool:
         constants = lg.Constants.closed_form(program, hardness)
-        return reaches(program, constants, horizon, dtype=dtype, bump=gate == "bump")
+        return reaches(Sizes.of(program), constants, horizon, dtype=dtype, bump=gate == "bump")
 
     found = lg.Constants.certified(program, horizon, dtype=dtype, gate=gate)
     hardness = hardness_of(found, program)

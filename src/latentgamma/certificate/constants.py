@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,39 +31,32 @@ PROVED_GATES = ("sigmoid", "bump")
 _NEXT, _HARDEST = 1.5, 8.0
 
 
-class Figures(Protocol):
-    """What the constants depend on: a `Program` has it, and so has a part of one.
+class Sizes(NamedTuple):
+    """What the constants of a definite program depend on."""
 
-    Of the sizes of bodies and heads only the least and the largest matter.
-    """
+    M: int
+    R: int
+    k: int  # atoms of the largest body
+    rho_max: int  # rules of one head, at most
+    least_body: int  # atoms of the smallest body that is not empty; 0 if all are
+    fewest_heads: int
+    most_heads: int
+    sinks: bool  # whether an atom has no rule
 
-    @property
-    def M(self) -> int:
-        """The number of atoms."""
-
-    @property
-    def R(self) -> int:
-        """The number of rules."""
-
-    @property
-    def k(self) -> int:
-        """The size of the largest body."""
-
-    @property
-    def rho_max(self) -> int:
-        """The largest number of rules of one head."""
-
-    @property
-    def body_sizes(self) -> npt.NDArray[np.int64]:
-        """The sizes of bodies."""
-
-    @property
-    def head_sizes(self) -> npt.NDArray[np.int64]:
-        """The numbers of heads of rules."""
-
-    @property
-    def rules_per_head(self) -> npt.NDArray[np.int64]:
-        """The number of rules of each atom. (M,)."""
+    @classmethod
+    def of(cls, program: Program) -> Sizes:
+        """Return the sizes of a program."""
+        bodies, heads, own = program.body_sizes, program.head_sizes, program.rules_per_head
+        return cls(
+            program.M,
+            program.R,
+            program.k,
+            program.rho_max,
+            int(bodies[bodies > 0].min()) if program.k else 0,
+            int(heads.min()) if program.R else 1,
+            int(heads.max(initial=1)),
+            bool((own == 0).any()),
+        )
 
 
 @dataclass(frozen=True)
@@ -114,14 +107,14 @@ class Constants:
         )
 
     @classmethod
-    def closed_form(cls, program: Figures, hardness: float = 1.0) -> Constants:
+    def closed_form(cls, program: Program | Sizes, hardness: float = 1.0) -> Constants:
         """Return constants written down from M, R, k and ρ_max; at hardness 1 the theorem's own.
 
         `docs/theorem.md` proves that at hardness 1 the operator is exact on every program, for
         every fact set, from step D to beyond step 10²⁰.
 
         Args:
-            program: a definite program, or an object that has its sizes.
+            program: a definite program, or its sizes.
             hardness: a positive number. Below 1 the gates are softer and nothing is proved: use
                 `certify`.
 
@@ -176,14 +169,16 @@ class Constants:
         require_horizon(horizon)
         one_of("gate", gate, PROVED_GATES)
         program = require_definite(program, "Constants.certified")
-        return cls.softest(program, max(horizon, depth_bound(program)), dtype=dtype, gate=gate)
+        return cls.softest(
+            Sizes.of(program), max(horizon, depth_bound(program)), dtype=dtype, gate=gate
+        )
 
     @classmethod
-    def softest(cls, program: Figures, horizon: float, *, dtype: str, gate: Gate) -> Constants:
+    def softest(cls, sizes: Sizes, horizon: float, *, dtype: str, gate: Gate) -> Constants:
         """Return the constants that `certified` returns, computed from the sizes of a program.
 
         Args:
-            program: a program, or an object that has its sizes.
+            sizes: the sizes of a definite program.
             horizon: the number of steps that the window must reach, at least the largest depth.
             dtype: the dtype of the states, for example "float32".
             gate: "sigmoid" or "bump", as in `oracle`.
@@ -196,8 +191,8 @@ class Constants:
         """
 
         def proved(hardness: float) -> bool:
-            constants = cls.closed_form(program, hardness)
-            return reaches(program, constants, horizon, dtype=dtype, bump=gate == "bump")
+            constants = cls.closed_form(sizes, hardness)
+            return reaches(sizes, constants, horizon, dtype=dtype, bump=gate == "bump")
 
         low, high = 0.0, 1.0
         while not proved(high):
@@ -213,7 +208,7 @@ class Constants:
                 high = middle
             else:
                 low = middle
-        return cls.closed_form(program, high)
+        return cls.closed_form(sizes, high)
 
     @property
     def gamma_plus(self) -> float:
@@ -269,6 +264,8 @@ class ClosedForm:
     head_sharing: HeadSharing = "equal"
     bump: bool = False
     dtype: str = "float32"
+    #: Where the program is a part of a larger one, the rules of each head and the most heads there.
+    whole: tuple[npt.NDArray[np.int64], int] | None = None
 
     @property
     def R(self) -> int:
@@ -299,21 +296,24 @@ class ClosedForm:
 
     @property
     def _most_heads(self) -> int:
-        return int(self.program.head_sizes.max(initial=1)) if self.head_sharing == "equal" else 1
+        if self.head_sharing == "paper":
+            return 1
+        return self.whole[1] if self.whole else int(self.program.head_sizes.max(initial=1))
 
     @property
     def offset(self) -> Array:
         """θ_i, halfway between one satisfied rule and none. (M,)."""
         program, plus, minus = self.program, self.constants.gamma_plus, self.constants.gamma_minus
+        own = self.whole[0] if self.whole else program.rules_per_head
         if self.head_sharing == "equal":
-            halfway = (plus + program.rules_per_head * minus) / 2
+            halfway = (plus + own * minus) / 2
         else:
             parts = 1.0 / np.repeat(program.head_sizes, program.head_sizes)
             largest = np.zeros(program.M)
             np.maximum.at(largest, program.head_indices, parts)
             total = np.bincount(program.head_indices, parts, program.M)
             halfway = (plus * largest + minus * total) / 2
-        return np.where(program.rules_per_head > 0, halfway, 2 * plus)
+        return np.where(own > 0, halfway, 2 * plus)
 
     def literal_weights(self) -> LiteralWeights:
         """Return what a certificate reads of a model with these parameters."""
@@ -340,7 +340,9 @@ class ClosedForm:
         )
 
 
-def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype: str) -> RowNumbers:
+def _rows(
+    program: Program | Sizes, sizes: Array, c: Constants, amplitude: Array, dtype: str
+) -> RowNumbers:
     """Return the numbers of the rows of the closed form, for bodies of these sizes."""
     rounding = Rounding.of(dtype)
     off = float(sigmoid(np.array(-c.body)))
@@ -360,7 +362,7 @@ def _rows(program: Figures, sizes: Array, c: Constants, amplitude: Array, dtype:
 
 
 def _gates(
-    program: Figures, offset: Array, own: Array, c: Constants, bump: bool, dtype: str
+    program: Program | Sizes, offset: Array, own: Array, c: Constants, bump: bool, dtype: str
 ) -> GateNumbers:
     """Return the numbers of the closed form for atoms with these offsets, of `own` rules each."""
     rounding = Rounding.of(dtype)
@@ -375,45 +377,41 @@ def _gates(
 _SELF = Program.from_rules([("a", ["a"])])
 
 
-def reaches(
-    program: Figures, constants: Constants, horizon: float, *, dtype: str, bump: bool
-) -> bool:
+def reaches(sizes: Sizes, constants: Constants, horizon: float, *, dtype: str, bump: bool) -> bool:
     """Return whether the certificate of these constants is sure to reach from D to the horizon.
 
     In the closed form one atom is the worst for both ends: the one with ρ_max rules, these with
     the smallest bodies where they must not fire and the largest where they must. So one row
     stands for the whole program; and one atom without rules for all of them.
     """
-    c, M, k, m = constants, program.M, program.body_sizes, program.head_sizes
+    c, M = constants, sizes.M
     rounding = Rounding.of(dtype)
     faint = math.exp(-c.head)
     on, off = (float(x) for x in sigmoid(np.array([c.body, -c.body])))
-    stray = np.array([program.R * c.gain * c.confidence * faint * (1 + 1e-6)])
+    stray = np.array([sizes.R * c.gain * c.confidence * faint * (1 + 1e-6)])
 
     def row(size: int, heads: int, copies: int, offset: float) -> LiteralWeights:
-        amplitude, sizes = np.array([c.gain * c.confidence * heads]), np.array([float(size)])
-        rules = np.array([float(program.rho_max)])
+        amplitude, body = np.array([c.gain * c.confidence * heads]), np.array([float(size)])
+        rules = np.array([float(sizes.rho_max)])
         return LiteralWeights(
             program=_SELF,
             rounding=rounding,
             body=np.array([on * size]),
-            outside=(M - sizes) * off,
+            outside=(M - body) * off,
             least_weight=np.array([0.0]),
             head=np.array([copies / (heads + (M - heads) * faint)]),
-            rows=_rows(program, sizes, c, amplitude, dtype),
-            gates=_gates(program, np.array([offset]), rules, c, bump, dtype),
+            rows=_rows(sizes, body, c, amplitude, dtype),
+            gates=_gates(sizes, np.array([offset]), rules, c, bump, dtype),
             stray=stray,
         )
 
-    halfway = (c.gamma_plus + program.rho_max * c.gamma_minus) / 2
-    if program.R and not reproduces(row(int(k.max()), int(m.min()), 1, halfway)):
+    halfway = (c.gamma_plus + sizes.rho_max * c.gamma_minus) / 2
+    if sizes.R and not reproduces(row(sizes.k, sizes.fewest_heads, 1, halfway)):
         return False
-    own = program.rules_per_head
     worst = []
-    if k.any():
-        size, heads = int(k[k > 0].min()), int(m.max())
-        worst.append((row(size, heads, program.rho_max, halfway), on))
-    if (own == 0).any():
+    if sizes.least_body:
+        worst.append((row(sizes.least_body, sizes.most_heads, sizes.rho_max, halfway), on))
+    if sizes.sinks:
         worst.append((row(0, 1, 0, 2 * c.gamma_plus), 0.0))
     return all(_stays_low(weights, weight, horizon) for weights, weight in worst)
 
@@ -455,13 +453,10 @@ def certified_strata(
     one_of("gate", gate, PROVED_GATES)
     if program.definite:
         return [Constants.certified(program, horizon, dtype=dtype, gate=gate)]
-    chosen: dict[tuple[int, ...], Constants] = {}
     programs = [stratum.program for stratum in program.strata]
-    for part in programs:
-        key = _profile(part)
-        if key not in chosen:
-            chosen[key] = Constants.certified(part, horizon, dtype=dtype, gate=gate)
-    found = [chosen[_profile(part)] for part in programs]
+    figures = [(Sizes.of(part), max(horizon, depth_bound(part))) for part in programs]
+    chosen = {key: Constants.softest(*key, dtype=dtype, gate=gate) for key in set(figures)}
+    found = [chosen[key] for key in figures]
     for hardness in _HARDNESS:
         certificate = certify_closed_form(program, found, dtype=dtype, bump=gate == "bump")
         if certificate.holds and certificate.t_max >= horizon:
@@ -489,20 +484,3 @@ def certify_closed_form(
     ]
     negating = [bool(stratum.negated.any()) for stratum in strata]
     return window([worst_cases(form.literal_weights()) for form in forms], negating, depth=depth)
-
-
-def _profile(program: Program) -> tuple[int, ...]:
-    """Return what `Constants.certified` depends on, so that equal strata are looked at once."""
-    sizes = program.body_sizes
-    smallest = int(sizes[sizes > 0].min(initial=1))
-    heads = program.head_sizes
-    return (
-        program.M,
-        program.R,
-        program.k,
-        smallest,
-        int(heads.min(initial=1)),
-        int(heads.max(initial=1)),
-        program.rho_max,
-        depth_bound(program),
-    )

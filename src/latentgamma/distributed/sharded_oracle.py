@@ -18,12 +18,17 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from latentgamma._text import file_problem
-from latentgamma.certificate.constants import Constants, Gate, require_horizon
+from latentgamma.certificate.constants import (
+    ClosedForm,
+    Constants,
+    Gate,
+    Sizes,
+    require_horizon,
+)
 from latentgamma.distributed.collectives import Ranks, even_ranges, ranks_of
 from latentgamma.distributed.shards import ShardedRules, divide_atoms
 from latentgamma.errors import ArgumentError, ModelError, ParseError, ProgramError
-from latentgamma.operator.model import LatentGamma
-from latentgamma.operator.rules import AbstractRules, SparseRules
+from latentgamma.operator.model import LatentGamma, closed_form_model, closed_form_rules
 from latentgamma.program.files import is_rule_text
 from latentgamma.program.program import Program, require_definite
 from latentgamma.program.rule_text import read_rule_bytes
@@ -78,51 +83,30 @@ class ProgramShard:
         before = sum(row[0] for row in counts[: ranks.rank])
         return cls(rules, before, sum(row[0] for row in counts), ranks)
 
-    # ---- Figures of the whole program
-
-    @property
-    def M(self) -> int:
-        """The number of atoms."""
-        return self.rules.M
-
-    @property
-    def k(self) -> int:
-        """The size of the largest body."""
-        return int(self.body_sizes.max(initial=0))
-
-    @property
-    def rho_max(self) -> int:
-        """The largest number of rules of one head."""
-        return int(self.rules_per_head.max(initial=0))
-
     @cached_property
-    def body_sizes(self) -> Numbers:
-        """The least and the largest size of a body, and the least above 0."""
-        return self._extremes(self.rules.body_sizes)
-
-    @cached_property
-    def head_sizes(self) -> Numbers:
-        """The least and the largest number of heads of a rule."""
-        return self._extremes(self.rules.head_sizes)
+    def sizes(self) -> Sizes:
+        """The sizes of the whole program."""
+        own, per_head = Sizes.of(self.rules), self.rules_per_head
+        none = np.iinfo(np.int64).max
+        k, most_heads, least_body, fewest_heads = self.ranks.largest(
+            own.k, own.most_heads, -(own.least_body or none), -(own.fewest_heads if own.R else none)
+        )
+        return Sizes(
+            own.M,
+            self.R,
+            k,
+            int(per_head.max(initial=0)),
+            -least_body if k else 0,
+            -fewest_heads,
+            most_heads,
+            bool((per_head == 0).any()),
+        )
 
     @cached_property
     def rules_per_head(self) -> Numbers:
         """The number of rules of each atom, in all processes. (M,)."""
-        import torch
-
         own = torch.from_numpy(self.rules.rules_per_head.astype(np.int64))
         return self.ranks.all_reduce(own)[0].numpy()
-
-    def _extremes(self, sizes: Numbers) -> Numbers:
-        none = np.iinfo(np.int64).max
-        positive = sizes[sizes > 0]
-        least, above, largest = self.ranks.largest(
-            -int(sizes.min(initial=none)),
-            -int(positive.min(initial=none)),
-            int(sizes.max(initial=-1)),
-        )
-        found = {-least, -above, largest} - {none, -1}
-        return np.array(sorted(found), np.int64)
 
 
 def load_shard(path: str | os.PathLike[str], mesh: DeviceMesh) -> ProgramShard:
@@ -304,47 +288,20 @@ def oracle(
     if constants is None:
         require_horizon(horizon)
         constants = Constants.softest(
-            shard,
-            max(horizon, min(shard.M, shard.R)),
+            shard.sizes,
+            max(horizon, min(shard.rules.M, shard.R)),
             dtype=str(dtype).removeprefix("torch."),
             gate=gate,
         )
-    c, rules = constants, shard.rules
     wide = dtype if dtype.itemsize >= 4 else torch.float32
-
-    def full(count: int, value: float) -> Tensor:
-        return torch.full((count,), value, dtype=wide, device="cpu")
-
-    local = SparseRules(
-        SparseRules.literals_of(rules),
-        M=rules.M,
-        body_logits=full(len(rules.body_indices), c.body),
-        body_background=full(rules.R, -c.body),
-        head_logits=full(len(rules.head_indices), c.head),
-        head_background=full(rules.R, 0.0),
-    )
-    # As in `latentgamma.certificate.constants.ClosedForm`, with the figures of the whole.
-    most_heads = int(shard.head_sizes.max(initial=1))
-    per_head = torch.tensor(shard.rules_per_head)
-    halfway = (c.gamma_plus + per_head.double() * c.gamma_minus) / 2
-    offset = torch.where(per_head > 0, halfway, 2 * c.gamma_plus)
-    heads = torch.tensor(rules.head_sizes).double()
+    local = closed_form_rules(shard.rules, constants, wide)
     place = {"first": shard.first, "total": shard.R}
-    rules_of_model: AbstractRules = ShardedRules(local, **place, ranks=shard.ranks)
-    if atoms:
-        divided = divide_atoms(local, **place, ranks=shard.ranks)
-        rules_of_model, offset = divided, offset[divided.own_atoms]
-    with torch.device("cpu"):
-        model = LatentGamma(
-            rules_of_model,
-            threshold=(torch.tensor(rules.body_sizes).double() - 0.5).to(wide),
-            sharpness=full(rules.R, c.sharpness),
-            confidence=(c.confidence * heads / most_heads).to(wide),
-            gain=torch.tensor(c.gain * most_heads, dtype=wide),
-            offset=offset.to(wide),
-            gate=torch.tensor(c.gate, dtype=wide),
-            gate_kind=gate,
-        )
+    closed = ClosedForm(
+        shard.rules, constants, whole=(shard.rules_per_head, shard.sizes.most_heads)
+    )
+    divide = divide_atoms if atoms else ShardedRules
+    rules = divide(local, **place, ranks=shard.ranks)
+    model = closed_form_model(rules, closed, wide, gate_kind=gate)
     return model.to(device=torch.get_default_device() if device is None else device, dtype=dtype)
 
 

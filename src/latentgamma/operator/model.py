@@ -1176,28 +1176,40 @@ def oracle(
         dense = form == "dense" or (form == "auto" and size <= _DENSE_UP_TO)
         if dense:
             refuse_if_too_large(stratum.program.R, stratum.program.M, wide, device)
-        rules = _sparse_rules(stratum.program, each, wide)
-        # Written down on the host, and moved as a whole.
-        with torch.device("cpu"):
-            part = LatentGamma(
-                rules.to_dense() if dense else rules,
-                threshold=torch.tensor(closed.threshold, dtype=wide),
-                sharpness=torch.tensor(closed.sharpness, dtype=wide),
-                confidence=torch.tensor(closed.confidence, dtype=wide),
-                gain=torch.tensor(closed.gain, dtype=wide),
-                offset=torch.tensor(closed.offset, dtype=wide),
-                gate=torch.tensor(each.gate, dtype=wide),
-                gate_kind=gate,
-                gradient=gradient,
-                kernel=kernel,
-                program=stratum.program,
-            )
+        rules = closed_form_rules(stratum.program, each, wide)
+        part = closed_form_model(
+            rules.to_dense() if dense else rules,
+            closed,
+            wide,
+            gate_kind=gate,
+            gradient=gradient,
+            kernel=kernel,
+            program=stratum.program,
+        )
         parts.append(part)
     model = parts[0] if program.definite else LatentGamma.from_strata(parts, program)
     return model.to(device=device, dtype=dtype)
 
 
-def _sparse_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:
+def closed_form_model(
+    rules: AbstractRules, closed: ClosedForm, dtype: torch.dtype, **options: Any
+) -> LatentGamma:
+    """Return the model of these rules with the parameters of a closed form, on the CPU."""
+    with torch.device("cpu"):  # written down on the host, and moved as a whole
+        return LatentGamma(
+            rules,
+            threshold=torch.tensor(closed.threshold, dtype=dtype),
+            sharpness=torch.tensor(closed.sharpness, dtype=dtype),
+            confidence=torch.tensor(closed.confidence, dtype=dtype),
+            gain=torch.tensor(closed.gain, dtype=dtype),
+            offset=torch.tensor(closed.offset[rules.own_atoms], dtype=dtype),
+            gate=torch.tensor(closed.constants.gate, dtype=dtype),
+            **options,
+        )
+
+
+def closed_form_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:
+    """Return the sparse rules of a program with the logits of the closed form, on the CPU."""
     bodies, heads, R = len(program.body_indices), len(program.head_indices), program.R
 
     def full(count: int, value: float) -> Tensor:

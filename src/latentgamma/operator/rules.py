@@ -78,6 +78,8 @@ class AbstractRules(nn.Module, ABC):
     R: int
     #: Whether other processes have further rules of the same model.
     sharded = False
+    #: The atoms of the model whose values a state in this process has.
+    own_atoms = slice(None)
     #: Whether the rules are so few that plain torch is quickest with full matrices.
     small = False
 
