@@ -124,3 +124,20 @@ def test_more_batch_dimensions(semantics: Any) -> None:
         assert torch.equal(layer.estimate(x)[0], found)
         flat = layer.posterior(x.reshape(-1, 2), "c")
         assert torch.equal(layer.posterior(x, "c"), flat.reshape(x.shape))
+
+
+def test_each_kind_of_file_names_the_function_that_reads_it(tmp_path: Path) -> None:
+    program = lg.parse("c :- a, b.")
+    layer, model = tmp_path / "layer.safetensors", tmp_path / "model.safetensors"
+    lg.Layer(program, ["a", "b"], "c").save(layer)
+    lg.oracle(program).save(model)
+    with pytest.raises(
+        lg.errors.ModelError, match=r"hold a LatentGamma model; use lg\.Layer\.load"
+    ):
+        lg.LatentGamma.load(layer)
+    with pytest.raises(
+        lg.errors.ModelError, match=r"a LatentGamma layer; use lg\.LatentGamma\.load"
+    ):
+        lg.Layer.load(model)
+    with pytest.raises(lg.errors.ProgramError, match=r"use LatentGamma\.load or Layer\.load"):
+        lg.load(layer)

@@ -125,7 +125,10 @@ def checked_content(path: str | Path, kind: str, version: str) -> tuple[Tensors,
     tensors, metadata = _read(path)
     if metadata.get("format") != kind:
         what = kind.replace("latentgamma-", "LatentGamma ")
-        raise ModelError(f"this safetensors file does not hold a {what}")
+        others = {"latentgamma-model": "LatentGamma", "latentgamma-layer": "Layer"}
+        other = others.get(metadata.get("format", ""))
+        hint = f"; use lg.{other}.load" if other else ""
+        raise ModelError(f"this safetensors file does not hold a {what}{hint}")
     if metadata.get("version") != version:
         raise ModelError(
             f"this model file has version {metadata.get('version')}, but this release reads "
