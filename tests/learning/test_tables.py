@@ -728,3 +728,98 @@ def test_numbers_other_than_those_of_fit_are_true_unless_0():
         True,
         False,
     ]
+
+
+def test_balanced_classes_that_tie_are_decided_alike_by_predict_and_the_program():
+    rng = np.random.default_rng(0)
+    for classes in (2, 3):
+        for n in (7, 11, 19, 23, 29):
+            y = np.arange(n) % 7 % classes  # rates such as 3/7
+            X = {"z": rng.random(n)}
+            classifier = lg.RuleClassifier(class_weight="balanced").fit(X, y)
+            assert not any(one.bodies for one in classifier.class_rules_)
+            heads = [one.head for one in classifier.class_rules_]
+            answers = lg.Decider(classifier.program_, heads)({}).answers
+            derived = [one for one, head in enumerate(heads) if answers[head]]
+            assert set(classifier.predict(X)) == {0}
+            assert derived == ([] if classes == 2 else [0])
+
+
+def test_a_truth_value_can_be_missing_or_a_text_after_fit():
+    rng = np.random.default_rng(0)
+    late = rng.random(60) < 0.4
+    for y in (late, ~late):
+        classifier = lg.RuleClassifier().fit({"late": late}, y)
+        yes, no = (classifier.predict_proba({"late": [value]})[0, 1] for value in (True, False))
+        given = [None, True, False]
+        assert classifier.predict_proba({"late": given})[:, 1].tolist() == [no, yes, no]
+        texts = classifier.predict_proba({"late": ["True", None, "false"]})[:, 1].tolist()
+        assert texts == [yes, no, no]
+        with pytest.raises(lg.errors.DataError, match="expected a boolean as in fit"):
+            classifier.predict({"late": ["often", None]})
+        space: dict = {}
+        exec(classifier.to_python(), space)
+        cells = [
+            "true",
+            "True",
+            "1",
+            True,
+            1,
+            1.0,
+            2,
+            "false",
+            "False",
+            "0",
+            "",
+            None,
+            False,
+            0,
+            0.0,
+        ]
+        expected = [yes] * 7 + [no] * 8
+        assert [space["p_0"]({"late": cell}) for cell in cells] == expected
+        with contextlib.closing(sqlite3.connect(":memory:")) as base:
+            base.execute("CREATE TABLE data (late)")
+            base.executemany("INSERT INTO data VALUES (?)", [(cell,) for cell in cells])
+            assert [row[-1] for row in base.execute(classifier.to_sql())] == expected
+
+
+def test_every_sum_that_points_can_have_is_printed():
+    rng = np.random.default_rng(1)
+    X = rng.random((3000, 4)) < 0.5
+    y = rng.random(3000) < 1 / (1 + np.exp(2 - X @ [0.5, 1.1, 1.8, 2.9]))
+    (found,) = (classifier := lg.RuleClassifier(form="points").fit(X, y)).class_rules_
+    totals = sorted(set((classifier.transform(X) @ list(found.form.score.points)).tolist()))
+    assert len(totals) > 8
+    printed = [part for line in found.lines() if line.startswith("% sum ")
+               for part in line.removeprefix("% sum ").split("; ")]  # fmt: skip
+    assert [int(part.split(":")[0]) for part in printed] == totals
+
+
+def test_rules_as_features_come_in_the_frame_that_is_asked_for():
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame({"a": [0, 1] * 20, "b": [0, 0, 1, 1] * 10}, index=range(100, 140))
+    classifier = lg.RuleClassifier().fit(X, X["a"] & X["b"]).set_output(transform="pandas")
+    frame = classifier.transform(X)
+    assert list(frame.columns) == list(classifier.get_feature_names_out())
+    assert (frame.index == X.index).all()
+    assert (frame.iloc[:, 0] == (X["a"] & X["b"])).all()
+    assert isinstance(classifier.set_output(transform="default").transform(X), np.ndarray)
+    with pytest.raises(lg.errors.ArgumentError, match="transform"):
+        classifier.set_output(transform="excel")
+
+
+def test_one_threshold_with_wrong_labels_is_not_two():
+    rng = np.random.default_rng(1400)
+    X = {"age": rng.integers(18, 90, 400), "z": rng.normal(size=400).round(2)}
+    X["w"], cut = rng.choice(list("abc"), 400), rng.integers(25, 80)
+    y = (X["age"] >= cut) ^ (rng.random(400) < 0.15)
+    (found,) = lg.RuleClassifier().fit(X, y).class_rules_
+    assert [[str(one) for one in body] for body in found.bodies] == [["age >= 55"]]
+
+
+def test_a_column_that_was_empty_in_fit_may_hold_anything_later():
+    X = {"a": [0, 1] * 20, "empty": [None] * 40, "nan": [float("nan")] * 40}
+    classifier = lg.RuleClassifier().fit(X, X["a"])
+    later = {"a": [0, 1], "empty": ["text", None], "nan": [3.5, 7]}
+    assert classifier.predict(later).tolist() == [0, 1]

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from latentgamma.learning.columns import Column, covered, holds, ordered_values
 from latentgamma.learning.forms import Form, Validated
 from latentgamma.learning.literals import Floats, Literal, threshold_gains
 from latentgamma.program.conditions import value_text
+from latentgamma.program.facts import Mask
 from latentgamma.program.names import quote, quote_argument
 from latentgamma.program.program import Rule
 
@@ -23,6 +25,18 @@ _NINETY_FIVE = 1.959964
 
 #: What the interval of a threshold leaves out.
 _OUTSIDE = 0.05
+#: Sums of points in a line of text.
+_SUMS_OF_A_LINE = 8
+
+
+def compared(values: npt.ArrayLike) -> Floats:
+    """Return probabilities or their multiples as they are compared: those equal but for rounding are equal."""
+    return np.asarray(values, np.float64).round(12)
+
+
+def exceeds(probability: npt.ArrayLike, threshold: float) -> Mask:
+    """Return where a probability decides for a class."""
+    return np.asarray(compared(probability) > compared(threshold))
 
 
 class Threshold(NamedTuple):
@@ -142,34 +156,32 @@ class ClassRules:
         """Return the different probabilities that the class can have, the lowest first."""
         if (score := self.form.score) is None:
             return sorted({*(self.form.rates or (self.form.base,))})
-        sums = {0}
-        for points in score.points:
-            sums |= {total + points for total in sums}
-        return sorted({_sigmoid(score.base + score.unit * total) for total in sums})
+        return sorted(set(_sigmoid(score.log_odds(np.array(score.totals()))).tolist()))
 
     def _rules_of_list(self, head: str, threshold: float, never: Sequence[str]) -> Iterator[Rule]:
         """Yield for each rule that decides for the class the rule, unless one against it came before."""
-        rates = self.form.rates or (self.form.base,)
+        decided = exceeds(self.form.rates or (self.form.base,), threshold).tolist()
         against = list(never)
-        for i, (body, rate) in enumerate(zip(self.bodies, rates, strict=False)):
-            if rate > threshold:
+        for i, body in enumerate(self.bodies):
+            if decided[i]:
                 yield _rule(head, body, against)
-            elif any(later > threshold for later in rates[i + 1 :]):
+            elif any(decided[i + 1 :]):
                 if len(body) == 1 and not body[0].negated:
                     against.append(body[0].name)
                 else:
                     against.append(self._auxiliary(i))
                     yield _rule(against[-1], body)
-        if rates[-1] > threshold:
+        if decided[-1]:
             yield Rule((head,), frozenset(), frozenset(against))
 
     def _rules_of_points(self, head: str, threshold: float, never: Sequence[str]) -> Iterator[Rule]:
         """Yield the smallest sets of terms whose points suffice, whatever the others are."""
         score = self.form.score
         assert score is not None
-        needed = (math.log(threshold / (1 - threshold)) - score.base) / score.unit
-        # Terms with negative points count where they do not hold.
-        needed -= sum(points for points in score.points if points < 0)
+        totals = score.totals()
+        decided = exceeds(_sigmoid(score.log_odds(np.array(totals))), threshold)
+        # The last sum that is not enough. Terms with negative points count where they do not hold.
+        needed = totals[int((~decided).sum()) - 1] - totals[0] if not decided.all() else -1
         terms = sorted(enumerate(score.points), key=lambda one: -abs(one[1]))
         chosen = list(_smallest_sets([abs(points) for _, points in terms], needed))
         used = {terms[k][0] for one in chosen for k in one}
@@ -208,7 +220,7 @@ class ClassRules:
             if len(self.bodies) > 1:
                 return self._points_lines()
             # A score of one term is a list of one rule.
-            rates = (_sigmoid(score.base + score.unit * score.points[0]), _sigmoid(score.base))
+            rates = tuple(_sigmoid(score.log_odds(np.array([score.points[0], 0]))).tolist())
         lines = []
         for body, rate in zip(self.bodies, rates, strict=False):
             if rate >= self.form.base:
@@ -226,21 +238,16 @@ class ClassRules:
         order = sorted(range(len(score.points)), key=lambda i: -score.points[i])
         terms = [f"% {score.points[i]:+d} {'point' if abs(score.points[i]) == 1 else 'points'}: "
                  f"{_text(self.bodies[i])}" for i in order]  # fmt: skip
-        low = sum(p for p in score.points if p < 0)
-        high = sum(p for p in score.points if p > 0)
-        rates = {total: _sigmoid(score.base + score.unit * total) for total in range(low, high + 1)}
-        shown = list(rates)
-        if len(shown) > 8:
-            step = (len(shown) - 1) / 7
-            shown = [shown[round(k * step)] for k in range(8)]
-        table = "; ".join(f"{total}: p = {rates[total]:.2f}" for total in shown)
-        enough = next((total for total, rate in rates.items() if rate > self.threshold), None)
-        decided = f"not {head}, whatever the sum is"
-        if enough is not None:
-            decided = (
-                f"{enough} or more: {head}" if enough > low else f"{head}, whatever the sum is"
-            )
-        return [f"% {head}: points", *terms, f"% sum {table}", f"% {decided}"]
+        totals = score.totals()
+        rates = _sigmoid(score.log_odds(np.array(totals)))
+        sums = [f"{total}: p = {rate:.2f}" for total, rate in zip(totals, rates, strict=True)]
+        table = [f"% sum {'; '.join(sums[i : i + _SUMS_OF_A_LINE])}"
+                 for i in range(0, len(sums), _SUMS_OF_A_LINE)]  # fmt: skip
+        enough = totals[int((~exceeds(rates, self.threshold)).sum()) :]
+        decided = f"{enough[0]} or more: {head}" if enough else f"not {head}, whatever the sum is"
+        if enough == totals:
+            decided = f"{head}, whatever the sum is"
+        return [f"% {head}: points", *terms, *table, f"% {decided}"]
 
     def explain(self, columns: Mapping[str, Column]) -> list[str]:
         """Return why the class has its probability in the one row of these columns."""
@@ -322,15 +329,22 @@ class ClassRules:
         return "\n".join(lines)
 
 
+#: What is false in a column of truth values, as text; such a column can also hold texts or numbers.
+FALSE = ("false", "0", "0.0", "")
 #: What the functions of `to_python` use.
-PYTHON_HEADER = """\
+PYTHON_HEADER = f"""\
 import datetime
 import math
 
+FALSE = {FALSE}
 
 def known(row, column):
     value = row.get(column)
     return value is not None and value == value
+
+
+def true(row, column):
+    return known(row, column) and str(row[column]).strip().lower() not in FALSE
 
 
 def text(row, column):
@@ -433,7 +447,8 @@ def rules_of_likeliest(classes: Sequence[ClassRules], costs: Sequence[float]) ->
         costs: what each probability is multiplied by.
     """
     levels = [one.levels() for one in classes]
-    values = [[p * cost for p in level] for level, cost in zip(levels, costs, strict=True)]
+    values = [compared(np.multiply(level, cost)).tolist()
+              for level, cost in zip(levels, costs, strict=True)]  # fmt: skip
     # For each class: from which of its probabilities on it is derived, unless others have which.
     plans: list[dict[tuple[tuple[int, int], ...], int]] = [{} for _ in classes]
     for k, plan in enumerate(plans):
@@ -563,8 +578,8 @@ def _with_values(body: Sequence[Literal], columns: Mapping[str, Column]) -> str:
     return ", ".join(f"{one} ({value})" for one, value in zip(body, values, strict=True))
 
 
-def _sigmoid(x: float) -> float:
-    return 0.5 * (1 + math.tanh(0.5 * x))
+def _sigmoid(log_odds: Floats) -> Floats:
+    return 0.5 * (1 + np.tanh(0.5 * log_odds))
 
 
 def _literal_dict(literal: Literal) -> dict[str, Any]:
@@ -585,7 +600,8 @@ def _sql(literal: Literal) -> str:
     condition = literal.condition
     column = '"' + literal.column.replace('"', '""') + '"'
     if condition is None:
-        return f"{column} IS {'NOT ' if literal.negated else ''}TRUE"
+        text = f"LOWER(CAST({column} AS VARCHAR)) NOT IN {FALSE}"
+        return f"({text}) IS NOT TRUE" if literal.negated else text
     if condition.op == "is missing":
         return f"{column} IS {'NOT ' if literal.negated else ''}NULL"
     if condition.is_text and condition.op in ("<", ">="):  # a date, or a text of one
@@ -594,7 +610,7 @@ def _sql(literal: Literal) -> str:
             column = f"REPLACE({column}, ' ', 'T')"
     if condition.op == "=" and condition.value in ("true", "false"):  # a truth value, or its text
         number = int(condition.value == "true")
-        text = f"CAST({column} AS VARCHAR) IN ({_sql_value(condition.value)}, '{number}')"
+        text = f"LOWER(CAST({column} AS VARCHAR)) IN ({_sql_value(condition.value)}, '{number}')"
     elif condition.op == "in":
         values = ", ".join(map(_sql_value, condition.value))  # type: ignore[arg-type]
         text = f"{column} IN ({values})"
@@ -615,7 +631,7 @@ def _python(literal: Literal) -> str:
     if condition is not None and condition.is_text:
         value = f"text(row, {column!r})"
     if condition is None:
-        text = f"{known} and {value}"
+        text = f"true(row, {column!r})"
     elif condition.op == "is missing":
         return known if literal.negated else f"not {known}"
     elif condition.op == "in":

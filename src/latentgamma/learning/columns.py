@@ -44,7 +44,7 @@ from latentgamma.learning.literals import (
 from latentgamma.program.conditions import Condition, is_missing
 from latentgamma.program.facts import Mask
 
-Kind: TypeAlias = OneOf["number", "boolean", "category", "date"]
+Kind: TypeAlias = OneOf["number", "boolean", "category", "date", "missing"]
 
 #: Thresholds of a numeric column, and those that a threshold counts for that has moved.
 _CUTS = 12
@@ -69,7 +69,8 @@ class Column:
 
     Attributes:
         name: its name.
-        kind: what it holds. A number is NaN and a text None where it is missing.
+        kind: what it holds. A number is NaN and a text None where it is missing; if all are, its
+            kind is "missing", and no rule uses it.
         values: numbers, true and false, or texts. (n,)
         order: the categories in order, if they have one.
     """
@@ -253,7 +254,7 @@ def _numbers(name: str, values: npt.NDArray[Any], where: str) -> Column:
         raise DataError(f"{where}, row {row + 1}: infinity is not a number to compare with (inf)")
     if ((numbers == 0) | (numbers == 1)).all():
         return Column(name, "boolean", numbers == 1)
-    return Column(name, "number", numbers)
+    return Column(name, "missing" if np.isnan(numbers).all() else "number", numbers)
 
 
 def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
@@ -262,7 +263,7 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
     known = values[~missing]
     kinds = list(dict.fromkeys(map(_kind, known)))
     if not kinds:
-        return Column(name, "number", np.full(len(values), np.nan))
+        return Column(name, "missing", np.full(len(values), np.nan))
     if len(kinds) > 1 or None in kinds:
         common = max(filter(None, kinds), key=list(map(_kind, known)).count, default=None)
         row = next(
@@ -359,6 +360,8 @@ def _as_kind(column: Column, given: Column, what: str) -> Column:
     name, values = column.name, given.values
     if given.kind == column.kind:
         return Column(name, column.kind, values)
+    if column.kind == "missing":
+        return Column(name, "missing", np.full(len(values), np.nan))
     if column.kind == "number" and given.kind == "boolean":
         return Column(name, "number", values.astype(np.float64))
     if given.missing.all() and column.kind == "boolean":  # missing is not true
@@ -374,6 +377,11 @@ def _as_kind(column: Column, given: Column, what: str) -> Column:
         return Column(name, "category", np.where(values, "true", "false").astype(object))
     if column.kind == "boolean" and given.kind == "number":  # other numbers than 0 and 1 in fit
         return Column(name, "boolean", (values != 0) & ~np.isnan(values))
+    if column.kind == "boolean" and all(
+        value is None or value.lower() in ("true", "false") for value in values
+    ):
+        true = [value is not None and value.lower() == "true" for value in values]
+        return Column(name, "boolean", np.array(true, np.bool_))
     raise DataError(
         f"{what}, column {name!r}: expected a {column.kind} as in fit, but found a {given.kind}"
     )

@@ -24,6 +24,8 @@ from latentgamma.learning.class_rules import (
     PYTHON_HEADER,
     ClassRules,
     RuleStatistics,
+    compared,
+    exceeds,
     rules_of_likeliest,
     statistics,
     with_thresholds,
@@ -438,11 +440,13 @@ class RuleClassifier(Displayed):
             ArgumentError: `fit` was not called before.
             DataError: the columns are other ones than in `fit`.
         """
+        return self.normalised(self._probabilities(X))
+
+    def _probabilities(self, X: Any) -> Floats:
+        """Return what each of `class_rules_` says. (n, k)."""
         columns = self._read(X)
         n = len(next(iter(columns.values())).values)
-        return self.normalised(
-            np.stack([one.probability(columns, n) for one in self.class_rules_], axis=1)
-        )
+        return np.stack([one.probability(columns, n) for one in self.class_rules_], axis=1)
 
     def normalised(self, p: Floats) -> npt.NDArray[np.float64]:
         """Return the probability of each class, from what each of `class_rules_` says.
@@ -472,19 +476,22 @@ class RuleClassifier(Displayed):
             ArgumentError: `fit` was not called before.
             DataError: the columns are other ones than in `fit`.
         """
-        p = self.predict_proba(X)
+        p = self._probabilities(X)
         if self._several:
             return (p > 0.5).astype(np.int64)
-        return np.asarray(self.classes_[(p * self._costs).argmax(1)])
+        if len(self.classes_) == 2:
+            return np.asarray(self.classes_[exceeds(p[:, 0], self._threshold(0)).astype(np.int64)])
+        return np.asarray(self.classes_[compared(p * self._costs).argmax(1)])
 
-    def transform(self, X: Any) -> Mask:
+    def transform(self, X: Any) -> Any:
         """Return which rules apply to each row, as features for another model.
 
         Args:
             X: a table with the columns of `fit`.
 
         Returns:
-            A column for each rule, or term of a points score, of each class. (n, rules)
+            A column for each rule, or term of a points score, of each class, (n, rules): an
+            array, or the frame that `set_output` asks for.
 
         Raises:
             ArgumentError: `fit` was not called before.
@@ -496,9 +503,35 @@ class RuleClassifier(Displayed):
         found = np.zeros((n, len(bodies)), np.bool_)
         for i, body in enumerate(bodies):
             found[:, i] = covered(body, columns, n)
-        return found
+        wanted = getattr(self, "_sklearn_output_config", {}).get("transform")
+        if wanted is None and (sklearn := sys.modules.get("sklearn")) is not None:
+            wanted = sklearn.get_config().get("transform_output")
+        if wanted in (None, "default"):
+            return found
+        frames = importlib.import_module(wanted)
+        frame = frames.DataFrame(dict(zip(self.get_feature_names_out(), found.T, strict=True)))
+        if hasattr(X, "index") and wanted == "pandas":
+            frame.index = X.index
+        return frame
 
-    def fit_transform(self, X: Any, y: Any, sample_weight: Any = None) -> Mask:
+    def set_output(self, *, transform: str | None = None) -> RuleClassifier:
+        """Set what `transform` returns, as for the transformers of scikit-learn.
+
+        Args:
+            transform: "default" for an array, "pandas" or "polars" for a frame, None to change nothing.
+
+        Returns:
+            The same object.
+
+        Raises:
+            ArgumentError: `transform` is something else.
+        """
+        if transform is not None:
+            one_of("transform", transform, ("default", "pandas", "polars"))
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def fit_transform(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Learn rules, and return which of them apply to each row.
 
         Args:
