@@ -1,5 +1,6 @@
 """`latentgamma check`: the rows of a table that break requirements."""
 
+import io
 import json
 from pathlib import Path
 
@@ -28,11 +29,28 @@ def test_rows_that_break_requirements(files: Path, capsys: pytest.CaptureFixture
         "1 of 2 rows breaks 2 of 2 requirements",
         "  1 row  line 1  :- cat, dog.  (row 0)",
         "  1 row  line 2  pet :- cat.  (row 0)",
+        "rows are counted from 0, after the line with the names",
     ]
     assert main(["check", "tree.csv", "bad.csv", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["broken_rows"] == [0]
     assert document["violations"][0] == {"row": 0, "line": 1, "text": "pet :- cat."}
+
+
+def test_other_columns_are_not_read(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("named.csv").write_text("id,score,cat,dog,pet\nimg1,0.7,1,0,1\nimg2,,1,,1\n")
+    assert main(["check", "tree.csv", "named.csv"]) == 2
+    assert "row 1 has no value for 'dog'" in capsys.readouterr().err
+    Path("named.csv").write_text("id,score,cat,dog,pet\nimg1,0.7,1,0,1\n")
+    assert main(["check", "tree.csv", "named.csv"]) == 0
+
+
+def test_requirements_from_the_standard_input(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b":- cat, dog.")))
+    assert main(["check", "-", "bad.csv"]) == 1
+    assert "1 of 2 rows breaks 1 of 1 requirement" in capsys.readouterr().out
 
 
 def test_conflicts_and_redundancy(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

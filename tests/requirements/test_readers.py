@@ -68,7 +68,10 @@ def test_names_with_capitals_and_quotes() -> None:
         ("requirements.txt", r":2:14: expected a space after '.'; the name of a file"),
         ("; a", r":2:1: expected a label, but found ';'"),
         ("a :- 'x", r":2:6: this quote is not closed"),
-        ("a :- b & c.", r":2:8: expected a label, but found '&'"),
+        ("a :- b & c.", r":2:8: expected a label, but found '&'; 'and' is written ','"),
+        ("~a ; b.", r":2:1: .* found '~'; a negated label is written '-a' or 'not a'"),
+        ("a :- b; c.", r":2:7: .* write one requirement for each body"),
+        ("a/b :- c.", r":2:2: .* letters, digits and _ is in quotes"),
     ],
 )
 def test_an_error_shows_the_place(text: str, message: str) -> None:
@@ -273,8 +276,9 @@ def test_check_takes_frames_in_any_order_and_refuses_scores() -> None:
     req = Requirements.from_text(PETS)
     frame = pd.DataFrame({"fish": [1], "wild": [1], "pet": [1], "dog": [0], "cat": [1]})
     assert [req[c] for c in req.check(frame).pairs[:, 1]] == ["-wild :- pet."]
-    with pytest.raises(DataError, match="0 and 1 only"):
+    with pytest.raises(DataError, match=r"0 and 1 only, but row 0 has 0\.3 for 'cat'"):
         req.check([[0.3, 0, 0, 0]])
+    assert len(req.check(torch.tensor([[1, 1, 1, 0]], dtype=torch.bfloat16))) == 1
     with pytest.raises(DataError, match="3 columns, but there are 4 labels"):
         req.check([[0, 0, 0]])
     with pytest.raises(FactsError, match=r"'wild'.* \(line 3 of <text>\)"):

@@ -485,6 +485,18 @@ def test_losses_that_a_method_has_not() -> None:
         Requirements.from_text(":- cat, dog.").layer(["cats", "dog"])
 
 
+def test_resolution_stops_beyond_the_budget_of_comparisons() -> None:
+    rng = np.random.default_rng(1)
+    triples = np.array([rng.choice(60, 3, replace=False) for _ in range(150)])
+    signs = np.where(rng.random((150, 3)) < 0.5, "not ", "")
+    text = "\n".join(
+        " or ".join(f"{sign}x{i}" for sign, i in zip(*row, strict=True))
+        for row in zip(signs, triples, strict=True)
+    )
+    with pytest.raises(ProgramError, match="the strata would need more than 2,000 literals"):
+        Requirements.from_text(text).layer(method="strata", budget=2_000)
+
+
 # ---- Explanations, and what PyTorch expects of a module
 
 

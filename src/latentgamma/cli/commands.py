@@ -554,7 +554,14 @@ def check(args: argparse.Namespace) -> int:
     from latentgamma.learning.data import read_table
 
     with working("reading the requirements"):
-        req = lg.Requirements.load(args.requirements, format=args.format)
+        if args.requirements == "-":
+            if args.format not in (None, "text", "dimacs"):
+                raise UsageError(f"--format {args.format} takes a file, not the standard input")
+            text = decode_text(_standard_input(), "<stdin>")
+            reader = "from_dimacs" if args.format == "dimacs" else "from_text"
+            req = getattr(lg.Requirements, reader)(text)
+        else:
+            req = lg.Requirements.load(args.requirements, format=args.format)
     screen = Screen()
 
     def named(clause: int) -> dict[str, object]:
@@ -578,7 +585,7 @@ def check(args: argparse.Namespace) -> int:
             screen.line(str(report))
         return 0 if report.satisfiable else 1
     with working("reading the labels"):
-        table = read_table(Path(args.labels))
+        table = read_table(Path(args.labels), only={req.labels[i] for i in req.atoms.tolist()})
     with working(f"checking {quantity(len(table.values), 'row')}"):
         found = req.check(table.values, table.columns)
     if args.json:
@@ -591,6 +598,8 @@ def check(args: argparse.Namespace) -> int:
         )
     else:
         screen.line(str(found))
+        if len(found):
+            screen.line("rows are counted from 0, after the line with the names")
     return 1 if len(found) else 0
 
 

@@ -8,7 +8,7 @@ import importlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -88,7 +88,9 @@ def is_frame(source: Any) -> bool:
     )
 
 
-def read_frame(source: Any, what: str, ignore: Sequence[str] = ()) -> ValueTable:
+def read_frame(
+    source: Any, what: str, ignore: Sequence[str] = (), only: Collection[str] | None = None
+) -> ValueTable:
     """Return the values of a data frame.
 
     Raises:
@@ -102,7 +104,7 @@ def read_frame(source: Any, what: str, ignore: Sequence[str] = ()) -> ValueTable
         columns = [source[key] for key in keys] if len(set(keys)) == len(keys) else []
     names = [str(key) for key in keys]
     check_columns(names, what)
-    kept = columns_without(names, ignore, what)
+    kept = columns_without(names, ignore, what, only)
     values = [_column(names[i], columns[i], what) for i in kept]
     together = np.stack(values, axis=1) if values else np.zeros((0, 0))
     return ValueTable(together, [names[i] for i in kept], what)
@@ -154,14 +156,17 @@ def check_columns(names: Sequence[str], what: str) -> None:
         raise DataError(f"{what}: column {list(names).index('') + 1} has no name")
 
 
-def columns_without(names: Sequence[str], ignore: Sequence[str], what: str) -> list[int]:
+def columns_without(
+    names: Sequence[str], ignore: Sequence[str], what: str, only: Collection[str] | None = None
+) -> list[int]:
     """Return the places of the columns that are not ignored; `a` stands for `a'` as well."""
     unknown = [name for name in ignore if name not in names]
     if unknown:
         error = str(unknown_atoms(unknown, names, what="ignored columns"))
         raise DataError(error.replace("this program does", f"{what} does"))
     left_out = {*ignore, *(name + NEXT for name in ignore)}
-    return [i for i, name in enumerate(names) if name not in left_out]
+    kept = [i for i, name in enumerate(names) if name not in left_out]
+    return kept if only is None else [i for i in kept if names[i] in only]
 
 
 def number_rows(what: str, source: Any) -> Values:
@@ -243,7 +248,11 @@ def _reason(error: Exception) -> str:
 
 
 def read_table(
-    path: Path, *, delimiter: str | None = None, ignore: tuple[str, ...] = ()
+    path: Path,
+    *,
+    delimiter: str | None = None,
+    ignore: tuple[str, ...] = (),
+    only: Collection[str] | None = None,
 ) -> ValueTable:
     """Return the values of a .csv, .tsv or .parquet file.
 
@@ -251,6 +260,7 @@ def read_table(
         path: the file; text may be compressed, with .gz at the end of its name.
         delimiter: what separates the cells; by default it is read off the first line.
         ignore: columns that are left out.
+        only: the columns that are read, where they are there.
 
     Raises:
         DataError: the file is not there, or a cell is no truth value; the message names file,
@@ -259,9 +269,9 @@ def read_table(
     if suffix(path) == ".npz":
         raise DataError(f"{path.name} must come alone: a .npz file has its own targets")
     if table_suffix(path) == ".parquet":
-        return read_frame(read_parquet(path), path.name, ignore)
+        return read_frame(read_parquet(path), path.name, ignore, only)
     with opened(path) as file:
-        return read_text_table(file, path.name, delimiter=delimiter, ignore=ignore)
+        return read_text_table(file, path.name, delimiter=delimiter, ignore=ignore, only=only)
 
 
 def table_suffix(path: Path) -> str:
@@ -291,10 +301,11 @@ def read_text_table(
     *,
     delimiter: str | None = None,
     ignore: tuple[str, ...] = (),
+    only: Collection[str] | None = None,
 ) -> ValueTable:
     """Return the values of an open file of text, compressed by gzip or not."""
     names, lines = read_cells(file, name, delimiter)
-    kept = columns_without(names, ignore, name)
+    kept = columns_without(names, ignore, name, only)
     values = np.empty((len(lines), len(kept)))
     for row, (number, cells) in zip(values, lines, strict=True):
         for place, i in enumerate(kept):

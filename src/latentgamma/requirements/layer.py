@@ -223,7 +223,7 @@ class RequirementsLayer(nn.Module):
             )
         seen = (wait or not logits.is_cuda) and values_can_be_read(logits)
         if seen and bool(torch.isnan(logits).any()):
-            raise StateError("logits have a NaN, of which no label can be decided")
+            raise StateError("logits have a NaN (or thresholds, or infinity minus infinity)")
         if seen and not self._looked_at and logits.numel() >= _LEAST_LOOKED_AT:
             self._looked_at = True  # the first batch only
             low, high = (float(end) for end in torch.aminmax(logits.detach()))

@@ -68,6 +68,8 @@ def rule_program(req: Requirements) -> LabelProgram | None:
 
 #: Of a clause of at most this many literals, all parts are looked up.
 _FEW_LITERALS = 6
+#: Comparisons of two clauses that resolution may take, for each literal of the budget.
+_COMPARED_PER_LITERAL = 100
 
 
 def bounds(
@@ -79,7 +81,8 @@ def bounds(
     negation. So if the labels before satisfy what is left, some value of it satisfies all its
     clauses. Literals are ±(label + 1). None beyond the budget of literals.
     """
-    clauses = _Clauses(frozenset(clause) for clause in signed_clauses(req))
+    given = (frozenset(clause) for clause in signed_clauses(req))
+    clauses = _Clauses(given, _COMPARED_PER_LITERAL * budget)
     found: dict[int, list[frozenset[int]]] = {}
     size = 0
     for label in reversed(order):
@@ -93,6 +96,8 @@ def bounds(
         for clause in (*above, *below):
             clauses.remove(clause)
         clauses.add({(a | b) - {variable, -variable} for a in above for b in below})
+        if clauses.compared > clauses.most_compared:
+            return None
         if frozenset() in clauses.all:
             raise ProgramError("no assignment of the labels satisfies the requirements")
     return found
@@ -101,32 +106,44 @@ def bounds(
 class _Clauses:
     """A set of clauses none of which contains another one, and those that have each literal."""
 
-    def __init__(self, clauses: Iterable[frozenset[int]]) -> None:
+    def __init__(self, clauses: Iterable[frozenset[int]], most_compared: int) -> None:
         self.all: set[frozenset[int]] = set()
         self.having: defaultdict[int, set[frozenset[int]]] = defaultdict(set)
+        self.least: defaultdict[int, set[frozenset[int]]] = defaultdict(set)  # each clause once
+        self.compared, self.most_compared = 0, most_compared
         self.add(set(clauses))
 
     def add(self, clauses: set[frozenset[int]]) -> None:
-        """Add those that are not always true and contain no other one, and remove what they imply."""
+        """Add those that are not always true and contain no other one, and remove what they imply.
+
+        It stops early if that takes too many comparisons.
+        """
         for clause in sorted(clauses, key=len):
+            if self.compared > self.most_compared:
+                return
             if any(-x in clause for x in clause) or self._implies(clause):
                 continue
             rarest = min((self.having[x] for x in clause), key=len, default=self.all)
             for other in [other for other in rarest if clause < other]:
                 self.remove(other)
+            self.compared += len(rarest)
             self.all.add(clause)
+            if clause:
+                self.least[min(clause)].add(clause)
             for x in clause:
                 self.having[x].add(clause)
 
     def remove(self, clause: frozenset[int]) -> None:
         self.all.discard(clause)
+        self.least[min(clause)].discard(clause)
         for x in clause:
             self.having[x].discard(clause)
 
     def _implies(self, clause: frozenset[int]) -> bool:
         """Return whether a clause contains one of these."""
         if len(clause) > _FEW_LITERALS:
-            return any(other <= clause for x in clause for other in self.having[x])
+            self.compared += sum(len(self.least[x]) for x in clause)
+            return any(other <= clause for x in clause for other in self.least[x])
         parts = (combinations(clause, k) for k in range(len(clause) + 1))
         return any(frozenset(part) in self.all for some in parts for part in some)
 

@@ -85,6 +85,14 @@ def _lines(text: str) -> Iterator[tuple[int, int, str]]:
 _token = re.compile(r"(?P<blank>[ \t]+)|(?P<comment>[%#].*)|(?P<mark>:-|<-|=>|->|[;,.|\-])")
 #: How a mark is called that has several forms.
 _MARKS = {"<-": ":-", "|": ";", "->": "=>"}
+#: What to write instead of marks of other languages.
+_HINTS = {
+    "~": "a negated label is written '-a' or 'not a'",
+    "!": "a negated label is written '-a' or 'not a'",
+    "&": "'and' is written ','",
+    ";": "';' stands between heads; write one requirement for each body",
+    "not": "write the label without two negations",
+}
 _word = re.compile(r"\w+")
 
 
@@ -140,6 +148,10 @@ class _LineReader:
         problem = f"expected {what}, but {seen}"
         if self.kind == "name" and what != "a label":
             problem += "; a label with spaces is written in quotes, and 'and' as ','"
+        elif hint := _HINTS.get(shown):
+            problem += f"; {hint}"
+        elif self.start < self.end and not (shown.isalnum() or shown in _MARKS.values()):
+            problem += "; a label with other characters than letters, digits and _ is in quotes"
         return error_at(self.text, self.start, problem, self.found.path)
 
     def _literal(self) -> int:
@@ -181,7 +193,11 @@ class _LineReader:
             raise self._expected("'.' or the end of the line")
         if self.kind == ".":
             if self.at < self.end and self.text[self.at] not in " \t%#":
-                problem = "expected a space after '.'; the name of a file goes to Requirements.load"
+                problem = "expected a space after '.'; " + (
+                    "the name of a file goes to Requirements.load"
+                    if self.found.path == "<text>"
+                    else "rules with weights, as CCN has them, have the format 'rules'"
+                )
                 raise error_at(self.text, self.at, problem, self.found.path)
             self.advance()
         self.found.add(heads, body, line)

@@ -613,7 +613,7 @@ class Violations(Displayed):
         broken, kinds = len(self.broken_rows), int((self.per_requirement > 0).sum())
         verb = "breaks" if broken == 1 else "break"
         total = quantity(len(self.requirements), "requirement")
-        return f"{broken:,} of {quantity(self.rows, 'row')} {verb} {kinds:,} of {total}"
+        return f"{broken:,} of {self.rows:,} rows {verb} {kinds:,} of {total}"
 
     def __str__(self) -> str:
         lines = [self.title]
@@ -693,7 +693,8 @@ def label_matrix(
     if hasattr(Y, "toarray"):
         Y = Y.toarray()
     if hasattr(Y, "detach"):
-        Y = Y.detach().cpu().numpy()
+        Y = Y.detach().cpu()
+        Y = (Y.double() if Y.is_floating_point() else Y).numpy()
     try:
         values = np.asarray(Y.to_numpy() if hasattr(Y, "to_numpy") else Y)
         if values.dtype == np.object_:
@@ -702,17 +703,21 @@ def label_matrix(
         raise DataError(f"{what} must be a matrix of 0 and 1") from None
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise DataError(f"{what} must be a matrix of 0 and 1, not {values.dtype} {values.shape}")
-    rows = values.astype(np.bool_)
-    if not np.array_equal(rows, values):
-        raise DataError(f"{what} must hold 0 and 1 only; scores become labels through layer.decide")
     if labels is None and columns is not None:
         labels = [str(name) for name in columns]
     if labels is None:
-        labels = default if default is not None else [f"y{i}" for i in range(rows.shape[1])]
+        labels = default if default is not None else [f"y{i}" for i in range(values.shape[1])]
     names = _names(labels)
-    if len(names) != rows.shape[1]:
+    if len(names) != values.shape[1]:
         raise DataError(
-            f"{what} has {quantity(rows.shape[1], 'column')}, but there are "
+            f"{what} has {quantity(values.shape[1], 'column')}, but there are "
             f"{quantity(len(names), 'label')}"
+        )
+    rows = values.astype(np.bool_)
+    if not np.array_equal(rows, values):
+        row, column = np.argwhere(rows != values)[0].tolist()
+        found = "no value" if np.isnan(values[row, column]) else f"{values[row, column]:g}"
+        raise DataError(
+            f"{what} must hold 0 and 1 only, but row {row} has {found} for {names[column]!r}"
         )
     return rows, names
