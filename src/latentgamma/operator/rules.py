@@ -95,132 +95,52 @@ class AbstractRules(nn.Module, ABC):
 
     @abstractmethod
     def read(self) -> Weights:
-        """Return the weights of the current logits, differentiable in them.
-
-        Returns:
-            The weights, for `match` and `route`.
-        """
+        """Return the weights of the current logits, differentiable in them."""
 
     @abstractmethod
     def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
-        """Compute stage 1, bs_j − b_j: how far each body sum lies above its threshold.
-
-        Args:
-            state: values in [0, 1], shape (…, M).
-            weights: what `read` returned.
-            threshold: b, shape (R,).
-
-        Returns:
-            One number for each rule, shape (…, R).
-        """
+        """Compute stage 1, bs_j − b_j: how far each body sum lies above its threshold. (…, R)."""
 
     @abstractmethod
     def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        """Compute stages 2 and 4, Σ_j v_ji · firing_j: what each atom receives.
-
-        Args:
-            firing: one number for each rule, shape (…, R).
-            weights: what `read` returned.
-
-        Returns:
-            One number for each atom, shape (…, M).
-        """
+        """Compute stages 2 and 4, Σ_j v_ji · firing_j: what each atom receives. (…, M)."""
 
     def matrices(self, weights: Weights) -> tuple[Tensor, Tensor]:
-        """Return all weights as two matrices, where the rules are `small`.
-
-        Args:
-            weights: what `read` returned.
-
-        Returns:
-            The weights of bodies and of heads, both (R, M).
-        """
+        """Return the weights of bodies and of heads, both (R, M), where the rules are `small`."""
         return weights.body, weights.head
 
     @abstractmethod
     def literals(self) -> Literals:
-        """Return the pairs of rule and atom in bodies and in heads.
-
-        Returns:
-            Four index tensors: the rule and the atom of each pair, of bodies and of heads.
-        """
+        """Return the pairs of rule and atom in bodies and in heads."""
 
     @abstractmethod
     def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """Return u_ji, the body weights at pairs of rule and atom.
-
-        Args:
-            weights: what `read` returned.
-            rule: the rule of each pair, shape (pairs,).
-            atom: the atom of each pair, shape (pairs,).
-
-        Returns:
-            One weight for each pair, in float64, shape (pairs,).
-        """
+        """Return u_ji, the body weights at pairs of rule and atom, in float64. (pairs,)."""
 
     @abstractmethod
     def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        """Return v_ji, the head weights at pairs of rule and atom.
-
-        Args:
-            weights: what `read` returned.
-            rule: the rule of each pair, shape (pairs,).
-            atom: the atom of each pair, shape (pairs,).
-
-        Returns:
-            One weight for each pair, in float64, shape (pairs,).
-        """
+        """Return v_ji, the head weights at pairs of rule and atom, in float64. (pairs,)."""
 
     @abstractmethod
     def to_dense(self) -> DenseRules:
-        """Return the same rules as full matrices.
-
-        Returns:
-            Rules with new parameters; dense rules return themselves.
-        """
+        """Return the same rules as full matrices with new parameters, or dense rules themselves."""
 
     # ---- What differs where each process has a part
 
     def shared(self, gain: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the two numbers that all rules and atoms share, as a step of these uses them.
-
-        Args:
-            gain: τ_nor, a scalar.
-            gate: β, a scalar.
-
-        Returns:
-            The gain and the gate.
-        """
+        """Return τ_nor and β, which all rules and atoms share, as a step of these rules uses them."""
         return gain, gate
 
     def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
-        """Return all rules and their parameters, where these are a part of them.
-
-        Args:
-            parameters: the parameters of these rules.
-
-        Returns:
-            The rules and the parameters.
-        """
+        """Return all rules and their parameters, where these are a part of them."""
         return self, parameters
 
     def all_literals(self) -> Literals:
-        """Return the literals of all rules of the model.
-
-        Returns:
-            Index tensors as in `literals`.
-        """
+        """Return the literals of all rules of the model."""
         return self.literals()
 
     def in_any_process(self, condition: bool) -> bool:
-        """Return whether the condition is true in any process that has a part of the rules.
-
-        Args:
-            condition: the condition in this process.
-
-        Returns:
-            The same value in every process.
-        """
+        """Return whether the condition is true in any process that has a part of the rules."""
         return condition
 
 
@@ -462,17 +382,7 @@ class SparseRules(AbstractRules):
 
     @staticmethod
     def literals_of(program: Program) -> Literals:
-        """Return the literals of a program as index tensors.
-
-        Args:
-            program: a definite program.
-
-        Returns:
-            The rule and the atom of each literal, of bodies and of heads.
-
-        Raises:
-            ProgramError: the program has negation.
-        """
+        """Return the literals of a definite program as index tensors."""
         require_definite(program, "SparseRules.literals_of")
         rules = np.arange(program.R)
         return Literals(
@@ -494,17 +404,7 @@ class SparseRules(AbstractRules):
         head_logits: Tensor,
         head_background: Tensor,
     ) -> Weights:
-        """Return the weights that these rules would have with other logits, differentiable in them.
-
-        Args:
-            body_logits: η of each body literal, shape (literals,).
-            body_background: η of all other atoms of a rule, shape (R,).
-            head_logits: ψ of each head literal, shape (head literals,).
-            head_background: ψ of all other atoms of a rule, shape (R,).
-
-        Returns:
-            The weights in float64.
-        """
+        """Return the weights, in float64, that these rules would have with other logits."""
         # In float64: 1 − σ(η) of a decided literal has few digits left in float32, and the
         # gradient of its logit is a multiple of it.
         off = torch.sigmoid(body_background.double())  # (R,)
@@ -538,17 +438,7 @@ class SparseRules(AbstractRules):
     def margins(
         self, missing: Tensor, total: Tensor, weights: Weights, threshold: Tensor
     ) -> Tensor:
-        """Compute stage 1 from what is missing: bs_j − b_j of each rule.
-
-        Args:
-            missing: 1 − s of the atoms that `body_atom` refers to, shape (…, atoms).
-            total: the sum of 1 − s over all atoms, shape (…, 1).
-            weights: what `read` returned.
-            threshold: b, shape (R,).
-
-        Returns:
-            One number for each rule, shape (…, R).
-        """
+        """Compute stage 1 from what is missing, 1 − s of `body_atom`, and its sum over all atoms."""
         margin = margin_at_one(weights, threshold, missing.dtype)
         background = (total * weights.body_off.double()).to(missing.dtype)  # (…, R)
         lacking = take(missing, self.body_atom) * weights.body.to(missing.dtype)  # (…, literals)
@@ -560,16 +450,7 @@ class SparseRules(AbstractRules):
         return total.to(firing.dtype) + sums
 
     def head_sums(self, firing: Tensor, weights: Weights, size: int) -> tuple[Tensor, Tensor]:
-        """Return what atoms receive over the background, and the background.
-
-        Args:
-            firing: one number for each rule, shape (…, R).
-            weights: what `read` returned.
-            size: the number of atoms that `head_atom` refers to.
-
-        Returns:
-            The sums, shape (…, size), and the background, shape (…, 1), in float64.
-        """
+        """Return what `size` atoms receive over the background, and the background in float64."""
         background = firing * weights.head_off.to(firing.dtype)  # (…, R)
         total = background.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
         sent = take(firing, self.head_rule) * weights.head.to(firing.dtype)  # (…, head literals)
