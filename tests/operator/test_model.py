@@ -15,12 +15,11 @@ import latentgamma as lg
 import paper_reference as paper
 from latentgamma import Constants, LatentGamma, Program, certify, generators, oracle, parse
 from latentgamma.errors import ArgumentError, CertificateError, FactsError, ModelError, StateError
+from latentgamma.logic.closure import depths_of_rows
 from latentgamma.operator import model as module
 from latentgamma.operator import rules as stages
-from latentgamma.operator.kernels.cpu_launch import CompiledClosure
-from latentgamma.operator.kernels.interface import make_literal_rows
 from latentgamma.operator.rules import DenseRules, SparseRules
-from latentgamma.operator.until_closed import SmallClosure
+from latentgamma.operator.until_closed import depths_on_cpu
 from random_models import FORMS, GATES, paper_parameters, random_model
 from random_programs import random_program
 from reference import every_fact_set
@@ -531,10 +530,10 @@ def test_depths_of_supports_are_those_of_the_closure(seed: int) -> None:
     closures = [lg.closure(program, row) for row in supports]
     supports[:10] = [closure.state for closure in closures[:10]]
     expected = [0] * 10 + [closure.depth for closure in closures[10:]]
-    literals = SparseRules.literals_of(program)
-    rows = make_literal_rows(literals, M=program.M, R=program.R)
-    for batch in (SmallClosure(program), CompiledClosure(rows)):
-        assert batch.depths(torch.from_numpy(supports).float()).tolist() == expected
+    for compiled in (False, True):
+        assert depths_of_rows(program, supports, compiled=compiled).tolist() == expected
+    for dtype in (torch.float32, torch.bfloat16):
+        assert depths_on_cpu(program, torch.from_numpy(supports).to(dtype)).tolist() == expected
 
 
 @pytest.mark.parametrize("kernel", ["auto", "reference"])

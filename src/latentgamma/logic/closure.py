@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from latentgamma._display import Display, Displayed
 from latentgamma.logic.planes import pack, unpack
-from latentgamma.program.compilation import Cells, compile_loop, worth_compiling
+from latentgamma.program.compilation import Cells, compile_loop, share_parts, worth_compiling
 from latentgamma.program.facts import Facts, FactSets, Mask, fact_mask, fact_masks
 from latentgamma.program.graph import (
     Csr,
@@ -269,10 +269,67 @@ def propagate(
     return max(depth - 1, 0)
 
 
+def measure_depths(
+    first: int,
+    last: int,
+    rows: Cells,
+    sizes: Cells,
+    use_ptr: Cells,
+    use: Cells,
+    head_ptr: Cells,
+    head: Cells,
+    depths: Cells,
+) -> None:
+    """Set depths[b] to the number of steps of T_P from row b to its closure.
+
+    `sizes` are those of the bodies, and `use` lists the rules that use each atom.
+    """
+    R, M = len(sizes), rows.shape[1]
+    missing = np.empty(R, np.int64)
+    known = np.empty(M, np.bool_)
+    queue = np.empty(M, np.int64)  # the derived atoms, level by level
+    for b in range(first, last):
+        end = 0
+        for i in range(M):
+            known[i] = rows[b, i]
+            if known[i]:
+                queue[end] = i
+                end += 1
+        start, level_end, depth = 0, end, 0
+        for j in range(R):
+            missing[j] = sizes[j]
+            if missing[j] == 0:
+                for q in range(head_ptr[j], head_ptr[j + 1]):
+                    if not known[head[q]]:
+                        known[head[q]] = True
+                        queue[end] = head[q]
+                        end += 1
+        while True:
+            while start < level_end:
+                i = queue[start]
+                start += 1
+                for p in range(use_ptr[i], use_ptr[i + 1]):
+                    j = use[p]
+                    missing[j] -= 1
+                    if missing[j] == 0:
+                        for q in range(head_ptr[j], head_ptr[j + 1]):
+                            if not known[head[q]]:
+                                known[head[q]] = True
+                                queue[end] = head[q]
+                                end += 1
+            if end == level_end:
+                break
+            depth += 1
+            level_end = end
+        depths[b] = depth
+
+
 # ---- The immediate-consequence operator T_P and its least fixed points
 
 # The most words that `step` keeps for all literals together: 32 MB.
 _STEP_WORDS = 1 << 22
+# Literals to visit for the depths of fact sets, below which a second thread costs more than it brings.
+_DEPTHS_WORTH_A_THREAD = 1 << 23
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -430,9 +487,27 @@ def _step_planes(program: Program, planes: npt.NDArray[np.uint64]) -> npt.NDArra
     return after
 
 
-def depths_of_rows(program: Program, rows: Mask) -> npt.NDArray[np.int64]:
+def depths_of_rows(
+    program: Program, rows: Mask, *, compiled: bool, threads: int = 1
+) -> npt.NDArray[np.int64]:
     """Return how many steps of T_P each fact set takes to its closure. (N, M) -> (N,)."""
-    planes, depths = pack(rows), np.zeros(len(rows), np.int64)
+    depths = np.zeros(len(rows), np.int64)
+    if compiled:
+        arrays = (
+            program.body_sizes,
+            *rules_using(program),
+            program.head_indptr,
+            program.head_indices,
+        )
+        loop = compile_loop(measure_depths)
+        large = len(rows) * (program.size + program.M) >= _DEPTHS_WORTH_A_THREAD
+        share_parts(
+            lambda first, last: loop(first, last, rows, *arrays, depths),
+            len(rows),
+            threads if large else 1,
+        )
+        return depths
+    planes = pack(rows)
     for depth in count(1):
         after = _step_planes(program, planes)
         changed = np.bitwise_or.reduce(after ^ planes, axis=0)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, final, get_args
 
@@ -54,6 +55,7 @@ from latentgamma.operator.until_closed import (
     ClosureCache,
     GpuRun,
     ValueCache,
+    depths_on_cpu,
     run_until_closed,
     run_until_closed_on_gpu,
 )
@@ -822,13 +824,15 @@ class LatentGamma(nn.Module):
 
         gpu = self._gpu_run(program, runner, state.dtype, memory)
         if gpu is not None:
-            on_gpu = self._closures.on_gpu(gpu.certificate.rules[0], state.device)
+            on_gpu = self._closures.get(gpu.certificate.rules[0], state.device)
             closed = None if on_gpu is None else run_until_closed_on_gpu(gpu, run, on_gpu, state)
             if closed is not None:
                 return closed
         certificate = self._certified(state.dtype)
-        closure = self._closures.get(certificate.rules[0], state.device)
-        return run_until_closed(run, closure, certificate, state)
+        rules = certificate.rules[0]
+        on_gpu = self._closures.get(rules, state.device)
+        depths = partial(depths_on_cpu, rules) if on_gpu is None else on_gpu.depths
+        return run_until_closed(run, depths, certificate, state)
 
     def _gpu_run(
         self, program: Program, runner: Runner, dtype: torch.dtype, memory: Memory
@@ -1017,11 +1021,7 @@ class LatentGamma(nn.Module):
         return self
 
     def get_extra_state(self) -> Tensor:
-        """Return the extra entry of a state dict: a digest of the program, empty without one.
-
-        Returns:
-            A tensor of bytes.
-        """
+        """Return the extra entry of a state dict: a digest of the program, empty without one."""
         return (
             torch.empty(0, dtype=torch.uint8)
             if self.program is None
@@ -1029,18 +1029,10 @@ class LatentGamma(nn.Module):
         )
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Do nothing: `load_state_dict` has already compared the digests.
-
-        Args:
-            state: what `get_extra_state` returned.
-        """
+        """Do nothing: `load_state_dict` has already compared the digests."""
 
     def extra_repr(self) -> str:
-        """Return the line that `print(model)` shows.
-
-        Returns:
-            The sizes and the options.
-        """
+        """Return the line that `print(model)` shows: the sizes and the options."""
         if not self.definite:
             return f"M={self.M}, R={self.R}"
         return f"M={self.M}, R={self.R}, gate={self.gate_kind}, gradient={self.gradient}"

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from ctypes import string_at
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from latentgamma._arguments import level_of_caller
 from latentgamma.certificate.certify import Certificate
 from latentgamma.engine.tensors import has_triton
 from latentgamma.logic.closure import depths_of_rows
-from latentgamma.operator.kernels.interface import LEAST_SIZE, make_literal_rows, supports
+from latentgamma.operator.kernels.interface import LEAST_SIZE, make_literal_rows
 from latentgamma.operator.rules import Literals, SparseRules
 from latentgamma.program.program import Program
 
@@ -141,6 +141,8 @@ def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 #: Runs a batch (B, M), each example as many steps as the array (B,) says.
 RunCounts: TypeAlias = Callable[[Tensor, npt.NDArray[np.int64]], Tensor]
+#: How many steps of T_P the support of each state of a batch (B, M) takes to its closure. (B,).
+Depths: TypeAlias = Callable[[Tensor], npt.NDArray[np.int64]]
 #: Steps of the first chunk after the expected number; each further chunk is twice as long.
 _FIRST_CHUNK = 4
 #: States kept for a backward pass, in values; where there may be more, the depth is waited for.
@@ -162,7 +164,7 @@ class _Limits(NamedTuple):
 
 
 def run_until_closed(
-    run: RunCounts, closure: BatchClosure, certificate: Certificate, state: Tensor
+    run: RunCounts, depths_of: Depths, certificate: Certificate, state: Tensor
 ) -> Tensor:
     """Return the state of every example once its support is closed under the program. (…, M).
 
@@ -170,13 +172,13 @@ def run_until_closed(
     """
     if state.dim() != 2:
         batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
-        return run_until_closed(run, closure, certificate, batch).reshape(state.shape)
+        return run_until_closed(run, depths_of, certificate, batch).reshape(state.shape)
     delay, most = _Limits.of(certificate)
     values = state.detach()
-    depths = closure.depths(values)
+    depths = depths_of(values)
     taken = np.where(depths > 0, np.minimum(depths + delay, most), 0)
     after = run(state, taken)
-    return after if _is_boolean(values) else _run_on(run, closure, after, taken, most)
+    return after if _is_boolean(values) else _run_on(run, depths_of, after, taken, most)
 
 
 class GpuRun(NamedTuple):
@@ -247,7 +249,7 @@ def run_until_closed_on_gpu(
     if any(changed):
         return None
     if soft:
-        after = _run_on(run, closure, after, found[:B].cpu().numpy(), most)
+        after = _run_on(run, closure.depths, after, found[:B].cpu().numpy(), most)
     return after.reshape(state.shape)
 
 
@@ -259,13 +261,13 @@ def _branch() -> torch.cuda.Stream:
 
 
 def _run_on(
-    run: RunCounts, closure: BatchClosure, batch: Tensor, taken: npt.NDArray[np.int64], most: int
+    run: RunCounts, depths_of: Depths, batch: Tensor, taken: npt.NDArray[np.int64], most: int
 ) -> Tensor:
     """Return the batch after further chunks of steps, until every support is closed."""
     taken = taken.copy()  # the backward pass of the first run still needs its own numbers
     chunk = _FIRST_CHUNK
     while len(batch):
-        running = np.flatnonzero(closure.depths(batch.detach()))
+        running = np.flatnonzero(depths_of(batch.detach()))
         if not len(running):
             break
         more = np.minimum(most - taken[running], chunk)
@@ -296,62 +298,36 @@ def _warn(unfinished: int, examples: int, limit: int) -> None:
     )
 
 
+def depths_on_cpu(program: Program, state: Tensor) -> npt.NDArray[np.int64]:
+    """Return how many steps of T_P the support of each state (B, M) takes to its closure. (B,)."""
+    if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
+        array: npt.NDArray[np.floating] = state.numpy()  # small arrays take a tenth of the time
+        above = np.ascontiguousarray(array > 0.5)
+    else:
+        above = (state > 0.5).cpu().contiguous().numpy()
+    large = program.M + program.R + len(program.body_indices) >= LEAST_SIZE
+    return depths_of_rows(program, above, compiled=large, threads=torch.get_num_threads())
+
+
 class ClosureCache:
-    """Keeps T_P of one program in the form that runs on batches. A copy of a model starts anew."""
+    """Keeps T_P of one program on a GPU. A copy of a model starts anew."""
 
     def __init__(self) -> None:
-        self._entry: tuple[Program, torch.device, BatchClosure] | None = None
+        self._entry: tuple[Program, torch.device, CudaClosure | None] | None = None
 
-    def get(self, program: Program, device: torch.device) -> BatchClosure:
-        """T_P of this program, compiled where that is worth it."""
-        entry = self._entry  # read once: another thread may replace it
-        if entry is None or entry[0] is not program or entry[1] != device:
-            entry = self._entry = program, device, _closure_of(program, device)
-        return entry[2]
-
-    def on_gpu(self, program: Program, device: torch.device) -> CudaClosure | None:
+    def get(self, program: Program, device: torch.device) -> CudaClosure | None:
         """Return T_P of this program as a GPU kernel, where there is one for it."""
         if device.type != "cuda" or not has_triton():
             return None
-        from latentgamma.operator.kernels.cuda_launch import CudaClosure
+        entry = self._entry  # read once: another thread may replace it
+        if entry is None or entry[0] is not program or entry[1] != device:
+            from latentgamma.operator.kernels.cuda_launch import CudaClosure
 
-        closure = self.get(program, device)
-        return closure if isinstance(closure, CudaClosure) else None
+            literals = Literals(*(x.to(device) for x in SparseRules.literals_of(program)))
+            rows = make_literal_rows(literals, M=program.M, R=program.R)
+            found = CudaClosure(rows) if CudaClosure.fits(rows) else None
+            entry = self._entry = program, device, found
+        return entry[2]
 
     def __reduce__(self) -> tuple[type[ClosureCache], tuple[()]]:
         return ClosureCache, ()
-
-
-def _closure_of(program: Program, device: torch.device) -> BatchClosure:
-    literals = SparseRules.literals_of(program)
-    if device.type == "cuda" and has_triton():
-        from latentgamma.operator.kernels.cuda_launch import CudaClosure
-
-        rows = make_literal_rows(
-            Literals(*(x.to(device) for x in literals)), M=program.M, R=program.R
-        )
-        if CudaClosure.fits(rows):
-            return CudaClosure(rows)
-    if program.M + program.R + len(literals.body_rule) < LEAST_SIZE:
-        return SmallClosure(program)
-    from latentgamma.operator.kernels.cpu_launch import CompiledClosure
-
-    return CompiledClosure(make_literal_rows(literals, M=program.M, R=program.R))
-
-
-class BatchClosure(Protocol):
-    """T_P of one program on the supports of a batch of states (B, M): their atoms above one half."""
-
-    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """Return how many steps of T_P each support takes to its closure. (B,)."""
-
-
-class SmallClosure:
-    """T_P of a small program on the supports of a batch of states, without compiled code."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """Return how many steps of T_P each support takes to its closure. (B,)."""
-        return depths_of_rows(self._program, supports(state))

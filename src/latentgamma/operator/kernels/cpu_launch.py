@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from latentgamma.engine.simd import TILE, compiled
+from latentgamma.engine.simd import TILE
 from latentgamma.operator.kernels.cpu import (
     BLOCK,
     HIGHEST_POWER,
@@ -30,7 +29,6 @@ from latentgamma.operator.kernels.interface import (
     Parameters,
     ReadPlainly,
     make_coefficients,
-    supports,
 )
 from latentgamma.operator.rules import StepParameters
 from latentgamma.program.compilation import share_parts, thread_pool
@@ -72,88 +70,6 @@ def run_together(threads: int, work: Callable[[int], None]) -> None:
         work(0)
         for other in others:
             other.result()
-
-
-# ---- T_P on batches of supports, compiled: how deep each one is
-
-#: Literals to visit, below which a second thread costs more than it brings.
-_CLOSURE_WORTH_A_THREAD = 1 << 23
-
-
-@compiled
-def measure_depths(
-    first: int,
-    last: int,
-    supports: Array,
-    bodies: Csr,
-    uses: Csr,
-    heads: Csr,
-    depths: Array,
-) -> None:
-    """Set depths[b] to the number of steps of T_P from support b to its closure."""
-    body_start, _ = bodies
-    use_start, use_rule = uses
-    head_start, head_atom = heads
-    R, M = len(body_start) - 1, supports.shape[1]
-    missing = np.empty(R, np.int64)
-    known = np.empty(M, np.bool_)
-    queue = np.empty(M, np.int64)  # the derived atoms, level by level
-    for b in range(first, last):
-        end = 0
-        for i in range(M):
-            known[i] = supports[b, i]
-            if known[i]:
-                queue[end] = i
-                end += 1
-        start, level_end, depth = 0, end, 0
-        for j in range(R):
-            missing[j] = body_start[j + 1] - body_start[j]
-            if missing[j] == 0:
-                for q in range(head_start[j], head_start[j + 1]):
-                    if not known[head_atom[q]]:
-                        known[head_atom[q]] = True
-                        queue[end] = head_atom[q]
-                        end += 1
-        while True:
-            while start < level_end:
-                i = queue[start]
-                start += 1
-                for p in range(use_start[i], use_start[i + 1]):
-                    j = use_rule[p]
-                    missing[j] -= 1
-                    if missing[j] == 0:
-                        for q in range(head_start[j], head_start[j + 1]):
-                            if not known[head_atom[q]]:
-                                known[head_atom[q]] = True
-                                queue[end] = head_atom[q]
-                                end += 1
-            if end == level_end:
-                break
-            depth += 1
-            level_end = end
-        depths[b] = depth
-
-
-class CompiledClosure:
-    """T_P of one program on the supports of a batch of states (B, M)."""
-
-    def __init__(self, rows: LiteralRows) -> None:
-        self._bodies, self._heads, self._uses = _numpy_form(rows)[:3]
-        self._size = rows.M + rows.R + len(rows.body_rule)
-
-    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """Return how many steps of T_P each support takes to its closure. (B,)."""
-        above = supports(state)
-        depths = np.zeros(len(above), np.int64)
-        large = len(above) * self._size >= _CLOSURE_WORTH_A_THREAD
-        share_parts(
-            lambda first, last: measure_depths(
-                first, last, above, self._bodies, self._uses, self._heads, depths
-            ),
-            len(above),
-            torch.get_num_threads() if large else 1,
-        )
-        return depths
 
 
 # ---- The CPU kernel: batches cut into tiles, and the work divided among threads

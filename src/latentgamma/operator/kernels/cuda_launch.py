@@ -29,15 +29,6 @@ _ONE_LAUNCH_UP_TO = 4096
 RUN_LENGTHS = (128, 256, 512, 1024)
 
 
-class RowArguments(NamedTuple):
-    """Rows of literals as a kernel takes them: see the top of `cuda.py`."""
-
-    start: Tensor
-    other: Tensor
-    place: Tensor
-    longest: Tensor
-
-
 @dataclass(frozen=True)
 class GatheredRows:
     """Row r holds `other[start[r]:start[r + 1]]`, whose weights stand at `place`."""
@@ -48,23 +39,14 @@ class GatheredRows:
     most: int  # the length of the longest row
     longest: dict[int, Tensor]  # and of the longest in each run of this many rows
 
-    def in_runs(self, rows: int) -> RowArguments:
-        """Return these rows for a kernel that takes this many of them at a time."""
-        return RowArguments(self.start, self.other, self.place, self.longest[rows])
+    def in_runs(self, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return these rows for a kernel that takes this many of them at a time: see `cuda.py`."""
+        return self.start, self.other, self.place, self.longest[rows]
 
     @property
     def unroll(self) -> int:
         """How many literals of a row a kernel takes without a loop."""
         return min(2, self.most)
-
-
-class RuleArguments(NamedTuple):
-    """The literals by rule, and where their logits stand, as the kernels that compute coefficients take them."""
-
-    body_start: Tensor
-    body_place: Tensor
-    head_start: Tensor
-    head_place: Tensor
 
 
 @dataclass(frozen=True)
@@ -84,7 +66,8 @@ class DeviceProgram:
     uses: GatheredRows  # atom → the rules whose body it is in
     heads: GatheredRows  # rule → its heads
     sources: GatheredRows  # atom → the rules it is a head of
-    rules: RuleArguments
+    #: Body start and place, head start and place: the literals by rule, and where their logits stand.
+    rules: tuple[Tensor, Tensor, Tensor, Tensor]
 
     @classmethod
     def of(cls, rows: LiteralRows) -> DeviceProgram:
@@ -112,7 +95,7 @@ class DeviceProgram:
             _gathered(b_atom, b_rule, M),
             _gathered(h_rule, h_atom, R),
             _gathered(h_atom, h_rule, M),
-            RuleArguments(rows.body_start, rows.body_place, rows.head_start, rows.head_place),
+            (rows.body_start, rows.body_place, rows.head_start, rows.head_place),
         )
 
 

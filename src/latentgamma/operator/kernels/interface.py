@@ -11,8 +11,6 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -88,14 +86,6 @@ def literal_rows_of(rules: SparseRules) -> LiteralRows:
         cached = version, make_literal_rows(literals, M=rules.M, R=rules.R)
         _ROWS[rules] = cached
     return cached[1]
-
-
-def supports(state: Tensor) -> npt.NDArray[np.bool_]:
-    """Return the atoms above one half. (B, M)."""
-    if state.device.type == "cpu" and state.dtype in (torch.float32, torch.float64):
-        array: npt.NDArray[np.floating] = state.numpy()  # small arrays take a tenth of the time
-        return np.ascontiguousarray(array > 0.5)
-    return (state > 0.5).cpu().contiguous().numpy()
 
 
 # ---- The coefficients of a step: the parameters multiplied out, as kernels use them
@@ -423,14 +413,14 @@ class FusedSteps:
             if prepared is None:
                 prepared = self.read(parameters, state.dtype)
             return self.forward(state, prepared, keep=False)[0]
-        return _Final.apply(self, prepared, state, *(parameters or ()))  # type: ignore[no-any-return,no-untyped-call]
+        return _Steps.apply(self, False, prepared, state, *(parameters or ()))  # type: ignore[no-any-return,no-untyped-call]
 
     def trajectory(
         self, state: Tensor, parameters: Parameters | None, prepared: Any = None
     ) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
         batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
-        states: Tensor = _Every.apply(self, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
+        states: Tensor = _Steps.apply(self, True, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
         return states.reshape(self.steps + 1, *state.shape)
 
     def read(self, parameters: Parameters | None, dtype: torch.dtype) -> Any:
@@ -557,16 +547,16 @@ def _first_or_none(tensors: tuple[Tensor, ...]) -> Tensor | None:
     return tensors[0] if tensors else None
 
 
-class _Final(torch.autograd.Function):
-    """The last state of a run."""
+class _Steps(torch.autograd.Function):
+    """The last state of a run, or `every` state."""
 
     @staticmethod
     def forward(
-        ctx: Any, run: FusedSteps, prepared: Any, state: Tensor, *parameters: Tensor
+        ctx: Any, run: FusedSteps, every: bool, prepared: Any, state: Tensor, *parameters: Tensor
     ) -> Tensor:
-        ctx.run, ctx.prepared = run, prepared
-        keep = any(ctx.needs_input_grad)
-        if run.recorded is not None and prepared is None:
+        ctx.run, ctx.every, ctx.prepared = run, every, prepared
+        keep = every or any(ctx.needs_input_grad)
+        if run.recorded is not None and prepared is None and not every:
             last, kept = run.forward_recorded(state, Parameters(*parameters), None, keep=keep)
         else:
             if prepared is None:
@@ -574,54 +564,29 @@ class _Final(torch.autograd.Function):
             last, kept = run.forward(state, ctx.prepared, keep=keep)
         ctx.kept = len(kept)
         ctx.save_for_backward(state, *kept, *parameters)
-        return last
+        return run.kernel.trajectory(run.rows, kept[0], len(last)) if every else last
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _backward(ctx, grads[0][None])
-
-
-class _Every(torch.autograd.Function):
-    """All states of a run."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, run: FusedSteps, prepared: Any, state: Tensor, *parameters: Tensor
-    ) -> Tensor:
-        ctx.run, ctx.prepared, ctx.kept = run, prepared, 1
-        if prepared is None:
-            ctx.prepared = run.read(Parameters(*parameters), state.dtype)
-        last, kept = run.kernel.forward(
-            run.rows, ctx.prepared, state, run.steps, counts=run.counts, keep=True
-        )
-        assert kept is not None  # keep=True
-        ctx.save_for_backward(state, kept, *parameters)
-        return run.kernel.trajectory(run.rows, kept, len(last))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _backward(ctx, grads[0])
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of (run, prepared, state, *parameters); `grad` is (1 or T + 1, B, M)."""
-    run: FusedSteps = ctx.run
-    state, *rest = ctx.saved_tensors
-    kept, parameters = rest[: ctx.kept], rest[ctx.kept :]
-    wanted = ctx.needs_input_grad[2:]
-    if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
-        return None, None, *_differentiable(run, state, parameters, grad, wanted)
-    learn = any(wanted[1:])
-    grads: list[Tensor | None] = [None] * len(wanted)
-    if ctx.prepared is None:
-        found = run.backward_recorded(Parameters(*parameters), kept, grad, learn=learn)
-        grads[: len(found)] = found
-    else:
-        grads[0], sums = run.backward(ctx.prepared, kept, grad, learn=learn)
-        if sums is not None:
-            raw = Parameters(*parameters)
-            grads[1:] = run.kernel.read_backward(run.rows, raw, ctx.prepared, sums)
-    return None, None, *(g if needed else None for g, needed in zip(grads, wanted, strict=True))
+    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor | None, ...]:
+        run: FusedSteps = ctx.run
+        grad = arriving[0] if ctx.every else arriving[0][None]  # (1 or T + 1, B, M)
+        state, *rest = ctx.saved_tensors
+        kept, parameters = rest[: ctx.kept], rest[ctx.kept :]
+        wanted = ctx.needs_input_grad[3:]
+        if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
+            return None, None, None, *_differentiable(run, state, parameters, grad, wanted)
+        learn = any(wanted[1:])
+        grads: list[Tensor | None] = [None] * len(wanted)
+        if ctx.prepared is None:
+            found = run.backward_recorded(Parameters(*parameters), kept, grad, learn=learn)
+            grads[: len(found)] = found
+        else:
+            grads[0], sums = run.backward(ctx.prepared, kept, grad, learn=learn)
+            if sums is not None:
+                raw = Parameters(*parameters)
+                grads[1:] = run.kernel.read_backward(run.rows, raw, ctx.prepared, sums)
+        needed = (g if want else None for g, want in zip(grads, wanted, strict=True))
+        return None, None, None, *needed
 
 
 def _differentiable(
