@@ -98,9 +98,6 @@ def random(
         acyclic: whether the body atoms of a rule come before its heads in the order of the atoms.
         facts: the number of rules with an empty body, on different atoms: R = rules + facts.
 
-    Returns:
-        The program.
-
     Raises:
         ArgumentError: if a number is out of its range, or there are too few atoms.
     """
@@ -203,9 +200,6 @@ def chain(n: int, *, body: int = 1) -> Program:
     Args:
         n: the number of atoms.
         body: the number of body atoms of each rule.
-
-    Returns:
-        The program.
     """
     M, k = whole_number("n", n, 1), whole_number("body", body, 1)
     if k > M:
@@ -229,9 +223,6 @@ def ladder(layers: int, k: int) -> Program:
     Args:
         layers: the number of layers above the first.
         k: the number of atoms of a layer.
-
-    Returns:
-        The program.
     """
     depth, width = whole_number("layers", layers), whole_number("k", k, 1)
     heads = np.arange(width, (depth + 1) * width)
@@ -249,9 +240,6 @@ def clique(n: int) -> Program:
 
     Args:
         n: the number of atoms.
-
-    Returns:
-        The program.
     """
     M = whole_number("n", n, 1)
     heads = np.repeat(np.arange(M), M - 1)
@@ -274,9 +262,6 @@ def grid(rows: int, cols: int) -> Program:
     Args:
         rows: the number of rows.
         cols: the number of columns.
-
-    Returns:
-        The program.
     """
     height, width = whole_number("rows", rows, 1), whole_number("cols", cols, 1)
     cells = np.arange(1, height * width)
@@ -304,9 +289,6 @@ def layered(layers: int, width: int, *, body: int = 2, per_head: int = 2, seed: 
         body: the number of body atoms of each rule.
         per_head: the number of rules of each atom.
         seed: the same seed gives the same program.
-
-    Returns:
-        The program.
     """
     depth, across = whole_number("layers", layers), whole_number("width", width, 1)
     k, ways = whole_number("body", body, 1), whole_number("per_head", per_head, 1)
@@ -373,9 +355,6 @@ def g1(*, seed: int = 0) -> Program:
 
     Args:
         seed: the same seed gives the same program.
-
-    Returns:
-        The program.
     """
     draft = _Draft(seed)
     atoms = [f"chain_{i}" for i in range(_SPINE)]
@@ -403,9 +382,6 @@ def g2(*, seed: int = 0) -> Program:
 
     Args:
         seed: the same seed gives the same program.
-
-    Returns:
-        The program.
     """
     draft = _Draft(seed)
     draft.domain(_DOMAINS[0])
@@ -428,9 +404,6 @@ def g3(*, seed: int = 0) -> Program:
 
     Args:
         seed: the same seed gives the same program.
-
-    Returns:
-        The program.
     """
     draft = _Draft(seed)
     relation = "_".join(_DOMAINS[:2])
@@ -459,9 +432,6 @@ def g4(*, seed: int = 0) -> Program:
 
     Args:
         seed: the same seed gives the same program.
-
-    Returns:
-        The program.
     """
     draft = _Draft(seed)
     relations = [f"{a}_{b}" for a, b in zip(_DOMAINS, _DOMAINS[1:] + _DOMAINS[:1], strict=True)]
@@ -602,9 +572,6 @@ def disjunctive(*, rules: int = 30, seed: int = 0) -> Program:
     Args:
         rules: the number of rules.
         seed: the same seed gives the same program.
-
-    Returns:
-        The program.
     """
     R = whole_number("rules", rules, 1)
     rng = generator(seed)

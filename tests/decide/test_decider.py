@@ -286,6 +286,8 @@ def test_every_kind_of_request() -> None:
     assert decider.many(frame).answers["blocked"].tolist() == [True, False]  # type: ignore[union-attr]
     assert decider.many(frame)[1].answers == {"blocked": False}  # type: ignore[index]
     assert [d.answers["blocked"] for d in decider.many([{"age": 17}, {"age": 30}])] == [True, False]  # type: ignore[union-attr]
+    unknown = pd.DataFrame({"age": [17, 17], "guardian": [pd.NA, True]}, dtype=object)
+    assert decider.many(unknown).answers["blocked"].tolist() == [True, False]  # type: ignore[union-attr]
     table = decider.many(frame).table()  # type: ignore[union-attr]
     assert table["rules"] == [("rule 0",), ()]
     assert table["violated"] == [(), ()]

@@ -212,7 +212,8 @@ def missing_sections(function: Callable[..., object]) -> list[str]:
     signature = inspect.signature(function)
     wanted = {
         "Args:": bool(signature.parameters),
-        "Returns:": signature.return_annotation not in {None, "None"},
+        "Returns:": signature.return_annotation not in {None, "None"}
+        and not text.startswith("Return "),
         ">>>": True,
     }
     return [section for section, needed in wanted.items() if needed and section not in text]

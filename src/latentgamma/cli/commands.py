@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import latentgamma as lg
 from latentgamma._arguments import usable_device
 from latentgamma._atomic_write import write_text
+from latentgamma._progress import ProgressBar
 from latentgamma._text import quantity
 from latentgamma.certificate.constants import Gate, certified_strata, certify_closed_form
 from latentgamma.cli.console import (
@@ -815,14 +816,15 @@ def validate(args: argparse.Namespace) -> int:
     if not args.json:
         write_output(f"Running the experiments of the paper on {', '.join(graphs).upper()}.\n")
         write_output()
-    with _progress_bars() as progress:
-        results, timing = validation.run_validation(
-            graphs,
-            seed=args.seed,
-            perturbations=args.perturbations,
-            device=args.device,
-            progress=progress,
-        )
+    bar = ProgressBar()
+    results, timing = validation.run_validation(
+        graphs,
+        seed=args.seed,
+        perturbations=args.perturbations,
+        device=args.device,
+        progress=bar if shows_progress() else None,
+    )
+    bar.close()
     files = report.save(results, timing, args.out) if args.out else {}
     _print(results, timing, args.json)
     if not args.json:
@@ -860,22 +862,3 @@ def _console() -> Console:
     if screen.terminal:
         return screen.console
     return new_console(width=_WIDTH)
-
-
-@contextmanager
-def _progress_bars() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Show one progress bar per phase on the terminal; nothing in a pipe."""
-    if not shows_progress():
-        yield None
-        return
-    from rich.progress import Progress, TaskID
-
-    tasks: dict[str, TaskID] = {}
-    with Progress(console=new_console(stderr=True), transient=True) as bars:
-
-        def update(phase: str, done: int, total: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, total=total)
-            bars.update(tasks[phase], completed=done)
-
-        yield update

@@ -140,26 +140,10 @@ class Screen:
 
     def table(self, head: Cells, rows: Iterable[Cells], *, right: int = 1) -> None:
         """Print a table; the columns from number `right` on are aligned to the right."""
-        if self.terminal:
-            from rich import box
-            from rich.table import Table
-            from rich.text import Text
-
-            table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="bold")
-            for n, title in enumerate(head):
-                table.add_column(title, justify="right" if n >= right else "left", no_wrap=n == 0)
-            for row in rows:
-                table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
-            self.console.print(table)
-            return
-        for line in aligned([list(head), *map(list, rows)], right):
+        title, *lines = aligned([list(head), *map(list, rows)], right)
+        self.line(title, "bold")
+        for line in lines:
             self.line(line)
-
-
-def _style(cell: str) -> str:
-    if cell.endswith("*"):
-        return "bold green"
-    return {"✓": "green", "✗": "bold red", "·": "dim"}.get(cell, "")
 
 
 @contextmanager

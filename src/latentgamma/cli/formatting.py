@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,69 +30,44 @@ _MOST_NAMES = 400
 #: The table of a run has at most this many rows.
 _MOST_ROWS = 40
 
-_branch = re.compile(r"([│├└─ ]*)(.*?)(  (?:\(.*\)|by .*))?").fullmatch
-
 # ---- Closures and proofs
 
 
 def show_closure(
     screen: Screen, closed: Closure, facts: int, *, levels: bool, only: set[str] | None = None
 ) -> None:
-    """Print the closure of this many facts: one name per line in a pipe, with its level if asked."""
-    atoms = [name for name in closed if only is None or name in only]
-    kept = [level if only is None else level & only for level in closed.levels] if levels else []
-    by_level = [sorted(level) for level in kept]
+    """Print the closure of this many facts: one name per line, after its level if that is asked."""
+    by_level = [sorted(level) for level in closed.levels] if levels else [list(closed)]
+    lines = [
+        f"{d}\t{quote(name)}" if levels else quote(name)
+        for d, level in enumerate(by_level)
+        for name in level
+        if only is None or name in only
+    ]
     if not screen.terminal:
-        if levels:
-            lines = [f"{d}\t{quote(n)}\n" for d, level in enumerate(by_level) for n in level]
-        else:
-            lines = [f"{quote(name)}\n" for name in atoms]
-        write_output("".join(lines))
+        write_output("".join(f"{line}\n" for line in lines))
         return
-    total, depth = closed.program.M, closed.depth
-    sizes = f"{len(closed):,} of {quantity(total, 'atom')} from {quantity(facts, 'fact')}"
-    screen.line(f"{sizes}, in {quantity(depth, 'step')}", "bold")
-    if levels:
-        screen.table(
-            ("step", "atoms"),
-            ((str(d), _first(level, _MOST_NAMES // 4)) for d, level in enumerate(by_level)),
-            right=2,
-        )
-        return
-    from rich.columns import Columns
-    from rich.text import Text
-
-    names = [quote(name) for name in atoms[:_MOST_NAMES]]
-    screen.console.print(Columns([Text(name) for name in names], padding=(0, 2)))
-    if len(atoms) > len(names):
-        more = f"… and {len(atoms) - len(names):,} more; pass --json or use a pipe to get all"
+    sizes = (
+        f"{len(closed):,} of {quantity(closed.program.M, 'atom')} from {quantity(facts, 'fact')}"
+    )
+    screen.line(f"{sizes}, in {quantity(closed.depth, 'step')}", "bold")
+    for line in lines[:_MOST_NAMES]:
+        screen.line(line)
+    if len(lines) > _MOST_NAMES:
+        more = f"… and {len(lines) - _MOST_NAMES:,} more; pass --json or use a pipe to get all"
         screen.line(more, "dim")
 
 
 def show_proof(screen: Screen, proof: Derivation) -> None:
     """Print a proof as a tree, then the rules that it uses."""
-    _show_tree(screen, str(proof))
+    screen.line(str(proof))
     _show_rules(screen, proof.program, proof.rules)
 
 
 def show_why_not(screen: Screen, failure: WhyNot) -> None:
     """Print why an atom does not follow, then the rules that have it as their head."""
-    _show_tree(screen, str(failure))
+    screen.line(str(failure))
     _show_rules(screen, failure.program, [blocked.rule for blocked in failure.blocked[:20]])
-
-
-def _show_tree(screen: Screen, tree: str) -> None:
-    if not screen.terminal:
-        screen.line(tree)
-        return
-    from rich.text import Text
-
-    for line in tree.split("\n"):
-        match = _branch(line)
-        branch, name, note = match.groups(default="") if match else ("", line, "")
-        style = "green" if note == "  (given)" else "bold" if note else ""
-        parts = ((branch, "dim"), (name, style), (note, "dim"))
-        screen.console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _show_rules(screen: Screen, program: Program, rules: Sequence[int]) -> None:

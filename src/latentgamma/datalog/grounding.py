@@ -361,9 +361,6 @@ def inputs(program: Program) -> tuple[str, ...]:
 
     Args:
         program: any program, grounded or not.
-
-    Returns:
-        The names of the atoms.
     """
     if isinstance(program.origin, Grounding):
         return program.origin.inputs
@@ -379,9 +376,6 @@ def outputs(program: Program) -> tuple[str, ...]:
 
     Args:
         program: any program, grounded or not.
-
-    Returns:
-        The names of the atoms, in the order of the program.
     """
     origin = program.origin
     if isinstance(origin, Grounding) and origin.shown is not None:

@@ -168,8 +168,8 @@ def fact_value(name: str, value: Any) -> bool:
     """
     if value is True or value is False or value is None:
         return value is True
-    if isinstance(value, (bool, np.bool_)) or is_missing(value):
-        return bool(value) and not is_missing(value)
+    if isinstance(value, np.bool_) or is_missing(value):
+        return not is_missing(value) and bool(value)
     if isinstance(value, (int, float, np.integer, np.floating)) and 0 <= value <= 1:
         return bool(value > 0.5)
     if isinstance(value, str) and value.strip().lower() in _TRUTH:

@@ -41,9 +41,6 @@ def application(
         max_requests: the length of the longest list of requests.
         seconds: the time after which an explanation is given up.
 
-    Returns:
-        The application, which `uvicorn.run` serves.
-
     Raises:
         MissingPackageError: if Starlette is not installed.
         ArgumentError: if a limit is not a number from 1 on.

@@ -304,9 +304,6 @@ def condition_rows(conditions: Iterable[Condition], table: Any) -> npt.NDArray[n
         table: columns by name: a dictionary of arrays or lists, or a table of pandas, polars or
             pyarrow.
 
-    Returns:
-        An array of bool: whether row n meets condition c.
-
     Raises:
         DataError: if a column is not there, or its values are of the wrong kind.
     """

@@ -423,9 +423,6 @@ class Program(Displayed, Immutable):
             atoms: the order of the atoms; it may name some that no rule uses. By default they
                 are numbered as they appear, heads before bodies.
 
-        Returns:
-            The program.
-
         Raises:
             ProgramError: if a name is not a string, two rules have the same id, or an atom depends
                 on its own negation; the message shows the cycle.
@@ -494,9 +491,6 @@ class Program(Displayed, Immutable):
             body_negated: for each of `body_indices` whether it is negated; by default none is.
             atoms: the names, or their number (they are then called a0, a1, …); by default as
                 many as are used.
-
-        Returns:
-            The program.
 
         Raises:
             ProgramError: if these are not compressed rows, use an atom that is not there, or an
@@ -748,9 +742,6 @@ class Program(Displayed, Immutable):
         Args:
             facts: names, indices, one value for each atom, or a dictionary from names to values.
 
-        Returns:
-            A new boolean array of shape (M,).
-
         Raises:
             FactsError: if these are not facts of this program, or a value is neither 0 nor 1.
         """
@@ -783,9 +774,6 @@ class Program(Displayed, Immutable):
         Args:
             state: one value for each atom, shape (M,).
 
-        Returns:
-            A set of names.
-
         Raises:
             FactsError: if the shape is not (M,).
         """
@@ -808,9 +796,6 @@ class Program(Displayed, Immutable):
 
         Args:
             compute: a function of the program, the same object in every call.
-
-        Returns:
-            What the first call of `compute` returned.
         """
         if compute not in self._results:
             result = compute(self)

@@ -61,9 +61,6 @@ class CoherentClassifier:
             X: the features, as the base classifier takes them.
             y: 0 and 1, (n, labels): an array, or a data frame with the labels as columns.
 
-        Returns:
-            The same object.
-
         Raises:
             DataError: if y is not a matrix of 0 and 1 with a column for each label.
         """

@@ -111,9 +111,6 @@ class RequirementsLayer(nn.Module):
         Args:
             logits: the log-odds of the labels, of any floating dtype.
 
-        Returns:
-            Log-odds, of the same shape and dtype.
-
         Raises:
             StateError: if the shape is wrong, or there is a NaN; on a GPU, for which that would mean
                 to wait, all scores of an example with a NaN are NaN.
@@ -156,9 +153,6 @@ class RequirementsLayer(nn.Module):
                 whatever they are. The log-odds of a probability p are `torch.logit(p)`.
             most_likely: whether "closure" also gives the most likely allowed answer, of a hierarchy
                 of any size: by a minimum cut for each example, on the CPU.
-
-        Returns:
-            True and False.
 
         Raises:
             StateError: if a shape is wrong, or there is a NaN; or in the capture of a CUDA graph,
@@ -293,9 +287,6 @@ class RequirementsLayer(nn.Module):
             weight: of log P(C) in "semantic".
             reduction: "mean" over examples and labels, "sum", or "none": one for each example.
 
-        Returns:
-            The loss.
-
         Raises:
             StateError: if a shape is wrong, a value of y is not between 0 and 1 (on a GPU this is
                 seen for "conditional" alone), or y breaks a requirement where P(y | C) is asked for.
@@ -420,9 +411,6 @@ class RequirementsLayer(nn.Module):
 
         Args:
             example: the log-odds of the labels, without a batch dimension.
-
-        Returns:
-            The changes, the most costly first.
         """
         if not isinstance(example, Tensor) or example.ndim != 1:
             raise StateError("explain takes the log-odds of one example, of shape (labels,)")

@@ -33,9 +33,6 @@ def average_precision(
             the papers on hierarchies; "macro" is the mean over the labels that occur.
         leave_out: columns that do not count, such as the roots of a hierarchy.
 
-    Returns:
-        A number from 0 to 1.
-
     Raises:
         DataError: if the shapes differ, a score is NaN, or no label is true.
     """

@@ -107,9 +107,6 @@ class Requirements(Displayed, Immutable):
             labels: all labels, in the order of the network's outputs; by default those of the text,
                 as they appear.
 
-        Returns:
-            The requirements.
-
         Raises:
             ParseError: if a line cannot be read; the message shows the place.
             FactsError: if a requirement has a label that `labels` does not name.
@@ -124,9 +121,6 @@ class Requirements(Displayed, Immutable):
             source: the path of a file, or a text of several lines.
             labels: as in `from_text`; names of variables are read from comments `c 1 name`, and
                 are x1, x2, … without them.
-
-        Returns:
-            The requirements.
         """
         found = readers.read_dimacs_requirements(source)
         if labels is not None and len(labels) == len(found.index):
@@ -165,9 +159,6 @@ class Requirements(Displayed, Immutable):
         Args:
             source: the path of a file, or a text: `y_0 or not y_1`, or rules as in `from_rules`.
             labels: the names of the labels, or their number; by default "y_0", "y_1", …
-
-        Returns:
-            The requirements.
         """
         return cls._of(readers.read_indexed_rules(source, labels, "y_"))
 
@@ -191,9 +182,6 @@ class Requirements(Displayed, Immutable):
                 parent is a root.
             order: "child parent" or "parent child": which comes first in a pair.
             labels: as in `from_text`.
-
-        Returns:
-            The requirements.
         """
         return cls._of(readers.read_edges(edges, order), labels)
 
@@ -207,9 +195,6 @@ class Requirements(Displayed, Immutable):
             graph: the graph.
             order: whether an edge goes from child to parent, or from parent to child.
             labels: as in `from_text`.
-
-        Returns:
-            The requirements.
         """
         return cls._of(readers.read_networkx(graph, order), labels)
 
@@ -227,9 +212,6 @@ class Requirements(Displayed, Immutable):
             source: the path of a file, or its text.
             relationships: those by which a term implies another.
             labels: as in `from_text`.
-
-        Returns:
-            The requirements, over the ids of the terms.
         """
         return cls._of(readers.read_obo(source, relationships), labels)
 
@@ -248,9 +230,6 @@ class Requirements(Displayed, Immutable):
             form: "tree" for paths such as `01/01/03`, "dag" for edges such as `parent/child`;
                 "auto" is "dag" if there are edges from `root`.
             labels: as in `from_text`.
-
-        Returns:
-            The requirements.
         """
         return cls._of(readers.read_arff(source, form), labels)
 
@@ -298,9 +277,6 @@ class Requirements(Displayed, Immutable):
             most_cost: the requirements with a larger cost are left out.
             progress: shows how far it is, such as `lg.learning.ProgressBar()`.
 
-        Returns:
-            The requirements, with `support` and `cost`.
-
         Raises:
             DataError: if Y is not a matrix of 0 and 1.
         """
@@ -333,9 +309,6 @@ class Requirements(Displayed, Immutable):
                 name decides: .cnf is DIMACS, .csv and .tsv are edges (child, parent), .obo and .arff
                 what they say, and everything else is text, or DIMACS if it has a line `p cnf`.
             labels: as in `from_text`.
-
-        Returns:
-            The requirements.
 
         Raises:
             ParseError: if the file cannot be read as that.
@@ -524,9 +497,6 @@ class Requirements(Displayed, Immutable):
                 `labels`. Scores and decisions depend on it.
             temperature: of the minima and maxima of "closure" in training; 0 is hard.
             progress: shows how far the diagram is compiled, such as `lg.learning.ProgressBar()`.
-
-        Returns:
-            The module.
 
         Raises:
             ProgramError: if no assignment satisfies the requirements, with the lines that
