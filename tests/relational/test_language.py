@@ -11,6 +11,7 @@ import pytest
 import latentgamma as lg
 import relational_tasks as tasks
 from latentgamma.relational import read_popper
+from latentgamma.relational.problem import Language, read_problem
 from latentgamma.relational.clauses import Clause, clause_bits
 from latentgamma.relational.prolog import Prolog, PrologError, read_term, term_text
 
@@ -413,6 +414,43 @@ def test_a_program_on_lists_is_learned(tmp_path: Path, kinds, examples, right, w
     assert read_popper(other).negative[0] not in derived
     assert any("last/2" in line for line in found.unused)
     assert any("1 clause that cannot be read" in line for line in found.unused)
+
+
+def test_lists_that_are_reached_late_are_built_as_well(tmp_path: Path) -> None:
+    bias = """
+        max_vars(5). max_body(4). head_pred(f,2). body_pred(head,2). body_pred(tail,2). body_pred(cons,3).
+        type(f,(list,list)). type(head,(list,element)). type(tail,(list,list)).
+        type(cons,(element,list,list)). direction(f,(in,out)). direction(head,(in,out)).
+        direction(tail,(in,out)). direction(cons,(in,in,out)).
+    """
+    examples = "pos(f([1,2],[1,1,1,1,2])). pos(f([3],[3,3,3,3])). neg(f([1,2],[1,1,2])). neg(f([3],[3,3]))."
+    background = "head([H|_],H). tail([_|T],T). cons(A,B,C) :- append([A],B,C)."
+    found = read_popper(write(tmp_path, background, bias, examples))
+    result = lg.relational.fit(found.background, found.positive, found.negative, **found.options)
+    assert result.rules == ("f(X,Y) :- head(X,Z), cons(Z,X,U), cons(Z,U,V), cons(Z,V,Y).",)
+
+
+def test_values_are_reached_from_the_inputs_of_an_example() -> None:
+    """The tuples that a derivation can have are listed, and not those with lists of two examples."""
+    lists = [(f"l{n}_{k}", f"l{n}_{k + 1}") for n in range(12) for k in range(9)]
+    positive = [("drop", f"l{n}_0", n % 8 + 1, f"l{n}_{n % 8 + 1}") for n in range(12)]
+    negative = [("drop", f"l{n}_0", n % 8 + 2, f"l{n}_{n % 8 + 1}") for n in range(8)]
+    language = Language(
+        types={"drop": ("list", "n", "list"), "tail": ("list", "list"), "down": ("n", "n")},
+        directions={"drop": ("in", "in", "out"), "tail": ("in", "out"), "down": ("in", "out")},
+    )
+    facts = {"tail": lists, "down": [(k + 1, k) for k in range(9)]}
+    problem = read_problem(facts, positive, negative, None, language=language)
+    (target,) = problem.targets
+    atoms = {problem.atom(target, code) for code in problem.relevant(target)}
+    calls = {
+        f"drop(l{n}_{done},{n % 8 + 1 - done},l{n}_{n % 8 + 1})"
+        for n in range(12)
+        for done in range(n % 8 + 1)
+    }
+    assert calls <= atoms
+    numbers = sum(n + 3 if n < 8 else n % 8 + 2 for n in range(12))  # from 0 up to the largest one
+    assert len(atoms) == numbers * 10 * 10
 
 
 def test_lists_are_left_out_on_request(tmp_path: Path) -> None:

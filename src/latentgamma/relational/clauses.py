@@ -56,8 +56,12 @@ class Clause(NamedTuple):
 
     def uses(self, predicates: Iterable[int]) -> bool:
         """Return whether one of these predicates is in the body."""
+        return self.occurrences(predicates) > 0
+
+    def occurrences(self, predicates: Iterable[int]) -> int:
+        """Return the number of literals of these predicates in the body."""
         wanted = set(predicates)
-        return any(predicate in wanted for predicate, _ in self.body)
+        return sum(predicate in wanted for predicate, _ in self.body)
 
 
 def canonical(body: Sequence[Literal], arity: int) -> Body:

@@ -556,15 +556,15 @@ class _Tabulation:
                 for term, kind in zip(atom.args, self._types(name), strict=True):  # type: ignore[union-attr]
                     self._terms.setdefault(kind, {})[term] = None
         order = sorted((n for n in wanted if n not in known), key=lambda n: len(self._inputs(n)))
-        grows = True
-        while grows and not self._over():
-            grows = False
-            for name in order:
-                if name not in failed:
-                    try:
-                        grows |= self._round(name, done[name], found.setdefault(name, {}))
-                    except PrologError as error:
-                        failed[name] = str(error)
+        waiting = list(order)
+        while waiting and not self._over():
+            name = waiting.pop(0)
+            try:
+                if self._round(name, done[name], found.setdefault(name, {})):
+                    # Predicates of several inputs come when the others reach no new terms.
+                    waiting = [other for other in order if other not in failed]
+            except PrologError as error:
+                failed[name] = str(error)
         for (called, arity), why in failed.items():
             self._unused.append(f"bk.pl: {called}/{arity} cannot be evaluated: {why}")
         if self._over():

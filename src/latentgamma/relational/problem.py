@@ -386,8 +386,8 @@ class Problem:
     def relevant(self, target: Target) -> Ints | None:
         """Return the codes of the tuples whose values are reached from an example; None for all.
 
-        With directions, the values that a rule can pass on to a recursive literal are reached from
-        the inputs of predicates to their outputs.
+        With directions, every value in a derivation is reached from the inputs of its head: a fact of
+        the background whose inputs are reached reaches its other arguments.
         """
         return self._relevant.get(target.relation)
 
@@ -396,18 +396,20 @@ class Problem:
         if not any(map(any, self.inputs)) or any(t.negative is None for t in self.targets):
             return {}
         n = len(self.constants)
-        after: dict[int, set[int]] = {}
+        facts: list[tuple[set[int], set[int]]] = []
+        of_input: dict[int, list[int]] = {}
         always: set[int] = set()
         for number, (rows, inputs) in enumerate(zip(self.rows, self.inputs, strict=True)):
             if number in self.special:
                 continue
-            places_in = [p for p, given in enumerate(inputs) if given]
-            places_out = [p for p, given in enumerate(inputs) if not given]
-            if not places_in:
+            given = np.array(inputs, bool)
+            if not given.any():
                 always.update(rows.ravel().tolist())
-            for p, q in itertools.product(places_in, places_out):
-                for one, other in zip(rows[:, p].tolist(), rows[:, q].tolist(), strict=True):
-                    after.setdefault(one, set()).add(other)
+                continue
+            for row in rows:
+                for value in set(row[given].tolist()):
+                    of_input.setdefault(value, []).append(len(facts))
+                facts.append((set(row[given].tolist()), set(row[~given].tolist())))
         members = {kind: set(values.tolist()) for kind, values in self.domains.items()}
         found = {}
         for target in self.targets:
@@ -416,19 +418,23 @@ class Problem:
             codes: list[Ints] = []
             assert target.negative is not None
             labelled = np.concatenate([target.positive, target.negative, target.given])
-            for row in decode(labelled, n, target.arity).tolist():
-                reached, waiting = {*row, *always}, [*row, *always]
+            start = [place for place, given in enumerate(self.inputs[target.relation]) if given]
+            for row in decode(labelled, n, target.arity)[:, start or slice(None)].tolist():
+                reached = {*row, *always}
+                waiting = list(reached)
                 while waiting:
-                    new = after.get(waiting.pop(), set()) - reached
-                    reached |= new
-                    waiting += new
+                    for fact in of_input.get(waiting.pop(), ()):
+                        needs, gives = facts[fact]
+                        if needs <= reached:
+                            waiting += gives - reached
+                            reached |= gives
                 choices = [sorted(reached & members[kind]) for kind in target.types]
                 grid = np.meshgrid(*choices, indexing="ij")
                 codes.append(encode([one.ravel() for one in grid], n, grid[0].size))
                 if sum(map(len, codes)) > _MOST_POSSIBLE:
                     break
             else:
-                found[target.relation] = np.unique(np.concatenate(codes))
+                found[target.relation] = np.unique(np.concatenate([*codes, labelled]))
         return found
 
     @cached_property

@@ -36,8 +36,8 @@ from latentgamma.relational.problem import Problem, Relation
 _WAIT = 0.05
 #: Conflicts after which a search ends without a proof.
 _MOST_CONFLICTS = 100_000
-#: Rows that take as long as a conflict, and as adding a literal of a rule.
-_ROWS_OF_A_CONFLICT, _ROWS_OF_A_LITERAL = 15_000, 100
+#: Rows that take as long as a conflict, as a literal of a rule for clingo, and as one in a closure.
+_ROWS_OF_A_CONFLICT, _ROWS_OF_A_LITERAL, _ROWS_OF_A_CLOSURE = 15_000, 100, 20
 #: Bits are whole numbers for clingo: this many parts of a bit.
 _PARTS = 100
 
@@ -494,7 +494,7 @@ class _Search:
     def cover(self) -> Found:
         """Return the candidates of the first level at which they derive every positive example."""
         for level in range(1, self._options.max_body + 1):
-            self._add_level(level)
+            self._add_level(level, choose=False)
             if level == 3 and self._options.invent:
                 self._invent(self._bodies)
             self.found.candidates = []
@@ -539,20 +539,45 @@ class _Search:
         more = 1 if options.recursive and not seeker.directed else arity
         return most_variables(level, arity, widest, options.max_variables, more)
 
-    def _add_level(self, level: int) -> None:
+    def _add_level(self, level: int, *, choose: bool = True) -> None:
         """Add the candidates with one more literal, and note whether all bodies of it were tried."""
         complete = not self._pool.cut
+        waiting = []
         for seeker in self._seekers:
             clauses, whole = self._level(seeker, level)
-            # What the bodies found is added even if their time is used up.
-            rest = self._budget.part(fraction=_ADD_FRACTION) if self._bodies.over else self._bodies
-            refused, all_added = self._pool.add(clauses, rest, seeker)
-            seeker.grow(refused)
-            complete &= whole and all_added and seeker.examples.complete and not seeker.too_large
-            complete &= not seeker.cut
+            complete &= whole
+            twice = [one for one in clauses if one.occurrences(self._learned) > 1]
+            once = [one for one in clauses if one.occurrences(self._learned) < 2]
+            complete &= self._add(once, seeker)
+            waiting.append((twice, seeker))
+        # Clauses with two recursive literals have most instances, and are seldom needed.
+        if choose and not self.found.choices:
+            self._look_for_a_pair()
+            if self.found.choices:
+                self._bodies = self._bodies.part(rows=_MORE_ROWS)
+        for twice, seeker in waiting:
+            complete &= self._add(twice, seeker)
+            complete &= seeker.examples.complete and not seeker.too_large and not seeker.cut
         complete &= not self._pool.too_large and not self._pool.cut
         if complete and self.found.literals == level - 1:
             self.found.literals = level
+
+    def _add(self, clauses: Sequence[Clause], seeker: BodySearch) -> bool:
+        """Add candidates; return whether there was time for all of them."""
+        # What the bodies found is added even if their time is used up.
+        rest = self._budget.part(fraction=_ADD_FRACTION) if self._bodies.over else self._bodies
+        refused, all_added = self._pool.add(clauses, rest, seeker)
+        seeker.grow(refused)
+        return all_added
+
+    def _look_for_a_pair(self) -> None:
+        """Note the shortest one or two candidates that explain the examples, without a proof."""
+        with contextlib.suppress(OutOfBudget):
+            hypotheses = self._compare_with_examples()
+            if not self.found.unexplained and any(one.recursive for one in hypotheses.candidates):
+                pair = _best_pair(hypotheses, self._pool.definition_bits, self._budget)
+                if pair is not None and len(pair.chosen) <= (self._options.max_clauses or 2):
+                    self.found.choices = [pair]
 
     def _level(self, seeker: BodySearch, level: int) -> tuple[list[Clause], bool]:
         """Return the candidates of a level, from an earlier run if it finished the level."""
@@ -622,8 +647,7 @@ class _Search:
     def _compare_with_examples(self) -> Hypotheses:
         """Return the program of all candidates so far, and note which examples none derives."""
         candidates = self._pool.candidates(self._budget)
-        literals = sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates)
-        self._budget.reserve(_ROWS_OF_A_LITERAL * literals)
+        self._budget.reserve(_ROWS_OF_A_CLOSURE * _literals(candidates))
         hypotheses = Hypotheses(self._problem, candidates)
         derived = hypotheses.models([range(len(candidates))])[0]
         missing = hypotheses.positive[~derived[hypotheses.positive]]
@@ -643,20 +667,14 @@ class _Search:
         most = math.inf if before is None or found.too_many_clauses else before.bits
         try:
             if math.isinf(most):
-                hypotheses = self._compare_with_examples()
+                self._compare_with_examples()
             else:  # a shorter program has no rule that is longer than the one so far
                 found.candidates = pool.candidates(budget, most)
-                hypotheses = Hypotheses(self._problem, found.candidates)
             none = bool(found.unexplained)
             if not none:
-                if before is None and any(one.recursive for one in found.candidates):
-                    choice = _best_pair(hypotheses, pool.definition_bits, budget)
-                    found.choices = [] if choice is None else [choice]
                 fraction = _CHOICE_FRACTION if found.choices else _FIRST_CHOICE_FRACTION
-                selection = self._selection(hypotheses, budget.part(fraction=fraction), most)
-                chosen = selection.shortest()
-                if chosen and (choice is None or chosen.shortest or chosen.bits < choice.bits):
-                    choice = chosen
+                selection = self._selection(budget.part(fraction=fraction), most)
+                choice = selection.shortest()
                 none = choice is None and selection.finished
                 proved = none and not found.too_many_clauses
                 if choice is not None and len(choice.chosen) > most_clauses:
@@ -674,7 +692,11 @@ class _Search:
             found.choices = [choice]
         return found.choices[0] if found.choices else None
 
-    def _selection(self, hypotheses: Hypotheses, budget: Budget, most_bits: float) -> Selection:
+    def _selection(self, budget: Budget, most_bits: float) -> Selection:
+        """Return the choice among the candidates that were found."""
+        candidates = self.found.candidates
+        budget.reserve(_ROWS_OF_A_LITERAL * _literals(candidates))
+        hypotheses = Hypotheses(self._problem, candidates)
         bits, invent = self._pool.definition_bits, self._options.invent
         return Selection(hypotheses, bits, invent, budget, most_bits)
 
@@ -694,8 +716,7 @@ class _Search:
             found.candidates = [*chosen, *(one for one in shorter if one not in chosen)]
             choice: Choice | None = replace(best, chosen=tuple(range(len(chosen))))
             found.choices = [choice] if choice else []
-            hypotheses = Hypotheses(self._problem, found.candidates)
-            selection = self._selection(hypotheses, budget, most)
+            selection = self._selection(budget, most)
             while choice is not None and len(found.choices) <= self._options.alternatives:
                 selection.exclude(choice)
                 budget.spend(0)
@@ -739,6 +760,11 @@ class _Search:
         for one in made:
             self.found.relations.append(one.relation)
             self.found.definitions[one.number] = self._pool.definitions[one.number] = one
+
+
+def _literals(candidates: Sequence[Candidate]) -> int:
+    """Return the number of literals in all instances, with those that say which candidate is used."""
+    return sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates)
 
 
 def _best_pair(
