@@ -72,10 +72,6 @@ def check_outputs(
 ) -> None:
     """Check that every output can be written and that no two of the files are the same.
 
-    Args:
-        outputs: the path of each output, by the name of its argument; None if there is none.
-        inputs: the path or paths of each input, likewise; "-" is the standard input.
-
     Raises:
         UsageError: an output is a folder, its folder does not exist, or it is also an input or
             another output.

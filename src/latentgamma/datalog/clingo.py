@@ -38,10 +38,6 @@ def rules_in_process(source: Source, texts: Sequence[str]) -> int:
     """Return how many ground rules may be made in this process; 0 if a join may take long.
 
     A join looks at no more tuples than there are ways to give values to the variables of its rule.
-
-    Args:
-        source: the text, read.
-        texts: what clingo grounds.
     """
     if sum(map(len, texts)) > _LONGEST:
         return 0

@@ -516,13 +516,7 @@ class Source:
 
 
 def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> Source:
-    """Return the source of a prepared text, checked.
-
-    Args:
-        text: without a byte order mark, with plain line ends.
-        path: what an error calls it.
-        open_predicates: predicates that are open besides those the text declares.
-    """
+    """Return the source of a prepared text, checked."""
     import clingo
     from clingo.ast import parse_string
 

@@ -194,12 +194,7 @@ def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:
 
 
 def from_text(column: Column | None, name: str, text: str) -> Any:
-    """Return the value that a cell of a CSV file means; None if it is empty.
-
-    Args:
-        column: the column, or None for a fact.
-        name: its name.
-        text: the cell.
+    """Return the value that a cell of a CSV file means; None if it is empty. A fact has no column.
 
     Raises:
         DataError: if it is not a number, or not a fact.

@@ -181,11 +181,6 @@ def value_text(column: str, value: Any) -> str:
 def column_value(column: str, value: object, *, text: bool) -> float | str:
     """Return one value that is not missing as a number or as a text.
 
-    Args:
-        column: the name of the column, for the error.
-        value: what was given.
-        text: whether the conditions compare the column with texts.
-
     Raises:
         DataError: if it is of the other kind.
     """
@@ -329,10 +324,6 @@ class ConditionMasks(NamedTuple):
 
 def condition_masks(conditions: Iterable[Condition], table: Any) -> ConditionMasks:
     """Return the conditions on a table, to be evaluated on parts of its rows.
-
-    Args:
-        conditions: as in `condition_rows`.
-        table: as in `condition_rows`.
 
     Raises:
         DataError: if a column is not there, or has another length.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +13,10 @@ from latentgamma._text import shortened
 from latentgamma.errors import FactsError, unknown_atoms
 from latentgamma.program.names import UnreadableName, read_atom
 
+if TYPE_CHECKING:
+    from latentgamma.program.program import Program
+
 # ---- Facts in arrays: booleans, states, and integers that are values or indices
-
-
-class Atoms(Protocol):
-    """A program, definite or not, as far as facts are concerned."""
-
-    @property
-    def M(self) -> int:
-        """The number of atoms."""
-
-    @property
-    def atoms(self) -> tuple[str, ...]:
-        """The names of the atoms."""
-
-    @property
-    def index(self) -> dict[str, int]:
-        """The index of each atom's name."""
 
 
 def is_array(facts: object) -> bool:
@@ -45,7 +32,7 @@ def as_array(facts: Any) -> npt.NDArray[Any]:
     return np.asarray(facts)
 
 
-def read_state(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_state(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return booleans, or values between 0 and 1, one for each atom along the last axis."""
     if array.dtype.kind not in "bf":
         raise FactsError(f"an array of facts is boolean, integer or floating, not {array.dtype}")
@@ -58,7 +45,7 @@ def read_state(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if array.dtype.kind == "b" else require_range(program, array)
 
 
-def read_integers(program: Atoms, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def read_integers(program: Program, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return the masks of rows of integers, all of them values or all of them indices. (N, M)."""
     if rows.dtype == np.uint64:  # what `pack` makes; read as indices it would give other facts
         raise FactsError(
@@ -93,7 +80,7 @@ def read_integers(program: Atoms, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool
     return masks
 
 
-def require_range(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def require_range(program: Program, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return the values as float64; a `FactsError` if one lies outside [0, 1]."""
     wrong = ~((values >= 0) & (values <= 1))  # NaN is wrong, too
     if wrong.any():
@@ -105,7 +92,7 @@ def require_range(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.fl
     return values.astype(np.float64)
 
 
-def require_boolean(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def require_boolean(program: Program, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return the values as booleans; a `FactsError` if one is neither 0 nor 1."""
     if values.dtype == np.bool_:
         return values
@@ -119,7 +106,7 @@ def require_boolean(program: Atoms, values: npt.NDArray[Any]) -> npt.NDArray[np.
     return values.astype(np.bool_)
 
 
-def index_error(program: Atoms, index: object, *, planes: bool = False) -> FactsError:
+def index_error(program: Program, index: object, *, planes: bool = False) -> FactsError:
     """Return the error for an index that no atom has, which may be a word of bit planes."""
     hint = "; for bit planes pass packed=True" if planes else ""
     return FactsError(f"fact index {index} is outside 0…{program.M - 1}{hint}")
@@ -157,7 +144,7 @@ FactSets: TypeAlias = "npt.NDArray[Any] | Iterable[Facts]"
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
-def fact_mask(program: Atoms, facts: Facts) -> Mask:
+def fact_mask(program: Program, facts: Facts) -> Mask:
     """Return one boolean for each atom, from one fact set. Shape (M,).
 
     >>> from latentgamma import parse
@@ -171,7 +158,7 @@ def fact_mask(program: Atoms, facts: Facts) -> Mask:
     return require_boolean(program, _read_one(program, facts))
 
 
-def fact_masks(program: Atoms, facts: Facts | FactSets) -> Mask:
+def fact_masks(program: Program, facts: Facts | FactSets) -> Mask:
     """Return one boolean for each atom, from one fact set (M,) or many (N, M).
 
     >>> from latentgamma import parse
@@ -185,7 +172,7 @@ def fact_masks(program: Atoms, facts: Facts | FactSets) -> Mask:
     return require_boolean(program, _read_one_or_many(program, facts))
 
 
-def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
+def fact_rows(program: Program, fact_sets: FactSets) -> Mask:
     """Return one boolean for each atom and fact set, from many fact sets. Shape (N, M).
 
     A boolean array comes back as it is, not as a copy.
@@ -207,7 +194,7 @@ def fact_rows(program: Atoms, fact_sets: FactSets) -> Mask:
     return require_boolean(program, _read_sets(program, sets))
 
 
-def fact_values(program: Atoms, facts: Facts | FactSets) -> npt.NDArray[np.float64]:
+def fact_values(program: Program, facts: Facts | FactSets) -> npt.NDArray[np.float64]:
     """Return the value of each atom between 0 and 1, from one fact set (M,) or many (N, M).
 
     >>> from latentgamma import parse
@@ -220,7 +207,7 @@ def fact_values(program: Atoms, facts: Facts | FactSets) -> npt.NDArray[np.float
     return _read_one_or_many(program, facts).astype(np.float64)
 
 
-def atom_index(program: Atoms, atom: str | int, *, what: str = "questions") -> int:
+def atom_index(program: Program, atom: str | int, *, what: str = "questions") -> int:
     """Return the index of one atom, given by its name or its index.
 
     A name may be written as in rule text: `edge(a, b)` finds the atom `edge(a,b)`.
@@ -240,7 +227,7 @@ def atom_index(program: Atoms, atom: str | int, *, what: str = "questions") -> i
     return int(atom)
 
 
-def find_name(program: Atoms, name: str) -> int | None:
+def find_name(program: Program, name: str) -> int | None:
     """Return the index of the atom with this name, as it is or as rule text reads it, or None."""
     index = program.index.get(name)
     if index is not None:
@@ -256,7 +243,7 @@ def find_name(program: Atoms, name: str) -> int | None:
 # ---- One set or many
 
 
-def _read_one_or_many(program: Atoms, facts: Any) -> npt.NDArray[Any]:
+def _read_one_or_many(program: Program, facts: Any) -> npt.NDArray[Any]:
     if is_array(facts):
         array = as_array(facts)
         return _read_matrix(program, array) if array.ndim == 2 else _read_vector(program, array)
@@ -273,7 +260,7 @@ def _read_one_or_many(program: Atoms, facts: Any) -> npt.NDArray[Any]:
     return _read_sets(program, items)
 
 
-def _read_sets(program: Atoms, sets: list[Any]) -> npt.NDArray[Any]:
+def _read_sets(program: Program, sets: list[Any]) -> npt.NDArray[Any]:
     quick = _read_plain_sets(program, sets)
     if quick is not None:
         return quick
@@ -286,7 +273,7 @@ def _read_sets(program: Atoms, sets: list[Any]) -> npt.NDArray[Any]:
     return np.stack(rows) if rows else np.zeros((0, program.M), np.bool_)
 
 
-def _read_plain_sets(program: Atoms, sets: list[Any]) -> Mask | None:
+def _read_plain_sets(program: Program, sets: list[Any]) -> Mask | None:
     """Return the rows of collections of plain names or indices; None if a set has others."""
     if not set(map(type, sets)) <= {list, tuple, set, frozenset}:
         return None
@@ -314,7 +301,7 @@ def _read_plain_sets(program: Atoms, sets: list[Any]) -> Mask | None:
 # ---- One set
 
 
-def _read_one(program: Atoms, facts: Any) -> npt.NDArray[Any]:
+def _read_one(program: Program, facts: Any) -> npt.NDArray[Any]:
     """Return booleans, or float64 values where the facts came with values. Shape (M,)."""
     if is_array(facts):
         return _read_vector(program, as_array(facts))
@@ -353,7 +340,7 @@ def _kind(cls: type) -> str:
     return "value" if issubclass(cls, (float, np.floating)) else "other"
 
 
-def _read_members(program: Atoms, items: list[Any]) -> Mask:
+def _read_members(program: Program, items: list[Any]) -> Mask:
     """Return the mask of names and indices."""
     mask = np.zeros(program.M, np.bool_)
     unknown = []
@@ -377,7 +364,7 @@ def _read_members(program: Atoms, items: list[Any]) -> Mask:
     return mask
 
 
-def _read_mapping(program: Atoms, facts: Mapping[Any, Any]) -> npt.NDArray[np.float64]:
+def _read_mapping(program: Program, facts: Mapping[Any, Any]) -> npt.NDArray[np.float64]:
     values = np.zeros(program.M)
     named: set[int] = set()
     for atom, value in facts.items():
@@ -394,7 +381,7 @@ def _read_mapping(program: Atoms, facts: Mapping[Any, Any]) -> npt.NDArray[np.fl
     return require_range(program, values)
 
 
-def _read_vector(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_vector(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.ndim != 1:
         raise FactsError(
             f"an array of facts has shape ({program.M},) or, for many fact sets, "
@@ -410,7 +397,7 @@ def _read_vector(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return read_state(program, array)
 
 
-def _read_matrix(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_matrix(program: Program, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind in "OU":
         return _read_sets(program, array.tolist())
     if array.dtype.kind in "iu":
@@ -418,7 +405,7 @@ def _read_matrix(program: Atoms, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return read_state(program, array)
 
 
-def _describe_fact_sets(program: Atoms, got: str) -> str:
+def _describe_fact_sets(program: Program, got: str) -> str:
     return (
         f"fact sets are a collection of fact sets, such as [['a'], ['b', 'c']], or an array of "
         f"shape (N, {program.M}), not {got}; for a single set use closure"

@@ -325,9 +325,6 @@ def scan_rules(data: bytes) -> tuple[Program, int] | None:
     (None, 27)
     >>> scan_rules(b"bird :- penguin.  flies :- bird, not penguin.")[1]
     16
-
-    Args:
-        data: a UTF-8 text without a byte order mark.
     """
     if b"\0" in data or data.count(b"\r") != data.count(b"\r\n"):
         return None

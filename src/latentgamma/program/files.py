@@ -46,11 +46,6 @@ def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, st
 def read_program(data: bytes, suffix: str, *, path: str) -> Program:
     """Return the program in these bytes, read as the suffix says.
 
-    Args:
-        data: the content of a file.
-        suffix: what its name would end in: .lp .pl .dl .cnf .json, or one of them and .gz.
-        path: what an error calls it.
-
     Raises:
         ParseError: if they are not a program.
         NotStratifiedError: if an atom depends on its own negation.

@@ -142,15 +142,6 @@ def requirement_name(body: Iterable[str], negated: Iterable[str]) -> str:
     return _REQUIREMENT + ", ".join(literals)
 
 
-class _HasRules(Protocol):
-    @property
-    def R(self) -> int:
-        """The number of rules."""
-
-    def rule(self, index: int) -> Rule:
-        """Return the rule with this index."""
-
-
 class Rules(Sequence[Rule]):
     """The rules of a program; each `Rule` is made when it is read.
 
@@ -162,7 +153,7 @@ class Rules(Sequence[Rule]):
 
     __slots__ = ("_program",)
 
-    def __init__(self, program: _HasRules) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
 
     def __len__(self) -> int:

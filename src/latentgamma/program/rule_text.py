@@ -14,7 +14,7 @@ import numpy as np
 from latentgamma._text import shortened
 from latentgamma.errors import FactsError, ParseError
 from latentgamma.program.counting import compile_counts
-from latentgamma.program.facts import Atoms, find_name
+from latentgamma.program.facts import find_name
 from latentgamma.program.names import (
     FLAT,
     UnreadableName,
@@ -340,11 +340,6 @@ _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
 def read_rules(text: str, path: str, *, negation: bool = True) -> Program:
     """Return the program of a text of rules.
 
-    Args:
-        text: what to read.
-        path: what an error calls it.
-        negation: whether bodies may have `not`.
-
     Raises:
         ParseError: if the text is not a program.
         NotStratifiedError: if an atom depends on its own negation.
@@ -381,11 +376,7 @@ def _read_rules(
 ) -> Program:
     """Return the program of a prepared text, read token by token, with all forms and errors.
 
-    Args:
-        text: what to read.
-        path: what an error calls it.
-        negation: whether bodies may have `not`.
-        scanned: what compiled code has read of it, and the start of the next statement.
+    `scanned` is what compiled code has read of it, and where the next statement starts.
     """
     reader = _RuleReader(text, path, negation)
     if scanned is not None:
@@ -670,15 +661,7 @@ def misplaced_label(text: str, start: int, path: str) -> ParseError:
 
 
 def read_label(text: str, comment: str, start: int, path: str, ids: set[str]) -> Label:
-    """Return the label in a comment, and add its id to those that are taken.
-
-    Args:
-        text: the whole text.
-        comment: the comment, from '%' to the end of its line.
-        start: where it stands.
-        path: what an error calls the text.
-        ids: the ids that other rules have.
-    """
+    """Return the label in a comment, and add its id to those that are taken."""
     found = _label(comment)
     if found is None:
         problem = "expected an id and perhaps a citation, such as '% @rule R12: Art. 6(1)(a)'"
@@ -772,7 +755,7 @@ def _end_of_quote(text: str, at: int) -> int:
     )
 
 
-def atom_name(program: Atoms, text: str) -> str:
+def atom_name(program: Program, text: str) -> str:
     """Return the name of the atom that a text means: the text, or what rule text makes of it.
 
     A text that names no atom comes back as it is, for an error to show.
@@ -786,7 +769,7 @@ def atom_name(program: Atoms, text: str) -> str:
     return text if index is None else program.atoms[index]
 
 
-def facts_in_file(program: Atoms, data: bytes, path: str) -> list[str]:
+def facts_in_file(program: Program, data: bytes, path: str) -> list[str]:
     """Return the names of the facts in a file that has one name on each line, or rule text.
 
     It is rule text if its first line that is not a comment ends with a full stop.

@@ -88,10 +88,7 @@ def certify_diagram(
 ) -> RequirementsCertificate:
     """Prove that each answer is a path of the diagram, and that no path breaks a requirement.
 
-    Args:
-        req: the requirements.
-        diagram: the diagram as the layer runs it.
-        decided: the place in the diagram of each label that it decides.
+    `decided` has the place in the diagram of each label that it decides.
     """
     everything = list(range(len(req)))
     problem = structure_problem(diagram)
