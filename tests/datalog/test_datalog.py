@@ -515,6 +515,12 @@ größe(X), X <-3 => y(X).
     assert lg.datalog.inputs(program) == ("größe(1)", "größe(2)")
     assert lg.closure(program, ["größe(2)"]).atoms == {"größe(2)", "y(2)"}
     assert lg.datalog.outputs(program) == ("y(1)", "y(2)")
+    several = ("e(größe,'it s')", "e(ä,ö)", "e(a,'b,c')")
+    text = "p(X,Y) :- e(X,Y). #show p/2. " + statements(several)
+    program = ground(text, open=["e/2"])
+    assert lg.datalog.inputs(program) == several
+    assert lg.closure(program, []).atoms == set()
+    assert lg.datalog.outputs(program) == tuple(name.replace("e", "p", 1) for name in several)
 
 
 # ---------------------------------------------------------------- numbers

@@ -389,5 +389,5 @@ def outputs(program: Program) -> tuple[str, ...]:
 
 def atoms_of(program: Program, predicates: tuple[Signature, ...]) -> tuple[str, ...]:
     """Return the atoms of some predicates, in the order of the program."""
-    wanted = {(decode_name(name), arity) for name, arity in predicates}
-    return tuple(name for name in program.atoms if signature_of(name) in wanted)
+    wanted = set(predicates)
+    return tuple(name for name in program.atoms if signature_of(encode_name(name)) in wanted)

@@ -42,7 +42,7 @@ _fact = re.compile(rf"({_STRING})|(?:^|(?<=\.))({_BLANKS})({_ATOM})(?={_BLANKS}{
 _ground_statement = re.compile(rf"{_BLANKS}({_ATOM}){_BLANKS}({_BODY}){_END}", re.ASCII).match
 _literal = re.compile(rf"(not[ \t\n]++)?+({_ATOM})", re.ASCII)
 _blank_or_string = re.compile(rf"({_STRING})|[ \t\n]++", re.ASCII)
-_mark = re.compile(rf"{_STRING}|'(?:[^'\\]|\\.)*+'|[(),]")
+_mark = re.compile(rf"{_STRING}|[(),]")
 _statement = re.compile(rf'(?:[^."]++|{_STRING}|\.\.)*+\.').match
 _not_blank = re.compile(r"[^ \t\n]").search
 _special = re.compile(
@@ -360,7 +360,7 @@ def ground_statements(
 
 
 def signature_of(atom: str) -> Signature:
-    """Return the predicate of a ground atom.
+    """Return the predicate of a ground atom as clingo prints it.
 
     >>> signature_of('edge(a,"b, c")')
     ('edge', 2)
@@ -378,7 +378,7 @@ def arguments_of(atom: str) -> tuple[str, list[str]]:
     name, bracket, rest = atom.partition("(")
     if not bracket:
         return atom, []
-    if '"' not in rest and "'" not in rest and "(" not in rest:
+    if '"' not in rest and "(" not in rest:
         return name, rest[:-1].split(",")
     found: list[str] = []
     start = depth = 0

@@ -30,7 +30,7 @@ _whole = re.compile(r"-?[1-9][0-9]{9}", re.ASCII).fullmatch
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _escape = re.compile(r"\\(.)")
 # An argument as clingo prints it; a function term counts as one.
-_argument = re.compile(r'"(?:[^"\\]|\\.)*+"|[^,()"]+(?:\([^()]*\))?')
+_argument = re.compile(r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')|[^,()"']+(?:\([^()]*\))?""")
 _SUFFIXES = (".csv", ".tsv", ".facts", ".parquet")
 
 
@@ -76,8 +76,8 @@ def constant(value: object) -> str:
 def cells_of(atom: str) -> list[str]:
     """Return the predicate of an atom and its arguments as the cells of a table.
 
-    >>> cells_of('city(de,"New Ulm",3)')
-    ['city', 'de', 'New Ulm', '3']
+    >>> cells_of('city(de,"New Ulm",3)'), cells_of("p('a, b',f(c,d))")
+    (['city', 'de', 'New Ulm', '3'], ['p', "'a, b'", 'f(c,d)'])
     """
     name, bracket, arguments = atom.partition("(")
     if not bracket:
