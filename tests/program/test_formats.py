@@ -315,3 +315,8 @@ def test_a_format_may_be_named_without_its_dot(suffix: str) -> None:
     for name in (suffix, suffix.removeprefix(".")):
         with pytest.raises(ParseError):
             read(b"{ this is nothing", name)
+
+
+def test_a_program_is_printed_although_the_rules_of_a_count_would_not_be_stratified() -> None:
+    program = Program.from_rules([("a", ["1 { not a }"])])
+    assert str(program) == "a :- 1 { not a }."

@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma.errors import ProgramError
 from latentgamma.program.names import Count, split_count
 from latentgamma.program.program import Program
 
@@ -116,6 +117,9 @@ def written_program(program: Program) -> Program:
             head_indices=heads,
             labels=program.labels[:written] if any(program.labels[:written]) else (),
         )
-        if used.max(initial=-1) < M and compile_counts(found) == program:
-            return found
+        try:
+            if used.max(initial=-1) < M and compile_counts(found) == program:
+                return found
+        except ProgramError:  # with rules for its counts it would not be stratified
+            break
     return program
