@@ -13,8 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 from typing import Literal as OneOf
 
 import numpy as np
@@ -25,13 +24,8 @@ from latentgamma.errors import DataError
 from latentgamma.learning.data import (
     MISSING,
     check_columns,
-    columns_without,
     is_frame,
-    is_path,
-    opened,
     read_cells,
-    read_parquet,
-    table_suffix,
 )
 from latentgamma.learning.literals import (
     MOST_BINS,
@@ -107,8 +101,7 @@ def read_columns(table: Any, what: str = "X") -> list[Column]:
     if isinstance(table, Mapping):
         names, values = list(table), list(table.values())
     elif is_frame(table):
-        names = list(getattr(table, "column_names", None) or table.columns)
-        values = [] if len(set(names)) < len(names) else [table[name] for name in names]
+        _, names, values, _ = read_cells(table, what)
     else:
         rows = _matrix(table, what)
         names, values = [f"x{i}" for i in range(rows.shape[1])], list(rows.T)
@@ -141,29 +134,15 @@ def read_file(
     Raises:
         DataError: the file cannot be read, or a column of numbers has a text in it.
     """
-    if is_path(source):
-        path = Path(source)
-        if table_suffix(path) == ".parquet":
-            columns = read_columns(read_parquet(path), path.name)
-            kept = columns_without([one.name for one in columns], ignore, path.name)
-            return [columns[i] for i in kept]
-        with opened(path) as file:
-            return _text_columns(file, path.name, delimiter, ignore)
-    return _text_columns(source, "the table", delimiter, ignore)
-
-
-def _text_columns(
-    file: IO[Any], name: str, delimiter: str | None, ignore: tuple[str, ...]
-) -> list[Column]:
-    names, lines = read_cells(file, name, delimiter)
-    if not lines:
-        raise DataError(f"{name} has no rows below its first line")
-    numbers = [number for number, _ in lines]
+    table = read_cells(source, delimiter=delimiter, ignore=ignore)
+    named = dict(zip(table.names, table.columns, strict=True))
+    if not table.lines:
+        return read_columns(named, table.source)
     columns = []
-    for i in columns_without(names, ignore, name):
-        cells = np.array([row[i].strip() for _, row in lines], object)
+    for name, given in named.items():
+        cells = np.array([cell.strip() for cell in given], object)
         cells[[cell.lower() in MISSING for cell in cells]] = None
-        columns.append(_typed(names[i], cells, numbers, name))
+        columns.append(_typed(name, cells, table.lines, table.source))
     return columns
 
 

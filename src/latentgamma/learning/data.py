@@ -8,9 +8,9 @@ import importlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
@@ -23,6 +23,7 @@ from latentgamma._text import file_problem, listing, quantity
 from latentgamma.errors import DataError, MissingPackageError, unknown_atoms
 from latentgamma.learning.bodies import distinct
 from latentgamma.learning.options import Kind
+from latentgamma.program.conditions import is_missing
 from latentgamma.program.facts import Mask
 
 # ---- Tables with one column per atom: their cells, and data frames
@@ -88,32 +89,11 @@ def is_frame(source: Any) -> bool:
     )
 
 
-def read_frame(
-    source: Any, what: str, ignore: Sequence[str] = (), only: Collection[str] | None = None
-) -> ValueTable:
-    """Return the values of a data frame.
-
-    Raises:
-        DataError: a cell is no truth value; the message names column and row.
-    """
-    if hasattr(source, "column_names"):  # pyarrow
-        keys = list(source.column_names)
-        columns = [column.to_pylist() for column in source.columns]
-    else:
-        keys = list(source.columns)
-        columns = [source[key] for key in keys] if len(set(keys)) == len(keys) else []
-    names = [str(key) for key in keys]
-    check_columns(names, what)
-    kept = columns_without(names, ignore, what, only)
-    values = [_column(names[i], columns[i], what) for i in kept]
-    together = np.stack(values, axis=1) if values else np.zeros((0, 0))
-    return ValueTable(together, [names[i] for i in kept], what)
-
-
-def _column(name: str, column: Any, what: str) -> Values:
-    raw = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
-    if name == TRAJECTORY:
-        return number_names(raw.tolist())
+def _column(name: str, cells: Any, table: Cells) -> Values:
+    """Return the values of a column; a DataError names the row or the line of a wrong cell."""
+    raw = np.asarray(cells.to_numpy() if hasattr(cells, "to_numpy") else cells)
+    if name == TRAJECTORY:  # a trajectory may be called anything
+        return number_names(map(str.strip, cells) if table.lines else raw.tolist())
     if raw.dtype.kind in "biuf":
         return raw.astype(np.float64)
     values = np.empty(len(raw))
@@ -121,7 +101,9 @@ def _column(name: str, column: Any, what: str) -> Values:
         try:
             values[row] = _cell(cell)
         except (TypeError, ValueError) as error:
-            raise cell_error(f"{what}, row {row + 1}, column {name!r}", error) from None
+            where = f"line {table.lines[row]}" if table.lines else f"row {row + 1}"
+            problem = str(error) if isinstance(error, ValueError) else f"{_EXPECTED}: {error}"
+            raise DataError(f"{table.source}, {where}, column {name!r}: {problem}") from None
     return values
 
 
@@ -129,12 +111,6 @@ def _cell(cell: Any) -> float:
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return np.nan
     return parse_cell(cell) if isinstance(cell, str) else float(cell)
-
-
-def cell_error(where: str, error: Exception) -> DataError:
-    """Return the error for one cell."""
-    problem = str(error) if isinstance(error, ValueError) else f"{_EXPECTED}: {error}"
-    return DataError(f"{where}: {problem}")
 
 
 def number_names(names: Iterable[Any]) -> Values:
@@ -156,24 +132,20 @@ def check_columns(names: Sequence[str], what: str) -> None:
         raise DataError(f"{what}: column {list(names).index('') + 1} has no name")
 
 
-def columns_without(
-    names: Sequence[str], ignore: Sequence[str], what: str, only: Collection[str] | None = None
-) -> list[int]:
+def columns_without(names: Sequence[str], ignore: Sequence[str], what: str) -> list[int]:
     """Return the places of the columns that are not ignored; `a` stands for `a'` as well."""
     unknown = [name for name in ignore if name not in names]
     if unknown:
         error = str(unknown_atoms(unknown, names, what="ignored columns"))
         raise DataError(error.replace("this program does", f"{what} does"))
     left_out = {*ignore, *(name + NEXT for name in ignore)}
-    kept = [i for i, name in enumerate(names) if name not in left_out]
-    return kept if only is None else [i for i in kept if names[i] in only]
+    return [i for i, name in enumerate(names) if name not in left_out]
 
 
 def number_rows(what: str, source: Any) -> Values:
     """Return rows of numbers as an array; NaN is a missing value."""
-    convert: Callable[[Any], Values] = lambda rows: np.asarray(rows, np.float64)  # noqa: E731
     try:
-        return convert(source)
+        return np.asarray(source, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{what} must be rows of numbers, one column per atom: {reason}") from None
@@ -247,31 +219,89 @@ def _reason(error: Exception) -> str:
     return text
 
 
-def read_table(
-    path: Path,
+class Cells(NamedTuple):
+    """The columns of a table, as they are there.
+
+    Attributes:
+        source: what messages call the table.
+        names: the names of the columns.
+        columns: the cells of each column.
+        lines: for a table in text, the number of the line of each row; else empty.
+    """
+
+    source: str
+    names: list[str]
+    columns: list[Any]
+    lines: list[int]
+
+
+def read_cells(
+    source: Any,
+    what: str = "the table",
     *,
     delimiter: str | None = None,
-    ignore: tuple[str, ...] = (),
-    only: Collection[str] | None = None,
-) -> ValueTable:
-    """Return the values of a .csv, .tsv or .parquet file.
+    ignore: Sequence[str] = (),
+) -> Cells:
+    """Return the columns of a .csv, .tsv or .parquet file, an open file of text, or a data frame.
 
     Args:
-        path: the file; text may be compressed, with .gz at the end of its name.
-        delimiter: what separates the cells; by default it is read off the first line.
+        source: the table; text may be compressed by gzip.
+        what: what messages call it, if it is no file.
+        delimiter: what separates the cells of text; by default it is read off the first line.
+        ignore: columns that are left out.
+
+    Raises:
+        DataError: it cannot be read, or a column has no name or the same as another.
+    """
+    lines: list[int] = []
+    if is_path(source):
+        path = _path(source)
+        what = path.name
+        if suffix(path) == ".npz":
+            raise DataError(f"{what} must come alone: a .npz file has its own targets")
+        if table_suffix(path) != ".parquet":
+            with opened(path) as file:
+                return read_cells(file, what, delimiter=delimiter, ignore=ignore)
+        source = read_parquet(path)
+    if hasattr(source, "read"):
+        names, rows = _read_text(source, what, delimiter)
+        lines = [number for number, _ in rows]
+        columns: list[Any] = [[cells[i] for _, cells in rows] for i in range(len(names))]
+    else:
+        keys = list(getattr(source, "column_names", None) or source.columns)
+        names = ["" if is_missing(key) else str(key) for key in keys]
+        check_columns(names, what)
+        columns = [source[key] for key in keys]
+    kept = columns_without(names, ignore, what)
+    return Cells(what, [names[i] for i in kept], [columns[i] for i in kept], lines)
+
+
+def read_table(
+    source: Any,
+    what: str = "the table",
+    *,
+    delimiter: str | None = None,
+    ignore: Sequence[str] = (),
+    only: Collection[str] | None = None,
+) -> ValueTable:
+    """Return the values of a table with one column per atom.
+
+    Args:
+        source: as in `read_cells`, and so are the other arguments.
+        what: what messages call it.
+        delimiter: what separates the cells of text.
         ignore: columns that are left out.
         only: the columns that are read, where they are there.
 
     Raises:
-        DataError: the file is not there, or a cell is no truth value; the message names file,
-            line and column.
+        DataError: it cannot be read, or a cell is no truth value; the message says where.
     """
-    if suffix(path) == ".npz":
-        raise DataError(f"{path.name} must come alone: a .npz file has its own targets")
-    if table_suffix(path) == ".parquet":
-        return read_frame(read_parquet(path), path.name, ignore, only)
-    with opened(path) as file:
-        return read_text_table(file, path.name, delimiter=delimiter, ignore=ignore, only=only)
+    table = read_cells(source, what, delimiter=delimiter, ignore=ignore)
+    kept = {name: column for name, column in zip(table.names, table.columns, strict=True)
+            if only is None or name in only}  # fmt: skip
+    values = [_column(name, column, table) for name, column in kept.items()]
+    together = np.stack(values, axis=1) if values else np.zeros((0, 0))
+    return ValueTable(together, list(kept), table.source)
 
 
 def table_suffix(path: Path) -> str:
@@ -295,47 +325,10 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"cannot read {str(path)!r}: {file_problem(error)}") from None
 
 
-def read_text_table(
-    file: IO[Any],
-    name: str,
-    *,
-    delimiter: str | None = None,
-    ignore: tuple[str, ...] = (),
-    only: Collection[str] | None = None,
-) -> ValueTable:
-    """Return the values of an open file of text, compressed by gzip or not."""
-    names, lines = read_cells(file, name, delimiter)
-    kept = columns_without(names, ignore, name, only)
-    values = np.empty((len(lines), len(kept)))
-    for row, (number, cells) in zip(values, lines, strict=True):
-        for place, i in enumerate(kept):
-            if names[i] == TRAJECTORY:
-                continue
-            try:
-                row[place] = parse_cell(cells[i])
-            except ValueError as error:
-                raise cell_error(f"{name}, line {number}, column {names[i]!r}", error) from None
-    names = [names[i] for i in kept]
-    if TRAJECTORY in names:  # a trajectory may be called anything
-        place = kept[names.index(TRAJECTORY)]
-        values[:, names.index(TRAJECTORY)] = number_names(
-            cells[place].strip() for _, cells in lines
-        )
-    return ValueTable(values, names, name)
-
-
-def read_cells(
-    file: IO[Any], name: str, delimiter: str | None = None
+def _read_text(
+    file: IO[Any], name: str, delimiter: str | None
 ) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the names of the columns of an open file of text, and its lines cut into cells.
-
-    Args:
-        file: the file, compressed by gzip or not.
-        name: what messages call it.
-        delimiter: what separates the cells; by default it is read off the first line.
-
-    Returns:
-        The names, and for each line with examples its number and its cells.
+    """Return the names of the columns, and for each line with examples its number and its cells.
 
     Raises:
         DataError: it is not a table: not UTF-8, empty, or a line has too many or too few cells.
@@ -436,16 +429,10 @@ class Observations:
 
     def subset(self, chosen: npt.NDArray[np.int64]) -> Observations:
         """Return some of these examples."""
-        return Observations(
-            self.atoms,
-            self.states[chosen],
-            self.labels[chosen],
-            self.counts[chosen],
-            self.rows[chosen],
-            self.notes,
-            self.doubt,
-            None if self.probability is None else self.probability[chosen],
-        )
+        arrays: dict[str, Any] = {
+            name: one[chosen] for name, one in vars(self).items() if isinstance(one, np.ndarray)
+        }
+        return replace(self, **arrays)
 
 
 #: How tables in text are read: the delimiter, and the columns that are left out.
@@ -531,17 +518,12 @@ def _path(source: Any) -> Path:
 def _table(what: str, source: Any, reading: _Reading) -> ValueTable:
     """Return the values of any source, and the names of the columns where it has any."""
     delimiter, ignore = reading
-    if is_path(source):
-        path = _path(source)
-        if suffix(path) != ".npy":
-            return read_table(path, delimiter=delimiter, ignore=ignore)
-        what, source = path.name, read_array(path)
-    elif hasattr(source, "read"):
-        name = str(getattr(source, "name", what))
+    if is_path(source) and suffix(_path(source)) == ".npy":
+        what, source = _path(source).name, read_array(_path(source))
+    if is_path(source) or hasattr(source, "read") or is_frame(source):
+        name = str(getattr(source, "name", what)) if hasattr(source, "read") else what
         name = "standard input" if name == "<stdin>" else name
-        return read_text_table(source, name, delimiter=delimiter, ignore=ignore)
-    elif is_frame(source):
-        return read_frame(source, what, ignore)
+        return read_table(source, name, delimiter=delimiter, ignore=ignore)
     if ignore:
         raise DataError(f"{what} has no names of columns, so none can be ignored")
     if hasattr(source, "detach"):
