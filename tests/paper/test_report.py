@@ -98,9 +98,7 @@ def test_a_validation_of_one_graph() -> None:
 def test_every_figure_and_section_is_there() -> None:
     page = Page(page_of_small())
     graphs = 2
-    # A graph, a run, the noise and the leakage.
-    assert page.count("svg") == page.count("figure") == 4 * graphs
-    assert page.count("input") == graphs
+    assert page.count("svg") == page.count("figure") == 2 * graphs  # the noise and the leakage
     ids = {attributes.get("id") for _, attributes in page.tags}
     assert ids >= {*"ABCDEFG", "differences"}
     for tag, attributes in page.tags:
@@ -128,10 +126,9 @@ def test_the_wall_time_and_the_machine_are_in_the_page_and_not_in_the_results() 
 @slow
 def test_names_are_escaped() -> None:
     results, timing = small()
-    picture = results.pictures[0]
-    odd = replace(picture, atoms=("<script>alert(1)</script>", *picture.atoms[1:]))
-    text = report.render_html(replace(results, pictures=(odd, *results.pictures[1:])), timing)
-    assert "<script>alert" not in text
+    text = report.render_html(results, replace(timing, machine="<script>alert(1)</script>"))
+    assert "&lt;script&gt;alert" in text
+    assert "<script" not in text
     Page(text)
 
 
@@ -226,26 +223,10 @@ def test_the_terminal_copes_with_a_narrow_window() -> None:
     assert max(map(len, terminal(small()[0], 60).splitlines())) <= 60
 
 
-# ------------------------------------------------------------------ figures
-
-
-@slow
-def test_the_graph_has_every_atom_with_the_step_it_becomes_true_at() -> None:
-    results, _ = small()
-    page = Page(page_of_small())
-    found = [a["data-crossing"] for tag, a in page.tags if "data-crossing" in a]
-    ids = {a.get("id") for _, a in page.tags}
-    for picture, crossing in zip(results.pictures, found, strict=True):
-        program = getattr(lg.generators, picture.graph)()
-        level = lg.closure(program, [picture.atoms[i] for i in picture.facts]).level
-        assert crossing == ",".join(map(str, level.tolist()))
-        assert {f"graph-{picture.graph}-atom-{i}" for i in range(program.M)} <= ids
-
-
 @slow
 def test_symbols_have_indices_and_exponents_in_the_page() -> None:
     text = page_of_small()
-    body = text[text.index("<main>") : text.index("<script>")]
+    body = text[text.index("<main>") : text.index("</main>")]
     body = re.sub(r"<svg.*?</svg>|<[^>]*>", "", body.replace("<sub>", "⟨").replace("<sup>", "⟨"), flags=re.DOTALL)  # fmt: skip
     for plain in ("τ_s", "τ_nor", "ρ_max", "T_conv", "σ_η", "e^"):
         assert plain not in body
@@ -283,16 +264,6 @@ def test_a_program_of_another_size_is_a_failed_claim() -> None:
 @slow
 def test_a_window_without_an_end_is_shown_as_such() -> None:
     results, _ = small()
-    windows = results.windows
-
-    def tiles(t_max: float | None, holds: bool = True) -> str:
-        rows = tuple(replace(row, t_max=t_max, holds=holds) for row in windows.rows)
-        return report._tiles(replace(results, windows=replace(windows, rows=rows)), None)
-
-    assert report._tiles(*small()) in page_of_small()
-    assert "<b>∞</b><span>steps in the shortest" in tiles(None)
-    assert "<b>123</b><span>steps in the shortest" in tiles(123.0)
-    assert "<b>0</b><span>steps in the shortest" in tiles(None, holds=False)
     heads = results.multi_head
     for t_max, certified, text in (
         (None, True, "no end"),

@@ -29,22 +29,11 @@ const refused = [];
 addEventListener("securitypolicyviolation", event => refused.push(event.blockedURI));
 addEventListener("load", () => {
   const box = one => { const r = one.getBoundingClientRect(); return [r.width, r.height]; };
-  const slider = document.querySelector("input[type=range]");
-  const shown = () => document.querySelector("output").textContent;
-  const move = to => {
-    slider.value = to;
-    slider.dispatchEvent(new Event("input"));
-    return shown();
-  };
-  const end = shown(), middle = move(5), start = move(0);
   const seen = {
     width: innerWidth,
     page: document.documentElement.scrollWidth,
     figures: [...document.querySelectorAll("figure svg")].map(box),
-    images: [...document.querySelectorAll("svg image")].map(box),
     tables: document.querySelectorAll("table").length,
-    end, middle, start,
-    lit: document.querySelector("figure").querySelectorAll('[id*="-atom-"]:not(.off)').length,
     requests: performance.getEntriesByType("resource").map(one => one.name), refused,
   };
   parent.postMessage(JSON.stringify(seen), "*");
@@ -78,9 +67,10 @@ def browse(page: Path, width: int, tmp_path: Path) -> tuple[dict[str, Any], str]
 
 
 def probed(tmp_path: Path, extra: str = "") -> Path:
-    """The page with the probe in its head, and something more at its end."""
+    """The page with the probe in its head, and something more at its end; scripts are allowed."""
     page = tmp_path / "report.html"
     text = report.render_html(*small()).replace("<style>", PROBE + "<style>", 1)
+    text = text.replace("style-src", "script-src 'unsafe-inline'; style-src", 1)
     page.write_text(text.replace("</body>", extra + "</body>"), encoding="utf-8")
     return page
 
@@ -93,15 +83,8 @@ def test_the_page_works_in_a_browser(width: int, tmp_path: Path) -> None:
     assert seen["requests"] == seen["refused"] == []
     assert seen["width"] == width
     assert seen["page"] <= width, "the page scrolls sideways"
-    figures, images = seen["figures"], seen["images"]
-    assert len(figures) == 8
-    assert len(images) >= 2
-    assert all(w > 250 and h > 30 for w, h in figures)
-    assert sum(w > 100 and h > 60 for w, h in images) == 2
-    assert seen["end"] == "step 36: 32 atoms true"
-    assert seen["middle"] == "step 5: 6 atoms true"
-    assert seen["start"] == "step 0: 1 atom true"
-    assert seen["lit"] == 1
+    assert len(seen["figures"]) == 4
+    assert all(w > 250 and h > 30 for w, h in seen["figures"])
 
 
 @pytest.mark.slow

@@ -11,8 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-import numpy as np
-
 from latentgamma import plot
 from latentgamma._atomic_write import write_text
 from latentgamma._text import file_problem, quantity
@@ -25,14 +23,11 @@ from latentgamma.paper.results import (
     SIGMAS,
     WALL_TIME,
     NoiseRow,
-    Picture,
     Timing,
     Validation,
-    WindowRow,
     from_json,
     to_json,
 )
-from latentgamma.program.program import Program
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -678,17 +673,13 @@ def timing_text(timing: Timing) -> str:
 # ---- Results of a validation as one HTML page that needs no other file
 
 #: The browser refuses to load anything for this page.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_CHART = (4.4, 2.9)
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 _TEXTS = {
     "A": "The parameters of the operator follow from a program by formulas, without training. The "
-    "paper describes its four programs by their sizes only; these have the same sizes. Move a "
-    "slider to see which atoms are true at each step of one run. Blue lines are the rules that "
-    "fire during the run.",
+    "paper describes its four programs by their sizes only; these have the same sizes.",
     "B": "Random sets of two to eight facts, with the paper's constants and with certified ones. "
-    "A run is exact if every atom is on the correct side of one half. Each picture shows one run: "
-    "one row per atom, sorted by the first step above one half.",
+    "A run is exact if every atom is on the correct side of one half.",
     "C": "Gaussian noise on every logit. The grey curve is the probability that no body logit "
     "changes its sign, and accuracy falls with it. A model without a sign change can be wrong, "
     "and one with a sign change can be exact, so each noisy model is certified separately.",
@@ -720,6 +711,7 @@ def render_html(results: Validation, timing: Timing | None = None) -> str:
     """
     sections = "".join(_section(results, letter, title) for letter, title in PHASES)
     links = "".join(f'<a href="#{letter}">{letter} {title}</a>' for letter, title in PHASES)
+    style = files("latentgamma.paper").joinpath("style.css").read_text(encoding="utf-8")
     timed = f"<p>{escape(timing_text(timing))}</p>" if timing is not None else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -730,7 +722,7 @@ def render_html(results: Validation, timing: Timing | None = None) -> str:
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>LatentGamma: the paper, reproduced</title>
 <link rel="icon" href="data:,">
-<style>{_resource("style.css")}</style>
+<style>{style}</style>
 </head>
 <body>
 <main>
@@ -739,7 +731,6 @@ def render_html(results: Validation, timing: Timing | None = None) -> str:
 <p class="lead">Every table and claim of <i>Differentiable Horn Programs</i>, computed with
 LatentGamma and shown beside the figures that the paper prints. Differences are marked and
 explained.</p>
-{_tiles(results, timing)}
 <nav aria-label="Phases">{links}<a href="#differences">Differences</a></nav>
 </header>
 {sections}
@@ -748,14 +739,9 @@ explained.</p>
 <footer>{timed}<p>Seed {results.seed}. On one machine, the same seed gives the same results, bit for
 bit. <code>latentgamma report results.json</code> renders this page again.</p></footer>
 </main>
-<script>{_resource("script.js")}</script>
 </body>
 </html>
 """
-
-
-def _resource(name: str) -> str:
-    return files("latentgamma.paper").joinpath(name).read_text(encoding="utf-8")
 
 
 def symbols(text: str) -> str:
@@ -771,29 +757,6 @@ def symbols(text: str) -> str:
 # ---- Parts of the page
 
 
-def _tiles(results: Validation, timing: Timing | None) -> str:
-    exact, total = exact_runs(results)
-    noisy = [certified for row in results.robustness.body for certified in row.certified]
-    rows = [row for row in results.windows.rows if row.constants == "certified"]
-    tiles = [
-        (f"{exact:,} / {total:,}", "runs exact in every atom"),
-        (f"{sum(noisy)} / {len(noisy)}", "models with noisy bodies certified for all fact sets"),
-        (_shortest(rows), "steps in the shortest certified window"),
-    ]
-    if timing is not None:
-        tiles.append((f"{timing.wall:.1f} s", f"for all phases on {timing.device}"))
-    items = "".join(f"<li><b>{escape(b)}</b><span>{escape(s)}</span></li>" for b, s in tiles)
-    return f'<ul class="tiles">{items}</ul>'
-
-
-def _shortest(rows: Sequence[WindowRow]) -> str:
-    """Return the end of the shortest certified window."""
-    if not all(row.holds for row in rows):
-        return "0"
-    finite = [row.t_max for row in rows if row.t_max is not None]
-    return scientific(min(finite)) if finite else "∞"
-
-
 def _section(results: Validation, letter: str, title: str) -> str:
     outcome = verdict(results, letter)
     kind = "good" if outcome.holds else "bad"
@@ -802,54 +765,13 @@ def _section(results: Validation, letter: str, title: str) -> str:
         text = escape(outcome.difference_text)
         badges += f' <a class="badge note" href="#differences">{text}</a>'
     first, *rest = [_table(table) for table in tables(results) if table.phase == letter]
-    figures = {"B": _runs, "C": _noise, "G": _leakage}.get(letter)
+    figures = {"C": _noise, "G": _leakage}.get(letter)
     middle = figures(results) if figures else ""
-    if letter == "A":
-        middle = "".join(map(_graph, results.pictures))
     return (
         f'<section id="{letter}"><div class="title"><h2><span class="letter">{letter}</span> '
         f"{escape(title)}</h2>{badges}</div><p>{escape(_TEXTS[letter])}</p>"
         f"{first}{middle}{''.join(rest)}</section>"
     )
-
-
-def _graph(picture: Picture) -> str:
-    """Return the program as a graph, with a slider for the step of a run."""
-    name = picture.graph.upper()
-    program = _program(picture)
-    crossing = crossing_steps(picture)
-    true = [atom for atom, step in zip(picture.atoms, crossing, strict=True) if step >= 0]
-    figure = plot.program(program, highlight=true)
-    svg = plot.inline_svg(figure, f"graph-{picture.graph}", f"{name}: the rules as a graph")
-    facts = escape(", ".join(picture.atoms[i] for i in picture.facts))
-    last = len(picture.states) - 1
-    return (
-        f'<figure class="graph" data-crossing="{",".join(map(str, crossing))}">'
-        f"<figcaption><b>{name}</b>, facts: {facts}</figcaption>"
-        f'<div class="scroll" tabindex="0">{svg}</div>'
-        f'<label>Step <input type="range" min="0" max="{last}" value="{last}" '
-        f'aria-label="Step of the run on {name}"><output></output></label></figure>'
-    )
-
-
-def _runs(results: Validation) -> str:
-    from torch import tensor
-
-    from latentgamma.operator.model import Trajectory
-
-    panels = []
-    for picture in results.pictures:
-        states = tensor(np.array(picture.states) / 100)  # (T + 1, M)
-        figure = plot.trajectory(Trajectory(states, _program(picture)), size=_CHART)
-        crossing = crossing_steps(picture)
-        derived = sum(step >= 0 for step in crossing)
-        words = (
-            f"{picture.graph.upper()}: {derived} of {len(picture.atoms)} atoms are true after "
-            f"{max(crossing)} steps"
-        )
-        svg = plot.inline_svg(figure, f"run-{picture.graph}", words)
-        panels.append((f"<b>{picture.graph.upper()}</b>, one run", svg))
-    return _panels(panels)
 
 
 def _noise(results: Validation) -> str:
@@ -889,22 +811,6 @@ def _leakage(results: Validation) -> str:
         svg = plot.inline_svg(charts.leakage(rows), f"leakage-{name}", words)
         panels.append((f"<b>{name.upper()}</b>, largest underivable atom", svg))
     return legend + _panels(panels)
-
-
-def _program(picture: Picture) -> Program:
-    names = picture.atoms
-    rules = [
-        ([names[i] for i in heads], [names[i] for i in body])
-        for heads, body in zip(picture.heads, picture.bodies, strict=True)
-    ]
-    return Program.from_rules(rules, atoms=names)
-
-
-def crossing_steps(picture: Picture) -> list[int]:
-    """Return the first step at which each atom is above one half, −1 if it never is."""
-    above = np.array(picture.states) > 50  # (T + 1, M)
-    steps: list[int] = np.where(above.any(0), above.argmax(0), -1).tolist()
-    return steps
 
 
 def _panels(panels: Sequence[tuple[str, str]]) -> str:

@@ -103,7 +103,7 @@ def _decode(kind: Any, data: Any) -> Any:
 # ---- The results of the validation: frozen values that are written to JSON and read back
 
 #: Written into every results file; a reader refuses another one.
-FORMAT = "latentgamma-validation-1"
+FORMAT = "latentgamma-validation-2"
 
 
 # ---- A: the closed form
@@ -356,19 +356,7 @@ class Windows:
         )
 
 
-# ---- Pictures, and all of it
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A program and one run of it, to draw."""
-
-    graph: str
-    atoms: tuple[str, ...]
-    heads: tuple[tuple[int, ...], ...]
-    bodies: tuple[tuple[int, ...], ...]
-    facts: tuple[int, ...]
-    states: tuple[tuple[int, ...], ...]  # in percent, one row per step
+# ---- All of it
 
 
 @dataclass(frozen=True)
@@ -391,7 +379,6 @@ class Validation:
     edge_cases: EdgeCases
     multi_head: MultiHead
     windows: Windows
-    pictures: tuple[Picture, ...]
 
     @property
     def holds(self) -> bool:

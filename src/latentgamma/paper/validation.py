@@ -57,7 +57,6 @@ from latentgamma.paper.results import (
     MultiHead,
     MultiHeadRow,
     NoiseRow,
-    Picture,
     Robustness,
     StructureChecks,
     StructureRow,
@@ -421,7 +420,7 @@ def _critical(program: Program, name: str, rows: Sequence[NoiseRow]) -> Critical
 __all__ = [
     "GRAPHS", "STEPS", "Timing", "Validation", "run_validation",
     "construction", "expressivity", "robustness", "structure", "edge_cases", "multi_head",
-    "windows", "picture",
+    "windows",
 ]  # fmt: skip
 
 
@@ -564,28 +563,6 @@ def _thin_curve(
 # ---- All of it
 
 
-def picture(name: str, seed: int = 0, device: Device = "cpu") -> Picture:
-    """Return a graph to draw, and a run from the first half of its productive roots.
-
-    >>> found = picture("g1")
-    >>> len(found.atoms), len(found.states)
-    (33, 37)
-    """
-    case = case_of(name, seed, 0)
-    program, roots = case.program, productive_roots(case.program)
-    facts = program.mask(roots[: (len(roots) + 1) // 2])
-    model = case.oracle("paper", device)
-    with torch.no_grad():
-        states = model.iterate(state_of(facts, model), STEPS).states.double().cpu().numpy()
-    return Picture(
-        name, program.atoms,
-        tuple(tuple(program.heads_of(j).tolist()) for j in range(program.R)),
-        tuple(tuple(program.body_of(j).tolist()) for j in range(program.R)),
-        tuple(np.flatnonzero(facts).tolist()),
-        tuple(tuple(row.tolist()) for row in np.rint(100 * states).astype(int)),
-    )  # fmt: skip
-
-
 def run_validation(
     graphs: Sequence[str] = GRAPHS,
     *,
@@ -638,7 +615,6 @@ def run_validation(
         timed("E", edge_cases, chosen, device=device),
         timed("F", multi_head, device=device),
         timed("G", windows, chosen, device=device),
-        tuple(picture(name, seed, device) for name in chosen),
     )  # fmt: skip
     return results, Timing(
         str(device),
