@@ -14,6 +14,19 @@ def quantity(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def byte_size(count: float) -> str:
+    """Return a number of bytes as a person writes it.
+
+    >>> byte_size(3.9e12)
+    '3.9 TB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
 def listing(texts: Sequence[str], most: int = 3) -> str:
     """Return the first few texts, and how many more there are.
 

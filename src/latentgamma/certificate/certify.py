@@ -129,9 +129,6 @@ class Certificate(Displayed):
 
         Args:
             steps: the number of steps, from 0 on.
-
-        Returns:
-            True if there is a window and the number lies in it.
         """
         return self.holds and self.t_min <= steps <= self.t_max
 

@@ -223,11 +223,7 @@ class Constants:
         return self.gain * self.confidence * small / (1 + small)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the constants as plain values, for JSON.
-
-        Returns:
-            A dictionary with one number for each field.
-        """
+        """Return the constants as plain values, for JSON."""
         return asdict(self)
 
 

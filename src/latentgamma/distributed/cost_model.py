@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from latentgamma._arguments import real_number
+from latentgamma._text import byte_size
 
 #: Bytes of an index and of a weight, and of a parameter and of a value of a state.
 _WIDE, _NARROW = 8, 4
@@ -60,9 +61,9 @@ class ShardingPlan:
     def __str__(self) -> str:
         divided = "rules and atoms" if self.atoms else "rules"
         return (
-            f"{divided} over {self.devices} devices: {_size(self.memory)} each "
-            f"({_size(self.training_memory)} in training), sends {_size(self.communication)} a step "
-            f"({_size(self.training_communication)} in training)"
+            f"{divided} over {self.devices} devices: {byte_size(self.memory)} each "
+            f"({byte_size(self.training_memory)} in training), sends {byte_size(self.communication)} a step "
+            f"({byte_size(self.training_communication)} in training)"
         )
 
 
@@ -134,15 +135,6 @@ def plan(
         training_communication=3 * sent,
         touched=touched,
     )
-
-
-def _size(count: float) -> str:
-    """Return a number of bytes as a person writes it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def _within(least: int, x: float) -> bool:

@@ -75,16 +75,10 @@ class DividedRules(AbstractRules):
         """Return all rules in this process, with copies of all logits."""
         join = self.ranks.concatenate
         with torch.no_grad():
+            logits = {name: join(values) for name, values in self.local.named_parameters()}
             if isinstance(self.local, DenseRules):
-                return DenseRules(join(self.local.body_logits), join(self.local.head_logits))
-            return SparseRules(
-                self._joined_literals(),
-                M=self.total_atoms,
-                body_logits=join(self.local.body_logits),
-                body_background=join(self.local.body_background),
-                head_logits=join(self.local.head_logits),
-                head_background=join(self.local.head_background),
-            )
+                return DenseRules(**logits)
+            return SparseRules(self._joined_literals(), M=self.total_atoms, **logits)
 
     def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
         """Return the rules of all processes, in this one, and their parameters."""
@@ -344,14 +338,9 @@ def divide_atoms(rules: SparseRules, *, first: int, total: int, ranks: Ranks) ->
     held = rules.literals()
     body, body_atom = _traffic(held.body_atom, rules.M, ranks)
     head, head_atom = _traffic(held.head_atom, rules.M, ranks)
-    local = SparseRules(
-        held._replace(body_atom=body_atom, head_atom=head_atom),
-        M=rules.M,
-        body_logits=rules.body_logits.detach(),
-        body_background=rules.body_background.detach(),
-        head_logits=rules.head_logits.detach(),
-        head_background=rules.head_background.detach(),
-    )
+    logits = {name: values.detach() for name, values in rules.named_parameters()}
+    used = held._replace(body_atom=body_atom, head_atom=head_atom)
+    local = SparseRules(used, M=rules.M, **logits)
     return AtomShardedRules(local, body=body, head=head, first=first, total=total, ranks=ranks)
 
 

@@ -634,12 +634,19 @@ def _depth_bound(program: Program) -> int:
     if np.any(np.bincount(component) > 1):  # there are cycles
         weight = _cluster_weights(program, atoms, count)
         weight = np.minimum(weight, _body_weights(program, atoms, rules, count))
+    return path_lengths(program, weight)[0]
+
+
+def path_lengths(program: Program, weight: _Numbers) -> tuple[int, _Numbers]:
+    """Return the longest path through weighted components, and that from each component on."""
+    component = rule_order(program).component
     graph = (*rules_using(program), program.head_indptr, program.head_indices)
-    order, length = np.argsort(component, kind="stable"), np.zeros(count, np.int64)
+    order, length = np.argsort(component, kind="stable"), np.zeros(len(weight), np.int64)
     arrays = [*graph, component, order, weight, length]
     if worth_compiling(program.size + len(component)):
-        return int(compile_loop(longest_path)(*arrays))
-    return int(longest_path(*[array.tolist() for array in arrays]))
+        return int(compile_loop(longest_path)(*arrays)), length
+    lists = [array.tolist() for array in arrays]
+    return int(longest_path(*lists)), np.array(lists[-1])
 
 
 def _cluster_weights(program: Program, atoms: npt.NDArray[Any], count: int) -> _Numbers:
@@ -763,7 +770,7 @@ def longest_path(
     """Return the largest sum of weights along a path through the components.
 
     `order` lists the nodes by component, and `length` comes as zeros: it is filled with the
-    longest path from each component on. An edge leads from a higher component to a lower one.
+    longest path from each component on, without its own weight. An edge leads from a higher component to a lower one.
     """
     atoms = len(use_ptr) - 1
     longest = 0

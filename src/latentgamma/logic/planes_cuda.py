@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from latentgamma.errors import ArgumentError, FactsError
+from latentgamma.logic.closure import path_lengths
 from latentgamma.logic.closures import close_planes
-from latentgamma.program.compilation import Cells, compile_loop
 from latentgamma.program.graph import Csr, rule_order
 from latentgamma.program.program import Program
 
@@ -101,14 +101,18 @@ class _DeviceProgram:
     """The rules of a program on one device, sorted into stages."""
 
     def __init__(self, program: Program, device: torch.device) -> None:
+        # Outside a cycle a rule's stage comes before those that use its heads; the rules of a cycle
+        # share one stage, which is repeated until nothing changes.
         order = rule_order(program)
-        body = Csr(program.body_indptr, program.body_indices).take(order.rules)
-        head = Csr(program.head_indptr, program.head_indices).take(order.rules)
-        on_cycle = np.repeat(order.cyclic, np.diff(order.block_ptr))
-        level = np.zeros(program.R, np.int32)
-        atom_level = np.zeros(program.M, np.int32)
-        compile_loop(rule_levels)(*body, *head, order.block_ptr, order.cyclic, atom_level, level)
+        component = order.component[program.M :]
+        sizes = np.bincount(component, minlength=int(order.component.max()) + 1)
+        longest, beyond = path_lengths(program, np.minimum(sizes, 1))
+        level = longest - beyond[component]
         by_level = np.argsort(level, kind="stable")
+        body = Csr(program.body_indptr, program.body_indices).take(by_level)
+        head = Csr(program.head_indptr, program.head_indices).take(by_level)
+        on_cycle = np.zeros(program.R, np.bool_)
+        on_cycle[order.rules] = np.repeat(order.cyclic, np.diff(order.block_ptr))
         starts = np.flatnonzero(np.diff(level[by_level], prepend=-1))
         repeated = np.logical_or.reduceat(on_cycle[by_level], starts)
         stages = np.full(2 * len(starts) + 1, program.R, np.int32)
@@ -116,46 +120,8 @@ class _DeviceProgram:
         self.n_stages = len(starts)
         self.arrays = [
             torch.from_numpy(np.ascontiguousarray(array, np.int32)).to(device)
-            for array in (
-                *body.take(by_level),
-                *head.take(by_level),
-                stages,
-            )
+            for array in (*body, *head, stages)
         ]
-
-
-def rule_levels(
-    body_ptr: Cells,
-    body: Cells,
-    head_ptr: Cells,
-    head: Cells,
-    block_ptr: Cells,
-    cyclic: Cells,
-    atom_level: Cells,
-    level: Cells,
-) -> None:
-    """Fill `level` with the stage of each rule; `atom_level` comes as zeros.
-
-    The rules come in blocks, as in `RuleOrder`. Outside a cycle a rule's stage comes after
-    those of its body; the rules of a cycle share one stage.
-    """
-    for block in range(len(block_ptr) - 1):
-        first, last = block_ptr[block], block_ptr[block + 1]
-        highest = 0
-        for j in range(first, last):
-            stage = 1
-            for p in range(body_ptr[j], body_ptr[j + 1]):
-                stage = max(stage, atom_level[body[p]] + 1)
-            highest = max(highest, stage)
-            level[j] = stage
-            if not cyclic[block]:
-                for p in range(head_ptr[j], head_ptr[j + 1]):
-                    atom_level[head[p]] = max(atom_level[head[p]], stage)
-        if cyclic[block]:
-            for j in range(first, last):
-                level[j] = highest
-                for p in range(head_ptr[j], head_ptr[j + 1]):
-                    atom_level[head[p]] = max(atom_level[head[p]], highest)
 
 
 def close_on_cuda(program: Program, planes: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -212,8 +213,24 @@ class Absent:
         return "; ".join(map(str, self.blocked[:2])) + more
 
 
+class Explanation(Displayed, ABC):
+    """An answer that can be written as JSON."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain values, for JSON."""
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return `to_dict()` as JSON text.
+
+        Args:
+            indent: the spaces of each level, as in `json.dumps`; None for one line.
+        """
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
+
+
 @dataclass(frozen=True)
-class Derivation(Displayed):
+class Derivation(Explanation):
     """A proof of least depth that an atom follows from some facts.
 
     `steps` come premises first, each atom once, however often it is used. Printed, it is a
@@ -251,11 +268,7 @@ class Derivation(Displayed):
         return tuple(sorted({step.rule for step in self.steps if step.rule is not None}))
 
     def holds(self) -> bool:
-        """Return whether each step is licensed by its rule and by the steps before it.
-
-        Returns:
-            True for every proof that `derivation` returns.
-        """
+        """Return whether each step is licensed by its rule and by the steps before it."""
         proved: set[str] = set()
         absent = {leaf.atom for leaf in self.absent}
         for step in self.steps:
@@ -278,11 +291,7 @@ class Derivation(Displayed):
         return self.atom in proved
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the proof as plain values.
-
-        Returns:
-            A dictionary with the atom, the depth, the facts, the rules and the steps, for JSON.
-        """
+        """Return the proof as plain values."""
         return {
             "atom": self.atom,
             "depth": self.depth,
@@ -292,23 +301,8 @@ class Derivation(Displayed):
             **({"absent": [_absent_values(leaf) for leaf in self.absent]} if self.absent else {}),
         }
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the proof as JSON text.
-
-        Args:
-            indent: the spaces of each level, as in `json.dumps`; None for one line.
-
-        Returns:
-            The text of `to_dict()`.
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
-
     def to_dot(self) -> str:
-        """Return the proof as a Graphviz graph, premises below what they prove.
-
-        Returns:
-            The text of a DOT file.
-        """
+        """Return the proof as a Graphviz graph, premises below what they prove."""
         number = {step.atom: n for n, step in enumerate(self.steps)}
         leaves = {leaf.atom: n for n, leaf in enumerate(self.absent)}
         lines = ["digraph derivation {", "  rankdir=BT;"]
@@ -529,11 +523,7 @@ class Derivations(Displayed):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the steps as plain values.
-
-        Returns:
-            A dictionary with the given facts, the depth and the steps, for JSON.
-        """
+        """Return the steps as plain values."""
         return {
             "facts": sorted(self.facts),
             "depth": self.closure.depth,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +11,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._display import Display, Displayed
+from latentgamma._display import Display
 from latentgamma.errors import MissingPackageError
 from latentgamma.logic.closure import Closure, closure_of_mask
 from latentgamma.logic.closures import closures
 from latentgamma.logic.planes import unpack
 from latentgamma.logic.proof import (
     Blocked,
+    Explanation,
     atom_of_goal,
     atoms_needed,
     blocked_rules,
@@ -370,7 +370,7 @@ def _reduced(
 
 
 @dataclass(frozen=True)
-class WhyNot(Displayed):
+class WhyNot(Explanation):
     """Why an atom does not follow, and how the facts would have to change for it to follow.
 
     `blocked` has an entry for each rule with this head. The atom follows when `missing` is added
@@ -395,28 +395,13 @@ class WhyNot(Displayed):
     withdrawn: frozenset[str] = frozenset()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain values.
-
-        Returns:
-            A dictionary with the atom, the blocked rules and the changes, for JSON.
-        """
+        """Return the explanation as plain values."""
         return {
             "atom": self.atom,
             "blocked": [_blocked_values(blocked) for blocked in self.blocked],
             "missing": sorted(self.missing),
             **({"withdrawn": sorted(self.withdrawn)} if self.withdrawn else {}),
         }
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the explanation as JSON text.
-
-        Args:
-            indent: the spaces of each level, as in `json.dumps`; None for one line.
-
-        Returns:
-            The text of `to_dict()`.
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
 
     def __str__(self) -> str:
         if not self.missing and not self.withdrawn:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, usable_device, whole_number, wrong
 from latentgamma._display import Display, Displayed, caption, heat_table, number
+from latentgamma._text import byte_size
 from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.certify import Certificate, certify
 from latentgamma.certificate.constants import (
@@ -1229,19 +1230,6 @@ def refuse_if_too_large(
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > available:
         raise ModelError(
-            f"the dense form of this program needs {_bytes(needed)}, and there are "
-            f'{_bytes(available)}; use form="sparse"'
+            f"the dense form of this program needs {byte_size(needed)}, and there are "
+            f'{byte_size(available)}; use form="sparse"'
         )
-
-
-def _bytes(count: float) -> str:
-    """Return a number of bytes as a person writes it.
-
-    >>> _bytes(3.9e12)
-    '3.9 TB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -47,6 +48,26 @@ class Literals(NamedTuple):
     body_atom: Tensor  # (literals,)
     head_rule: Tensor  # (head literals,)
     head_atom: Tensor  # (head literals,)
+
+
+def program_of(
+    literals: Literals, R: int, atoms: int | Sequence[str]
+) -> tuple[Program, npt.NDArray[np.int64]]:
+    """Return the program with these literals, and the rules it has: those with a head."""
+    # By way of lists: inside a transform of torch.func a tensor has no array.
+    body_rule, body_atom, head_rule, head_atom = (np.array(x.tolist(), np.int64) for x in literals)
+    active = np.unique(head_rule)
+    place = np.full(R, -1)
+    place[active] = np.arange(len(active))
+    kept = place[body_rule] >= 0
+
+    def rows(rule: npt.NDArray[Any], atom: npt.NDArray[Any]) -> tuple[Any, Any]:
+        ends = np.cumsum(np.bincount(rule, minlength=len(active)))
+        return np.concatenate(([0], ends)), atom[np.argsort(rule, kind="stable")]
+
+    bodies = rows(place[body_rule[kept]], body_atom[kept])
+    head_ptr, heads = rows(place[head_rule], head_atom)
+    return Program.from_arrays(*bodies, heads, head_ptr, atoms=atoms), active
 
 
 class StepParameters(NamedTuple):

@@ -44,11 +44,11 @@ from latentgamma.operator.rules import (
     gate,
     is_bump,
     match,
+    program_of,
     route,
     update,
 )
 from latentgamma.operator.until_closed import ValueCache
-from latentgamma.program.program import Program
 
 T = TypeVar("T")
 
@@ -304,33 +304,13 @@ def proof_closure(rules: AbstractRules, held: ProofClosure | None) -> ProofClosu
     if held is not None and all(map(_equal, held.literals, literals)):
         return held
     atoms = np.arange(rules.M)
-    circuit = compile_circuit(_program_of(literals, rules.M, rules.total), atoms, atoms)
+    circuit = compile_circuit(program_of(literals, rules.total, rules.M)[0], atoms, atoms)
     copies = Literals(*(index.clone() for index in literals))
     return ProofClosure(copies, MinMax(circuit).to(literals.body_atom.device))
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
     return one.device == other.device and torch.equal(one, other)
-
-
-def _program_of(literals: Literals, M: int, R: int) -> Program:
-    """Return the program that has these literals, less the rules that have no head."""
-    # By way of lists: inside a transform of torch.func a tensor has no array.
-    rows = [np.array(index.tolist(), np.int64) for index in literals]
-    body_rule, body_atom, head_rule, head_atom = rows
-    number = np.cumsum(np.bincount(head_rule, minlength=R) > 0) - 1
-    keep = np.isin(body_rule, head_rule)
-    body_rule, body_atom = number[body_rule[keep]], body_atom[keep]
-    head_rule, count = number[head_rule], int(number[-1]) + 1 if R else 0
-
-    def compressed(rule: np.ndarray, atom: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        order = np.argsort(rule, kind="stable")
-        ends = np.cumsum(np.bincount(rule, minlength=count))
-        return np.concatenate(([0], ends)), atom[order]
-
-    body_ptr, bodies = compressed(body_rule, body_atom)
-    head_ptr, heads = compressed(head_rule, head_atom)
-    return Program.from_arrays(body_ptr, bodies, heads, head_ptr, atoms=M)
 
 
 # ---- The log-odds of the last state of a run, computed in the log domain

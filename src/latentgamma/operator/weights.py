@@ -28,7 +28,13 @@ from latentgamma.certificate.rounding import (
     gamma,
 )
 from latentgamma.errors import ModelError
-from latentgamma.operator.rules import AbstractRules, SparseRules, StepParameters
+from latentgamma.operator.rules import (
+    AbstractRules,
+    Literals,
+    SparseRules,
+    StepParameters,
+    program_of,
+)
 from latentgamma.program.program import Program
 
 #: Up to this many weights of either kind all of them are read as full matrices.
@@ -241,24 +247,8 @@ def rows_of(
     firing = numbers.amplitude.double() * torch.sigmoid(numbers.sharpness.double() * margin)
     sent = firing[held.head_rule] * rules.head_at(weights, held.head_rule, held.head_atom)
     heads = sent > numbers.offset.double()[held.head_atom]
-    head_rule, head_atom = held.head_rule[heads], held.head_atom[heads]
-    active = torch.unique(head_rule)
-    place = torch.full((rules.R,), -1, device=body.device)
-    place[active] = torch.arange(len(active), device=body.device)
-    kept = place[body_rule] >= 0
-    program = Program.from_arrays(
-        *_csr(place[body_rule[kept]], body_atom[kept], len(active)),
-        *reversed(_csr(place[head_rule], head_atom, len(active))),
-        atoms=atoms,
-    )
-    return program, active.cpu().numpy()
-
-
-def _csr(rule: Tensor, atom: Tensor, R: int) -> tuple[Array, Array]:
-    order = torch.argsort(rule, stable=True)
-    counts = torch.bincount(rule, minlength=R)
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return indptr.cpu().numpy(), atom[order].cpu().numpy()
+    used = Literals(body_rule, body_atom, held.head_rule[heads], held.head_atom[heads])
+    return program_of(used, rules.R, atoms)
 
 
 def _array(tensor: Tensor) -> Array:

@@ -72,11 +72,7 @@ class GradientReport:
     undecided: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, for JSON.
-
-        Returns:
-            A dictionary with the facts, the undecided facts and the rows.
-        """
+        """Return the report as plain values, for JSON."""
         return {
             "facts": list(self.facts),
             "undecided": list(self.undecided),

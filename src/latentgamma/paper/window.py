@@ -34,11 +34,7 @@ class PaperWindow:
     sink_leak: float  # Lemma 6.5: a sink leaks at most this a step
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the window as plain values, for JSON.
-
-        Returns:
-            A dictionary with one value for each field.
-        """
+        """Return the window as plain values, for JSON."""
         return asdict(self)
 
 
