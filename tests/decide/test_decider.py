@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import subprocess
 import sys
@@ -488,6 +489,62 @@ def test_a_request_cannot_state_what_is_asked() -> None:
     assert not lenient({"approve": True, "income": 1}).answers["approve"]
     table = {"approve": [True, False], "income": [1, 40_000]}
     assert [d.answers["approve"] for d in lg.Decider(text, "approve").many(table)] == [False, True]
+
+
+def test_a_request_cannot_state_what_rules_derive() -> None:
+    text = "approve :- affordable. affordable :- debt_ratio < 0.4."
+    decider = lg.Decider(text, "approve")
+    with pytest.raises(lg.errors.DataError, match="'affordable', which the rules derive"):
+        decider({"debt_ratio": 0.9, "affordable": True})
+    table = {"debt_ratio": [0.9, 0.1], "affordable": [True, False]}
+    assert decider.many(table).answers["approve"].tolist() == [False, True]
+    stated = lg.Decider(text, "approve", facts=["affordable"])
+    assert stated({"debt_ratio": 0.9, "affordable": True}).answers == {"approve": True}
+    assert stated.many(table).answers["approve"].tolist() == [True, True]
+
+
+def test_columns_are_not_compared_with_each_other() -> None:
+    text = "late :- end_date < start_date."
+    request = {"end_date": "2026-05-01", "start_date": "2026-01-01"}
+    with pytest.raises(lg.errors.DataError, match="'start_date', which is also a column"):
+        lg.Decider(text, "late")(request)
+    with pytest.raises(lg.errors.DataError, match="also a column"):
+        lg.Decider(text, "late").many({name: [value] for name, value in request.items()})
+    with pytest.raises(lg.errors.ProgramError, match="also a column"):
+        lg.Decider(f'{text} new :- start_date > "2026".', "late")
+    assert lg.Decider("a :- status = open.", "a")({"status": "open", "id": 3}).answers["a"]
+
+
+def test_a_name_that_may_be_misspelt_gives_a_warning() -> None:
+    with pytest.warns(UserWarning, match="no rule derives 'minr', and no rule uses 'minor'"):
+        lg.Decider("approve :- income >= 30000, not minr. minor :- age < 18.", "approve")
+
+
+def test_conditions_in_rules_with_variables_are_refused() -> None:
+    pytest.importorskip("clingo")
+    with pytest.raises(lg.errors.ProgramError, match="only rules without variables compare"):
+        lg.Decider("ok :- p(X), X >= 3. p(4). approve :- ok, age >= 18.", "approve")
+
+
+def test_deciders_and_decisions_can_be_pickled() -> None:
+    decider = lg.Decider("a :- b, x >= 3. b :- c.", "a", facts=["b"])
+    decision = pickle.loads(pickle.dumps(decider({"x": 4, "b": True})))
+    assert decision.answers == {"a": True}
+    assert str(decision) == str(decider({"x": 4, "b": True}))
+
+
+def test_numbers_of_files_are_written_plainly(tmp_path: Path) -> None:
+    decider = lg.Decider("a :- x >= 18.", "a")
+    for cell in ("1_8", "١٨"):
+        (tmp_path / "x.csv").write_text(f"x\n{cell}\n", encoding="utf-8")
+        with pytest.raises(lg.errors.DataError, match="compare it with numbers"):
+            list(decider.many(tmp_path / "x.csv"))
+    (tmp_path / "x.csv").write_text("id, x\n1, 18\n")
+    assert [d.answers["a"] for d in decider.many(tmp_path / "x.csv")] == [True]
+    with pytest.raises(lg.ParseError, match="without ',' between its digits"):
+        lg.parse("poor :- income < 30,000.")
+    with pytest.raises(lg.errors.DataError, match="not a list of values"):
+        decider.many({"x": 1})
 
 
 def test_whole_numbers_that_floats_round_are_refused_in_rules() -> None:

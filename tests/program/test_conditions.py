@@ -256,10 +256,14 @@ def test_what_cannot_be_evaluated_is_one_clear_line() -> None:
     assert (
         [late.holds(day) for day in days] == late.mask(days).tolist() == [True, False, False, True]
     )
-    with pytest.raises(DataError, match="compare it with texts"):
-        late.holds(datetime(2026, 2, 1))
-    with pytest.raises(DataError, match="datetime64"):
+    times = [datetime(2026, 2, 1), datetime(2026, 1, 31), datetime(2026, 1, 31, 8, 30)]
+    column = np.array([*times, "NaT"], "datetime64[ns]")
+    assert late.mask(column).tolist() == [True, False, True, False]
+    assert [late.holds(one) for one in [*times, column[2]]] == [True, False, True, True]
+    with pytest.raises(DataError, match="compare it with numbers"):
         age.mask(np.array(["2026-01-01"], "datetime64[D]"))
+    with pytest.raises(DataError, match="timedelta64"):
+        age.mask(np.array([1], "timedelta64[D]"))
     for arguments in (("", "<", 1), ("a", "~", 1), ("a", "<", math.nan), ("a", "in", ())):
         with pytest.raises(ProgramError):
             Condition(*arguments)

@@ -107,7 +107,9 @@ def _noise(text: str) -> float | Literal["auto"]:
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; of several requests, one object a line"
+    )
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:

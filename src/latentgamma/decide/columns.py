@@ -212,6 +212,8 @@ def from_text(column: Column | None, name: str, text: str) -> Any:
     if column.text or column.text is None:
         return cell
     try:
+        if "_" in cell or not cell.isascii():  # which Python takes in numbers
+            raise ValueError
         return float(cell) if any(c in cell for c in ".eEnN") else int(cell)
     except ValueError:
         raise wrong_kind(name, cell, text=False) from None

@@ -7,10 +7,12 @@ import difflib
 import hashlib
 import json
 import math
+import operator
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
@@ -206,6 +208,9 @@ class Decision:
     _given: int = field(repr=False)
     _state: int = field(repr=False)
     _fired: list[tuple[int, _Rule]] = field(repr=False)
+
+    def __reduce__(self) -> Any:
+        return self._decider, (self.request,)
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
@@ -419,6 +424,19 @@ class _Proofs(dict[str, Derivation]):
         raise KeyError(f"no proof of {question!r}: it does not follow; see decision.missing")
 
 
+def _parsed(text: str) -> Program:
+    """Return the program of a text; conditions in rules with variables are refused."""
+    from latentgamma.datalog import GroundingWarning
+    from latentgamma.datalog.programs import parse
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*compares two constants", GroundingWarning)
+        try:
+            return parse(text)
+        except GroundingWarning as error:
+            raise ProgramError(str(error)) from None
+
+
 class _Reasons(dict[int, int]):
     """The rule that derives each atom; −1 for an atom that is given."""
 
@@ -463,6 +481,8 @@ class Decider:
     Args:
         program: a program, or its text.
         questions: one atom or several.
+        facts: atoms that rules derive and a request can state all the same. A request that states
+            others is refused; in a table such a column is not read.
         unknown: what to do with a name that the program does not have: "refuse" a request that
             lacks a name which the questions need (one of them may be misspelt), or "ignore" it.
 
@@ -470,23 +490,28 @@ class Decider:
         program: the program.
         questions: the names of the atoms that are asked for.
         columns: the columns that conditions compare, by name.
-        facts: the atoms that a request can state; not a question that rules derive.
+        facts: the atoms that a request can state: those that no rule derives, and those of the
+            argument.
         needed_names: the columns and the facts that the questions depend on and no rule derives.
         digest: the SHA-256 of the program and the questions.
 
     Raises:
         ProgramError: if a rule derives a condition, a name is that of a column and of an atom, a
-            requirement is violated by every request, or the program is too large.
+            requirement is violated by every request, rules with variables have conditions, or the
+            program is too large.
         FactsError: if the program does not have such an atom.
     """
 
     def __init__(
-        self, program: Program | str, questions: str | Iterable[str], *, unknown: str = "refuse"
+        self,
+        program: Program | str,
+        questions: str | Iterable[str],
+        *,
+        facts: Iterable[str] = (),
+        unknown: str = "refuse",
     ) -> None:
         if isinstance(program, str):
-            from latentgamma.datalog.programs import parse
-
-            program = parse(program)
+            program = _parsed(program)
         self.program = require_program(program, "Decider")
         self._ignore = one_of("unknown", unknown, ("refuse", "ignore")) == "ignore"
         if not isinstance(questions, Iterable):
@@ -511,11 +536,30 @@ class Decider:
         self._leaves: dict[tuple[int, int, tuple[str, ...]], Absent] = {}
         self._leaf_bits: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._rule_names = [self._rule_name(j) for j in range(program.R)]
+        stated = [facts] if isinstance(facts, str) else facts
+        self._stated = tuple(program.atoms[atom_index(program, name)] for name in stated)
         self.facts = self._find_facts()
         self._fact_bits = {name: 1 << program.index[name] for name in self.facts}
         self._read_columns = compile_columns(self.columns.values())
         self.needed_names = self._find_needed()
+        #: Texts that conditions compare a column with, and that could be the name of another one.
+        self._words = {
+            word: condition
+            for condition in program.conditions.values()
+            for word in (condition.value,)
+            if isinstance(word, str) and word.isidentifier()
+        }
+        try:
+            self.refuse_compared_columns(self.columns)
+        except DataError as error:
+            raise ProgramError(str(error)) from None
         self._refuse_impossible()
+        self._warn_of_misspelt_names()
+
+    def __reduce__(self) -> Any:
+        unknown = "ignore" if self._ignore else "refuse"
+        made = partial(Decider, facts=self._stated, unknown=unknown)
+        return made, (self.program, self.questions)
 
     def _literals_below(self, atom: int) -> int:
         """Return the bits of the atoms in the rules for an atom, or in a count."""
@@ -560,14 +604,35 @@ class Decider:
 
     def _find_facts(self) -> tuple[str, ...]:
         program = self.program
-        # A request cannot state what is asked, unless no rule says when it follows.
-        asked = {name for name in self.questions if program.rules_per_head[program.index[name]]}
-        special = {*program.conditions, *program.requirements.values(), *asked}
+        special = {*program.conditions, *program.requirements.values()}
         return tuple(
             name
             for i, name in enumerate(program.atoms)
-            if name not in special and i not in self._hidden and i not in self._counts
+            if name not in special
+            and i not in self._hidden
+            and i not in self._counts
+            and (not program.rules_per_head[i] or name in self._stated)
         )
+
+    def _warn_of_misspelt_names(self) -> None:
+        """Warn of a fact whose name is almost that of an atom which rules derive and none uses."""
+        program = self.program
+        used = {
+            x if x >= 0 else ~x for j in range(program.R) for x in program.literals_of(j).tolist()
+        }
+        unused = [
+            name
+            for i, name in enumerate(program.atoms)
+            if program.rules_per_head[i] and i not in used and name not in self.questions
+        ]
+        for fact in self.facts if unused else ():
+            near = difflib.get_close_matches(fact, unused, n=1, cutoff=0.8)
+            if near:
+                warnings.warn(
+                    f"no rule derives {fact!r}, and no rule uses {near[0]!r}: if one of them is "
+                    "misspelt, the answers are wrong",
+                    stacklevel=3,
+                )
 
     def _rule_name(self, rule: int) -> str:
         program = self.program
@@ -657,24 +722,38 @@ class Decider:
                 if bit is not None:
                     state |= bit if fact_value(name, value) else 0
                 elif not (self._ignore or name in self.columns) and (
-                    name in self.questions or any(n not in request for n in self.needed_names)
+                    name in self.program.index or any(n not in request for n in self.needed_names)
                 ):
-                    raise self._unknown(request)
+                    raise self._unknown(request, name)
+            self.refuse_compared_columns(request)
         return state
 
-    def _unknown(self, request: Mapping[str, Any]) -> DataError:
-        known = [*self.columns, *self.facts]
-        names = [
-            name for name in request if name not in self.columns and name not in self._fact_bits
-        ]
-        if not all(isinstance(name, str) for name in names):
-            return DataError(f"the names of a request are texts, not {names[0]!r}")
-        if names[0] in self.questions:
-            return DataError(f"the request states {names[0]!r}, which is what the rules are asked")
-        near = difflib.get_close_matches(names[0], known, n=1)
+    def refuse_compared_columns(self, names: Container[str]) -> None:
+        """Raise an error if a condition compares a column with what is the name of another one."""
+        if self._words and not self._ignore:
+            for word, condition in self._words.items():
+                if word in names and word not in self.questions:
+                    raise DataError(
+                        f"{condition.name!r} compares {condition.column!r} with the text {word!r}, "
+                        f"which is also a column: columns are compared with constants; compute "
+                        f"the difference of the two columns first"
+                    )
+
+    def _unknown(self, request: Mapping[str, Any], name: str) -> DataError:
+        if not all(isinstance(name, str) for name in request):
+            name = next(name for name in request if not isinstance(name, str))
+            return DataError(f"the names of a request are texts, not {name!r}")
+        if name in self.questions:
+            return DataError(f"the request states {name!r}, which is what the rules are asked")
+        if name in self.program.index and self.program.rules_per_head[self.program.index[name]]:
+            return DataError(
+                f"the request states {name!r}, which the rules derive; Decider(facts=[{name!r}]) "
+                f"allows it"
+            )
+        near = difflib.get_close_matches(name, [*self.columns, *self.facts], n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         return DataError(
-            f"the request has {names[0]!r}, which is neither a column nor a fact of the program{hint}"
+            f"the request has {name!r}, which is neither a column nor a fact of the program{hint}"
         )
 
     def _close(self, state: int) -> tuple[int, list[tuple[int, _Rule]]]:
@@ -865,7 +944,8 @@ class Decider:
             requests: a table (of pandas, polars or pyarrow, or a dictionary of columns), which is
                 decided at once; or the path of a CSV, JSONL or Parquet file, or any iterable of
                 requests, which are decided as they are read.
-            errors: "raise" the error of a bad request, or "keep" it in place of its decision.
+            errors: of a file or an iterable, "raise" the error of a bad request, or "keep" it in
+                place of its decision; a table with a bad value is refused.
 
         Returns:
             `Decisions` for a table; else an iterator over `Decision`s.
@@ -994,6 +1074,9 @@ class Decisions:
         self._decider, self._table = decider, table
         program = decider.program
         check_columns(decider, _column_names(table), "the table")
+        for name in decider.columns:
+            if not hasattr(table[name] if name in _column_names(table) else (), "__len__"):
+                raise DataError(f"the column {name!r} is {table[name]!r}, not a list of values")
         self._facts = [name for name in decider.facts if name in _column_names(table)]
         wanted = [(name, c) for name, c in program.conditions.items() if self._matters(name)]
         masks = condition_masks([c for _, c in wanted], table)
@@ -1095,6 +1178,7 @@ class Decisions:
         return self._rows
 
     def __getitem__(self, row: int) -> Decision:
+        row = operator.index(row)
         if not -self._rows <= row < self._rows:
             raise IndexError(f"row {row} of {self._rows}")
         names = [*self._decider.columns, *self._facts]

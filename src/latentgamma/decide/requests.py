@@ -88,7 +88,9 @@ def check_columns(
     lacking = [name for name in decider.needed_names if name not in known]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise DataError(f"{where} has no column {lacking[0]!r}{more}, which the rules need")
+        has = f"it has {listing(sorted(known), 8)}" if known else "it is empty"
+        raise DataError(f"{where} has no column {lacking[0]!r}{more}, which the rules need; {has}")
+    decider.refuse_compared_columns(known)
 
 
 def _open(path: str) -> Any:
@@ -102,7 +104,7 @@ def _csv(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedR
     with _open(path) as file:
         rows = csv.reader(file)
         try:
-            header = next(rows, [])
+            header = [name.strip() for name in next(rows, [])]
             check_columns(decider, header, path, id_column)
             if len(set(header)) < len(header):
                 raise DataError(f"{path}: two columns have the same name")

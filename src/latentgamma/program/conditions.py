@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
@@ -44,7 +44,8 @@ class Condition:
     Its `name` is the name of its atom. A missing value (None, NaN, no such column in a request)
     makes every comparison false, also `!=`; only `is missing` is then true. Texts are compared
     character by character, so that dates in the form 2026-01-31 are in order. True and false count
-    as the texts `true` and `false`, and a `datetime.date` as the text 2026-01-31.
+    as the texts `true` and `false`, a date or a midnight as the text 2026-01-31, and another time
+    as 2026-01-31T08:30:00.
 
     >>> condition = Condition.parse("income>=30e3")
     >>> condition, condition.name
@@ -188,7 +189,13 @@ def column_value(column: str, value: object, *, text: bool) -> float | str:
         return "true" if value else "false"
     if text and isinstance(value, str):
         return value
-    if text and isinstance(value, date) and not isinstance(value, datetime):
+    if text and isinstance(value, np.datetime64):
+        value = value.astype("M8[s]").item()
+    if text and isinstance(value, datetime):
+        return (
+            value.date().isoformat() if value.time() == time() else value.isoformat("T", "seconds")
+        )
+    if text and isinstance(value, date):
         return value.isoformat()
     if _is_number(value) and not text:
         try:
@@ -216,6 +223,14 @@ class _Column:
         given = values if isinstance(values, np.ndarray) else _as_array(values)
         if given.ndim != 1:
             raise DataError(f"the column {name!r} has the shape {given.shape}; it must be (N,)")
+        if given.dtype.kind == "M":  # a midnight is a date
+            dates, times = (
+                np.datetime_as_string(given.astype(unit)).astype(np.object_)
+                for unit in ("M8[D]", "M8[s]")
+            )
+            texts = np.where(given.astype("M8[D]") == given, dates, times)
+            texts[np.isnat(given)] = None
+            given = texts
         self.given = given
         kind = given.dtype.kind
         if kind == "f":

@@ -239,6 +239,7 @@ _comparator = re.compile(
     )[ \t\n]*+""",
     re.VERBOSE,
 ).match
+_thousands = re.compile(r",[0-9]{3}(?!\w)").match
 _number = re.compile(r"-?(?:[0-9]++(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+(?!\w)").match
 _word = re.compile(_WORD).match
 _in_set = re.compile(r"[ \t\n]*+([,}])[ \t\n]*+").match
@@ -294,6 +295,8 @@ def read_comparison(text: str, at: int, *, arrow: bool = True) -> tuple[str, Ope
         return "is missing", None, _comparator_end(text, found)
     if not found[2]:
         value, at = _read_constant(text, at)
+        if not isinstance(value, str) and _thousands(text, at):
+            raise UnreadableName(at, "a number is written without ',' between its digits")
         return "=" if found[1] == "==" else found[1], value, at
     values: list[Constant] = []
     at += 1
