@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -69,15 +70,31 @@ class ProgressBar:
             self._bar.close()
             self._bar = None
 
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def __del__(self) -> None:
         if not sys.is_finalizing():
             self.close()
 
 
+def shows_progress() -> bool:
+    """Return whether progress is shown: the standard error is a terminal, and codes are wanted."""
+    return sys.stderr is not None and sys.stderr.isatty() and not no_color()
+
+
+def no_color() -> bool:
+    """Return whether a terminal is to get plain text."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
 def _new_bar() -> _Bar:
     if _in_notebook():
         return _NotebookBar()
-    return _TerminalBar() if sys.stderr is not None and sys.stderr.isatty() else _NoBar()
+    return _TerminalBar() if shows_progress() else _NoBar()
 
 
 def _in_notebook() -> bool:

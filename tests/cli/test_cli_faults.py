@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import latentgamma as lg
+from latentgamma._progress import shows_progress
 from latentgamma.cli import commands
-from latentgamma.cli.console import shows_progress
 from latentgamma.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -265,7 +265,7 @@ def interrupt(*args):
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_the_rules_as_they_come_and_the_output_stays_clean(seen):
+def test_a_terminal_shows_progress_and_the_output_stays_clean(seen):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "latentgamma", "learn", seen, "--method", "gradient",
                "--target", "bird,mammal"]  # fmt: skip
@@ -288,7 +288,6 @@ def test_a_terminal_shows_the_rules_as_they_come_and_the_output_stays_clean(seen
     }
     assert "% explained" in shown
     assert "round 1" in shown
-    assert "+ bird :- has_feathers." in shown
 
 
 def test_models_are_all_used_unless_some_are_kept_aside_on_purpose(learn, tmp_path):

@@ -23,8 +23,6 @@ from latentgamma.certificate.constants import Gate, certified_strata, certify_cl
 from latentgamma.cli.console import (
     Screen,
     new_console,
-    progress,
-    shows_progress,
     working,
     write_output,
 )
@@ -317,16 +315,7 @@ def close_fact_sets(args: argparse.Namespace, tables: list[str]) -> int:
         executor = None
         if args.workers is not None:
             executor = stack.enter_context(distributed.RayExecutor(args.workers))
-        advance = None
-        shown = 0
-
-        def show(finished: int, total: int) -> None:
-            nonlocal advance, shown
-            if advance is None:
-                advance = stack.enter_context(progress("closing fact sets", total))
-            advance(finished - shown)
-            shown = finished
-
+        bar = stack.enter_context(ProgressBar())
         done = distributed.close_parquet(
             program,
             tables,
@@ -334,7 +323,7 @@ def close_fact_sets(args: argparse.Namespace, tables: list[str]) -> int:
             atoms=atoms,
             keep=args.keep,
             executor=executor,
-            progress=show,
+            progress=lambda finished, total: bar("fact sets", finished, total),
         )
     screen = Screen()
     if args.json:
@@ -712,7 +701,7 @@ def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory
     size = max(1, steps // _PARTS)
     start = model.state(facts)
     states = [start[None]]  # (1, M)
-    with torch.no_grad(), progress(f"running {steps:,} steps", steps) as advance:
+    with torch.no_grad(), ProgressBar() as bar:
         for done in range(0, steps, size):
             more = range(done + 1, min(done + size, steps) + 1)
             states.append(
@@ -720,7 +709,7 @@ def _iterate(model: LatentGamma, facts: Sequence[str], steps: int) -> Trajectory
                 if model.definite
                 else torch.stack([model(start, t) for t in more])
             )
-            advance(len(more))
+            bar("steps", done + len(more), steps)
     return lg.operator.Trajectory(torch.cat(states), model.program)
 
 
@@ -812,15 +801,14 @@ def validate(args: argparse.Namespace) -> int:
     if not args.json:
         write_output(f"Running the experiments of the paper on {', '.join(graphs).upper()}.\n")
         write_output()
-    bar = ProgressBar()
-    results, timing = validation.run_validation(
-        graphs,
-        seed=args.seed,
-        perturbations=args.perturbations,
-        device=args.device,
-        progress=bar if shows_progress() else None,
-    )
-    bar.close()
+    with ProgressBar() as bar:
+        results, timing = validation.run_validation(
+            graphs,
+            seed=args.seed,
+            perturbations=args.perturbations,
+            device=args.device,
+            progress=bar,
+        )
     files = report.save(results, timing, args.out) if args.out else {}
     _print(results, timing, args.json)
     if not args.json:

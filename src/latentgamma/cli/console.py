@@ -6,20 +6,18 @@ import errno
 import io
 import json
 import math
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from latentgamma._progress import no_color, shows_progress
 from latentgamma._text import aligned, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
-    from rich.status import Status
 
 Cells = Sequence[str]
 
@@ -101,7 +99,7 @@ def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with code 1, which means a failed claim
 
-    system: Literal["auto"] | None = None if _no_color() else "auto"
+    system: Literal["auto"] | None = None if no_color() else "auto"
     return PlainConsole(
         stderr=stderr,
         width=width,
@@ -147,9 +145,13 @@ class Screen:
 
 
 @contextmanager
-def _shown_if_long(display: Status | Progress) -> Iterator[None]:
-    """Show the display when the block has run for half a second, and remove it at the end."""
-    timer = threading.Timer(0.5, display.start)
+def working(task: str) -> Iterator[None]:
+    """Show a status line on the terminal if the block runs for half a second; nothing in a pipe."""
+    if not shows_progress():
+        yield
+        return
+    status = new_console(stderr=True).status(task)
+    timer = threading.Timer(0.5, status.start)
     timer.daemon = True
     timer.start()
     try:
@@ -157,71 +159,7 @@ def _shown_if_long(display: Status | Progress) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()
-        display.stop()
-
-
-@contextmanager
-def working(task: str) -> Iterator[None]:
-    """Show a status line on the terminal while the block runs; nothing in a pipe."""
-    if not shows_progress():
-        yield
-        return
-    with _shown_if_long(new_console(stderr=True).status(task)):
-        yield
-
-
-@contextmanager
-def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on the terminal and yield what advances it; nothing in a pipe."""
-    if not shows_progress():
-        yield lambda count: None
-        return
-    from rich.progress import Progress
-
-    bar = Progress(console=new_console(stderr=True), transient=True)
-    task = bar.add_task(description, total=total)
-    with _shown_if_long(bar):
-        yield lambda count: bar.advance(task, count)
-
-
-@contextmanager
-def learning() -> Iterator[Callable[[str, float, int, Sequence[str]], None]]:
-    """Show a progress bar for `learn`, with new rules above it; nothing in a pipe.
-
-    It is a function of the stage, the fraction explained, the number of rules and the new rules.
-    """
-    if not shows_progress():
-        yield lambda stage, fraction, rules, new: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = new_console(stderr=True)
-    columns = ("{task.description}", "{task.percentage:>3.0f}% explained", "{task.fields[rules]}")
-    text = [TextColumn(column, markup=False) for column in columns]
-    bar = Progress(
-        text[0], BarColumn(), text[1], text[2], TimeElapsedColumn(), console=console, transient=True
-    )
-    task = bar.add_task("learning", total=1.0, rules="")
-    waiting: list[str] = []
-
-    def show(stage: str, fraction: float, rules: int, new: Sequence[str]) -> None:
-        waiting.extend(new)
-        bar.update(task, description=stage, completed=fraction, rules=quantity(rules, "rule"))
-        if waiting and bar.live.is_started:
-            console.print("\n".join(f"+ {rule}" for rule in waiting), style="dim", soft_wrap=True)
-            waiting.clear()
-
-    with _shown_if_long(bar):
-        yield show
-
-
-def shows_progress() -> bool:
-    """Return whether progress is shown: the standard error is a terminal, and codes are wanted."""
-    return sys.stderr is not None and sys.stderr.isatty() and not _no_color()
-
-
-def _no_color() -> bool:
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        status.stop()
 
 
 def _finite(value: Any) -> Any:

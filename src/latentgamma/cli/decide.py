@@ -12,9 +12,10 @@ from typing import Any, TextIO
 
 import latentgamma as lg
 from latentgamma._atomic_write import atomic_write
+from latentgamma._progress import ProgressBar
 from latentgamma._text import quantity
 from latentgamma.cli.commands import UsageError, check_outputs, read_program
-from latentgamma.cli.console import Screen, print_message, progress, write_output
+from latentgamma.cli.console import Screen, print_message, write_output
 from latentgamma.decide.requests import count_requests, read_requests
 from latentgamma.errors import DataError
 
@@ -30,10 +31,8 @@ def decide(args: argparse.Namespace) -> int:
     decider = _decider(args)
     requests = read_requests(decider, args.requests, id_column=args.id)
     bad, yes = 0, Counter[str]()
-    with (
-        _output(args.output) as file,
-        progress("deciding", count_requests(args.requests)) as advance,
-    ):
+    total = count_requests(args.requests)
+    with _output(args.output) as file, ProgressBar() as bar:
         lines: list[str] = []
         values: dict[str, Any]
         number = -1  # as rows of a table are counted in Python, from 0
@@ -56,7 +55,7 @@ def decide(args: argparse.Namespace) -> int:
             lines.append(f"{json.dumps(values)}\n")
             if len(lines) == _LINES:
                 _write(file, lines)
-                advance(_LINES)
+                bar("requests", number + 1, total)
         _write(file, lines)
     if args.json and args.output:
         Screen().json({"requests": number + 1, "bad": bad, "output": args.output})

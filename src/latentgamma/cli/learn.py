@@ -23,7 +23,6 @@ from latentgamma.cli.commands import (
 )
 from latentgamma.cli.console import (
     Screen,
-    learning,
     print_message,
     report_interruption,
     working,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from latentgamma.learning.data import Observations
     from latentgamma.learning.options import HistoryEntry
     from latentgamma.learning.result import FitResult
-    from latentgamma.relational import RelationalResult, SearchStep
+    from latentgamma.relational import RelationalResult
 
 
 # ---- `learn --relational`: from examples of a relation to rules with variables
@@ -88,11 +87,7 @@ def learn_relational(args: argparse.Namespace) -> int:
             f"resuming from {checkpoint}, with {quantity(resumed, 'finished piece')} of work"
         )
     try:
-        with learning() as show:
-
-            def progress(step: SearchStep) -> None:
-                show(step.stage, step.explained, step.candidates, [])
-
+        with ProgressBar() as bar:
             result = lg.relational.fit(
                 files.background,
                 files.positive,
@@ -100,7 +95,7 @@ def learn_relational(args: argparse.Namespace) -> int:
                 noise=args.noise,
                 method=args.method,
                 seed=args.seed,
-                progress=progress,
+                progress=bar,
                 checkpoint=checkpoint,
                 **_limits(args, files),
             )
@@ -207,20 +202,18 @@ def learn_label(args: argparse.Namespace) -> int:
         options["noise"] = args.noise
     if args.max_body is not None:
         options["max_body"] = args.max_body
-    bar = ProgressBar()
     try:
-        classifier = fit_table(
-            _source(args.data),
-            args.label,
-            delimiter=_delimiter(args.delimiter),
-            ignore=tuple(name.strip() for names in args.ignore for name in names.split(",")),
-            progress=bar,
-            **options,
-        )
+        with ProgressBar() as bar:
+            classifier = fit_table(
+                _source(args.data),
+                args.label,
+                delimiter=_delimiter(args.delimiter),
+                ignore=tuple(name.strip() for names in args.ignore for name in names.split(",")),
+                progress=bar,
+                **options,
+            )
     except KeyboardInterrupt:
-        bar.close()
         return report_interruption(None)
-    bar.close()
     if args.output and args.output.endswith(".sql"):
         write_text(args.output, f"{classifier.to_sql()};\n")
     elif args.output and args.output.endswith(".py"):
@@ -279,7 +272,7 @@ def learn(args: argparse.Namespace) -> int:
         delete_checkpoint(checkpoint)
     resumed = finished_pieces(checkpoint) if checkpoint else 0
     try:
-        with learning() as show:
+        with ProgressBar() as bar:
 
             def progress(entry: HistoryEntry) -> None:
                 nonlocal resumed
@@ -287,7 +280,7 @@ def learn(args: argparse.Namespace) -> int:
                     pieces = quantity(resumed, "finished piece")
                     print_message(f"resuming from {checkpoint}, with {pieces} of work")
                     resumed = 0
-                show(entry.stage, entry.explained, entry.rules, [str(rule) for rule in entry.new])
+                bar(entry)
 
             result = lg.fit(
                 data,
