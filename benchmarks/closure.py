@@ -197,7 +197,7 @@ def in_a_fresh_process() -> list[tuple[str, float, int]]:
     return [tuple(row) for row in json.loads(ran.stdout)]
 
 
-def repeated_calls(N: int = 20_000, calls: int = 60) -> list[tuple[str, float, int]]:
+def repeated_calls(N: int = 20_000, calls: int = 120) -> list[tuple[str, float, int]]:
     """The best of the first five calls, which numpy computes, and of the last twenty."""
     program = layered_program()
     _, given = small_sets(program, N)

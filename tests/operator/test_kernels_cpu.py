@@ -91,7 +91,6 @@ def compare(
     value: float,
     slope: float,
     every: bool = False,
-    memory: Any = "states",
 ) -> None:
     """Hold the kernel to the float64 reference: the states, and the gradient of every parameter."""
     mine = copy.deepcopy(model).to(dtype)
@@ -102,7 +101,7 @@ def compare(
     if every:
         got, want = mine.iterate(start, steps).states, theirs.iterate(wide, steps).states
     else:
-        got, want = mine(start, steps, memory=memory), theirs(wide, steps)
+        got, want = mine(start, steps), theirs(wide, steps)
     assert got.dtype == dtype
     torch.testing.assert_close(got.double(), want, rtol=0, atol=value)
     rng = torch.Generator().manual_seed(1)
@@ -263,15 +262,6 @@ def test_every_state_of_a_run_passes_its_gradient_on(
     compare(model, state, 5, dtype, value=value, slope=slope, every=True)
 
 
-@BOTH
-@pytest.mark.parametrize("steps", [1, 2, 7, 9])
-def test_keeping_few_states_changes_no_gradient(
-    dtype: torch.dtype, value: float, slope: float, steps: int
-) -> None:
-    model = soft(random_program(6, 33, 41, body=7))
-    compare(model, high_states(model, 5), steps, dtype, value=value, slope=slope, memory="sqrt")
-
-
 @pytest.mark.parametrize("batch", [0, 1, 17])
 @pytest.mark.parametrize(
     "program",
@@ -356,9 +346,8 @@ def test_parameters_at_their_limits_have_the_gradient_of_the_reference() -> None
     compare(model, high_states(model, 4), 2, torch.float64, value=1e-12, slope=1e-10)
 
 
-@pytest.mark.parametrize("memory", ["states", "sqrt"])
 @pytest.mark.parametrize("batch", [3, 20])
-def test_each_example_takes_the_steps_it_is_given(batch: int, memory: Any) -> None:
+def test_each_example_takes_the_steps_it_is_given(batch: int) -> None:
     model = soft(random_program(7, 33, 41, body=5))
     counts = torch.arange(batch) % 6
     results = []
@@ -366,7 +355,7 @@ def test_each_example_takes_the_steps_it_is_given(batch: int, memory: Any) -> No
         model.kernel = kernel  # type: ignore[assignment]
         model.zero_grad()
         state = high_states(model, batch).requires_grad_()
-        after = model._runner().final(state, 5, memory, counts)
+        after = model._runner().final(state, 5, "states", counts)
         after.square().sum().backward()
         results.append([after, state.grad, *(p.grad for p in model.parameters())])
     for mine, other in zip(*results, strict=True):
@@ -377,10 +366,7 @@ def test_each_example_takes_the_steps_it_is_given(batch: int, memory: Any) -> No
             torch.testing.assert_close(alone, after[example], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("memory", ["states", "sqrt"])
-def test_examples_that_go_on_until_they_are_closed_have_the_gradient_of_the_reference(
-    memory: Any,
-) -> None:
+def test_examples_that_go_on_until_they_are_closed_have_the_gradient_of_the_reference() -> None:
     # Facts near one half take more steps than the certificate says of true ones, and not all alike.
     model = lg.oracle(lg.generators.chain(6), form="sparse", dtype=torch.float64)
     start = torch.zeros(20, model.M, dtype=torch.float64)
@@ -390,7 +376,7 @@ def test_examples_that_go_on_until_they_are_closed_have_the_gradient_of_the_refe
         model.kernel = kernel  # type: ignore[assignment]
         model.zero_grad()
         state = start.clone().requires_grad_()
-        after = model(state, memory=memory)
+        after = model(state)
         after.square().sum().backward()
         results.append([after, state.grad, *(p.grad for p in model.parameters())])
     for mine, other in zip(*results, strict=True):

@@ -702,9 +702,9 @@ class LatentGamma(nn.Module):
         Args:
             state: values in [0, 1], shape (…, M).
             steps: the number of applications, from 0 on, or None.
-            memory: what is kept for the backward pass: "states", every state; "sqrt", about √T of
-                them; or "all", everything. What is not kept is computed again. Compiled or under a
-                transform of `torch.func`, where nothing can be run again, everything is kept.
+            memory: what is kept for the backward pass: "states", every state, from which the steps
+                are computed again; or "all", everything. Compiled or under a transform of
+                `torch.func`, where nothing can be run again, everything is kept.
             logits: return the log-odds log(s / (1 − s)), computed in the log domain: they keep
                 their precision where s is 1e-30 or rounds to one, and the exact gradient of a
                 cross-entropy on them does not vanish there. Every state is then kept. For models

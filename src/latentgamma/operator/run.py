@@ -170,16 +170,13 @@ Step: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 
 
 def run_keeping_states(
-    step: Step, tensors: Sequence[Tensor], state: Tensor, steps: int, stride: int
+    step: Step, tensors: Sequence[Tensor], state: Tensor, steps: int
 ) -> tuple[Tensor, ...]:
-    """Return the states after every `stride` steps and after the last, for the backward pass.
-
-    The states between two of them are computed again when the backward pass comes there.
-    """
+    """Return the states after each step. The backward pass runs each step again."""
     if steps == 0:
         return ()
-    kept: tuple[Tensor, ...] = _Run.apply(step, _lengths(steps, stride), state, *tensors)  # type: ignore[no-untyped-call]
-    return kept
+    states: tuple[Tensor, ...] = _Run.apply(step, steps, state, *tensors)  # type: ignore[no-untyped-call]
+    return states
 
 
 class _Run(torch.autograd.Function):
@@ -187,26 +184,22 @@ class _Run(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        step: Step, lengths: Sequence[int], state: Tensor, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
-        kept = []
-        for length in lengths:
-            for _ in range(length):
-                state = step(tensors, state)
-            kept.append(state)
-        return tuple(kept)
+    def forward(step: Step, steps: int, state: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        states = []
+        for _ in range(steps):
+            state = step(tensors, state)
+            states.append(state)
+        return tuple(states)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.step, ctx.lengths, start, *tensors = inputs
+        ctx.step, ctx.steps, start, *tensors = inputs
         ctx.save_for_backward(start, *output[:-1], *tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        count = len(ctx.lengths)
-        starts, tensors = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        starts, tensors = ctx.saved_tensors[: ctx.steps], ctx.saved_tensors[ctx.steps :]
         if torch.is_grad_enabled():  # someone wants to differentiate the gradient
             return None, None, *_differentiable(ctx, starts[0], tensors, arriving)
         wanted = [place for place, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
@@ -215,24 +208,18 @@ class _Run(torch.autograd.Function):
             inputs[place].requires_grad_()
         sums: list[Tensor | None] = [None] * len(inputs)
         slope: Tensor | None = None
-        for start, length, more in zip(
-            reversed(starts), reversed(ctx.lengths), reversed(arriving), strict=True
-        ):
+        for start, more in zip(reversed(starts), reversed(arriving), strict=True):
             slope = _plus(slope, more)
             if slope is None:
                 continue  # nothing has arrived yet
-            states = [start.detach()]
-            for _ in range(length - 1):
-                states.append(ctx.step(inputs, states[-1]).detach())
-            while states:
-                before = states.pop().requires_grad_()
-                with torch.enable_grad():
-                    after = ctx.step(inputs, before)
-                slope, *parts = torch.autograd.grad(
-                    after, [before, *(inputs[i] for i in wanted)], slope, allow_unused=True
-                )
-                for place, part in zip(wanted, parts, strict=True):
-                    sums[place] = _plus(sums[place], part)
+            before = start.detach().requires_grad_()
+            with torch.enable_grad():
+                after = ctx.step(inputs, before)
+            slope, *parts = torch.autograd.grad(
+                after, [before, *(inputs[i] for i in wanted)], slope, allow_unused=True
+            )
+            for place, part in zip(wanted, parts, strict=True):
+                sums[place] = _plus(sums[place], part)
         return None, None, slope, *sums
 
 
@@ -242,23 +229,13 @@ def _differentiable(
     """Return the gradients with a graph of their own, at the price of keeping everything."""
     inputs = [tensor for tensor in (state, *tensors) if tensor.requires_grad]
     ends, slopes = [], []
-    for length, slope in zip(ctx.lengths, arriving, strict=True):
-        for _ in range(length):
-            state = ctx.step(tensors, state)
+    for slope in arriving:
+        state = ctx.step(tensors, state)
         if slope is not None:
             ends.append(state)
             slopes.append(slope)
     found = iter(torch.autograd.grad(ends, inputs, slopes, create_graph=True, allow_unused=True))
     return [next(found) if needed else None for needed in ctx.needs_input_grad[2:]]
-
-
-def _lengths(steps: int, stride: int) -> list[int]:
-    """Return how many steps each segment has.
-
-    >>> _lengths(7, 3)
-    [3, 3, 1]
-    """
-    return [min(stride, steps - start) for start in range(0, steps, stride)]
 
 
 def _plus(total: Tensor | None, more: Tensor | None) -> Tensor | None:
@@ -356,8 +333,8 @@ def _log_share(kind: Gate, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
 
 # ---- Runs of several steps: through a kernel where there is one, otherwise in plain torch
 
-#: What the forward pass keeps for the backward: the states, about √T of them, or everything.
-Memory: TypeAlias = Literal["states", "sqrt", "all"]
+#: What the forward pass keeps for the backward: the states, or everything.
+Memory: TypeAlias = Literal["states", "all"]
 MEMORIES: tuple[str, ...] = get_args(Memory)
 #: Values of atoms, rules and literals in a run up to which "states" keeps everything: at most a few
 #: megabytes, and computing each step again would take longer than the rest.
@@ -492,7 +469,7 @@ class Runner:
     ) -> Tensor:
         """Return the state after `steps` applications, or after `counts` (B,) ones. (…, M)."""
         raw = self._kernel_parameters(steps, memory)
-        fused = None if raw is None else self._fused(raw, state, steps, memory, counts)
+        fused = None if raw is None else self._fused(raw, state, steps, counts)
         if fused is not None:
             return fused.final(state, *self._inputs(raw, fused, state.dtype))
         if counts is not None:
@@ -504,13 +481,11 @@ class Runner:
 
     def states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
-        # Every state is part of the answer, so there is nothing for √T to save.
-        kept: Memory = "all" if memory == "all" else "states"
-        raw = self._kernel_parameters(steps, kept)
-        fused = None if raw is None else self._fused(raw, state, steps, kept)
+        raw = self._kernel_parameters(steps, memory)
+        fused = None if raw is None else self._fused(raw, state, steps)
         if fused is not None:
             return fused.trajectory(state, *self._inputs(raw, fused, state.dtype))
-        return torch.stack([state, *self._plain_states(state, steps, kept)])
+        return torch.stack([state, *self._plain_states(state, steps, memory)])
 
     def _final_of_counts(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
         """Return the state (B, M) after `counts` (B,) applications, in plain torch."""
@@ -525,20 +500,19 @@ class Runner:
         return state
 
     def _plain_states(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
-        """Yield the states after each step; in "sqrt" mode after each of about √T segments."""
+        """Yield the states after each step."""
         given = self.prepare(state.dtype)
         if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
             state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
         rerun = memory != "all" and can_be_rerun(state, *given.tensors())
-        if not rerun or (memory == "states" and self._is_small(state, steps)):
+        if not rerun or self._is_small(state, steps):
             yield from self._steps(given, state, steps)
             return
 
         def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
             return self.step(given.with_tensors(tensors), before)
 
-        stride = 1 if memory == "states" else math.isqrt(max(0, steps - 1)) + 1
-        yield from run_keeping_states(step, given.tensors(), state, steps, stride)
+        yield from run_keeping_states(step, given.tensors(), state, steps)
 
     def _is_small(self, state: Tensor, steps: int) -> bool:
         """Return whether everything in a run can be kept."""
@@ -562,7 +536,6 @@ class Runner:
         raw: Parameters,
         state: Tensor,
         steps: int,
-        memory: Memory,
         counts: Tensor | None = None,
     ) -> FusedSteps | None:
         """Return how to run these steps as one kernel, or None where plain torch has to."""
@@ -577,7 +550,7 @@ class Runner:
             return read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
 
         return FusedSteps(
-            kernel, rows, read_plainly, self.step, steps, bump, memory == "sqrt", counts,
+            kernel, rows, read_plainly, self.step, steps, bump, counts,
             *self._recorded(state, steps, rows, raw),
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +27,10 @@ from latentgamma.operator.kernels.interface import (
     Coefficients,
     LiteralRows,
     Parameters,
+    Prepared,
     ReadPlainly,
     make_coefficients,
 )
-from latentgamma.operator.rules import StepParameters
 from latentgamma.program.compilation import share_parts, thread_pool
 from latentgamma.program.graph import Csr
 
@@ -92,13 +92,6 @@ _LINE = 64
 # ---- Parameters
 
 
-class Prepared(NamedTuple):
-    """The parameters of a step, and the arrays that the loops compute with."""
-
-    step: StepParameters
-    arrays: StepArrays
-
-
 def read(
     rows: LiteralRows,
     parameters: Parameters,
@@ -126,14 +119,13 @@ def read(
         gate_power=int(gate) if gate.is_integer() and gate <= HIGHEST_POWER else 0,
         bump=bump,
     )
-    return Prepared(step, arrays)
+    return Prepared(rows, bump, step, arrays)
 
 
-def read_backward(
-    rows: LiteralRows, parameters: Parameters, prepared: Prepared, grads: Coefficients
-) -> Parameters:
+def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficients) -> Parameters:
     """Return the gradients of the parameters, from those of the coefficients in float64."""
-    step, M = prepared.step, rows.M
+    rows, step, M = prepared.rows, prepared.step, prepared.rows.M
+    assert step is not None  # `read` keeps it
     dtype, limits = parameters.offset.dtype, torch.finfo(parameters.offset.dtype)
     gain_raw, gate_raw = parameters.gain_raw.item(), parameters.gate_raw.item()
     confidence = torch.sigmoid(parameters.confidence_raw.detach().double()).numpy()
@@ -219,16 +211,10 @@ def _array(tensor: Tensor) -> Array:
 
 
 def forward(
-    rows: LiteralRows,
-    prepared: Prepared,
-    state: Tensor,
-    steps: int,
-    *,
-    counts: Tensor | None,
-    keep: bool,
+    prepared: Prepared, state: Tensor, steps: int, counts: Tensor | None, *, keep: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the last state (B, M); and, to keep, all states, tile by tile."""
-    given = _array(state)
+    rows, given = prepared.rows, _array(state)
     result = np.empty_like(given)
     tiles = _Tiles(rows, len(given), given.dtype)
     each = _counts(counts, len(given), steps)
@@ -237,7 +223,18 @@ def forward(
     def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
         barrier, states, activation, atom_sums, rule_sums = shared
         forward_tiles(
-            *(first, last, part, parts, barrier, each, given, result, states, prepared.arrays),
+            *(
+                first,
+                last,
+                part,
+                parts,
+                barrier,
+                each,
+                given,
+                result,
+                states,
+                prepared.coefficients,
+            ),
             *(activation, atom_sums, rule_sums),
         )
 
@@ -249,9 +246,9 @@ def forward(
     return torch.from_numpy(result), None if kept is None else torch.from_numpy(kept)
 
 
-def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
+def trajectory(prepared: Prepared, kept: Tensor, batch: int) -> Tensor:
     """Return all states that `forward` kept. (T + 1, B, M)."""
-    M = rows.M
+    M = prepared.rows.M
     if kept.dim() == 3:  # (B, T + 1, at least M)
         return kept[:, :, :M].transpose(0, 1).contiguous()
     states = kept.permute(1, 0, 3, 2)  # (T + 1, tiles, TILE, M)
@@ -259,19 +256,13 @@ def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
 
 
 def backward(
-    rows: LiteralRows,
-    prepared: Prepared,
-    kept: Tensor,
-    grad: Tensor,
-    *,
-    counts: Tensor | None,
-    learn: bool,
+    prepared: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None, *, learn: bool
 ) -> tuple[Tensor, Coefficients | None]:
     """Return the gradient of the first state (B, M); and, to learn, of the coefficients."""
-    given, states = _array(grad), _array(kept)
+    rows, given, states = prepared.rows, _array(grad), _array(kept)
     M, R, batch = rows.M, rows.R, given.shape[1]
     tiles = _Tiles(rows, batch, given.dtype)
-    step = prepared.arrays
+    step: StepArrays = prepared.coefficients
     step = step._replace(use_weight=step.body_weight[_array(rows.use_place)])
     each = _counts(counts, batch, states.shape[1] - 1)
     result = np.empty((batch, M), given.dtype)

@@ -17,6 +17,7 @@ from latentgamma.operator.kernels.interface import (
     Coefficients,
     LiteralRows,
     Parameters,
+    Prepared,
     ReadPlainly,
     RecordedRuns,
 )
@@ -128,13 +129,6 @@ _HALF_STEP_VALUES = 1024
 _HALF_STEP_WARPS = 2
 
 
-class DeviceStep(NamedTuple):
-    """The coefficients of a step on the device."""
-
-    coefficients: Coefficients
-    bump: bool
-
-
 def device_program(rows: LiteralRows) -> DeviceProgram:
     """Return the literals in the form of the kernels, made once."""
     if "cuda" not in rows.kernel_form:
@@ -152,7 +146,7 @@ def read(
     *,
     bump: bool,
     plainly: ReadPlainly,
-) -> DeviceStep:
+) -> Prepared:
     """Return the coefficients of a step, in one launch."""
     program, raw = device_program(rows), _contiguous(parameters)
     R, bodies, heads = rows.R, len(rows.body_rule), len(rows.head_rule)
@@ -165,14 +159,13 @@ def read(
         program.rules, raw, coefficients, rows.M, R,
         **_limits(parameters), ROWS=_RULES, num_warps=4,
     )  # fmt: skip
-    return DeviceStep(coefficients, bump)
+    return Prepared(rows, bump, None, coefficients)
 
 
-def read_backward(
-    rows: LiteralRows, parameters: Parameters, prepared: DeviceStep, grads: Coefficients
-) -> Parameters:
+def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficients) -> Parameters:
     """Return the gradients of the parameters, from those of the coefficients."""
-    program, raw = device_program(rows), _contiguous(parameters)
+    rows, raw = prepared.rows, _contiguous(parameters)
+    program = device_program(rows)
     programs = max(1, triton.cdiv(rows.R, _RULES))
     out = Parameters(*(torch.empty_like(x) for x in raw))._replace(
         offset=grads.offset.to(raw.offset.dtype)
@@ -207,13 +200,7 @@ def _split(buffer: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 
 def forward(
-    rows: LiteralRows,
-    prepared: DeviceStep,
-    state: Tensor,
-    steps: int,
-    *,
-    counts: Tensor | None,
-    keep: bool,
+    prepared: Prepared, state: Tensor, steps: int, counts: Tensor | None, *, keep: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the last state (B, M); and, to keep, all states in the kernel's order.
 
@@ -221,25 +208,19 @@ def forward(
     by cuda. An example with a value outside [0, 1] comes back as NaN: to raise an exception
     would mean to wait for the device.
     """
-    program = device_program(rows)
-    if not (rows.M and len(state)):
-        return state.clone(), state.new_empty((steps + 1, rows.M, len(state)))
+    program = device_program(prepared.rows)
+    if not (program.M and len(state)):
+        return state.clone(), state.new_empty((steps + 1, program.M, len(state)))
     launch = _run_tiles if program.one_launch else _run_halves
     return launch(program, prepared, state.contiguous(), steps, counts, keep)
 
 
 def backward(
-    rows: LiteralRows,
-    prepared: DeviceStep,
-    kept: Tensor,
-    grad: Tensor,
-    *,
-    counts: Tensor | None,
-    learn: bool,
+    prepared: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None, *, learn: bool
 ) -> tuple[Tensor, Coefficients | None]:
     """Return the gradient of the first state (B, M); and, to learn, of the coefficients."""
-    program = device_program(rows)
-    if not (rows.M and grad.shape[1]):
+    program = device_program(prepared.rows)
+    if not (program.M and grad.shape[1]):
         zero = _gradient_rows(program, grad, 1)[1]
         return grad.sum(0), _summed(zero, program) if learn else None
     launch = _back_tiles if kept.dim() == 4 else _back_halves
@@ -247,14 +228,14 @@ def backward(
     return result, _summed(sums, program) if learn else None
 
 
-def trajectory(rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
+def trajectory(prepared: Prepared, kept: Tensor, batch: int) -> Tensor:
     """Return all states that `forward` kept. (T + 1, B, M)."""
     if kept.dim() == 3:
         return kept.permute(0, 2, 1).contiguous()
     steps, tiles, M, tile = kept.shape
     by_example = kept.permute(0, 1, 3, 2).reshape(steps, tiles * tile, M)[:, :batch]
     states = torch.empty_like(by_example)
-    states[..., device_program(rows).orders[1].long()] = by_example
+    states[..., device_program(prepared.rows).orders[1].long()] = by_example
     return states
 
 
@@ -284,7 +265,7 @@ def _counts_or(counts: Tensor | None, like: Tensor) -> dict[str, Any]:
 
 
 def _run_tiles(
-    program: DeviceProgram, step: DeviceStep, state: Tensor, steps: int, counts: Tensor | None,
+    program: DeviceProgram, step: Prepared, state: Tensor, steps: int, counts: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     B, M, R = len(state), program.M, program.R
@@ -306,7 +287,7 @@ def _run_tiles(
 
 
 def _back_tiles(
-    program: DeviceProgram, step: DeviceStep, kept: Tensor, grad: Tensor, counts: Tensor | None
+    program: DeviceProgram, step: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     B, M, R = grad.shape[1], program.M, program.R
     tiles, steps, rows = kept.shape[1], len(kept) - 1, _ROWS_BACK
@@ -360,7 +341,7 @@ def _grids(program: DeviceProgram, B: int) -> _Grids:
 
 
 def _run_halves(
-    program: DeviceProgram, step: DeviceStep, state: Tensor, steps: int, counts: Tensor | None,
+    program: DeviceProgram, step: Prepared, state: Tensor, steps: int, counts: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     B, M, R = len(state), program.M, program.R
@@ -387,7 +368,7 @@ def _run_halves(
 
 
 def _launch_rules(
-    program: DeviceProgram, step: DeviceStep, grids: _Grids, now: Tensor, missing: Tensor,
+    program: DeviceProgram, step: Prepared, grids: _Grids, now: Tensor, missing: Tensor,
     fire: Tensor, background: Tensor,
 ) -> None:  # fmt: skip
     B, R, bodies = now.shape[1], program.R, program.bodies
@@ -399,7 +380,7 @@ def _launch_rules(
 
 
 def _back_halves(
-    program: DeviceProgram, step: DeviceStep, kept: Tensor, grad: Tensor, counts: Tensor | None
+    program: DeviceProgram, step: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     B, M, R = grad.shape[1], program.M, program.R
     grids = _grids(program, B)

@@ -220,11 +220,19 @@ def _advance(
 ReadPlainly: TypeAlias = Callable[[Parameters], StepParameters]
 
 
+class Prepared(NamedTuple):
+    """The parameters of a step in the form of a kernel."""
+
+    rows: LiteralRows
+    bump: bool
+    step: StepParameters | None  # where gradients of the parameters are computed from these
+    coefficients: Any  # tensors, `Coefficients`, or the arrays of compiled loops
+
+
 class Kernel(Protocol):
     """Runs T steps on a batch (B, M), forwards and backwards.
 
-    `prepared` is what `read` returns: the coefficients in the kernel's own form. `counts` (B,)
-    says how many of the steps each example takes; None means all of them.
+    `counts` (B,) says how many of the steps each example takes; None means all of them.
     """
 
     def read(
@@ -235,38 +243,24 @@ class Kernel(Protocol):
         *,
         bump: bool,
         plainly: ReadPlainly,
-    ) -> Any:
+    ) -> Prepared:
         """Return the coefficients of a step, for states of this dtype."""
 
     def read_backward(
-        self, rows: LiteralRows, parameters: Parameters, prepared: Any, grads: Coefficients
+        self, prepared: Prepared, parameters: Parameters, grads: Coefficients
     ) -> Parameters:
         """Return the gradients of the parameters, from those of the coefficients."""
 
     def forward(
-        self,
-        rows: LiteralRows,
-        prepared: Any,
-        state: Tensor,
-        steps: int,
-        *,
-        counts: Tensor | None,
-        keep: bool,
+        self, prepared: Prepared, state: Tensor, steps: int, counts: Tensor | None, *, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return the last state (B, M); and, to keep, all T + 1 states in an order of its own."""
 
-    def trajectory(self, rows: LiteralRows, kept: Tensor, batch: int) -> Tensor:
+    def trajectory(self, prepared: Prepared, kept: Tensor, batch: int) -> Tensor:
         """Return all states that `forward` kept. (T + 1, B, M)."""
 
     def backward(
-        self,
-        rows: LiteralRows,
-        prepared: Any,
-        kept: Tensor,
-        grad: Tensor,
-        *,
-        counts: Tensor | None,
-        learn: bool,
+        self, prepared: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None, *, learn: bool
     ) -> tuple[Tensor, Coefficients | None]:
         """Return the gradient of the first state (B, M); and, to learn, of the coefficients.
 
@@ -391,15 +385,15 @@ class FusedSteps:
     step_plainly: Callable[[StepParameters, Tensor], Tensor]
     steps: int
     bump: bool
-    #: Whether the states within a segment of about √T steps are recomputed in the backward pass.
-    sqrt: bool = False
     #: How many of the steps each example takes (B,); None for all of them.
     counts: Tensor | None = None
     #: Where runs on a GPU are recorded, and what they depend on besides tensors and steps.
     recorded: RecordedRuns | None = None
     key: Hashable = None
 
-    def final(self, state: Tensor, parameters: Parameters | None, prepared: Any = None) -> Tensor:
+    def final(
+        self, state: Tensor, parameters: Parameters | None, prepared: Prepared | None = None
+    ) -> Tensor:
         """Return the state after all steps. (…, M).
 
         `prepared` are coefficients that the kernel has read before; then `parameters` may be None.
@@ -416,14 +410,14 @@ class FusedSteps:
         return _Steps.apply(self, False, prepared, state, *(parameters or ()))  # type: ignore[no-any-return,no-untyped-call]
 
     def trajectory(
-        self, state: Tensor, parameters: Parameters | None, prepared: Any = None
+        self, state: Tensor, parameters: Parameters | None, prepared: Prepared | None = None
     ) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
         batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
         states: Tensor = _Steps.apply(self, True, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
         return states.reshape(self.steps + 1, *state.shape)
 
-    def read(self, parameters: Parameters | None, dtype: torch.dtype) -> Any:
+    def read(self, parameters: Parameters | None, dtype: torch.dtype) -> Prepared:
         """Return the coefficients in the kernel's own form."""
         if parameters is None:
             raise RuntimeError("neither parameters nor prepared coefficients were given")
@@ -433,48 +427,20 @@ class FusedSteps:
 
     # ---- Inside autograd
 
-    def forward(self, state: Tensor, prepared: Any, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
-        """Return the last state, and what is kept: all states, or the first of each segment."""
-        if not (keep and self.sqrt):
-            last, kept = self.kernel.forward(
-                self.rows, prepared, state, self.steps, counts=self.counts, keep=keep
-            )
-            return last, [] if kept is None else [kept]
-        starts = []
-        for first, length in self._segments():
-            starts.append(state)
-            counts = self._counts_of(first, length)
-            state, _ = self.kernel.forward(
-                self.rows, prepared, state, length, counts=counts, keep=False
-            )
-        return state, starts
-
-    def backward(
-        self, prepared: Any, kept: list[Tensor], grad: Tensor, *, learn: bool
-    ) -> tuple[Tensor, Coefficients | None]:
-        """Return the gradients of the state and of the coefficients."""
-        if not self.sqrt:
-            return self.kernel.backward(
-                self.rows, prepared, kept[0], grad, counts=self.counts, learn=learn
-            )
-        sums: Coefficients | None = None
-        for start, (first, length) in zip(reversed(kept), reversed(self._segments()), strict=True):
-            counts = self._counts_of(first, length)
-            _, states = self.kernel.forward(
-                self.rows, prepared, start, length, counts=counts, keep=True
-            )
-            assert states is not None  # keep=True
-            grad_start, part = self.kernel.backward(
-                self.rows, prepared, states, grad, counts=counts, learn=learn
-            )
-            grad = grad_start[None]
-            if part is not None:
-                sums = part if sums is None else Coefficients(*map(torch.add, sums, part))
-        return grad[0], sums
+    def forward(
+        self, state: Tensor, prepared: Prepared, *, keep: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the last state, and all states if they are kept."""
+        return self.kernel.forward(prepared, state, self.steps, self.counts, keep=keep)
 
     def forward_recorded(
-        self, state: Tensor, parameters: Parameters | None, prepared: Any, *, keep: bool
-    ) -> tuple[Tensor, list[Tensor]]:
+        self,
+        state: Tensor,
+        parameters: Parameters | None,
+        prepared: Prepared | None,
+        *,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         """Return what `forward` does, from a recorded graph, which reads the parameters itself."""
 
         def function(state: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
@@ -482,30 +448,28 @@ class FusedSteps:
             last, kept = replace(self, counts=_first_or_none(counts)).forward(
                 state, read, keep=keep
             )
-            return last, *kept
+            return (last,) if kept is None else (last, kept)
 
         last, *kept = self._run_recorded(("forward", keep), function, state)
-        return last, kept
+        return last, _first_or_none(kept)
 
     def backward_recorded(
-        self, parameters: Parameters, kept: list[Tensor], grad: Tensor, *, learn: bool
+        self, parameters: Parameters, kept: Tensor, grad: Tensor, *, learn: bool
     ) -> tuple[Tensor, ...]:
         """Return the gradients of the state and the parameters, from a recorded graph."""
 
-        def function(grad: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-            states, counts = list(others[: len(kept)]), others[len(kept) :]
-            read, run = (
-                self.read(parameters, grad.dtype),
-                replace(self, counts=_first_or_none(counts)),
+        def function(grad: Tensor, kept: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
+            read = self.read(parameters, grad.dtype)
+            grad_state, sums = self.kernel.backward(
+                read, kept, grad, _first_or_none(counts), learn=learn
             )
-            grad_state, sums = run.backward(read, states, grad, learn=learn)
             if sums is None:
                 return (grad_state,)
-            by_parameter = self.kernel.read_backward(self.rows, parameters, read, sums)
+            by_parameter = self.kernel.read_backward(read, parameters, sums)
             # As one tensor: each result costs the host a launch.
             return grad_state, torch.cat([x.reshape(-1) for x in by_parameter])
 
-        grad_state, *joined = self._run_recorded(("backward", learn), function, grad, *kept)
+        grad_state, *joined = self._run_recorded(("backward", learn), function, grad, kept)
         if not joined:
             return (grad_state,)
         parts = torch.split(joined[0], [x.numel() for x in parameters])
@@ -520,15 +484,7 @@ class FusedSteps:
         assert self.recorded is not None
         if self.counts is not None:
             inputs = *inputs, self.counts
-        return self.recorded.run((kind, self.key, self.steps, self.sqrt), function, inputs)
-
-    def _segments(self) -> list[tuple[int, int]]:
-        """Return the first step and the length of each segment of about √T steps."""
-        length = math.isqrt(max(self.steps - 1, 0)) + 1
-        return [(t, min(length, self.steps - t)) for t in range(0, self.steps, length)]
-
-    def _counts_of(self, first: int, length: int) -> Tensor | None:
-        return None if self.counts is None else (self.counts - first).clamp(0, length)
+        return self.recorded.run((kind, self.key, self.steps), function, inputs)
 
     def run_plainly(self, state: Tensor, parameters: Parameters) -> list[Tensor]:
         """Return every state of the run in plain torch, which can be differentiated repeatedly."""
@@ -542,7 +498,7 @@ class FusedSteps:
         return states
 
 
-def _first_or_none(tensors: tuple[Tensor, ...]) -> Tensor | None:
+def _first_or_none(tensors: Sequence[Tensor]) -> Tensor | None:
     """Return the one tensor, or None."""
     return tensors[0] if tensors else None
 
@@ -562,16 +518,17 @@ class _Steps(torch.autograd.Function):
             if prepared is None:
                 ctx.prepared = run.read(Parameters(*parameters), state.dtype)
             last, kept = run.forward(state, ctx.prepared, keep=keep)
-        ctx.kept = len(kept)
-        ctx.save_for_backward(state, *kept, *parameters)
-        return run.kernel.trajectory(run.rows, kept[0], len(last)) if every else last
+        ctx.save_for_backward(state, kept, *parameters)
+        if not every:
+            return last
+        assert kept is not None  # keep=True
+        return run.kernel.trajectory(ctx.prepared, kept, len(last))
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor | None, ...]:
         run: FusedSteps = ctx.run
         grad = arriving[0] if ctx.every else arriving[0][None]  # (1 or T + 1, B, M)
-        state, *rest = ctx.saved_tensors
-        kept, parameters = rest[: ctx.kept], rest[ctx.kept :]
+        state, kept, *parameters = ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
             return None, None, None, *_differentiable(run, state, parameters, grad, wanted)
@@ -581,10 +538,10 @@ class _Steps(torch.autograd.Function):
             found = run.backward_recorded(Parameters(*parameters), kept, grad, learn=learn)
             grads[: len(found)] = found
         else:
-            grads[0], sums = run.backward(ctx.prepared, kept, grad, learn=learn)
+            grads[0], sums = run.kernel.backward(ctx.prepared, kept, grad, run.counts, learn=learn)
             if sums is not None:
                 raw = Parameters(*parameters)
-                grads[1:] = run.kernel.read_backward(run.rows, raw, ctx.prepared, sums)
+                grads[1:] = run.kernel.read_backward(ctx.prepared, raw, sums)
         needed = (g if want else None for g, want in zip(grads, wanted, strict=True))
         return None, None, None, *needed
 
