@@ -2,6 +2,7 @@
 
 The training sets are those of seeds 9101 and on, which were not used in development. A program is right
 if it derives exactly the right atoms on a larger instance. Times are CPU seconds of one thread.
+`--done FILE` keeps finished jobs: the same command then continues. `--seeds 1` runs one seed of each part.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress
 
 import latentgamma as lg
 import relational_tasks as tasks
@@ -45,28 +48,41 @@ def seeds(count: int) -> range:
     return range(FIRST_SEED, FIRST_SEED + count)
 
 
-def rows(sets: str | None = None, jobs: int = 1) -> list[Row]:
-    """Return the rows of some parts, or of every part, computed in that many processes."""
+def rows(
+    sets: str | None = None, jobs: int = 1, seeds: int | None = None, done: Path | None = None
+) -> list[Row]:
+    """Return the rows of some parts, or of every part, computed in that many processes.
+
+    With `seeds`, every part has at most that many. Finished jobs are kept in the file `done`, and not run
+    again.
+    """
     wanted = sets.split(",") if sets else list(PARTS)
-    tasks = [(part, arguments) for part in wanted for arguments in PARTS[part][1]()]
-    found: dict[str, list[Row]] = {part: [] for part in wanted}
-    if jobs == 1:
-        for part, result in map(_run, tasks):
-            found[part] += result
-    else:
-        with ProcessPoolExecutor(jobs) as pool:
-            for part, result in pool.map(_run, tasks):
-                found[part] += result
-    return [row for part in wanted for row in _summed(found[part])]
+    every = [json.loads(json.dumps([p, *job])) for p in wanted for job in PARTS[p][1]()]
+    last = FIRST_SEED + (seeds or 1_000)
+    every = [
+        job for job in every if not any(isinstance(a, int) and last <= a < 10_000 for a in job)
+    ]
+    lines = done.read_text(encoding="utf-8").splitlines() if done and done.exists() else []
+    found = {json.dumps(job): result for job, result in map(json.loads, lines)}
+    left = [job for job in every if json.dumps(job) not in found]
+    with ProcessPoolExecutor(jobs) as pool, Progress(console=Console(stderr=True)) as bar:
+        shown = bar.add_task("jobs", total=len(every), completed=len(every) - len(left))
+        for future in as_completed([pool.submit(_run, job) for job in left]):
+            job, result = future.result()
+            found[json.dumps(job)] = result
+            if done is not None:
+                with done.open("a", encoding="utf-8") as file:
+                    print(json.dumps([job, result], default=str), file=file)
+            bar.update(shown, advance=1, description=" ".join(map(str, job)))
+    results: dict[str, list[Row]] = {part: [] for part in wanted}
+    for job in every:
+        results[job[0]] += found[json.dumps(job)]
+    return [row for part in wanted for row in _summed(results[part])]
 
 
-def _run(job: tuple[str, tuple[Any, ...]]) -> tuple[str, list[Row]]:
-    """Run a job, and show its rows while the others run."""
-    part, arguments = job
-    result = [{"part": part, **row} for row in PARTS[part][0](*arguments)]
-    for row in result:
-        print(json.dumps(row, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
-    return part, result
+def _run(job: list[Any]) -> tuple[list[Any], list[Row]]:
+    part, *arguments = job
+    return job, [{"part": part, **row} for row in PARTS[part][0](*arguments)]
 
 
 def _summed(found: list[Row]) -> list[Row]:

@@ -61,17 +61,21 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     parser.add_argument("--threads", type=int, default=2, help="threads for everyone (default 2)")
     parser.add_argument("--data", type=Path, help="a folder of data, for those that read one")
-    parser.add_argument("--seeds", type=int, help="the number of seeds, for joint and tables")
+    parser.add_argument(
+        "--seeds", type=int, help="the number of seeds, for joint, relational, tables"
+    )
     parser.add_argument("--jobs", type=int, help="processes at a time, for tables and relational")
     parser.add_argument(
         "--sets",
         help="NAME,NAME:FIRST-LAST: data sets, seeds; for hierarchies; parts, for relational, tables",
     )
-    parser.add_argument("--done", type=Path, help="a file of finished parts, for tables")
+    parser.add_argument(
+        "--done", type=Path, help="a file of finished parts, for relational, tables"
+    )
     given = parser.parse_args()
     for option, names in (
-        ("seeds", ["joint", "tables"]), ("sets", ["hierarchies", "relational", "tables"]),
-        ("jobs", ["tables", "relational"]), ("done", ["tables"]),
+        ("seeds", ["joint", "relational", "tables"]), ("sets", ["hierarchies", "relational", "tables"]),
+        ("jobs", ["tables", "relational"]), ("done", ["relational", "tables"]),
     ):  # fmt: skip
         if getattr(given, option) is not None and given.name not in names:
             parser.error(f"--{option} is only for {' and '.join(names)}")

@@ -11,8 +11,8 @@ import pytest
 import latentgamma as lg
 import relational_tasks as tasks
 from latentgamma.relational import read_popper
-from latentgamma.relational.problem import Language, read_problem
 from latentgamma.relational.clauses import Clause, clause_bits
+from latentgamma.relational.problem import Language, read_problem
 from latentgamma.relational.prolog import Prolog, PrologError, read_term, term_text
 
 pytest.importorskip("clingo")

@@ -335,6 +335,9 @@ def test_a_task_is_solved_with_wrong_labels(name: str) -> None:
     wrong = set(positive) ^ set(train.positive)  # every tuple has a label
     assert result.accuracy == pytest.approx(1 - len(wrong) / (len(positive) + len(negative)))
     assert len(result.unexplained) + len(result.wrong) == len(wrong)
+    assert any("a label is worth 3.2 bits" in note for note in result.notes) == bool(
+        result.alternatives
+    )
 
 
 @pytest.mark.slow

@@ -382,8 +382,8 @@ _KEPT_SETS = 12
 _MOST_ROUNDS = 12
 #: Bits for each invented predicate above the limit.
 _EXTRA_BITS = 1e6
-#: Alternatives may be longer by this many bits.
-NOISY_SLACK = 8.0
+#: Alternatives may be longer by this many bits: a rule of two literals that explains one label.
+NOISY_SLACK = 9.0
 
 
 def noisy_search(

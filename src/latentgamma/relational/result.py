@@ -663,6 +663,12 @@ def build_result(
                 f"{quantity(same, 'other form')} of the program gave the same answers on every "
                 "instance that was tried"
             )
+        if noise and others:
+            more = max(one.bits for one in others) - found.choices[0].bits
+            notes.append(
+                f"alternatives are longer by {more:.1f} bits or less, and a label is worth "
+                f"{math.log2((1 - noise) / noise):.1f} bits: few labels decide between them"
+            )
         evidence, missing, wrong = _evidence(problem, found, found.choices[0], program)
         if kind is Kind.PARTIAL and not missing and not wrong:
             kind = Kind.CLEAN  # a search for most examples found a program for all
