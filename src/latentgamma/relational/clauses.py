@@ -208,19 +208,12 @@ _ROWS_OF_A_JUDGEMENT = 4_000
 
 @dataclass(frozen=True)
 class Examples:
-    """The tuples that bodies are tested on.
+    """The tuples that bodies are tested on."""
 
-    Attributes:
-        codes: of the tuples.
-        positive: whether each is positive.
-        negative: whether each is negative; the others have no label.
-        complete: whether no tuple was left out that rules may derive.
-    """
-
-    codes: Ints
-    positive: np.ndarray
-    negative: np.ndarray
-    complete: bool
+    codes: Ints  # of the tuples
+    positive: np.ndarray  # whether each is positive
+    negative: np.ndarray  # whether each is negative; the others have no label
+    complete: bool  # whether no tuple was left out that rules may derive
 
     @staticmethod
     def of(problem: Problem, target: Target, most: int, seed: int, *, unlabelled: bool) -> Examples:
@@ -272,14 +265,8 @@ def arguments(options: Sequence[Sequence[int]], old: int, most: int) -> Iterator
 class BodySearch:
     """The bodies for one target, one more literal at each level.
 
-    Args:
-        problem: the examples.
-        target: the relation to learn.
-        relations: what bodies may use, by number.
-        allowed: the numbers of the relations that bodies may use.
-        recursive: the numbers of relations that count as recursive.
-        examples: what bodies are tested on.
-        exclusive: relations of which a body may use only one.
+    `allowed` are the relations that bodies may use, `recursive` those that count as recursive, and
+    `exclusive` those of which a body may use only one.
     """
 
     def __init__(
@@ -335,10 +322,7 @@ class BodySearch:
     ) -> tuple[list[Clause], bool]:
         """Return the candidates with one more literal, and whether all bodies were tried.
 
-        Args:
-            variables: the largest number of variables.
-            budget: of work and time.
-            must_use: predicates of which a candidate needs one.
+        They have at most so many variables, and one of the predicates `must_use`.
         """
         self.literals += 1
         found: list[Clause] = []
@@ -368,12 +352,7 @@ class BodySearch:
         return bool(covered) and bool(np.isin(rows, np.concatenate(covered)).all())
 
     def keep_best(self, most: int, explained: Ints) -> None:
-        """Leave out all but the most promising bodies: those for examples that have no rule yet.
-
-        Args:
-            most: the number of bodies to keep.
-            explained: the codes of the positive examples that some candidate derives.
-        """
+        """Leave out all but the most promising bodies: those for examples that are not explained yet."""
         if len(self.frontier) <= most:
             return
         self.cut = True
@@ -591,22 +570,15 @@ def _repeats(table: Bindings, old: int) -> bool:
 
 @dataclass
 class Candidate:
-    """A clause with its ground instances.
+    """A clause with its ground instances."""
 
-    Attributes:
-        clause: the clause.
-        bits: its description length.
-        heads: the codes of the heads of its instances.
-        bodies: for each literal of a learned predicate, the relation and the codes.
-        definitions: the invented predicates that it uses.
-        variants: clauses of the same length with the same instances.
-    """
-
-    clause: Clause
-    bits: float
-    heads: Ints
+    clause: Clause  # the clause
+    bits: float  # its description length
+    heads: Ints  # the codes of the heads of its instances
+    # for each literal of a learned predicate, the relation and the codes
     bodies: tuple[tuple[int, Ints], ...]
-    definitions: tuple[int, ...] = ()
+    definitions: tuple[int, ...] = ()  # the invented predicates that it uses
+    # clauses of the same length with the same instances
     variants: list[Clause] = field(default_factory=list)
 
     @property
@@ -751,11 +723,8 @@ def is_negative(target: Target, codes: Ints) -> np.ndarray:
 class Hypotheses:
     """The program of all candidates, in which a set of clauses is a fact set.
 
-    Attributes:
-        program: the ground rules; the last atoms are `use(c)`, one for each candidate.
-        positive: the atoms of the positive examples.
-        negative: the atoms of negative examples that some instance derives.
-        atoms: the relation and code of each atom but the last ones.
+    The last atoms of `program` are `use(c)`, one for each candidate; `positive` are the atoms of the
+    positive examples, `negative` those of negative ones that some instance derives.
     """
 
     def __init__(self, problem: Problem, candidates: Sequence[Candidate]) -> None:

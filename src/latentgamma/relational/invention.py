@@ -38,19 +38,12 @@ _MOST_ROWS = 200_000
 
 @dataclass(frozen=True)
 class Definition:
-    """An invented predicate.
+    """An invented predicate."""
 
-    Attributes:
-        relation: its extension; `bits` is the length of its clauses.
-        clauses: its clauses; their predicate is `number`.
-        number: the number of the predicate.
-        needs: the invented predicates that the clauses use.
-    """
-
-    relation: Relation
-    clauses: tuple[Clause, ...]
-    number: int
-    needs: tuple[int, ...] = ()
+    relation: Relation  # its extension; `bits` is the length of its clauses
+    clauses: tuple[Clause, ...]  # its clauses; their predicate is `number`
+    number: int  # the number of the predicate
+    needs: tuple[int, ...] = ()  # the invented predicates that the clauses use
 
 
 def definitions(
@@ -62,15 +55,9 @@ def definitions(
     *,
     must_use: frozenset[int] = frozenset(),
 ) -> list[Definition]:
-    """Return the definitions over some relations, shortest first.
+    """Return the definitions over the usable relations, shortest first, as far as the budget goes.
 
-    Args:
-        problem: the background.
-        relations: all relations so far, by number.
-        usable: the relations that definitions may use.
-        first_number: the number of the first invented predicate.
-        budget: of work and time; when it is used up, the definitions so far are returned.
-        must_use: if not empty, a definition uses one of these.
+    They are numbered from `first_number`. If `must_use` is not empty, each uses one of these relations.
     """
     n = len(problem.constants)
     usable = [u for u in usable if relations[u].test is None]

@@ -64,20 +64,15 @@ _MOST_ROWS = 40_000_000
 
 
 #: The description length of examples, given a program.
-ExampleCost: TypeAlias = "LabelCost | PositiveCost | _NoneWrong"
+ExampleCost: TypeAlias = "LabelCost | PositiveCost"
 
 
 @dataclass(frozen=True)
 class LabelCost:
-    """The description length of wrong labels.
+    """The description length of wrong labels."""
 
-    Attributes:
-        labels: their number.
-        noise: the fraction of wrong ones; None if it is estimated.
-    """
-
-    labels: int
-    noise: float | None
+    labels: int  # their number
+    noise: float | None  # the fraction of wrong ones; None if it is estimated
 
     def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return the bits for positive examples that are not derived, and negative ones that are."""
@@ -105,14 +100,10 @@ class PositiveCost:
 
     It says which of the atoms that the program derives are the examples. Those that it does not
     derive are listed.
-
-    Attributes:
-        tuples: the atoms that could be examples.
-        positive: the number of examples.
     """
 
-    tuples: int
-    positive: int
+    tuples: int  # the atoms that could be examples
+    positive: int  # the number of examples
 
     def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return the bits for positive examples that are not derived, and other atoms that are."""
@@ -398,14 +389,8 @@ def noisy_search(
 ) -> tuple[Found, float]:
     """Return the program with the shortest description, and the fraction of labels it has wrong.
 
-    Args:
-        problem: the examples.
-        options: the limits.
-        noise: the fraction of wrong labels; None if it is estimated.
-        budget: of work and time.
-        report: called after each stage.
-        positives_only: whether negative labels say only which atoms are not among the examples.
-        more: candidates beside those that are found.
+    Without `noise`, that fraction is estimated. With `positives_only`, negative labels say only which
+    atoms are not among the examples. `more` are candidates beside those that are found.
     """
     labels = sum(problem.label_count(target) for target in problem.targets)
     positive = sum(len(target.positive) for target in problem.targets)
@@ -446,7 +431,7 @@ class SetScorer:
     def __init__(
         self,
         hypotheses: Hypotheses,
-        cost: ExampleCost,
+        cost: ExampleCost | _NoneWrong,
         definitions: Mapping[int, float],
         most_invented: int,
         budget: Budget,
@@ -567,7 +552,7 @@ def gradient_search(
         candidates = _screen(found.candidates)
         if found.unexplained:
             return found, 0.0
-        cost: ExampleCost = _NoneWrong()
+        cost: ExampleCost | _NoneWrong = _NoneWrong()
     else:
         cost = LabelCost(labels, noise)
         source = NoisyCandidates(problem, options, cost, budget)
@@ -620,10 +605,6 @@ class _NoneWrong:
     def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return the bits for positive examples that are not derived, and negative ones that are."""
         return np.asarray((missed + extra) * _WRONG_BITS)
-
-    def gains(self, positive: int) -> Callable[[float, float], float]:
-        """Return what computes the bits that a body saves by the examples that it covers."""
-        return lambda right, wrong: _WRONG_BITS * (right - wrong)
 
 
 def _screen(candidates: Sequence[Candidate]) -> list[Candidate]:

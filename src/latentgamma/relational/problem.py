@@ -35,24 +35,15 @@ _DIRECT = 4_000_000
 
 @dataclass(frozen=True)
 class Index:
-    """The rows of a relation, grouped by the values of some of its arguments.
+    """The rows of a relation, grouped by the values of some of its arguments."""
 
-    Attributes:
-        keys: the distinct keys, sorted.
-        starts: where the group of each key starts.
-        counts: the sizes of the groups.
-        values: the other arguments of each row, in the order of the groups.
-        truth: of each row, in the order of the groups.
-        best: the highest truth in each group.
-        direct: the number of the group of each possible key, or -1; None for large tables.
-    """
-
-    keys: Ints
-    starts: Ints
-    counts: Ints
-    values: Ints
-    truth: Truth
-    best: Truth
+    keys: Ints  # the distinct keys, sorted
+    starts: Ints  # where the group of each key starts
+    counts: Ints  # the sizes of the groups
+    values: Ints  # the other arguments of each row, in the order of the groups
+    truth: Truth  # of each row, in the order of the groups
+    best: Truth  # the highest truth in each group
+    # the number of the group of each possible key, or -1; None for large tables
     direct: npt.NDArray[np.int32] | None
 
     def groups(self, keys: Ints) -> Ints:
@@ -169,17 +160,12 @@ def decode(codes: Ints, constants: int, arity: int) -> Ints:
 
 @dataclass(frozen=True)
 class Bindings:
-    """The values of variables: one row for each way in which a body can hold.
+    """The values of variables: one row for each way in which a body can hold."""
 
-    Attributes:
-        columns: the values of each variable; None where the variable has no value yet.
-        truth: the truth of each row.
-        example: the example that each row is about.
-    """
-
+    # the values of each variable; None where the variable has no value yet
     columns: tuple[Ints | None, ...]
-    truth: Truth
-    example: Ints
+    truth: Truth  # the truth of each row
+    example: Ints  # the example that each row is about
 
 
 def _pattern(arguments: Sequence[int], table: Bindings) -> tuple[tuple[int, ...], list[int]]:
@@ -261,24 +247,16 @@ _name = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+))?\s*", re.ASCII).fullmatch
 
 @dataclass(frozen=True)
 class Target:
-    """A relation to learn.
+    """A relation to learn."""
 
-    Attributes:
-        name: the predicate.
-        relation: its number among the relations of the problem.
-        types: the type of each argument.
-        positive: the codes of its positive examples, sorted.
-        negative: the codes of its negative examples, sorted; None in a closed world, where
-            everything else is negative.
-        given: the codes of its facts in the background, sorted.
-    """
-
-    name: str
-    relation: int
-    types: tuple[int, ...]
-    positive: Ints
+    name: str  # the predicate
+    relation: int  # its number among the relations of the problem
+    types: tuple[int, ...]  # the type of each argument
+    positive: Ints  # the codes of its positive examples, sorted
+    # the codes of its negative examples, sorted; None in a closed world, where everything else
+    # is negative
     negative: Ints | None
-    given: Ints
+    given: Ints  # the codes of its facts in the background, sorted
 
     @property
     def arity(self) -> int:
@@ -288,33 +266,22 @@ class Target:
 
 @dataclass(frozen=True)
 class Problem:
-    """Background facts and examples.
+    """Background facts and examples."""
 
-    Attributes:
-        constants: the constants, as cells of a table.
-        names: the predicates, background first, then the targets.
-        rows: the rows of each predicate: background facts, and none for a target.
-        types: the types of the arguments of each predicate.
-        targets: what to learn.
-        notes: what was assumed about the examples.
-        inputs: which arguments of each predicate need a value first.
-        tests: predicates that are computed, by number.
-        special: predicates that rules write in another way: with a constant, `not`, or a comparison.
-        world: the type whose constants are separate worlds, which rules do not join; or None.
-        apart: whether numbers of examples were kept from other numbers.
-    """
-
-    constants: tuple[str, ...]
-    names: tuple[str, ...]
-    rows: tuple[Ints, ...]
-    types: tuple[tuple[int, ...], ...]
-    targets: tuple[Target, ...]
-    notes: tuple[str, ...]
-    inputs: tuple[tuple[bool, ...], ...]
+    constants: tuple[str, ...]  # the constants, as cells of a table
+    names: tuple[str, ...]  # the predicates, background first, then the targets
+    rows: tuple[Ints, ...]  # the rows of each predicate: background facts, and none for a target
+    types: tuple[tuple[int, ...], ...]  # the types of the arguments of each predicate
+    targets: tuple[Target, ...]  # what to learn
+    notes: tuple[str, ...]  # what was assumed about the examples
+    inputs: tuple[tuple[bool, ...], ...]  # which arguments of each predicate need a value first
+    # predicates that are computed, by number
     tests: Mapping[int, Test] = field(default_factory=dict)
+    # predicates that rules write in another way: with a constant, `not`, or a comparison
     special: frozenset[int] = frozenset()
+    # the type whose constants are separate worlds, which rules do not join; or None
     world: int | None = None
-    apart: bool = False
+    apart: bool = False  # whether numbers of examples were kept from other numbers
 
     @cached_property
     def domains(self) -> dict[int, Ints]:
@@ -503,23 +470,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Language:
-    """What rules may use beside the predicates of the background.
+    """What rules may use beside the predicates of the background."""
 
-    Attributes:
-        types: the types of the arguments, by predicate; None to guess them.
-        directions: "in" or "out" for each argument, by predicate.
-        world: the type whose constants are separate worlds; None to find out, False for none.
-        constants: True, or the constants that rules may name.
-        negation: whether bodies may hold `not p(X)`.
-        comparisons: which of "!=", "<" and ">=" bodies may hold.
-    """
-
+    # the types of the arguments, by predicate; None to guess them
     types: Mapping[str, Sequence[str]] | None = None
+    # "in" or "out" for each argument, by predicate
     directions: Mapping[str, Sequence[str]] | None = None
+    # the type whose constants are separate worlds; None to find out, False for none
     world: str | bool | None = None
-    constants: Literal[True] | tuple[str, ...] = ()
-    negation: bool = False
-    comparisons: tuple[str, ...] = ()
+    constants: Literal[True] | tuple[str, ...] = ()  # True, or the constants that rules may name
+    negation: bool = False  # whether bodies may hold `not p(X)`
+    comparisons: tuple[str, ...] = ()  # which of "!=", "<" and ">=" bodies may hold
 
     @property
     def options(self) -> list[str]:
@@ -542,13 +503,12 @@ def read_problem(
     *,
     noise: bool = False,
     language: Language | None = None,
-    closed_world: bool = True,
     apart: bool = True,
 ) -> Problem:
     """Return the problem that these arguments describe.
 
-    Without negative examples everything else is false if `closed_world`, and else has no label. `apart`
-    keeps the numbers of examples from other numbers, if no types are declared; see `_example_numbers`.
+    Without negative examples everything else is false. `apart` keeps the numbers of examples from other
+    numbers, if no types are declared; see `_example_numbers`.
 
     Raises:
         DataError: they cannot be read, or contradict each other.
@@ -560,13 +520,11 @@ def read_problem(
     refused = None if negative is None else read_facts(negative, "negative")
     signatures = _targets(wanted, shown, refused)
     notes = []
-    if refused is None and closed_world:
+    if refused is None:
         notes.append(
             "no negative examples were given: everything that is not a positive example counts as "
             "false (closed world)"
         )
-    if refused is None and not closed_world:
-        refused = {}
     if not facts:
         raise DataError("the background holds no facts")
     for name, arity in signatures:

@@ -398,15 +398,17 @@ class Prolog:
         else:
             yield from self._resolve_clauses(goal, name, args, bindings, depth)
 
-    def _once(self, goal: Term, bindings: Bindings, depth: int) -> Iterator[Bindings]:
+    def solutions(self, goal: Term, bindings: Bindings, depth: int) -> Iterator[Bindings]:
+        """Yield every way in which a goal holds."""
         frame = next(self._frames)
         try:
-            for after in self._solve([goal], bindings, depth + 1, frame):
-                yield after
-                return
+            yield from self._solve([goal], bindings, depth + 1, frame)
         except _Cut as cut:
             if cut.frame != frame:
                 raise
+
+    def _once(self, goal: Term, bindings: Bindings, depth: int) -> Iterator[Bindings]:
+        return itertools.islice(self.solutions(goal, bindings, depth), 1)
 
     def _resolve_clauses(
         self, goal: Term, name: str, args: Sequence[Term], bindings: Bindings, depth: int
@@ -425,17 +427,6 @@ class Prolog:
         except _Cut as cut:
             if cut.frame != frame:
                 raise
-
-    def solutions(self, goal: Term, bindings: Bindings, depth: int) -> list[Bindings]:
-        """Return every way in which a goal holds."""
-        frame = next(self._frames)
-        found: list[Bindings] = []
-        try:
-            found.extend(self._solve([goal], bindings, depth + 1, frame))
-        except _Cut as cut:
-            if cut.frame != frame:
-                raise
-        return found
 
 
 def head_and_body(clause: Term) -> tuple[Term, list[Term]]:
@@ -568,7 +559,8 @@ def _findall(prolog: Prolog, args: Sequence[Term], b: Bindings, depth: int) -> l
 
 def _forall(prolog: Prolog, args: Sequence[Term], b: Bindings, depth: int) -> list[Bindings]:
     ways = prolog.solutions(args[0], b, depth)
-    return [b] if all(prolog.solutions(args[1], after, depth) for after in ways) else []
+    held = (any(True for _ in prolog.solutions(args[1], after, depth)) for after in ways)
+    return [b] if all(held) else []
 
 
 def _order(term: Term) -> tuple[Any, ...]:

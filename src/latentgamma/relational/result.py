@@ -56,17 +56,11 @@ _MOST_UNFOLDED = 300
 
 @dataclass(frozen=True)
 class ClauseProgram:
-    """Clauses of targets and of invented predicates.
+    """Clauses of targets and of invented predicates."""
 
-    Attributes:
-        clauses: first those of the targets.
-        names: the predicates by number.
-        learned: the predicates that have clauses.
-    """
-
-    clauses: tuple[Clause, ...]
-    names: tuple[str, ...]
-    learned: frozenset[int]
+    clauses: tuple[Clause, ...]  # first those of the targets
+    names: tuple[str, ...]  # the predicates by number
+    learned: frozenset[int]  # the predicates that have clauses
 
     @staticmethod
     def of(
@@ -193,17 +187,9 @@ def compare(
 ) -> tuple[list[Alternative], int]:
     """Return the programs that differ from the first one and from each other.
 
-    Every program is run on small instances: the bodies of every program's rules, unfolded until
-    they have background predicates only.
-
-    Args:
-        programs: with their description lengths; the first is the learned one.
-        targets: the number and arity of each target.
-        most: the largest number of alternatives.
-        budget: of work and time; programs after its end are not compared.
-
-    Returns:
-        The alternatives, the shortest first, and the number of programs without a difference.
+    Every program is run on small instances: the bodies of every program's rules, unfolded until they
+    have background predicates only. Return at most so many alternatives, the shortest first, and the
+    number of programs without a difference.
     """
     learned = programs[0][0]
     collected: dict[tuple[tuple[Literal, ...], Literal], None] = {}

@@ -44,31 +44,18 @@ _PARTS = 100
 
 @dataclass(frozen=True)
 class Choice:
-    """A set of candidates that explains the examples.
+    """A set of candidates that explains the examples."""
 
-    Attributes:
-        chosen: the numbers of the candidates.
-        bits: their description length, with the definitions that they use.
-        shortest: whether no other set of candidates is shorter.
-    """
-
-    chosen: tuple[int, ...]
-    bits: float
-    shortest: bool
+    chosen: tuple[int, ...]  # the numbers of the candidates
+    bits: float  # their description length, with the definitions that they use
+    shortest: bool  # whether no other set of candidates is shorter
 
 
 class Selection:
-    """The answer set program that chooses among candidates.
+    """The answer set program that chooses among candidates; `finished` is whether it compared all sets.
 
-    Args:
-        hypotheses: the candidates and their instances.
-        definitions: the description length of each invented predicate, by number.
-        most_invented: the largest number of invented predicates.
-        budget: of work and time.
-        most_bits: longer sets are left out.
-
-    Attributes:
-        finished: whether the last search compared all sets.
+    `definitions` has the description length of each invented predicate; sets of more than `most_bits`
+    are left out.
     """
 
     def __init__(
@@ -179,9 +166,8 @@ MOST_CANDIDATES = 4_000
 class CandidatePool:
     """The candidates so far, one for each set of instances.
 
-    Attributes:
-        too_large: the number of clauses with too many instances, which were left out.
-        exact: whether no rule is recursive, so that the examples that each covers decide.
+    `exact` is whether no rule is recursive, so that the examples that each covers decide; `too_large`
+    counts the clauses with too many instances, which were left out.
     """
 
     def __init__(
@@ -231,12 +217,9 @@ class CandidatePool:
     def add(
         self, clauses: Sequence[Clause], budget: Budget, seeker: BodySearch | None = None
     ) -> tuple[list[Clause], bool]:
-        """Add clauses, the shortest first.
+        """Add clauses, the shortest first; the seeker knows the examples that each covers.
 
-        The seeker knows the examples that each covers if no rule is recursive.
-
-        Returns:
-            Those that derive a negative example or nothing, and whether all were added.
+        Return those that derive a negative example or nothing, and whether all were added.
         """
         refused: list[Clause] = []
         for clause in sorted(clauses, key=lambda c: clause_bits(c, self.predicates)):
@@ -344,33 +327,21 @@ Report = Callable[[str, int, float], None]
 
 @dataclass
 class Found:
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        choices: programs, the shortest first.
-        candidates: what the choices choose from.
-        definitions: invented predicates by number.
-        relations: all relations by number.
-        literals: bodies of up to this many literals were all tried.
-        shortest: whether no program in that language is shorter.
-        excluded: no program has bodies of up to this many literals.
-        unexplained: the relation and code of positive examples that no candidate derives.
-        too_many_clauses: whether the shortest program has more than `max_clauses` rules.
-        alternatives_timed_out: whether the time limit ended the search for alternatives.
-        notes: what was left out.
-    """
-
-    choices: list[Choice] = field(default_factory=list)
-    candidates: list[Candidate] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)  # programs, the shortest first
+    candidates: list[Candidate] = field(default_factory=list)  # what the choices choose from
+    # invented predicates by number
     definitions: dict[int, Definition] = field(default_factory=dict)
-    relations: list[Relation] = field(default_factory=list)
-    literals: int = 0
-    shortest: bool = False
-    excluded: int = 0
+    relations: list[Relation] = field(default_factory=list)  # all relations by number
+    literals: int = 0  # bodies of up to this many literals were all tried
+    shortest: bool = False  # whether no program in that language is shorter
+    excluded: int = 0  # no program has bodies of up to this many literals
+    # the relation and code of positive examples that no candidate derives
     unexplained: list[tuple[int, int]] = field(default_factory=list)
-    too_many_clauses: bool = False
-    alternatives_timed_out: bool = False
-    notes: list[str] = field(default_factory=list)
+    too_many_clauses: bool = False  # whether the shortest program has more than `max_clauses` rules
+    alternatives_timed_out: bool = False  # whether the time limit ended the search for alternatives
+    notes: list[str] = field(default_factory=list)  # what was left out
 
 
 @dataclass(frozen=True)
