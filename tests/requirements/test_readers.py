@@ -299,6 +299,11 @@ def test_report_of_conflicts_redundancy_and_fixed_labels() -> None:
 
 
 def test_mistakes_in_arguments() -> None:
+    for read in (Requirements.load, Requirements.from_dimacs, Requirements.from_obo):
+        with pytest.raises(ArgumentError, match="path"):
+            read(5)  # type: ignore[arg-type]
+    with pytest.raises(ParseError, match=":3:1: expected a term after 'is_a:'"):
+        Requirements.from_obo("[Term]\nid: a\nis_a: ! nothing\n")
     with pytest.raises(ProgramError, match="cannot read"):
         Requirements.from_dimacs("no_such_file.cnf")
     with pytest.raises(ArgumentError, match="'a' twice"):

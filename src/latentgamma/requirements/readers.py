@@ -55,11 +55,11 @@ class ClauseList:
 # ---- Where a text comes from
 
 
-def source_text(source: Source, *, is_text: bool) -> tuple[str, str]:
-    """Return a text and what errors call it; `is_text` says whether a string is one."""
+def source_text(source: Source, *marks: str) -> tuple[str, str]:
+    """Return a text and what errors call it; a string is a text if it has one of the marks."""
     if not isinstance(source, (str, os.PathLike)):
         raise ArgumentError(f"expected a text or a path, not {type(source).__name__}")
-    if isinstance(source, str) and is_text:
+    if isinstance(source, str) and any(mark in source for mark in marks):
         return normalize_text(source, "<text>"), "<text>"
     shown = os.fsdecode(source)
     try:
@@ -98,7 +98,7 @@ _word = re.compile(r"\w+")
 
 def read_requirements(source: Source) -> ClauseList:
     """Return the clauses of a text, one or more statements a line."""
-    text, path = source_text(source, is_text=True)
+    text, path = source_text(source, "")
     found = ClauseList(path)
     for number, start, line in _lines(text):
         reader = _LineReader(text, start, start + len(line), found)
@@ -208,7 +208,7 @@ class _LineReader:
 
 def read_dimacs_requirements(source: Source) -> ClauseList:
     """Return the clauses of a DIMACS text; the positive literals of each are its heads."""
-    text, path = source_text(source, is_text="\n" in os.fsdecode(source))
+    text, path = source_text(source, "\n")
     names, literals, ends, lines = read_clauses(text, path)
     found = ClauseList(path, {name: i for i, name in enumerate(names)})
     starts = [0, *ends[:-1] + 1][: len(ends)]
@@ -231,8 +231,7 @@ def read_indexed_rules(
     source: Source, labels: Sequence[str] | int | None, prefix: str
 ) -> ClauseList:
     """Return rules `weight head :- body`, or clauses `y_1 or not y_2`, over numbered labels."""
-    text = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else ""
-    text, path = source_text(source, is_text="\n" in text or ":-" in text or " or " in text)
+    text, path = source_text(source, "\n", ":-", " or ")
     rows: list[tuple[list[int], list[int], int]] = []
     for number, start, line in _lines(text):
         words = line.split()
@@ -291,7 +290,7 @@ def read_edges(edges: Any, order: EdgeOrder) -> ClauseList:
     rows: list[tuple[int, Any]]  # the line, and its cells
     head: list[str] = []
     if isinstance(edges, (str, os.PathLike)):
-        text, path = source_text(edges, is_text="\n" in os.fsdecode(edges))
+        text, path = source_text(edges, "\n")
         dialect = "\t" if "\t" in text.partition("\n")[0] else ","
         reader = csv.reader(text.splitlines(), delimiter=dialect)
         rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
@@ -343,7 +342,7 @@ def read_networkx(graph: Any, order: EdgeOrder) -> ClauseList:
 
 def read_obo(source: Source, relationships: Sequence[str]) -> ClauseList:
     """Return 'a term implies the terms it is related to' for an ontology in OBO."""
-    text, path = source_text(source, is_text="\n" in os.fsdecode(source))
+    text, path = source_text(source, "\n")
     found = ClauseList(path)
     term, obsolete, in_term = "", False, False
     edges: list[tuple[str, int]] = []
@@ -367,6 +366,8 @@ def read_obo(source: Source, relationships: Sequence[str]) -> ClauseList:
             term = value
         elif key == "is_obsolete":
             obsolete = value == "true"
+        elif key == "is_a" and not value:
+            raise ParseError("expected a term after 'is_a:'", line=number, column=1, path=path)
         elif key == "is_a" and "is_a" in relationships:
             edges.append((value.split()[0], number))
         elif key == "relationship" and len(value.split()) > 1:
@@ -389,7 +390,7 @@ def read_arff(source: Source, form: Literal["auto", "tree", "dag"]) -> ClauseLis
     root is not a label.
     """
     one_of("form", form, ("auto", "tree", "dag"))
-    text, path = source_text(source, is_text="\n" in os.fsdecode(source))
+    text, path = source_text(source, "\n")
     found = ClauseList(path)
     for number, _, line in _lines(text):
         match = _hierarchical.match(line)

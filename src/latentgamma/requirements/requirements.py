@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma._arguments import one_of, whole_number
+from latentgamma._arguments import one_of, whole_number, wrong
 from latentgamma._display import Display, Displayed
 from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
@@ -313,11 +313,13 @@ class Requirements(Displayed, Immutable):
         Raises:
             ParseError: if the file cannot be read as that.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise wrong("path", "the path of a file", path)
         if format is None:
             suffix = Path(os.fsdecode(path).removesuffix(".gz")).suffix.lower()
             format = _FORMATS.get(suffix)  # noqa: A001
         if format is None:
-            text, _ = readers.source_text(path, is_text=False)
+            text, _ = readers.source_text(path)
             format = "dimacs" if re.search(r"^p cnf ", text, re.MULTILINE) else "text"  # noqa: A001
         one_of("format", format, get_args(Format))
         made: Requirements = getattr(cls, f"from_{format}")(Path(path), labels=labels)
@@ -425,13 +427,8 @@ class Requirements(Displayed, Immutable):
 
     # ---- Data
 
-    def holds(self, rows: Booleans) -> Booleans:
-        """Return whether each row of a Boolean matrix satisfies each requirement. (N, C)."""
-        if not len(self):
-            return np.ones((len(rows), 0), np.bool_)
-        return unpack(self._satisfied(rows), len(rows))
-
     def _satisfied(self, rows: Booleans) -> npt.NDArray[np.uint64]:
+        """Return whether each row satisfies each requirement, as bit planes. (C, words)."""
         planes = pack(rows)
         flip = np.where(self.literals < 0, ~np.uint64(0), np.uint64(0))
         out = np.empty((len(self), planes.shape[1]), np.uint64)
