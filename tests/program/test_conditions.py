@@ -233,6 +233,19 @@ def test_rows_of_every_kind_of_table() -> None:
     assert condition_rows([], plain).shape == (3, 0)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [None, math.nan, Decimal("NaN"), Decimal("sNaN"), np.float32("nan"), np.datetime64("NaT")],
+)
+def test_missing_values_of_every_kind(value: object) -> None:
+    for name in ("age < 18", 'day > "2026"', "age != 1"):
+        condition = Condition.parse(name)
+        assert condition is not None
+        assert not condition.holds(value)
+        assert condition.mask([value]).tolist() == [False]
+    assert Condition("age", "is missing").mask([value, 1]).tolist() == [True, False]
+
+
 def test_what_cannot_be_evaluated_is_one_clear_line() -> None:
     age, country = Condition("age", "<", 18), Condition("country", "=", "de")
     with pytest.raises(

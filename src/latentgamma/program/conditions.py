@@ -158,6 +158,10 @@ def is_missing(value: object) -> bool:
     """Return whether a value says that there is none: None, NaN, or pandas' NA and NaT."""
     if value is None or isinstance(value, str):
         return value is None
+    if isinstance(value, Decimal):
+        return value.is_nan()  # a signalling one cannot be compared
+    if isinstance(value, np.datetime64):
+        return bool(np.isnat(value))
     if type(value).__name__ in {"NAType", "NaTType"}:
         return True
     return _is_number(value) and value != value  # noqa: PLR0124 - NaN
