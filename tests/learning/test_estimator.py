@@ -23,7 +23,7 @@ def test_rules_with_negation_are_learned_and_predict():
     assert (classifier.predict(fresh) == fresh[:, 0] ^ fresh[:, 1]).all()
     assert classifier.score(fresh, fresh[:, 0] ^ fresh[:, 1]) == 1.0
     assert classifier.score(fresh, ~(fresh[:, 0] ^ fresh[:, 1])) == 0.0
-    plain = lg.RuleClassifier(negation=False).fit(X, X[:, 2] & X[:, 3])
+    plain = lg.RuleClassifier().fit(X, X[:, 2] & X[:, 3])
     assert [str(rule) for rule in plain.rules_] == ["y :- x2, x3."]
 
 
@@ -51,7 +51,7 @@ def test_the_most_probable_class_is_predicted():
     # With x0 the class is 2; with x1 it is 1, but seldom where both hold.
     y = np.where(features[:, 1], 1, 0)
     y[features[:, 0] & (rng.random(2000) < 0.98)] = 2
-    for options in ({}, {"noise": 0.25, "negation": False}):
+    for options in ({}, {"noise": 0.25}):
         classifier = lg.RuleClassifier(**options).fit(features, y)
         assert classifier.predict([[1, 1], [0, 1], [1, 0]]).tolist() == [2, 1, 2]
         p = classifier.predict_proba(features)
@@ -93,8 +93,8 @@ def test_a_known_noise_level_searches_as_fit_does():
 def test_parameters_are_those_of_the_constructor():
     classifier = lg.RuleClassifier(max_body=3)
     assert classifier.get_params() == {
-        "form": "auto", "max_body": 3, "max_terms": 5, "class_weight": None, "negation": True,
-        "noise": None, "method": "auto", "seed": 0,
+        "form": "auto", "max_body": 3, "max_terms": 5, "class_weight": None,
+        "noise": None, "seed": 0,
     }  # fmt: skip
     assert classifier.set_params(max_body=2).max_body == 2
     assert "max_body=2" in repr(classifier)

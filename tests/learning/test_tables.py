@@ -823,3 +823,19 @@ def test_a_column_that_was_empty_in_fit_may_hold_anything_later():
     classifier = lg.RuleClassifier().fit(X, X["a"])
     later = {"a": [0, 1], "empty": ["text", None], "nan": [3.5, 7]}
     assert classifier.predict(later).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c, X, y: c.explain(5), "explain takes one row, a dictionary or a list"),
+        (lambda c, X, y: c.score(X, y[:3]), "X has 40 rows, but y has 3"),
+        (lambda c, X, y: c.log_loss(X, y[:3]), "X has 40 rows, but y has 3"),
+        (lambda c, X, y: c.fit("loans.csv", y), "is the path 'loans.csv'; lg.fit"),
+        (lambda c, X, y: c.fit(X, y, progress=3), "progress must be a function"),
+    ],
+)
+def test_wrong_calls_are_refused_in_one_line(call, message):
+    X, y = {"a": [0, 1] * 20}, [0, 1] * 20
+    with pytest.raises(lg.errors.LatentGammaError, match=message):
+        call(lg.RuleClassifier().fit(X, y), X, y)

@@ -181,7 +181,7 @@ def _print_relational_result(
 #: Options of `learn` that rules for the classes of a table do not have.
 _NOT_LABEL = (
     "targets", "relational", "kind", "heads", "bodies", "forbid", "known", "refine", "holdout",
-    "device", "model", "checkpoint", "fresh", "explain",
+    "device", "model", "checkpoint", "fresh", "explain", "method",
 )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def learn_label(args: argparse.Namespace) -> int:
         except ProgramError:
             endings = ", ".join((*SUFFIXES, ".sql"))
             raise UsageError(f"--output ends in {endings} or .py, not {args.output!r}") from None
-    options: dict[str, Any] = {"form": args.form, "method": args.method, "seed": args.seed}
+    options: dict[str, Any] = {"form": args.form, "seed": args.seed}
     if args.noise not in (0.0, "auto"):
         options["noise"] = args.noise
     if args.max_body is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,6 +174,8 @@ def _typed(name: str, cells: npt.NDArray[Any], lines: Sequence[int], source: str
 
 def _matrix(table: Any, what: str) -> npt.NDArray[Any]:
     given = table.toarray() if hasattr(table, "toarray") else table
+    if isinstance(given, (str, os.PathLike)):
+        raise DataError(f"{what} is the path {str(given)!r}; lg.fit(path, label=…) reads a file")
     try:
         rows = np.asarray(given)
         if rows.dtype.kind in "US" and not isinstance(given, np.ndarray):

@@ -45,7 +45,6 @@ from latentgamma.learning.fit import fit
 from latentgamma.learning.forms import Form, Learned, Progress, learn_form, make_list, make_score
 from latentgamma.learning.lists import ListSearch
 from latentgamma.learning.literals import Body, Floats, Literal, Literals
-from latentgamma.learning.options import Method
 from latentgamma.learning.result import FitResult
 from latentgamma.program.conditions import Condition, is_missing
 from latentgamma.program.facts import Mask
@@ -85,10 +84,8 @@ class RuleClassifier(Displayed):
         max_terms: the most terms of a points score; more can predict better.
         class_weight: what a wrong decision costs for each class; "balanced" is one over its rate.
             This changes decisions, not the probabilities; with two classes also the program.
-        negation: whether rules may use that a condition does not hold.
         noise: the fraction of wrong labels, if it is known, for columns that are true or false:
             rules are then searched for as by `fit`.
-        method: with `noise`, "auto", "symbolic" or "gradient", as in `fit`.
         seed: the seed of everything random.
 
     Attributes:
@@ -115,18 +112,14 @@ class RuleClassifier(Displayed):
         max_body: int = 5,
         max_terms: int = 5,
         class_weight: ClassWeight = None,
-        negation: bool = True,
         noise: float | None = None,
-        method: Method = "auto",
         seed: int = 0,
     ) -> None:
         self.form = form
         self.max_body = max_body
         self.max_terms = max_terms
         self.class_weight = class_weight
-        self.negation = negation
         self.noise = noise
-        self.method = method
         self.seed = seed
 
     # ---- Learning
@@ -171,6 +164,8 @@ class RuleClassifier(Displayed):
         n = len(columns[0].values)
         if y is None:
             raise DataError("requires y to be passed, but the target y is None")
+        if progress is not None and not callable(progress):
+            raise wrong("progress", "a function, such as a ProgressBar()", progress)
         weights = _weights(sample_weight, n)
         heads, labels = self._outputs(y, label, n, weights)
         if not (weights > 0).all():  # rows without weight are as if they were not there
@@ -179,8 +174,6 @@ class RuleClassifier(Displayed):
             labels, weights = labels[kept], weights[kept]
         heads = _different(heads, columns)
         table = literals_of(columns, weights)
-        if not self.negation:
-            table = _without_negation(table)
         self.notes_ = [*table.notes]
         self._columns = [replace(one, values=one.values[:0]) for one in columns]
         self.result_: FitResult | None = None
@@ -200,12 +193,8 @@ class RuleClassifier(Displayed):
         if self.noise is not None:
             real_number("noise", self.noise, "a share from 0 to 0.5, 0.5 excluded, or None",
                         lambda share: 0 <= share < 0.5)  # fmt: skip
-        if self.method != "auto" and self.noise is None:
-            raise ArgumentError("method is used with noise only; pass noise, or leave it out")
-        if not (
-            self.class_weight is None
-            or self.class_weight == "balanced"
-            or isinstance(self.class_weight, Mapping)
+        if self.class_weight not in (None, "balanced") and not isinstance(
+            self.class_weight, Mapping
         ):
             raise wrong("class_weight", "a dictionary, 'balanced' or None", self.class_weight)
 
@@ -224,8 +213,7 @@ class RuleClassifier(Displayed):
             _check_length(labels, n)
             names = [one.name if is_frame(y) else f"y{i}" for i, one in enumerate(outputs)]
             return names, labels
-        values = _classes(y)
-        _check_length(values, n)
+        values = _classes(y, n)
         self.classes_ = np.unique(values[weights > 0])
         if len(self.classes_) < 2:
             raise DataError(
@@ -335,7 +323,6 @@ class RuleClassifier(Displayed):
             atoms=[*atoms, *heads],
             heads=heads,
             bodies=atoms,
-            method=self.method,
             noise=noise,
             max_body=max(self.max_body, 8) if noise == 0 and self.noise is None else self.max_body,
             seed=self.seed,
@@ -589,10 +576,11 @@ class RuleClassifier(Displayed):
         """
         predicted = self.predict(X)
         if predicted.ndim == 2:
-            given = read_columns(y, "y")
-            right = (predicted == np.stack([one.values for one in given], axis=1)).all(1)
+            given = np.stack([one.values for one in read_columns(y, "y")], axis=1)
+            _check_length(given, len(predicted))
+            right = (predicted == given).all(1)
         else:
-            right = predicted == _classes(y)
+            right = predicted == _classes(y, len(predicted))
         return float(np.average(right, weights=_weights(sample_weight, len(right))))
 
     def _read(self, X: Any) -> dict[str, Column]:
@@ -702,6 +690,10 @@ class RuleClassifier(Displayed):
                 raise DataError(f"the row has columns that fit did not see: {listing(unknown)}")
             values = [row.get(name) for name in names]
         else:
+            if isinstance(row, str) or not isinstance(row, Iterable):
+                raise DataError(
+                    f"explain takes one row, a dictionary or a list of values, not {row!r}"
+                )
             values = list(row)
             if len(values) != len(names):
                 raise DataError(
@@ -868,7 +860,7 @@ class RuleClassifier(Displayed):
             true = np.stack([one.values for one in read_columns(y, "y")], axis=1)
             losses = -np.log(np.where(true, p, np.clip(1 - p, 1e-15, 1.0))).sum(1)
         else:
-            values = _classes(y)
+            values = _classes(y, len(p))
             at = np.searchsorted(self.classes_, values).clip(0, len(self.classes_) - 1)
             if (self.classes_[at] != values).any():
                 raise DataError("y has a class that fit did not see")
@@ -1080,11 +1072,11 @@ def _label_name(y: Any) -> str:
     return str(getattr(y, "name", None) or "y")
 
 
-def _classes(y: Any) -> npt.NDArray[Any]:
+def _classes(y: Any, n: int) -> npt.NDArray[Any]:
     """Return the class of each row, (n,).
 
     Raises:
-        DataError: a class is missing, or y is not one column.
+        DataError: a class is missing, or y is not one column of n rows.
     """
     if is_frame(y):
         y = y[next(iter(y.columns))]
@@ -1118,6 +1110,7 @@ def _classes(y: Any) -> npt.NDArray[Any]:
                 "y has numbers that are not whole: Unknown label type: continuous. Rules are about "
                 "classes; cut the numbers into a few"
             )
+    _check_length(values, n)
     return values
 
 
@@ -1166,19 +1159,6 @@ def _consistent(codes: npt.NDArray[np.uint8], labels: Mask) -> bool:
 
 
 # ---- From literals to rules with names
-
-
-def _without_negation(table: TableLiterals) -> TableLiterals:
-    literals = table.literals
-    kept = np.array(
-        [not one.negated and (one.condition is None or one.condition.op != "!=")
-         for one in literals.names], np.bool_,
-    )  # fmt: skip
-    fewer = Literals(
-        literals.codes, literals.column[kept], literals.inside[kept], literals.bits[kept],
-        [one for one, keep in zip(literals.names, kept, strict=True) if keep],
-    )  # fmt: skip
-    return TableLiterals(table.columns, fewer, table.notes, {})
 
 
 def _class_rules(

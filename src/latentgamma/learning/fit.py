@@ -63,7 +63,6 @@ def fit(
     inputs: Any,
     *,
     label: str,
-    method: Method = "auto",
     noise: Noise = 0.0,
     seed: int = 0,
     max_body: int | None = None,
@@ -107,8 +106,8 @@ def fit(
             is the probability that the label is true, and is used as such. A table of inputs may
             hold the targets itself, in columns `a'` beside `a`.
         label: the column of an ordinary table (numbers, categories, missing values) that says the
-            class of each row; `noise`, `max_body`, `method`, `seed` and `progress` are then those
-            of `RuleClassifier`, and the other options have no effect and are refused.
+            class of each row; `noise`, `max_body`, `seed` and `progress` are then those of
+            `RuleClassifier`, and the other options have no effect and are refused.
         kind: "transitions", one step of the rules; "closures", everything that follows;
             "trajectories", arrays (steps, M) of successive states, without targets; "models",
             closed sets alone, without targets, of which all rules are found that hold in each.
@@ -170,9 +169,15 @@ def fit(
 def _fit_label(table: Any, label: str, given: dict[str, Any]) -> RuleClassifier:
     from latentgamma.learning.estimator import fit_table
 
-    options = {name: given.pop(name) for name in ("method", "seed", "progress")}
+    options = {name: given.pop(name) for name in ("seed", "progress")}
     noise, max_body = given.pop("noise"), given.pop("max_body")
-    defaults = {"kind": "transitions", "refine": False, "forbidden": (), "device": "cpu"}
+    defaults = {
+        "kind": "transitions",
+        "method": "auto",
+        "refine": False,
+        "forbidden": (),
+        "device": "cpu",
+    }
     unused = [name for name, value in given.items()
               if value is not defaults.get(name) and value != defaults.get(name)]  # fmt: skip
     if unused:

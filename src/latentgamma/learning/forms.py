@@ -2,8 +2,7 @@
 
 There are three: nothing but the base rate, a decision list, and points scores of one term, two terms and
 so on. Five-fold cross-validation estimates the log-loss of each, and the one with the fewest literals is
-taken among those within one and a half standard errors of the best (after Breiman and others 1984, who
-take one). Nothing is taken if it is
+taken among those within a standard error of the best (Breiman and others 1984). Nothing is taken if it is
 the best, or if no rule and no term saves all bits of its description and the best is not better than nothing
 by two standard errors.
 Rules that are right on every row are taken without a comparison if there is a single one, or if all
@@ -31,7 +30,7 @@ _FOLDS = 5
 #: With fewer rows, cross-validation is repeated with other folds.
 _FEW_ROWS, _REPEATS = 1000, 3
 #: Standard errors by which a form with fewer literals may be worse than the best.
-_TOLERANCE = 1.5
+_TOLERANCE = 1.0
 #: Standard errors by which a form must beat nothing if its bits do not pay for it.
 _PROOF = 2.0
 #: What a bit of a term of a points score counts. Few terms can do harm in a sum, so less than 1

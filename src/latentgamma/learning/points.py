@@ -1,7 +1,7 @@
 """Points scores: conditions with whole-number points, whose sum says how likely the class is.
 
 The score is a logistic regression on a few literals, whose weights are rounded to whole numbers of
-points. Terms are added and exchanged one at a time, and cross-validation says how many there are.
+points. It is found by forward selection, and cross-validation says how many terms it has.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from latentgamma.learning.columns import Refiner
 
 _LOG_2 = math.log(2.0)
-#: Terms that are fitted before one of them is added, and rounds in which each is replaced by a better one.
-_TRIED, _EXCHANGES = 3, 3
+#: Terms that are fitted before one of them is added.
+_TRIED = 3
 #: Rounds in which every threshold is moved, and the bits by which it must do better then: there are
 #: about five times as many thresholds as in the search.
 _MOVES = 3
@@ -98,35 +98,22 @@ class PointsSearch:
         return self.price * body_bits(list(map(self.literals.cost, term))) + self.number_bits
 
     def path(self, most: int) -> list[list[Body]]:
-        """Return the terms of scores with one term, two terms and so on."""
+        """Return the terms of scores with one term, two terms and so on, each with one term more."""
+        found: list[Body] = []
+        cells = np.zeros(self.literals.n, np.int64)
+        weights, _ = self._fit(cells, found)
         scores: list[list[Body]] = []
-        terms: list[Body] = []
-        while len(terms) < most and (best := self._best_term(terms)) is not None:
-            terms = self._exchange([*terms, best[1]], best[0])
-            scores.append(terms)
-        return scores
-
-    def _best_term(self, others: Sequence[Body]) -> tuple[float, Body] | None:
-        """Return the term to add to others, after the description length with it."""
-        cells = self.cells(others)
-        weights, _ = self._fit(cells, others)
-        tried = []
-        for term in self._candidates(cells, weights, others):
-            larger = cells | self.literals.covered(term).astype(np.int64) << len(others)
-            tried.append((self._fit(larger, [*others, term])[1], term))
-        return min(tried, default=None)
-
-    def _exchange(self, terms: list[Body], bits: float) -> list[Body]:
-        """Return terms of which none can be replaced by one that makes the description shorter."""
-        for _ in range(_EXCHANGES if len(terms) > 1 else 0):
-            before = bits
-            for i in range(len(terms)):
-                best = self._best_term(terms[:i] + terms[i + 1 :])
-                if best is not None and best[0] < bits - 1e-9:
-                    bits, terms = best[0], [*terms[:i], best[1], *terms[i + 1 :]]
-            if bits == before:
+        while len(found) < most:
+            tried = []
+            for term in self._candidates(cells, weights, found):
+                larger = cells | self.literals.covered(term).astype(np.int64) << len(found)
+                tried.append((term, larger, *self._fit(larger, [*found, term])))
+            if not tried:
                 break
-        return terms
+            term, cells, weights, _ = min(tried, key=lambda one: one[3])
+            found.append(term)
+            scores.append(list(found))
+        return scores
 
     def any_pays(self) -> bool:
         """Return whether any term saves all bits of its description."""
@@ -139,7 +126,7 @@ class PointsSearch:
         return self._drop_nested(self._move_thresholds(self._make_positive(terms)))
 
     def _drop_nested(self, terms: list[Body]) -> list[Body]:
-        """Return the terms without those of a column with another term that do not pay for themselves.
+        """Return the terms with one threshold of a column in place of two that say little more.
 
         The search has few thresholds, so two of them can stand for one in between.
         """
@@ -148,7 +135,7 @@ class PointsSearch:
         for i, column in enumerate(columns):
             if names and columns.count(column) > 1:
                 rest = self._move_thresholds(terms[:i] + terms[i + 1 :])
-                if self._fit(self.cells(rest), rest)[1] < self._fit(self.cells(terms), terms)[1]:
+                if self._label_bits(rest) < self._label_bits(terms) + _PAYS:
                     return self._drop_nested(rest)
         return terms
 
@@ -255,6 +242,9 @@ class PointsSearch:
         k = len(terms)
         weights, nats = logistic(_patterns(k), self._counts(cells, k))
         return weights, nats / _LOG_2 + sum(map(self.bits, terms))
+
+    def _label_bits(self, terms: Sequence[Body]) -> float:
+        return self._fit(self.cells(terms), terms)[1] - sum(map(self.bits, terms))
 
     def score(self, terms: Sequence[Body]) -> Score | None:
         """Return the terms with the smallest whole points that describe the labels best, or None."""
