@@ -19,6 +19,7 @@ from latentgamma._text import shortened
 from latentgamma.datalog.clingo_names import encode_name
 from latentgamma.datalog.source import Signature
 from latentgamma.errors import DataError, MissingPackageError
+from latentgamma.program.names import UnreadableName, read_name
 from latentgamma.program.rule_text import decode_text
 
 #: The facts of one predicate: a table's path, or one row after another.
@@ -28,7 +29,6 @@ _key = re.compile(r"\s*([^\WA-Z0-9]\w*)\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*").fu
 _plain = re.compile(r"_*[a-z][A-Za-z0-9_]*|0|-?[1-9][0-9]{0,8}", re.ASCII).fullmatch
 _whole = re.compile(r"-?[1-9][0-9]{9}", re.ASCII).fullmatch
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-_escape = re.compile(r"\\(.)")
 # An argument as clingo prints it; a function term counts as one.
 _argument = re.compile(r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')|[^,()"']+(?:\([^()]*\))?""")
 _SUFFIXES = (".csv", ".tsv", ".facts", ".parquet")
@@ -74,10 +74,12 @@ def constant(value: object) -> str:
 
 
 def cells_of(atom: str) -> list[str]:
-    """Return the predicate of an atom and its arguments as the cells of a table.
+    r"""Return the predicate of an atom and its arguments as the cells of a table.
 
     >>> cells_of('city(de,"New Ulm",3)'), cells_of("p('a, b',f(c,d))")
     (['city', 'de', 'New Ulm', '3'], ['p', "'a, b'", 'f(c,d)'])
+    >>> cells_of(r'p("a\tb","")')
+    ['p', 'a\tb', '']
     """
     name, bracket, arguments = atom.partition("(")
     if not bracket:
@@ -89,7 +91,10 @@ def cells_of(atom: str) -> list[str]:
 def _unquote(cell: str) -> str:
     if not cell.startswith('"'):
         return cell
-    return _escape.sub(lambda found: "\n" if found[1] == "n" else found[1], cell[1:-1])
+    try:
+        return read_name(cell)[0]
+    except UnreadableName:  # it is empty, or not as rules write it
+        return cell[1:-1]
 
 
 def _as_text(
