@@ -28,7 +28,7 @@ CELLS = Path(__file__).parent.parent / ".nesy.json"
 RESULTS = Path(__file__).parent.parent / "results"
 PROTOCOLS = ("papers", "ours")
 #: The tasks of the protocol with distorted images: those that have a published figure.
-OURS = ("add1", "add2", "add4", "add15", "sum16", "sum64", "sum64_once")
+OURS = ("add1", "add2", "add4", "add15", "sum16", "sum64", "sum64_once", "sum1024")
 #: What is measured besides the training of tasks.
 OTHERS = ("growth", "peers", "limits")
 #: Sizes at which the time and the memory of the rules of a sum are measured.
@@ -146,7 +146,7 @@ def run(
                     found,
                     protocol=protocol,
                     device=device,
-                    settings=replace(task.settings, **settings or {}),
+                    settings=replace(task.settings_of(protocol), **settings or {}),
                     most_steps=most_steps,
                     progress=progress,
                 )
@@ -223,10 +223,10 @@ def beside_peers(files: Sequence[Path]) -> None:
 
 def sums_alone(files: Sequence[Path], *, images: Path | None = None) -> None:
     """Fit values of clusters of images to sums, without a network."""
-    from nesy import data, limits
+    from nesy import clusters, data
 
     if not any(cell["part"] == "sums alone" for cell in read(files)):
-        add(files[0], limits.rows(data.images(images or data.CACHE)))
+        add(files[0], clusters.rows(data.images(images or data.CACHE)))
 
 
 def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
@@ -263,6 +263,7 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
                     "read as": read_as(some),
                     "mappings": (first.get("shortcuts") or task.shortcuts()).split(" ", 1)[0],
                     "examples": first["examples"],
+                    "start": "clusters" if first.get("start") else "",
                     "epochs": first["epochs"],
                     "batch": first["batch"],
                     "seconds": sum({cell["seconds"] for cell in some}),

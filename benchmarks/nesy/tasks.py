@@ -32,6 +32,7 @@ class Settings:
     # By what the mean gradient of all scores of a step is multiplied. The residual of a sum moves all
     # its digits alike, and the more of them the more this hides what tells digits apart.
     common: float = 1.0
+    start: bool = False  # from clusters of images that are valued by the sums
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class Task:
     anneal = False
     validation = 0  # labelled examples besides, to choose a threshold with
     renames = False  # whether the labels leave the names of the values open
+
+    def settings_of(self, protocol: str) -> Settings:
+        """Return how the networks of a protocol are trained."""
+        return self.settings
 
     @cached_property
     def layer(self) -> lg.Layer:
@@ -155,6 +160,11 @@ class Sum(Task):
         batch = 4 if once or digits > 256 else 8 if long else 16
         average = 0.99 if once and long else 0.999
         self.settings = Settings(epochs, batch, rate=2e-3 if long else 1e-3, average=average)
+
+    def settings_of(self, protocol: str) -> Settings:
+        if protocol == "papers" or self.size <= 64:
+            return self.settings
+        return Settings(4, 8, rate=5e-4, common=0.01, start=True)
 
     def examples(self, y: np.ndarray, *, training: bool, rng: np.random.Generator) -> Examples:
         if self._once:

@@ -15,6 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 import latentgamma as lg
 from cuda_graph import captured
+from nesy import clusters
 from nesy.tasks import Examples, Settings, Task
 
 MEAN, DEVIATION = 0.1307, 0.3081  # of MNIST
@@ -35,11 +36,19 @@ def lenet(values: int) -> nn.Sequential:
 class Networks:
     """The networks of several seeds, with the weights of all of them in one tensor each."""
 
-    def __init__(self, values: int, seeds: Sequence[int], device: str) -> None:
+    def __init__(
+        self,
+        values: int,
+        seeds: Sequence[int],
+        device: str,
+        start: Callable[[int, nn.Sequential], None] | None = None,
+    ) -> None:
         nets = []
-        for seed in seeds:
+        for k, seed in enumerate(seeds):
             torch.manual_seed(seed)
             nets.append(lenet(values).to(device))
+            if start is not None:
+                start(k, nets[-1])
         self.weights, _ = torch.func.stack_module_state(nets)  # type: ignore[arg-type]
         self._net = nets[0]
         self._streams = [torch.cuda.Stream() if device == "cuda" else None for _ in nets]
@@ -108,13 +117,13 @@ def train(
         most_steps: Stop after this many steps, to check that it runs.
         progress: Called with the name, the steps done and all steps.
     """
-    chosen = settings or task.settings
+    chosen = settings or task.settings_of(protocol)
     cuda = device == "cuda"
     gc.collect()  # the graphs of tasks before
     before = torch.cuda.memory_allocated() if cuda else 0
-    start = time.perf_counter()
+    began = time.perf_counter()
     layer = task.layer.to(device).train()
-    build = time.perf_counter() - start
+    build = time.perf_counter() - began
     rngs = [np.random.default_rng(seed) for seed in seeds]
     made = [task.examples(found["y"], training=True, rng=rng) for rng in rngs]
     tested = [task.examples(found["yt"], training=False, rng=rng) for rng in rngs]
@@ -128,7 +137,13 @@ def train(
     labels = torch.stack([task.label(torch.from_numpy(some.truth[hold:])) for some in made])
     labels = labels.to(device)  # (S, count, L)
     S, count, n = images.shape
-    nets = Networks(task.values, seeds, device)
+
+    def start(k: int, net: nn.Sequential) -> None:
+        x = (pools[0].float() / 255 - MEAN) / DEVIATION
+        sums = labels[k, :, 0].cpu().numpy()
+        clusters.start(net, x, images[k].cpu().numpy(), sums, seeds[k])
+
+    nets = Networks(task.values, seeds, device, start if chosen.start else None)
     parameters = list(nets.weights.values())
     averaged = [parameter.detach().clone() for parameter in parameters]
     rate = torch.tensor(0.0, device=device)
@@ -233,6 +248,7 @@ def train(
                 "rate": chosen.rate,
                 "decay": chosen.decay,
                 "common": chosen.common,
+                "start": chosen.start,
                 "build_s": build,
                 "training_s": seconds,
                 "peak_mb": memory / 1e6 if memory else None,
@@ -243,7 +259,7 @@ def train(
                 "torch": torch.__version__,
             }
         )
-    whole = time.perf_counter() - start
+    whole = time.perf_counter() - began
     return [{**row, "seconds": whole} for row in rows]
 
 

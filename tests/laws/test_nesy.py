@@ -71,8 +71,8 @@ def test_nothing_begins_that_takes_longer_than_what_is_left(
 ) -> None:
     """What is left is named, the rest is trained, and both are written as a table."""
     cells = tmp_path / "cells.json"
-    monkeypatch.setattr(nesy, "published_seconds", lambda: {("add1", "papers"): 100.0})
     parts = [("add1", "papers"), ("xor2", "papers")]
+    monkeypatch.setattr(nesy, "published_seconds", lambda: dict(zip(parts, (100, 30), strict=True)))
     left = nesy.run(parts, [0], [cells], images=images, most_steps=1, minutes=1.5)
     assert left == ["add1 (papers)"]
     found = nesy.read([cells])
@@ -102,6 +102,17 @@ def test_a_seed_is_trained_as_if_it_were_alone(nesy, images: Path, monkeypatch, 
     monkeypatch.setattr(training, "MOST_TOGETHER", together)
     assert losses([3, 5]) == pytest.approx(alone, rel=1e-4)
     assert abs(alone[0] - alone[1]) > 1e-2 * alone[0]
+
+
+def test_clusters_get_the_values_that_the_sums_determine(nesy) -> None:
+    from nesy import clusters
+
+    rng = np.random.default_rng(0)
+    digit = rng.integers(10, size=4000)
+    name = rng.permutation(10)  # a cluster for each digit
+    groups = nesy.tasks.data.repeated(digit, 256, 500, rng)
+    found = clusters.values(name[digit], groups, digit[groups].sum(1))
+    assert found[name] == pytest.approx(np.arange(10), abs=0.1)
 
 
 @pytest.mark.parametrize("name", ["sudoku4", "reach6", "evenodd", "sum16"])
